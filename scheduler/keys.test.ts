@@ -12,7 +12,7 @@ const sources = files.map((file) => {
   return { file, lua: parts.map((part) => (typeof part === 'string' ? '' : part.text)).join('\n') };
 });
 
-/** Beginnings of keys, by the variables of the scripts that hold them. Scripts get some of them as their first argument. */
+/** Beginnings of keys that a variable of the scripts may hold, by the name of the variable. */
 const BEGINNINGS: Readonly<Record<string, readonly string[]>> = {
   prefix: [''],
   ownPrefix: [''],
@@ -24,6 +24,7 @@ const BEGINNINGS: Readonly<Record<string, readonly string[]>> = {
   runtimeId: [':runtime:*'],
   'ARGV[1]': ['', ':account:*'],
 };
+/** A concatenation in Lua that begins with one of these variables. */
 const CHAIN =
   /(?:\w+\.)?(prefix|ownPrefix|base|account|record|listing|list|runtimeId|ARGV\[1\])((?: \.\. (?:'[^']*'|[\w.]+(?:\[[^\]]*\])?))+)/g;
 
@@ -51,12 +52,12 @@ const namesInScripts = sources.flatMap(({ file, lua }) =>
         .map((name) => name.replace(/:$/, ':*'));
       return { file, text, names };
     })
-    // A key begins with a literal that separates it from its prefix; other texts may join the same variables.
+    // Keeps the concatenations that build keys, by the form of the first text after the variable. Others build other texts.
     .filter(({ text }) => /^\S+ \.\. (?:':|[A-Z]|'[a-z]+:?'$|'[a-z]+:' )/.test(text)),
 );
 
 const entries = schema();
-/** True also for the beginning of keys. */
+/** True for a name in the table, and for the beginning of one. */
 const isKnown = (name: string) =>
   /^(?:bull:|admission:\*$)/.test(name) ||
   entries.some((entry) => entry.pattern.test(name) || entry.name.startsWith(`${name}:`));
@@ -74,7 +75,7 @@ describe('the table of keys', () => {
   it('has no key of admission that no script uses', () => {
     const used = new Set(namesInScripts.flatMap(({ names }) => names));
     const ofAdmission = entries.filter(({ name, type }) => name.startsWith('admission:') && type !== 'prefix');
-    // A script gets the key of what a version has learned.
+    // Scripts do not build the key of a version's learned peaks: the record of an invocation has it.
     const unused = ofAdmission.filter(({ name, kind }) => kind !== 'learnedPages' && !used.has(name));
     assert.deepEqual(
       unused.map(({ kind }) => kind),
@@ -90,7 +91,7 @@ describe('the table of keys', () => {
     );
   });
 
-  it('tells keys of another name, type or lifetime', () => {
+  it('reports a key whose name, type or lifetime differs from the table', () => {
     const faults = (name: string, type: string, hasTtl: boolean) => faultsOf(name, type, hasTtl).join();
     assert.equal(faults('admission:modest', 'zset', false), '');
     assert.equal(faults('line:acme:a queue: of any name:state', 'hash', true), '');

@@ -8,9 +8,9 @@ export const SCHEDULE_QUEUE = 'schedules';
 export const WEBHOOK_QUEUE = 'webhooks';
 
 /**
- * The schema of Redis: every key and channel of the platform. A comment begins with the type and the lifetime of its key: `with a TTL` means
- * that Redis forgets the key by itself, `with a TTL after …` that it does so from then on. All other keys stay until a script removes them or
- * their last entry. Scripts that get a prefix build the same names; a test compares them with this table.
+ * The schema of Redis: every key and channel of the platform. A comment begins with the type and the lifetime of its key. `with a TTL` means
+ * that Redis forgets the key by itself; `with a TTL after …` means that the key gets its TTL only at this event. All other keys stay until a script
+ * removes them or their last entry. Scripts that get a prefix build the same names. Tests read this table and compare it with the keys in Redis.
  *
  * Processes of the release before use the same keys at the same time, so a name or field changes in two releases at least.
  *
@@ -20,7 +20,7 @@ export function createKeys(prefix = 'pie') {
   const at = (...parts: string[]) => [prefix, ...parts].join(':');
   return {
     prefix,
-    /** Prefix of BullMQ's own keys: `<bull>:<queue name>:<kind>`. Its documentation has their types. */
+    /** Prefix of BullMQ's own keys: `<bull>:<queue name>:<kind>`. BullMQ's documentation has their types. */
     bull: at('bull'),
     /** Prefix of the keys of BullMQ's queue of invocations. */
     jobs: at('bull', INVOCATION_QUEUE),
@@ -30,37 +30,40 @@ export function createKeys(prefix = 'pie') {
      * Hash: what all runtimes offer.
      * - `slots`, `overcommit`, `first` (the first model by name), `pages:<model>` (`pages:#memory` is runtime memory in MiB, as in every list of
      *   pages), `reserve` (fraction kept for tenants that hold little)
-     * - `pace`: while this many invocations are admitted, tenants with more than a few slots start no others, except heads with latency targets
-     *   and heads for which room is kept
-     * - `starts`: maximum admitted invocations that have not begun, counted apart for tenants with few slots and for the others
-     * - `spread`: the setting `placement` where a model is on several hosts. Such a model appears as `<model>@<host>`, with `hosts:<model>`
-     *   (JSON list)
-     * - `apart:<runtime>`: what a runtime that takes no more jobs still holds; `leaving`: the number of such runtimes. Without `leaving`, a
-     *   process of an earlier release has written the capacity, and the sums from `runtimeOffers` on do not match it
+     * - `pace`: while this many invocations are admitted, tenants with more than a few slots start no others. The exceptions are heads (the first
+     *   invocation of a tenant's queue) with latency targets, and heads for which room is kept
+     * - `starts`: maximum admitted invocations that have not begun; tenants with few slots and the others are counted separately
+     * - `spread`: the setting `placement`, present when a model is on several hosts. Such a model appears as `<model>@<host>`, and the field
+     *   `hosts:<model>` lists its hosts (JSON)
+     * - `apart:<runtime>`: what a runtime that takes no more jobs still holds; `leaving`: the number of such runtimes. When `leaving` is absent, a
+     *   process of an earlier release has written this hash, and the counts in `runtimeOffers` to `memoryReporters` do not match it
      */
     admissionCapacity: at('admission', 'capacity'),
     /**
-     * Hash: `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), `slots` and
-     * `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (maximum slots of a tenant that
-     * holds few, when the last settling of all tenants began), `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count
-     * of all runtimes); `repairedAt`, `repairedTo` and `repairedTenants` (last repair, see `repair.lua`).
+     * Hash: the state of admission.
+     * - `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (number of invocations admitted so far)
+     * - `slots` and `pages:<model>`: what the admitted invocations take
+     * - `settling`: SSCAN cursor of the settling in progress (an update of the heads of all tenants, in steps); `ownSlots`: maximum slots of a
+     *   tenant that counts as one with few slots, at the beginning of the last settling
+     * - `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
+     * - `repairedAt`, `repairedTo` and `repairedTenants`: the last repair, see `repair.lua`
      */
     admissionState: at('admission', 'state'),
-    /** Hash: admitted invocations, id to JSON: `tenant`, `at`, `share`, `pages`, `place` (among those on their way to runtimes). */
+    /** Hash: admitted invocations, id to JSON: `tenant`, `at`, `share`, `pages`, `place` (a number that orders invocations that have not begun). */
     admitted: at('admission', 'ledger'),
     /** Set: admitted invocations that have not begun. */
     unbegun: at('admission', 'starting'),
     /** Set: those of `unbegun` that may use the reserve of slots. */
     unbegunReserveUsers: at('admission', 'startingFew'),
-    /** Hash: admitted invocations that waited for memory, id to JSON: `at` (time of admission, ms), `pages` (those they waited for). */
+    /** Hash: admitted invocations that waited for memory, id to JSON: `at` (time of admission, ms), `pages` (the pages it waited for). */
     memoryClaims: at('admission', 'claims'),
     /**
      * Hash, with a TTL after the tenant has no invocation: what admission knows of a tenant.
      * - `running`, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see `placement.lua`)
-     * - for the head of its queue: `head`, `need`, `most` (the page limit that bounds `need`), `overtaken`, `short` (`pages`, `since`; when it
-     *   was requeued for lack of memory), `latency` (1 when it has latency targets)
-     * - `displaced`, `displacedOvertaken`, `displacedKept`: the ordinary head that one with latency targets displaced, the times it had been
-     *   overtaken, and 1 when room was kept for it
+     * - for the head of its queue: `head`, `need`, `most` (the page limit that bounds `need`), `overtaken`, `short` (`pages` and `since`, present
+     *   when the head was requeued for lack of memory), `latency` (1 when the head has latency targets)
+     * - `displaced`: an earlier head without latency targets, in whose place a head with targets came; `displacedOvertaken`: how often it had been
+     *   overtaken; `displacedKept`: 1 when room was kept for it
      */
     admissionTenant: (tenant: string) => at('admission', 'tenant', tenant),
     /** Set: tenants with invocations that wait or are admitted. */
@@ -71,21 +74,21 @@ export function createKeys(prefix = 'pie') {
     reserveUsers: at('admission', 'modest'),
     /** Sorted set: those of `startableTenants` for whose head room is kept. */
     roomKeptTenants: at('admission', 'kept'),
-    /** Hash: runtimes that take jobs, id to a JSON list (`offerOf` in `capacity.lua`, which explains kinds, pools and places). */
+    /** Hash: runtimes that take jobs, id to a JSON list, see `offerOf` in `capacity.lua`; its header explains kinds, pools and places. */
     runtimeOffers: at('admission', 'offers'),
     /** Hash: kinds of runtimes, kind to a JSON list: number of runtimes, 0. */
     runtimeKinds: at('admission', 'kinds'),
-    /** Hash: `<process of a GPU host> <place>` to a JSON list: number of runtimes that share this pool, pages. */
+    /** Hash: page pools, `<process of a GPU host> <place>` to a JSON list: number of runtimes that share the pool, and its pages. */
     pagePools: at('admission', 'pools'),
-    /** Hash: place to a JSON list: number of pools, pages before overcommit. */
+    /** Hash: place to a JSON list: number of its pools, and their pages before overcommit. */
     pagePlaces: at('admission', 'places'),
-    /** Sorted set: the GPU hosts of a model, each by the version of the list of hosts with which it came. */
+    /** Sorted set: the GPU hosts of a model. The score is the version of the list of hosts in which the host first appeared. */
     modelHosts: (model: string) => at('admission', 'hosts', model),
-    /** Hash: runtimes whose loads tell the free memory of a place, to the process of the GPU host. */
+    /** Hash: runtimes that report the free memory of a place, id to the GPU host's process whose memory they report. */
     memoryReporters: (place: string) => at('admission', 'reporters', place),
     /**
-     * Hash with a TTL: what past runs of a function version held: `runs`, and of each model `peaks:<model>` (the last 64) and
-     * `pages:<model>` (their 95th percentile).
+     * Hash with a TTL: what past runs of a function version held: `runs` (their number), and for each model `peaks:<model>` (the last 64 peaks)
+     * and `pages:<model>` (the 95th percentile of these peaks).
      */
     learnedPages: (tenant: string, name: string, version: string) => at('admission', 'learned', tenant, name, version),
     /** Hash, with a TTL after the end: the record of one invocation, see `invocations/record.ts`. */
@@ -94,7 +97,7 @@ export function createKeys(prefix = 'pie') {
     events: (id: string) => at('invocation', id, 'events'),
     /** Channel: events just appended to an invocation's stream. */
     live: (id: string) => at('invocation', id, 'live'),
-    /** Channel: events of the invocations that one process submitted and follows, each with its invocation. */
+    /** Channel: events of the invocations that one process submitted and follows; a message names the invocation. */
     submitter: (process: string) => at('submitter', process),
     /** List, with a TTL after the first message: messages of the client that the inferlet has not taken yet. */
     inbox: (id: string) => at('invocation', id, 'inbox'),
@@ -112,7 +115,7 @@ export function createKeys(prefix = 'pie') {
     children: at('children'),
     /** String: the last arrival number given out. */
     arrivals: at('arrivals'),
-    /** Sorted set: a tenant's queue, its invocations that wait for admission, by arrival number. */
+    /** Sorted set: a tenant's queue (its invocations that wait for admission), by arrival number. */
     waiting: (tenant: string) => at('waiting', tenant),
     /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
     deadlines: at('deadlines'),
@@ -120,7 +123,7 @@ export function createKeys(prefix = 'pie') {
     questions: at('questions'),
     /** Set: a tenant's invocations that wait for a person. */
     tenantQuestions: (tenant: string) => at('questions', tenant),
-    /** Sorted set: invocations that wait for the end of their debounce delay, by its time. */
+    /** Sorted set: invocations that wait for the end of their debounce delay, by the time of that end. */
     debounced: at('debounced'),
     /** Hash: a tenant's waiting debounced invocations, by function and debounce key. */
     debounces: (tenant: string) => at('debounces', tenant),
@@ -136,7 +139,7 @@ export function createKeys(prefix = 'pie') {
     openListOfFunction: (tenant: string, name: string) => at('listing', tenant, 'of', name, 'open'),
     /** Sorted set with a TTL: the last ended invocations of one function. */
     endedListOfFunction: (tenant: string, name: string) => at('listing', tenant, 'of', name, 'ended'),
-    /** String with a TTL: how an invocation ended (event, a space, data), when it is kept longer than the invocation's events. */
+    /** String with a TTL: how an invocation ended (event, a space, data); stored when this outcome is kept longer than the invocation's events. */
     outcome: (id: string) => at('invocation', id, 'outcome'),
     /** String with a TTL: the job of an ended invocation, with its input; absent for a large job and for a child. */
     input: (id: string) => at('invocation', id, 'input'),
@@ -155,7 +158,7 @@ export function createKeys(prefix = 'pie') {
     logsChannel: (tenant: string, name: string) => at('logs', tenant, name, 'live'),
     /** Hash: owners of a tenant's exports and KV files of a model, `<kind>/<name>` to JSON. */
     nameOwners: (tenant: string, model: string) => at('name-owners', tenant, model),
-    /** Hash: copies of a tenant's exports and KV files in the shared directory, and names that a GPU host must still forget, to JSON. */
+    /** Hash, to JSON: a tenant's exports and KV files with a copy in the shared directory, and names that a GPU host must still forget. */
     durableNames: (tenant: string) => at('durable-names', tenant),
     /** String: the platform's folder in the shared directory. */
     sharedFolder: at('shared-folder'),
@@ -167,7 +170,7 @@ export function createKeys(prefix = 'pie') {
     machines: at('machines'),
     /** String with a TTL: a machine's description as JSON, kept for a while after the machine has died. */
     machine: (name: string) => at('machine', name),
-    /** String with a TTL: a machine's lease, the life of the supervisor that holds its name. */
+    /** String with a TTL: a machine's lease; the value is the id of the run of the supervisor that holds the machine's name. */
     machineLease: (name: string) => at('machine', name, 'lease'),
     /** Set: fingerprints of the certificates of machines that an operator has removed. */
     removedMachines: at('machines', 'removed'),
@@ -198,7 +201,10 @@ export function createKeys(prefix = 'pie') {
     fetch: (runtimeId: string) => at('runtime', runtimeId, 'fetch'),
     /** Set: invocations whose jobs a runtime holds. */
     held: (runtimeId: string) => at('runtime', runtimeId, 'held'),
-    /** Hash: looks of reapers for dead runtimes: `at` (the last), `since` (the first after a pause), `living` (runtimes at the last). */
+    /**
+     * Hash: searches of reapers for dead runtimes: `at` (time of the last search), `since` (time of the first search after the last pause),
+     * `living` (number of runtimes that lived at the last search).
+     */
     looks: at('runtimes', 'looks'),
     /** Sorted set: registered runtimes, by the time until which their leases last at least (ms by the clock of Redis). */
     leaseChecks: at('runtimes', 'looks', 'checks'),
@@ -216,10 +222,13 @@ export function createKeys(prefix = 'pie') {
     removedVersions: (tenant: string, name: string) => at('function', tenant, name, 'removed'),
     /** Set: invocations of a function version that have not ended. */
     unfinished: (tenant: string, name: string, version: string) => at('function', tenant, name, 'unfinished', version),
-    /** Hash, with a TTL after each entry, unless a tenant's use is quarantined: how a function version has behaved, tenant that ran it to JSON. */
+    /**
+     * Hash, with a TTL after each change: the losses of sandboxes in which a function version computed, tenant that ran it to JSON. No TTL while the
+     * version is quarantined for a tenant.
+     */
     conduct: (owner: string, name: string, version: string) => at('function', owner, name, 'conduct', version),
     /**
-     * Hash: functions with removed versions, `<tenant>/<name>` to `drain`; and removed versions whose invocations are to be cancelled,
+     * Hash: functions with removed versions, as `<tenant>/<name>` to `drain`; and removed versions whose invocations are to be cancelled, as
      * `<tenant>/<name>@<version>` to `now`.
      */
     removals: at('removals'),
@@ -234,15 +243,18 @@ export function createKeys(prefix = 'pie') {
     /** Set: function versions that use a component. */
     blobUsers: (hash: string) => at('blob', hash, 'users'),
     /**
-     * Set with a TTL: prefixes of the accounts (`account`) of tenants that uploaded a component which no function version uses yet. Its bytes count
-     * in each of these accounts.
+     * Set with a TTL: tenants that uploaded a component which no function version uses yet, each as the prefix of its account (`account`). The
+     * component's bytes count in each of these accounts.
      */
     blobUploads: (hash: string) => at('blob', hash, 'uploads'),
     /** String with a TTL: the reply to a build request. */
     build: (id: string) => at('build', id),
     /** Channel: the reply to a build request is stored. */
     buildChannel: (id: string) => at('build', id, 'channel'),
-    /** Hash: turns of unended builds by id, `began <tenant>` (its last build), `time` (the largest turn that has begun). */
+    /**
+     * Hash: turns of builds: of each unended build under its id, and of the last build that each tenant began under `began <tenant>`; `time` is
+     * the largest turn that has begun.
+     */
     buildTurns: at('build-turns'),
     /** String with a TTL: a script's reply to a call that may be sent twice. */
     reply: (token: string) => at('reply', token),
@@ -279,24 +291,23 @@ export function createKeys(prefix = 'pie') {
     latencyGrants: (tenant: string) => at('account', tenant, 'latency'),
     /** Hash: stored bytes of versions and their records, by `<function>@<version>`, and `bytes` of all. */
     versionBytes: (tenant: string) => at('account', tenant, 'components'),
-    /** Hash: the same of the records alone. */
+    /** Hash: the bytes of the records alone, with the same fields. */
     versionRecordBytes: (tenant: string) => at('account', tenant, 'records'),
-    /** Hash: the same of the compiled versions, which are on disk. */
+    /** Hash: the bytes of the compiled versions, which are on disk, with the same fields. */
     versionDiskBytes: (tenant: string) => at('account', tenant, 'disk'),
-    /** Hash: bytes in Redis, by holder, and `bytes` of all, see `quotas/scripts/include/account.lua`. */
+    /** Hash: bytes of content in Redis, by holder, and `bytes` of all; `quotas/scripts/include/account.lua` lists the holders. */
     redisBytes: (tenant: string) => at('account', tenant, 'redis'),
-    /** Sorted set: holders in `redisBytes` that end by themselves, by that time (ms since the epoch). */
+    /** Sorted set: holders in `redisBytes` that end by themselves, by the time of their end (ms since the epoch). */
     redisBytesEnds: (tenant: string) => at('account', tenant, 'redis-ends'),
     /** Hash with a TTL: counts of the last minute of use, by function (`*` for all), see `usage/scripts/include/counters.lua`. */
     latestUsage: (tenant: string) => at('account', tenant, 'usage', 'latest'),
     /** Hash with a TTL: counts of a minute, hour, day or month, by function (`*` for all). */
     usage: (tenant: string, window: string, number: string) => at('account', tenant, 'usage', window, number),
-    /** Hash: the last repair of accounts: `at`, and the position in the scan of tenants: `cursor`, `passed`, `round`. */
+    /** Hash: repairs of accounts: `at` (time of the last), and the position in the scan of tenants (`cursor`, `passed`, `round`). */
     accountRepairs: at('account-repairs'),
     /**
-     * Hash: `bytes` of a tenant's vector indexes, the id of the run of the index host that counted them (`life`), the
-     * number of the sum in that run (`sequence`), and the id of the run before (`before`). Earlier releases stored a time
-     * (`at`) in place of the run.
+     * Hash: `bytes` (the size of a tenant's vector indexes), `life` (id of the run of the index host that counted them), `sequence` (number of the
+     * sum in that run), `before` (id of the run before). Earlier releases stored a time (`at`) in place of the run.
      */
     indexSum: (tenant: string) => at('account', tenant, 'indexes'),
     /** String: name of the machine that has the vector indexes. */
@@ -340,7 +351,7 @@ export function createKeys(prefix = 'pie') {
 
 export type Keys = Readonly<ReturnType<typeof createKeys>>;
 
-/** The keys that the scripts of a machine's registration take, in their order. */
+/** The keys that the scripts of a machine's registration take, in the order of `KEYS`. */
 export const machineKeys = (keys: Keys, name: string, fingerprint = ''): string[] => [
   keys.machines,
   keys.machine(name),

@@ -64,13 +64,13 @@ export interface SchedulerOptions extends StoreOptions {
    */
   readonly connect: () => Redis;
   readonly retention?: Partial<Retention>;
-  /** Longest wait of a follower of events for Redis to reconnect; 4,500 ms by default. */
+  /** Maximum time that a follower of events waits for Redis to reconnect; 4,500 ms by default. */
   readonly outageMs?: number;
   /** Length of a runtime's lease without renewal, the same in every process; 3,000 ms by default. */
   readonly leaseMs?: number;
   /** Name of this process's machine. Only processes of one machine reach the sockets of its runtimes; see `machines/`. */
   readonly machine?: string;
-  /** Secures connections to other machines. Without it, events of their runtimes come from the log. */
+  /** Secures connections to other machines. Without it, events of runtimes on other machines come from the log. */
   readonly links?: LinkSecurity | undefined;
   /** Keys that seal and open the tenants' secrets, see `openMasterKeys`. Without them, secrets can neither be stored nor used. */
   readonly masterKeys?: MasterKeys;
@@ -80,7 +80,7 @@ export interface SchedulerOptions extends StoreOptions {
 
 export type { Submission } from './invocations/submission.ts';
 
-/** When an earlier request used the same idempotency key, `id` is the id of its invocation, and nothing was stored. */
+/** Outcome of `submit`. When an earlier request used the same idempotency key, `id` names that request's invocation, and nothing was stored. */
 export interface Submitted {
   readonly id: string;
   readonly created: boolean;

@@ -8,8 +8,8 @@ const KEPT_MS = 5000;
 export type ReadInterfaces = () => ReturnType<typeof networkInterfaces>;
 
 /**
- * The addresses of this machine, which tenants may not reach, even public ones: a firewall may refuse connections to
- * its services from outside, but not connections that the machine itself makes.
+ * The addresses of this machine. Tenants may not reach them, not even the public ones: a firewall may protect the machine's services from
+ * connections from outside, but not from connections that the machine itself makes.
  */
 export class OwnAddresses {
   readonly #read: ReadInterfaces;
@@ -32,7 +32,7 @@ export class OwnAddresses {
 
   #addresses(): BlockList {
     const list = new BlockList();
-    for (const { address } of Object.values(this.#read()).flatMap((of) => of ?? []))
+    for (const { address } of Object.values(this.#read()).flatMap((addresses) => addresses ?? []))
       list.addAddress(address, isIPv6(address) ? 'ipv6' : 'ipv4');
     return list;
   }

@@ -1,15 +1,15 @@
 import { BlockList, isIPv4, isIPv6 } from 'node:net';
 
 /**
- * Addresses outside the public internet: this network, private ones, carrier-grade NAT, loopback, link-local (cloud providers serve
- * credentials there), benchmarks, documentation, multicast, reserved (RFC 6890 and the IANA registries).
+ * Address ranges outside the public internet (RFC 6890 and the IANA registries): "this network" (`0.0.0.0`), private networks, carrier-grade NAT,
+ * loopback, link-local addresses (cloud providers serve credentials there), benchmarks, documentation, multicast and reserved addresses.
  */
 const NOT_PUBLIC_IPV4: readonly (readonly [network: string, prefix: number])[] = [
   ['0.0.0.0', 8],
   ['10.0.0.0', 8],
   ['100.64.0.0', 10],
   ['127.0.0.0', 8],
-  // Inside Azure, the host of each machine answers here, and gives out its settings and keys. No registry lists it as reserved.
+  // Azure serves the settings and keys of each of its virtual machines at this address. No registry lists the address as reserved.
   ['168.63.129.16', 32],
   ['169.254.0.0', 16],
   ['172.16.0.0', 12],

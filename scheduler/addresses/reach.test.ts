@@ -24,10 +24,10 @@ test('addresses() returns public addresses only, and all addresses of a host tha
   await assert.rejects(inside.addresses(new URL('https://example.com/'), 'a', signal), RefusedAddress);
 });
 
-test('the public addresses of this machine are not reached, unless the operator lists them', async () => {
+test('addresses() refuses the public addresses of this machine, unless the operator lists them', async () => {
   const interfaces = () => ({
     eth0: ['8.8.8.8', '2620:fe::fe'].map((address) => ({ address }) as NetworkInterfaceInfo),
-    gone: undefined,
+    eth1: undefined,
   });
   const lookup = async () => [
     { address: '8.8.8.8', family: 4 },
@@ -73,7 +73,7 @@ test('a private host can be limited to one tenant', async () => {
   });
 });
 
-test('of two failed DNS lookups, the error that leaves open if the name has an address reaches the caller', async (t) => {
+test('when both DNS lookups fail, the caller gets an error other than "no address", if there is one', async (t) => {
   const outcomes = { four: '', six: '' };
   const settle = async (outcome: string) => {
     if (outcome.startsWith('E')) throw Object.assign(new Error(outcome), { code: outcome });
@@ -109,7 +109,7 @@ test('an aborted signal prevents or ends a DNS lookup', { timeout: 60_000 }, asy
   t.mock.method(Resolver.prototype, 'cancel', () => {
     for (const { reject } of lookups) reject(Object.assign(new Error('cancelled'), { code: 'ECANCELLED' }));
   });
-  const reason = new Error('no longer needed');
+  const reason = new Error('not needed');
   const addresses = (signal: AbortSignal) => new Reach().addresses(new URL('https://example.com/'), 'a', signal);
   await assert.rejects(addresses(AbortSignal.abort(reason)), reason);
   assert.equal(lookups.length, 0);

@@ -10,7 +10,7 @@ export type Lookup = (hostname: string, signal: AbortSignal) => Promise<readonly
 
 const DNS_TIMEOUT_MS = 5000;
 const DNS_TRIES = 2;
-/** Errors by which DNS says that a name does not exist or has no address of the family. After other errors, it may have one. */
+/** DNS errors for a name that does not exist or has no address of the family. After any other error, the name may still have an address. */
 const NO_ADDRESS: readonly unknown[] = ['ENODATA', 'ENOTFOUND'];
 
 /** A tenant may not reach this address. */
@@ -22,14 +22,14 @@ export class RefusedAddress extends Error {
 export interface PrivateHost {
   /** `tools.internal` (any port), `tools.internal:8080`, `*.internal`, `[::1]:8080`. */
   readonly host: string;
-  /** The only tenant that may reach it; without it every tenant may. */
+  /** The only tenant that may reach the host; absent when every tenant may. */
   readonly tenant?: string | undefined;
 }
 
 export interface ReachOptions {
   /** Private hosts from `pie.toml`. */
   readonly privateHosts?: readonly PrivateHost[];
-  /** The key of `pie.toml` that lists them, for error messages. */
+  /** The key of `pie.toml` that lists `privateHosts`, for error messages. */
   readonly option?: string;
   /** Resolves names. The default is the system's resolver for private hosts and DNS for all others. */
   readonly lookup?: Lookup | undefined;
@@ -114,6 +114,7 @@ async function resolveByDns(hostname: string, signal: AbortSignal): Promise<read
       ...(six.status === 'fulfilled' ? six.value.map((address) => ({ address, family: 6 })) : []),
     ];
     const errors = [four, six].flatMap((lookup) => (lookup.status === 'rejected' ? [lookup.reason] : []));
+    // Prefer an error after which the name may still have an address.
     if (foundAddresses.length === 0 && errors.length > 0)
       throw errors.find(({ code }) => !NO_ADDRESS.includes(code)) ?? errors[0];
     return foundAddresses;

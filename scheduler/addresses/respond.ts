@@ -2,14 +2,14 @@ import type { LookupAddress } from 'node:dns';
 import { type ClientRequest, type IncomingMessage, type OutgoingHttpHeaders, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 
-/** A request to send, and the addresses of its URL that were checked. */
+/** A request to send, and the checked addresses of its URL's host. */
 export interface CheckedRequest {
   readonly url: URL;
   readonly addresses: readonly LookupAddress[];
   readonly method: string;
   readonly headers: OutgoingHttpHeaders;
   readonly body: string | Uint8Array | null;
-  /** Bound on the head of the response. */
+  /** Maximum length of the response's head. */
   readonly maxHeadBytes: number;
 }
 
@@ -26,7 +26,7 @@ export function respond(
       signal,
       agent: false,
       maxHeaderSize: maxHeadBytes,
-      // Connect to the checked addresses: a second lookup could answer others.
+      // Connect to the checked addresses: a second lookup could return others.
       lookup: (_hostname, options, done) => {
         const [first] = addresses;
         if (options.all) done(null, [...addresses]);

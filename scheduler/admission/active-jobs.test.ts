@@ -35,7 +35,7 @@ describe('active jobs', () => {
     };
   }
 
-  test('a returned job waits at its place by arrival, in whatever order jobs return', async () => {
+  test('a returned job waits at its place by arrival, whatever the order in which jobs return', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 12 }),
@@ -44,7 +44,8 @@ describe('active jobs', () => {
           const scheduler = openTestScheduler(redis);
           const runtime = fetcher(scheduler, 'r1');
           // Few slots, so that most invocations wait in the queue instead of being admitted.
-          const lease = await offer(scheduler, { slots: 2 });
+          const slots = 2;
+          const lease = await offer(scheduler, { slots });
           try {
             const order = Array.from({ length: count }, (_, i) => `job-${i}`);
             for (const id of order) await scheduler.submit(submission({ id }));
@@ -52,7 +53,8 @@ describe('active jobs', () => {
             const admitted: string[] = [];
             const fetchedIds: string[] = [];
             const check = async () => {
-              while (fetchedIds.length + admitted.length < 2 && queue.length > 0) admitted.push(...queue.splice(0, 1));
+              const freeSlots = slots - fetchedIds.length - admitted.length;
+              admitted.push(...queue.splice(0, freeSlots));
               assert.deepEqual(await scheduler.queue.waiting(), [...admitted, ...queue]);
             };
             await check();
@@ -135,7 +137,7 @@ describe('active jobs', () => {
         await invocations.finish(restarted.id, restarted.epoch, 3, { event: 'result', data: '{}' }, null),
         'stale',
       );
-      // The third loss ends the invocation.
+      // The loss of the last of the three attempts (`MAX_ATTEMPTS`) ends the invocation.
       for (const [attempt, outcome] of [
         [2, 'waiting'],
         [3, 'failed'],
@@ -165,8 +167,8 @@ describe('active jobs', () => {
       assert.equal(await active.lost(expired.id, 'r1'), 'dropped');
 
       assert.deepEqual(await queue.depth(), { waiting: 0, active: 0 });
-      const left = await scheduler.store.redis.keys(`${scheduler.store.keys.bull}:*:inv-*`);
-      assert.deepEqual(left, [], 'no job stays in Redis');
+      const remainingJobs = await scheduler.store.redis.keys(`${scheduler.store.keys.bull}:*:inv-*`);
+      assert.deepEqual(remainingJobs, [], 'no job stays in Redis');
       assert.equal((await scheduler.admission.capacity()).usedSlots, 0);
     } finally {
       await lease.release();

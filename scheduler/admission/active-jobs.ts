@@ -32,7 +32,7 @@ export interface ActiveJob {
 
 /**
  * `dropped`: the job is removed, because its invocation had ended or another runtime runs it. `waiting`: the job is back at its place in its
- * tenant's queue. `failed`, `cancelled`: the invocation ended so. `not-held`: the runtime no longer held the job, and nothing changed.
+ * tenant's queue. `failed`, `cancelled`: the invocation ended with this status. `not-held`: the runtime no longer held the job, and nothing changed.
  */
 export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
 
@@ -138,7 +138,7 @@ export class ActiveJobs {
   }
 }
 
-/** Splits a list of the script orphans into rows of `width` values. */
+/** Splits a flat list from orphans.lua into rows of `width` values. */
 function rows(reply: unknown, width: number): string[][] {
   if (!Array.isArray(reply)) throw unexpected('orphans', reply);
   return Array.from({ length: reply.length / width }, (_, i) => reply.slice(width * i, width * (i + 1)).map(String));

@@ -11,7 +11,7 @@ const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.ur
 
 /** Maximum number of invocations that one script call admits (`MAX_STARTS` of admission.lua). When a call reaches it, `admit` makes another. */
 const MAX_STARTS = 256;
-/** Minimum time between two checks of the ledger (the list of admitted invocations), over all processes: the first caller after it does one. */
+/** Minimum time between two checks of the ledger (the list of admitted invocations), over all processes: the first call after it makes a check. */
 const REPAIR_INTERVAL_MS = 5000;
 
 /** A tenant that has invocations waiting or admitted. */
@@ -36,13 +36,13 @@ export interface PlatformCapacity {
 
 /** Faults that a ledger check found. All are zero unless Redis lost acknowledged writes or the platform has a bug. */
 export interface Repairs {
-  /** Ledger entries removed, because their invocations have ended or are unknown. */
+  /** Number of removed ledger entries, whose invocations have ended or are unknown. */
   readonly dropped: number;
-  /** Queued invocations that were in no list and are back in their queues. */
+  /** Number of queued invocations that were in none of the lists where they belong, and that the check put back into their queues. */
   readonly returned: number;
-  /** Counts of slots or pages, of the platform or a tenant, that did not equal the sum of the ledger's entries and were set to it. */
+  /** Number of corrected sums (of slots or pages, of the platform or a tenant): they did not equal the sum over the ledger's entries. */
   readonly sums: number;
-  /** Queued invocations without a job: nothing can run them. */
+  /** Ids of queued invocations that have no job, so that no runtime can run them. */
   readonly lost: readonly string[];
 }
 
@@ -67,7 +67,7 @@ export class Admission {
     let admitted = 0;
     let first = true;
     for (;;) {
-      // `settling` is 1 while a change that concerns all tenants has not reached each of them: one call of the script handles some.
+      // `settling` is 1 while a change that concerns all tenants has not reached each of them: one call of the script handles only some.
       const [started, settling] = (await this.#run(ADMIT, first ? tenant : '')).map(Number);
       first = false;
       admitted += started ?? 0;

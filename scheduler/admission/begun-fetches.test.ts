@@ -19,9 +19,9 @@ describe('attempts that begin with the fetch of their jobs', () => {
 
   /**
    * Starts a runtime whose runs end when the test says so or their signal aborts. Each fetch begins up to `begins` attempts.
-   * @param of a scheduler whose platform the runtime joins; a new platform by default
+   * @param joined a scheduler whose platform the runtime joins; a new platform by default
    */
-  async function start(begins = 4, of?: Scheduler, leaseMs?: number) {
+  async function start(begins = 4, joined?: Scheduler, leaseMs?: number) {
     const most = { begins };
     const connections: Redis[] = [];
     const connect = () => {
@@ -34,13 +34,13 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const scheduler = openTestScheduler(redis, {
       log,
       connect,
-      ...(of && { prefix: of.store.keys.prefix }),
+      ...(joined && { prefix: joined.store.keys.prefix }),
       ...(leaseMs && { leaseMs }),
     });
     const runs = new Map<string, { begun: AttemptOutcome | null; finish: () => void }>();
     const refused: string[] = [];
     const hooks = { fetched: (): void => undefined };
-    const lease = await scheduler.runtimes.acquire({ name: of ? 'second' : 'first', slots: 8 });
+    const lease = await scheduler.runtimes.acquire({ name: joined ? 'second' : 'first', slots: 8 });
     const worker = scheduler.createWorker({
       lease,
       slots: 8,
@@ -101,7 +101,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
 
   test('a run gets the outcome of its attempt; attempts past the bound begin later', async () => {
     const { scheduler, runs, stream, close } = await start(1);
-    // Keeps the runtime from a second fetch until three jobs wait.
+    // The first fetch takes one job. The runtime reads the answer after the other two were submitted, so that its second fetch takes both.
     stream().pause();
     const ids = [await submit(scheduler), await submit(scheduler), await submit(scheduler)];
     await reaches(scheduler, ids[0] ?? '', 'running');
@@ -116,7 +116,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a fetch takes no more jobs once those that it has taken are large', async () => {
+  test('a fetch takes fewer jobs when they are large', async () => {
     const { scheduler, runs, hooks, stream, close } = await start();
     stream().pause();
     const input = JSON.stringify('x'.repeat(600_000));
@@ -127,6 +127,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     stream().resume();
     await eventually(async () => (await scheduler.queue.depth()).active > 1, 'the second fetch has taken jobs');
     const { active, waiting } = await scheduler.queue.depth();
+    // The second fetch stopped after two jobs, which together exceed 1 MiB (`FETCH_LENGTH` of take-jobs.lua).
     assert.deepEqual([active, waiting], [3, 1]);
     hooks.fetched = () => undefined;
     stream().resume();
@@ -164,7 +165,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('an attempt whose job never reached its runtime has not run: it goes back into the queue, and does not count', async () => {
+  test('an attempt whose job never reached its runtime does not count, and the job goes back into the queue', async () => {
     const { scheduler, lease, runs, stream, close } = await start();
     stream().pause();
     const id = await submit(scheduler);
@@ -189,7 +190,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
 
   for (const when of ['before', 'after'])
     test(`a runtime runs no attempt if the fetch is answered ${when} it learns that it was declared dead`, async () => {
-      // A quarter of the lease passes before the runtime learns of its loss: the fetch must not count as lost by then.
+      // The runtime learns of its loss at the next renewal, after a quarter of the lease; the fetch must not count as lost by then.
       const leaseMs = when === 'after' ? 3000 : undefined;
       const { scheduler, lease, runs, refused, stream, close } = await start(4, undefined, leaseMs);
       const next = await start(4, scheduler);
@@ -221,7 +222,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const unreceived = async () =>
       (await commands.hkeys(keys.fetch(lease.id))).some((field) => field.startsWith('jobs'));
     let isDisconnected = false;
-    // This runs before the runtime's connection has written anything.
+    // The hook runs before this connection has told Redis that the jobs were received.
     hooks.fetched = () => {
       isDisconnected = true;
       stream().destroy();
@@ -238,20 +239,20 @@ describe('attempts that begin with the fetch of their jobs', () => {
   test('an attempt runs while the next fetch waits for a job', async () => {
     const { scheduler, runs, fetching, close } = await start();
     const { bzpopmin } = fetching;
-    // Waits that begin from now on and have ended.
-    let waited = 0;
+    // Number of waits that began after this point and have ended.
+    let endedWaits = 0;
     fetching.bzpopmin = async (...args: readonly unknown[]) => {
       const answer = await Reflect.apply(bzpopmin, fetching, args);
-      waited++;
+      endedWaits++;
       return answer;
     };
     const id = await submit(scheduler);
     await eventually(() => runs.has(id), 'the attempt runs');
-    assert.equal(waited, 0);
+    assert.equal(endedWaits, 0);
     await close();
   });
 
-  test('telling Redis twice that jobs were received does not lose the jobs of the next fetch', async () => {
+  test('a runtime that confirms the receipt of jobs twice does not lose the jobs of its next fetch', async () => {
     const { scheduler, runs, hooks, stream, close } = await start();
     hooks.fetched = () => {
       hooks.fetched = () => undefined;
@@ -269,7 +270,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('an attempt that its runtime has received is lost with it', async () => {
+  test('an attempt that its runtime has received fails when the runtime is lost', async () => {
     const { scheduler, lease, runs, close } = await start();
     const id = await submit(scheduler);
     await eventually(() => runs.has(id), 'the runtime has the job');
@@ -278,7 +279,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a failed fetch is repeated during a pause, and with a smaller bound', async () => {
+  test('a failed fetch is repeated even during a pause, and even when fewer attempts may begin', async () => {
     const { scheduler, worker, runs, most, fetching, stream, close } = await start();
     stream().pause();
     const id = await submit(scheduler);
@@ -288,7 +289,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     fetching.disconnect();
     stream().destroy();
     await once(fetching, 'end');
-    // A store that finds the connection ended gives up the fetch.
+    // The store gives up the fetch once it finds the connection ended.
     await setImmediate();
     await fetching.connect();
     assert.equal(await runningAtPause, 1, 'the pause waits for the repeated fetch');
@@ -300,7 +301,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a pause, also one that failed before, resolves once the runtime has the jobs of its present fetch', async () => {
+  test('a pause, even one repeated after a failure, resolves once the runtime has the jobs of its present fetch', async () => {
     const { scheduler, worker, runs, stream, vital, close } = await start();
     stream().pause();
     const id = await submit(scheduler);
@@ -367,7 +368,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a job that cannot be read does not keep the runtime from the others', async () => {
+  test('a job with unreadable data does not keep the runtime from other jobs', async () => {
     const { scheduler, runs, errors, stream, close } = await start(1);
     const { keys, redis: commands } = scheduler.store;
     stream().pause();
@@ -396,7 +397,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
   test('a cancel that arrives before the answer of the fetch reaches the run', async () => {
     const { scheduler, lease, runs, stream, close } = await start();
     const heard = Promise.withResolvers<void>();
-    // Registered after the listener of the worker, and called after it.
+    // This listener is registered after the worker's, so it is called after it.
     const stop = await scheduler.control.onCancel(lease.id, () => heard.resolve());
     stream().pause();
     const id = await submit(scheduler);
@@ -410,20 +411,20 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a drain lets an attempt that began before it end, and takes no other job', async () => {
+  test('a drain waits for an attempt that began before the drain, and takes no other job', async () => {
     const { scheduler, worker, runs, stream, close } = await start();
     stream().pause();
     const id = await submit(scheduler);
     await reaches(scheduler, id, 'running');
     const drained = worker.drain(30_000);
     await eventually(async () => (await scheduler.runtimes.list())[0]?.accepting === false, 'the runtime leaves');
-    const late = await submit(scheduler);
+    const submittedLater = await submit(scheduler);
     stream().resume();
     await eventually(() => runs.has(id), 'the runtime has the job');
     runs.get(id)?.finish();
     await drained;
     assert.equal(await status(scheduler, id), 'succeeded');
-    assert.equal(await status(scheduler, late), 'queued');
+    assert.equal(await status(scheduler, submittedLater), 'queued');
     assert.deepEqual(await scheduler.queue.depth(), { waiting: 1, active: 0 });
     await close();
   });

@@ -17,7 +17,7 @@ after(() => redis.stop());
 
 type Offer = Required<Pick<RuntimeDescription, 'accepting' | 'slots'>> & Partial<RuntimeDescription>;
 
-/** Pages of a model on a host; hosts have unlike numbers, so that a sum shows which hosts it counts. */
+/** Pages of a model on a host. They differ between hosts and models, so that a sum shows which of them it counts. */
 const pagesOf = (host: string, name: string) => 10 * host.length + name.length;
 const aModel = (name: string, host: string, life: number): RuntimeModel => ({
   name,
@@ -87,19 +87,19 @@ function capacityOf(offers: readonly Offer[]): Record<string, number> {
 
 const NUMBERS = /^(slots|pace|starts|reserve|pages:.*)$/;
 
-/** Everything that Redis stores about the capacity; sets are sorted, so that two readings compare equal. */
+/** A comparable form of a stored value: lists of hosts are sorted, and JSON is parsed. */
+function comparable(field: string, value: string): unknown {
+  if (field.startsWith('hosts:')) return JSON.parse(value).sort();
+  return field.startsWith('apart:') ? JSON.parse(value) : value;
+}
+
+/** Everything that Redis stores about the capacity, in a form in which two readings compare equal. */
 async function stored({ store }: Scheduler): Promise<Record<string, unknown>> {
   const { redis, keys } = store;
   const all: Record<string, unknown> = {};
   for (const part of ['capacity', 'offers', 'kinds', 'pools', 'places']) {
-    for (const [field, value] of Object.entries(await redis.hgetall(`${keys.admission}:${part}`))) {
-      const isList = field.startsWith('hosts:');
-      all[`${part} ${field}`] = isList
-        ? JSON.parse(value).sort()
-        : field.startsWith('apart:')
-          ? JSON.parse(value)
-          : value;
-    }
+    for (const [field, value] of Object.entries(await redis.hgetall(`${keys.admission}:${part}`)))
+      all[`${part} ${field}`] = comparable(field, value);
   }
   for (const key of await redis.keys(`${keys.admission}:reporters:*`)) all[key] = await redis.hgetall(key);
   for (const key of await redis.keys(`${keys.admission}:hosts:*`))
@@ -107,7 +107,7 @@ async function stored({ store }: Scheduler): Promise<Record<string, unknown>> {
   return all;
 }
 
-test('the capacity that changes with each runtime equals one that is counted anew from all descriptions', async () => {
+test('the capacity after changes of single runtimes equals a new count of all runtimes', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(anyOrder, { minLength: 4, maxLength: 16 }), async (orders) => {
       const scheduler = openTestScheduler(redis);
@@ -126,7 +126,7 @@ test('the capacity that changes with each runtime equals one that is counted ane
             leases.set(runtime, await scheduler.runtimes.acquire({ name: `r${runtime}`, ...offer }));
             offers.set(runtime, offer);
           } else {
-            // Properties that the new offer lacks stay as they are described.
+            // Properties that the new offer lacks keep their earlier values.
             await lease.describe(offer);
             offers.set(runtime, { ...offers.get(runtime), ...offer });
           }
@@ -142,7 +142,7 @@ test('the capacity that changes with each runtime equals one that is counted ane
           }
         }
         const changed = await stored(scheduler);
-        // Without `leaving`, an earlier release seems to have written the capacity, so admission counts it anew.
+        // Without `leaving`, admission takes the capacity for one of an earlier release, and counts it anew.
         await client.hdel(`${keys.admission}:capacity`, 'leaving');
         await scheduler.admission.admit();
         assert.deepEqual(changed, await stored(scheduler));

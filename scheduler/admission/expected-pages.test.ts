@@ -49,7 +49,7 @@ test('expected pages are declared, else learned, else four of the first model', 
   await scheduler.close();
 });
 
-test('an invocation that expects a million pages leaves room for another tenant, under any bound of what it may hold', async (context) => {
+test('an invocation that expects a million pages leaves room for another tenant, whatever bounds its own pages', async (context) => {
   const scheduler = openTestScheduler(redis);
   const lease = await offer(scheduler, { slots: 16, pages: { m: 100 }, reserve: DEFAULT_RESERVE });
   context.after(async () => {
@@ -61,7 +61,7 @@ test('an invocation that expects a million pages leaves room for another tenant,
   for (const { tenant, pages, counted } of [
     { tenant: 'large', pages: 1, counted: 1 },
     { tenant: 'limited', pages: 1_000_000, counted: 10 },
-    // All pages outside the reserve of 6.
+    // All pages outside the reserve, which is 6 (a sixteenth of 100, rounded down).
     { tenant: 'large', pages: 1_000_000, counted: 94 },
   ]) {
     const limits = { ...TEST_LIMITS, pages };

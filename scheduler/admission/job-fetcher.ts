@@ -15,8 +15,8 @@ const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url)
 /** Longest blocking wait for a job in a platform of few runtimes; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;
 /**
- * Number of runtimes up to which a wait lasts `BLOCK_SECONDS`. With more, waits grow in proportion, up to `MAX_BLOCK_SECONDS`: all runtimes
- * together then fetch no more often, and each fetch finds all jobs.
+ * Number of runtimes up to which a wait lasts `BLOCK_SECONDS`. With more runtimes, waits grow in proportion, up to `MAX_BLOCK_SECONDS`, so that
+ * all runtimes together fetch no more often. After a lost wake-up, jobs wait no longer: the next fetch of any runtime finds them.
  */
 const MAX_RUNTIMES_AT_SHORTEST_WAIT = 8;
 const MAX_BLOCK_SECONDS = 8;
@@ -33,7 +33,7 @@ const CHECKS_PER_LEASE = 2;
 const LOST_FETCH_MS = 10_000;
 /** Time after which Redis forgets a request of `wake` to end a wait. */
 const WAKE_MS = 4000;
-/** Maximum jobs of one fetch. So many take Redis a fraction of a millisecond, in which it serves no other command. */
+/** Maximum jobs of one fetch. Redis needs a fraction of a millisecond for so many, and serves no other command meanwhile. */
 const MAX_JOBS_PER_FETCH = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
@@ -44,7 +44,7 @@ const MIN_LEASE_LEFT = 0.5;
 /** A job that a runtime has fetched. */
 export interface FetchedJob {
   readonly job: InvocationJob & Required<Pick<InvocationJob, 'fetchToken'>>;
-  /** Outcome of its attempt; null when the runtime is to begin it. */
+  /** Outcome of the attempt that the fetch began; null when the runtime is to begin the attempt. */
   readonly begun: AttemptOutcome | null;
 }
 
@@ -65,8 +65,8 @@ export interface JobFetcherOptions {
 
 /**
  * Takes admitted jobs from BullMQ's lists for one runtime, several in one call, which may also begin their attempts. BullMQ's own worker
- * takes one job in a call, and looks into an empty list twice for each job that comes alone. The connection is the fetcher's own, since it
- * blocks while no job waits. The fetcher sends the script of a fetch right behind the blocking command: Redis runs the script as soon as a
+ * takes one job in a call, and looks into an empty list twice for each job that comes alone. The fetcher has a connection of its own, since the
+ * connection blocks while no job waits. It sends the script of a fetch right behind the blocking command: Redis runs the script as soon as a
  * job comes, without another round trip.
  */
 export class JobFetcher {
@@ -88,7 +88,7 @@ export class JobFetcher {
   constructor(sharedStore: Store, connection: Redis, { lease, showsOwnEvents, log }: JobFetcherOptions) {
     const { keys, clock } = sharedStore;
     connection.on('error', () => undefined);
-    // ioredis resolves commands that it pipelines by itself together: those of `confirmReceived` would wait for the next blocking command.
+    // ioredis resolves automatically pipelined commands together, so those of `confirmReceived` would wait for the next blocking command.
     connection.options.enableAutoPipelining = false;
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
     this.#sharedStore = sharedStore;
@@ -161,7 +161,7 @@ export class JobFetcher {
     if (Number(remainingJobCount) < 0) return null;
     const fetchedJobs: FetchedJob[] = [];
     for (let i = 0; i < takenJobs.length; i += 2) {
-      // Redis has lost the data of this job; `AdmissionWorker` settles it later as one that it does not know of.
+      // Redis has lost the data of this job; `AdmissionWorker` settles it later with other jobs that the runtime does not know of.
       if (takenJobs[i] === '') continue;
       try {
         const job = { ...(JSON.parse(String(takenJobs[i])) as InvocationJob), fetchToken };
@@ -189,7 +189,7 @@ export class JobFetcher {
     const locks = jobs.map(({ id }) => `${this.#jobsKey}:${id}:lock`);
     const confirmTo = (store: Store) =>
       store.call(async (redis) => {
-        // HDEL comes first: a job taken away between the two commands counts as received, so its attempt is lost; MGET then finds no lock.
+        // HDEL comes first. If recovery takes a job between the two commands, the attempt counts as received and lost, and MGET finds no lock.
         const [, tokens] = await Promise.all([redis.hdel(fetchKey, `jobs:${firstJob.fetchToken}`), redis.mget(locks)]);
         return new Set(jobs.flatMap(({ id, fetchToken }, i) => (tokens[i] === fetchToken ? [id] : [])));
       });
@@ -222,14 +222,20 @@ export class JobFetcher {
     const { redis } = this.#store;
     const seconds = this.#blockSeconds;
     const wait = () => redis.bzpopmin(this.#marker, this.#ownMarker, seconds);
-    // The fetch is behind the wait on this connection, so it would never get an answer either.
-    const reconnect = () => redis.status === 'ready' && redis.disconnect(true);
+    // The fetch waits behind the lost wait on the same connection, so it would get no answer either.
+    const reconnect = () => {
+      if (redis.status === 'ready') redis.disconnect(true);
+    };
     const { lengthMs } = this.#lease;
-    const check = () => performance.now() - this.#lease.answeredAt > LOST_LEASES * lengthMs && reconnect();
+    const check = () => {
+      if (performance.now() - this.#lease.answeredAt > LOST_LEASES * lengthMs) reconnect();
+    };
     const checkTimer = seconds > BLOCK_SECONDS ? setInterval(check, lengthMs / CHECKS_PER_LEASE) : undefined;
     this.#store
       .call(wait, 1000 * seconds + LOST_WAIT_MS)
-      .catch((error) => StoreError.from(error).code === 'store-unavailable' && reconnect())
+      .catch((error) => {
+        if (StoreError.from(error).code === 'store-unavailable') reconnect();
+      })
       .finally(() => clearInterval(checkTimer));
   }
 

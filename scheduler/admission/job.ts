@@ -30,7 +30,7 @@ export interface InvocationJob {
   readonly parent?: string;
   /** For a child: the tenant that owns the function. */
   readonly functionOwner?: string;
-  /** Key by which admission placed the invocation on a GPU host, instead of its id; see `affinityKey`. */
+  /** Key by which admission placed the invocation (`chosenKey`); absent when its id is the key, and with placement by tenant. */
   readonly placement?: string;
   /** State and answer of the last question to a person; absent when the invocation has asked nothing. */
   readonly resumption?: Resumption;

@@ -9,10 +9,10 @@ const MANY = 1_000_000;
 
 describe('admission of invocations with latency targets', () => {
   test('an invocation with latency targets uses the reserve, and goes ahead of others of its tenant on the way to runtimes', () => {
-    // The reserve has 2 slots and 22 pages. The others are just enough for 33 invocations of 10 pages.
+    // The reserve has 2 slots and 22 pages. Outside it are 33 slots and 330 pages: just enough for 33 invocations of 10 pages.
     const policy = new AdmissionPolicy({ slots: 35, starts: 8, reserve: DEFAULT_RESERVE, pages: { m: 352 } });
     for (let i = 1; i <= 40; i++) policy.enter({ id: `b${i}`, tenant: 't', arrival: 100 + i, pages: { m: 10 } }, 0);
-    // Begins invocations until the last ones admitted, which do not begin, take all `starts` places on the way.
+    // Begin all admitted invocations except those of the last round, which then take all 8 (`starts`) places on the way.
     for (let admitted = policy.admit(0); policy.admitted < 33; admitted = policy.admit(0))
       for (const { id } of admitted) policy.begin(id);
     const { onTheirWay } = policy;
@@ -27,7 +27,7 @@ describe('admission of invocations with latency targets', () => {
     assert.deepEqual(policy.admit(1), [], 'the reserve is not for the ordinary invocations');
   });
 
-  test('a large head that invocations with targets displace repeatedly starts after a bounded number of overtakings', () => {
+  test('a large head starts after a bounded number of overtakings, even if invocations with targets displace it repeatedly', () => {
     const policy = new AdmissionPolicy({ slots: 100, starts: MANY, reserve: 0, pages: { m: 16 } });
     let running: string[] = [];
     let displaced = 0;
@@ -52,7 +52,7 @@ describe('admission of invocations with latency targets', () => {
     assert.ok(displaced > MAX_OVERTAKEN, 'the large head was displaced more often than it may be overtaken');
   });
 
-  test('an ordinary invocation runs beside those of its tenant with targets, or starts when one of them ends', () => {
+  test("an ordinary invocation runs beside its tenant's invocations with targets, or starts when one of them ends", () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 4 }),

@@ -7,7 +7,7 @@ export interface Peak {
   readonly memoryMb: number;
 }
 
-/** Time after which Redis forgets the learned peaks of a version that no longer runs. */
+/** Redis forgets the learned peaks of a version this long after its last run. */
 export const LEARNED_MS = 30 * 86_400_000;
 
 /** Arguments that pass a peak to a script: each model, and `MEMORY`, followed by its peak, rounded up. */

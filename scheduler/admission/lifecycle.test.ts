@@ -15,7 +15,7 @@ after(() => redis.stop());
 
 const RUNTIMES = ['r1', 'r2'] as const;
 
-test('under random acts of two runtimes and a canceller, an invocation has one gapless log and one end', async () => {
+test('under random commands of two runtimes and a client, an invocation has one log without gaps, and one end', async () => {
   const scheduler = openTestScheduler(redis);
   const { invocations, active, queue, admission } = scheduler;
   const lease = await offer(scheduler, { slots: 4 });

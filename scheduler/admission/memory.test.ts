@@ -71,7 +71,7 @@ test('expected memory is learned, else declared, else 8 MiB or the instance limi
   assert.equal(await expected({ version: 'learned', limits: limits(30) }), 40);
 });
 
-test('expected memory counts against no quota of KV pages, and pages count against no memory', async (context) => {
+test('a quota of KV pages does not count expected memory, and memory does not count pages', async (context) => {
   const scheduler = await openWithOffer(context, { slots: 1000, pages: { m: 100 }, memoryMb: 4096 });
   const change = { quota: 'kv-pages', function: null, limit: 8, until: null } as const;
   await scheduler.quotas.set('default', change, { author: 'test', reason: '' });
@@ -83,7 +83,7 @@ test('expected memory counts against no quota of KV pages, and pages count again
   );
 });
 
-test('admission refuses an instance limit above all memory, stores nothing, and starts an invocation whose limit equals it', async (context) => {
+test('admission refuses an instance limit above all memory and stores nothing; it starts an invocation whose limit equals all memory', async (context) => {
   const scheduler = await openWithOffer(context, { slots: 1000, memoryMb: 256 });
   const id = 'too-large';
   await assert.rejects(scheduler.submit(submission({ id, limits: limits(257) })), {

@@ -2,11 +2,11 @@
 export interface OnItsWay {
   readonly id: string;
   readonly tenant: string;
-  /** Its admission number, minus the number of earlier invocations that it may overtake; runtimes fetch the smallest place first. */
+  /** Admission number of the invocation, minus the number of earlier ones that it may overtake. Runtimes fetch the smallest place first. */
   readonly place: number;
-  /** True when its tenant held few slots, or it has latency targets. */
+  /** True when the invocation has latency targets, or its tenant held few slots. */
   readonly mayUseReserve: boolean;
-  /** True when it has latency targets. */
+  /** True when the invocation has latency targets. */
   readonly hasLatencyTargets: boolean;
 }
 

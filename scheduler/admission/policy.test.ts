@@ -144,7 +144,7 @@ describe('admission policy', () => {
     );
   });
 
-  test('an invocation short of memory restarts after a newer report with room, or alone; only its tenant waits', () => {
+  test('an invocation ended for lack of memory restarts alone, or after a newer report with room; only its tenant waits for it', () => {
     const policy = new AdmissionPolicy({ slots: 20, starts: MANY, reserve: 0, pages: { m: 128 } });
     let arrivals = 0;
     const enter = (id: string, tenant: string, pages: number, since?: number) => {
@@ -217,7 +217,7 @@ describe('admission policy', () => {
             policy.leave(running.shift()!, arrivals);
             if (admit().some((id) => id.startsWith('big'))) started = i;
           }
-          // The turn of `big` came once each other tenant had started the invocations before it; then at most `MAX_OVERTAKEN` overtook it.
+          // Ended before `big` starts: two queued invocations of each tenant, those that overtake it, and the (at most `pages`) running ones.
           assert.ok(
             started <= pages + tenants * 2 + MAX_OVERTAKEN,
             `${started} invocations ended before the large head started`,
@@ -259,7 +259,7 @@ describe('admission policy', () => {
     }
   });
 
-  test('no room is kept for a tenant above its part: small invocations of other tenants start', () => {
+  test('no room is kept for a tenant that holds more than an equal part, so small invocations of other tenants start', () => {
     const policy = new AdmissionPolicy({ slots: 1000, pages: { m: 1200 }, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 40; i += 1)
       policy.enter({ id: `large${i}`, tenant: 'large', arrival: i, pages: { m: 100 } }, 0);
@@ -313,7 +313,7 @@ describe('admission policy', () => {
   test('an idle tenant gathers no credit, and a tenant that ran alone has no debt', () => {
     const policy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
     const runMs = () => 100;
-    // One tenant runs alone for a long time; then both get an equal part at once and from then on.
+    // A tenant that ran alone for a long time and a tenant that comes late get equal parts at once, and from then on.
     const alone = simulate(policy, new Map([['early', { from: 0, runMs }]]), 60_000);
     assert.ok((alone.get('early') ?? 0) > 590_000, 'nearly all of the 600000 slot-ms');
     const sharedPolicy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
@@ -375,7 +375,7 @@ describe('admission policy', () => {
   test('runtimes fetch one job of each newcomer, in order, before a flood that was admitted earlier', () => {
     const policy = new AdmissionPolicy({ slots: 256, pages: {}, reserve: DEFAULT_RESERVE, starts: 10 });
     for (let i = 0; i < 100; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: {} }, 0);
-    // 8 invocations start while the flood holds few slots, and then 10 (`starts`). It then holds more than a few.
+    // The first call admits 8 while the flood holds few slots (half of the reserve of 16), then 10 (`starts`) others. The second admits 10 others.
     for (const { id } of policy.admit(0)) policy.begin(id);
     policy.admit(0);
     for (const id of policy.onTheirWay.slice(0, 2)) policy.begin(id);
@@ -406,7 +406,7 @@ describe('admission policy', () => {
     assert.ok(largeStarts >= 8, `${largeStarts} of the large tenant started`);
   });
 
-  test('while runtimes lag, tenants above a few slots are held to the pace, and other tenants start at once', () => {
+  test('while runtimes lag, the pace limits tenants with more than a few slots, and other tenants start at once', () => {
     const policy = new AdmissionPolicy({ slots: 1024, pages: {}, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 2000; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: {} }, 0);
     const admit = (now: number) => policy.admit(now).map(({ id }) => id);
@@ -418,7 +418,7 @@ describe('admission policy', () => {
       assert.deepEqual(admit(1), [`n${i}`]);
     }
     policy.enter({ id: 'n32', tenant: 'newcomer', arrival: 3032, pages: {} }, 1);
-    assert.deepEqual(admit(1), [], 'the newcomer now holds more than a few slots');
+    assert.deepEqual(admit(1), [], 'the newcomer already holds 32 slots, half of the reserve');
     for (const id of running) policy.leave(id, 2);
     assert.equal(admit(2).length, 32, 'the flood now holds few slots');
     for (let i = 0; i < 32; i += 1) policy.leave(`n${i}`, 3);

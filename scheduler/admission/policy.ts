@@ -26,7 +26,7 @@ export type FreePages = Readonly<Record<string, readonly { readonly pages: numbe
 
 export interface Capacity {
   readonly slots: number;
-  /** Admitted invocations up to which tenants with more than a few slots may start others. Runtimes lower it while they lag; `slots` by default. */
+  /** While this many invocations are admitted, tenants with more than a few slots start no others. Lower while runtimes lag; `slots` by default. */
   readonly pace?: number;
   /** Maximum invocations on their way (admitted and not begun), counted apart for tenants that hold few slots and for the others. */
   readonly starts: number;
@@ -39,10 +39,10 @@ export interface Capacity {
 /** An admitted invocation. */
 interface LedgerEntry {
   readonly demand: Demand;
-  /** Pages that it counts for. */
+  /** Pages that admission counts for the invocation. */
   readonly pages: Pages;
   readonly admittedAt: number;
-  /** The largest fraction that it takes of any resource. */
+  /** The largest fraction that the invocation takes of any resource. */
   readonly share: number;
 }
 
@@ -68,30 +68,29 @@ interface RemainingCapacity {
  * (Sheng et al., OSDI '24). It never refunds a charge, so no turn lies before the virtual time. When no tenant waits,
  * all start equal again.
  *
- * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations;
- * otherwise the policy passes it over. When a head behind it starts instead, that is one overtaking. After
- * `MAX_OVERTAKEN` of them, the policy keeps room for the head passed over: its need counts as taken until it starts. No
- * room is kept when its tenant already holds an equal part of a pool (one entry of `Capacity.pages`): that head waits
- * for its own tenant's invocations. So some invocation starts whenever one of the first `LOOK` heads by turn fits into
- * the room not kept. A head whose need exceeds a whole pool starts when no other invocation uses the pool, so that the
- * GPU host refuses it with its reason. An invocation counts at most for all pages outside the reserve: it alone keeps
- * no newcomer out. Runtime memory is one more pool (`MEMORY`), never overcommitted.
+ * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations. Otherwise the policy passes it
+ * over, and each start of a head behind it is one overtaking. After `MAX_OVERTAKEN` overtakings, the policy keeps room for the head: its need counts
+ * as taken until it starts. The policy keeps no room for a head whose tenant already holds an equal part of a pool (one entry of
+ * `Capacity.pages`), since that head waits for its own tenant's invocations. So some invocation starts whenever one of the first `LOOK` heads by
+ * turn fits into the room that is not kept. A head that needs more than a whole pool starts when no other invocation uses the pool; the GPU host
+ * then refuses it with the reason. An admitted invocation counts at most for all pages outside the reserve, so that it alone keeps no newcomer
+ * out. Runtime memory is one more pool (`MEMORY`), never overcommitted.
  *
- * On the way: at most `starts` admitted invocations of a kind have not begun, so an admitted one begins soon. The two
- * kinds are invocations of tenants with few slots, and all others; neither kind waits for the other. An invocation of a
- * tenant with few slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its
- * own tenant's. While runtimes lag (`pace`), the other tenants get fewer slots; the reserve stays.
+ * On the way: an admitted invocation is on its way to a runtime until it begins. There are two kinds: invocations of tenants with few slots, and all
+ * others. At most `starts` of each kind are on their way, so an admitted invocation begins soon; neither kind waits for the other. An invocation of
+ * a tenant with few slots goes ahead of up to `starts` invocations of other tenants that were admitted before it. While runtimes lag (`pace`),
+ * tenants with more than a few slots get fewer; the reserve stays.
  *
- * Expectations may be wrong; then a GPU host ends the youngest inferlets. An invocation ended in this way starts again only when it fits and
- * one of these holds: no other invocation is admitted, or no GPU host reports, or a GPU host's later report shows the pages that the ended
- * attempt held and asked for (minus the claims of invocations that started this way less than `CLAIM_MS` before the report). Until then it
- * counts as a head that does not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory
- * taken for good. The bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
+ * Expectations may be wrong; then a GPU host ends the youngest inferlets. An invocation that was ended in this way starts again only when it fits
+ * and one of these holds: no other invocation is admitted, or no GPU host reports, or a GPU host's later report shows as many pages as the ended
+ * attempt held or asked for. Claims reduce the report: the pages of invocations that started in this way after it or less than `CLAIM_MS` before
+ * it. Until then, the invocation counts as a head that does not fit, with the same bound on overtaking. Without the bound, a flow of small invocations would
+ * keep the memory taken for good. The bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
  *
- * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), for heads with
- * latency targets, and for heads with kept room among the first `LOOK` turns. On its way, an invocation with targets counts as one of a tenant
- * with few slots, and goes ahead of its own tenant's invocations, too. A quota bounds the number of such invocations. When a tenant that holds
- * few pages starts, it does not overtake a head that also needs only few: only its own tenant's holdings keep that head from the reserve.
+ * The reserve of slots, and of each model's pages, is for tenants that hold little (at most half of it, counting their head; at least one), for
+ * heads with latency targets, and for heads with kept room among the first `LOOK` turns. On its way, an invocation with targets counts as one of a
+ * tenant with few slots, and goes ahead of its own tenant's invocations, too. A quota bounds the number of such invocations. A start of a tenant
+ * that holds few pages does not overtake a head that needs only few: that head may use the reserve itself, unless its own tenant holds too much.
  */
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
@@ -102,7 +101,7 @@ export class AdmissionPolicy {
   #admissionCount = 0;
   #capacity: Capacity;
   #freePages: FreePages = {};
-  /** By id of an admitted invocation whose earlier attempt ended for lack of memory: pages that it may not hold yet. */
+  /** Claims by id: pages that an admitted invocation, whose earlier attempt ended for lack of memory, may not have taken yet. */
   readonly #claims = new Map<string, { readonly at: number; readonly pages: Pages }>();
   /** Virtual time: the virtual start of the last admitted head. */
   #virtualTime = 0;
@@ -200,6 +199,7 @@ export class AdmissionPolicy {
     return admitted;
   }
 
+  /** Returns the tenant whose head starts next, and the tenants passed over because their heads do not fit; null when no head may start. */
   #choose(): { tenant: Tenant; passed: Tenant[] } | null {
     const { slots, pages, pace = slots } = this.#capacity;
     const remaining: RemainingCapacity = {
@@ -210,7 +210,7 @@ export class AdmissionPolicy {
     const { starts } = this.#capacity;
     const { reserveUsers, others } = this.#onTheWay.counts();
     if (remaining.slots < 1 || (reserveUsers >= starts && others >= starts)) return null;
-    // Without a place on the way, no room is kept for a head, and it is not overtaken.
+    // A head whose kind already has `starts` invocations on their way is left out: no room is kept for it, and it is not overtaken.
     const mustWait = (tenant: Tenant): boolean => (this.#mayUseReserve(tenant) ? reserveUsers : others) >= starts;
     const tenantsByTurn = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
@@ -252,6 +252,7 @@ export class AdmissionPolicy {
     });
   }
 
+  /** False while a head whose earlier attempt ended for lack of memory must wait for a report of enough memory. */
   #findsMemory({ head }: Tenant): boolean {
     if (!head?.short || this.#ledger.size === 0) return true;
     const { pages, since } = head.short;
@@ -274,7 +275,8 @@ export class AdmissionPolicy {
     const neededPages = pagesOf(tenant);
     const parts = neededPages.map(([model, count]) => {
       const total = pages[model];
-      return total === undefined ? 0 : total > 0 ? count / total : 1;
+      if (total === undefined) return 0;
+      return total > 0 ? count / total : 1;
     });
     const share = Math.min(1, Math.max(1 / slots, ...parts));
     this.#virtualTime = Math.max(this.#virtualTime, tenant.turn);

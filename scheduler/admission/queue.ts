@@ -31,6 +31,7 @@ export class AdmissionQueue {
         this.#store.call((redis) => redis.zrange(waiting(tenant), '0', `${limit - 1}`, 'WITHSCORES')),
       ),
     );
+    // With WITHSCORES, each id is followed by its score, the arrival.
     const queued = queues.flatMap((queue) =>
       queue.flatMap((id, i) => (i % 2 === 0 ? [{ id, arrival: Number(queue[i + 1]) }] : [])),
     );

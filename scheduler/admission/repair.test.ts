@@ -24,7 +24,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
     (await scheduler.submit(submission({ tenant, expectedPages: { m: 10 } }))).id;
   const ids: string[] = [];
   for (let i = 0; i < 8; i += 1) ids.push(await submit(i % 2 === 0 ? 'a' : 'b'));
-  const [gone, ended, unlisted, , unqueued, jobless] = ids as [
+  const [recordless, ended, unlisted, , unqueued, jobless] = ids as [
     string,
     string,
     string,
@@ -39,7 +39,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   await store.redis.lpush(`${keys.jobs}:wait`, 'unknown');
   await store.redis.sadd(`${keys.admission}:starting`, 'unknown');
   await store.redis.hset(`${keys.admission}:claims`, 'unknown', '{}');
-  await store.redis.del(keys.invocation(gone));
+  await store.redis.del(keys.invocation(recordless));
   await store.redis.hset(keys.invocation(ended), 'status', 'failed');
   await store.redis.lrem(`${keys.jobs}:wait`, 1, unlisted);
   await store.redis.zrem(keys.waiting('a'), unqueued);
@@ -48,7 +48,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   await store.redis.hincrby(`${keys.admission}:state`, 'slots', 3);
   await store.redis.hset(`${keys.admission}:tenant:b`, 'held:m', 70, 'held:n', 5);
   const repairs = await admission.repair(0);
-  // Dropped: `gone` and `ended`. Returned: `unlisted` and `unqueued`. Sums: slots, `held:m` and `held:n` of tenant b.
+  // Dropped: `recordless` and `ended`. Returned: `unlisted` and `unqueued`. Sums: slots, `held:m` and `held:n` of tenant b.
   assert.deepEqual(repairs, { dropped: 2, returned: 2, sums: 3, lost: [jobless] });
   assert.ok(!(await queue.waiting()).includes('unknown'));
   assert.equal(await store.redis.sismember(`${keys.admission}:starting`, 'unknown'), 0);
@@ -61,7 +61,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   const [last] = (await collect(scheduler.events.follow(jobless, 0))).slice(-1);
   assert.equal(JSON.parse(last?.data ?? '{}').code, 'internal');
   assert.deepEqual(log.records, []);
-  const open = ids.filter((id) => ![gone, ended, jobless].includes(id));
+  const open = ids.filter((id) => ![recordless, ended, jobless].includes(id));
   assert.deepEqual(new Set(await queue.waiting()), new Set(open));
   assert.deepEqual((await admission.capacity()).models, [{ model: 'm', pages: 100, usedPages: 40 }]);
 

@@ -95,7 +95,7 @@ describe('a runtime that is lost or leaves', () => {
     await close();
   });
 
-  test('a runtime that was declared dead fetches no job; another one runs it', async () => {
+  test('a runtime that was declared dead fetches no job; another runtime runs the next invocation', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
     const { lease } = await start('slow', 1, 'at once');
     await scheduler.runtimes.recover(lease.id);
@@ -109,7 +109,7 @@ describe('a runtime that is lost or leaves', () => {
   });
 
   for (const found of ['by its lease', 'among orphans'])
-    test(`recovery of a runtime found dead ${found} spares a job that the runtime has fetched again`, async () => {
+    test(`when a runtime is found dead ${found}, recovery spares a job that this runtime has fetched again`, async () => {
       // A runtime that was declared dead learns it when it next renews its lease, within 300 ms.
       const { scheduler, runs, start, close } = await open(1200);
       const { lease } = await start('slow', 1, 'on order');
@@ -165,7 +165,7 @@ describe('a runtime that is lost or leaves', () => {
     const last = await submit(scheduler, 10);
     await beginFetched(5, 'staying');
     assert.deepEqual(await freeCapacity(), [0, 0]);
-    // An end on the leaving runtime makes no room on the staying one; an end on the staying one does.
+    // An end on the leaving runtime (`runs[0]`) makes no room on the staying one; an end on the staying one (`runs[4]`) does.
     runs[0]?.finish();
     await succeeded(scheduler, runs[0]?.id ?? '');
     assert.deepEqual(await freeCapacity(), [0, 0]);

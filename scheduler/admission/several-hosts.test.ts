@@ -18,7 +18,7 @@ function hostOf(key: string, hosts: readonly string[]): string {
   return hosts.reduce((best, host) => (weight(host) > weight(best) ? host : best));
 }
 
-/** An id whose invocation the policy places on `host` while the hosts hold these pages. */
+/** Finds an id whose invocation the policy places on `host` while the hosts hold these pages. */
 function idFor(host: string, hosts: readonly string[], pagesByHost: ReadonlyMap<string, number>): string {
   const crowding = (key: string) => (pagesByHost.get(hostOf(key, hosts)) ?? 0) / PAGES;
   for (;;) {
@@ -85,6 +85,7 @@ describe('admission over several GPU hosts', () => {
         const host = hostOf(record?.tenant ?? '', ['0', '1']);
         pagesByHost.set(host, (pagesByHost.get(host) ?? 0) + 30);
       }
+      // Each host of 100 pages has room for three invocations of 30.
       assert.deepEqual([...pagesByHost.values()], [90, 90]);
       const { models } = await scheduler.admission.capacity();
       assert.deepEqual(models, [{ model: 'm', pages: 2 * PAGES, usedPages: 180 }]);
@@ -103,7 +104,7 @@ describe('admission over several GPU hosts', () => {
         const host = hosts[i % 3] as string;
         const id = idFor(host, hosts, pagesByHost);
         await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30 }));
-        // Each host has room for three of them; the last three wait.
+        // Each host has room for three invocations; the last three invocations wait.
         if (i < 9) pagesByHost.set(host, (pagesByHost.get(host) ?? 0) + 30);
       }
       const placements = await Promise.all((await admittedIds()).map((id) => scheduler.invocations.get(id)));
@@ -181,7 +182,9 @@ describe('admission over several GPU hosts', () => {
         assert.equal(await redis.hget(`${keys.jobs}:${record.id}`, 'placement'), recordedPlacement);
         const digits = createHash('sha1').update(record.id).digest('hex');
         const first = hosts[Number.parseInt(digits.slice(0, 8), 16) % hosts.length];
-        chosen[key === affinity ? 'affinity' : key === `@${first}/${record.id}` ? 'first' : 'second']++;
+        if (key === affinity) chosen.affinity++;
+        else if (key === `@${first}/${record.id}`) chosen.first++;
+        else chosen.second++;
       }
       for (const [kind, count] of Object.entries(chosen)) assert.ok(count > 0, `${kind}: ${JSON.stringify(chosen)}`);
     } finally {
@@ -266,7 +269,7 @@ describe('admission over several GPU hosts', () => {
     }
   });
 
-  test('a head that waits for memory waits for that of a new host once its tenant moves there', async () => {
+  test('a head that waits for memory waits for the memory of a new host once its tenant moves there', async () => {
     const hosts = ['0', '1'];
     const moreHosts = [...hosts, '2'];
     await open(hosts, 'tenant');
@@ -337,7 +340,7 @@ describe('admission over several GPU hosts', () => {
       const before = await reads();
       await admission.admit();
       const readsMade = (await reads()) - before;
-      assert.ok(readsMade <= 4, `16 heads read the load and what is known of it ${readsMade} times`);
+      assert.ok(readsMade <= 4, `16 heads read the load and its stored readings ${readsMade} times`);
       assert.equal((await admittedIds()).length, 1, 'none of them has found memory');
       await report(PAGES);
       assert.equal((await admittedIds()).length, 17);

@@ -21,7 +21,7 @@ export interface Demand {
   readonly short?: { readonly pages: Pages; readonly since: number };
 }
 
-/** Limits from a tenant's record and quotas. `pages` bounds the sum over all models; it also caps the pages expected of a head for each model. */
+/** Limits from a tenant's record and quotas. `pages` bounds the sum over all models; it also caps a head's expected pages of each model. */
 export interface Limits {
   readonly weight?: number;
   readonly suspended?: boolean;
@@ -46,7 +46,7 @@ export interface Tenant {
   head: Demand | null;
   /** Times that other tenants' heads have overtaken its head; see `AdmissionPolicy`. */
   overtaken: number;
-  /** The head without latency targets that an invocation with targets displaced, in its state at that time. It becomes the head again. */
+  /** The head that an invocation with latency targets displaced last, in its state then, in case it returns. Null again with an empty queue. */
   displaced: { readonly id: string; readonly overtaken: number; readonly isRoomKept: boolean } | null;
   /** True while the policy keeps room for its head. */
   isRoomKept: boolean;

@@ -191,7 +191,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('a requeued invocation keeps its place and expects what its run held, before that run ends', async () => {
+  test('a requeued invocation keeps its place and expects the pages that its run held, even before that run ends', async () => {
     await withRuntime({ slots: 3, pages: { m: 20 } }, async ({ started, open, attempts }) => {
       const first = await submit({ expectedPages: { m: 12 } });
       const victim = await submit({ restartable: true, expectedPages: { m: 6 } });
@@ -219,7 +219,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('the end of a requeued run that was cancelled leaves the cancel to its next attempt', async () => {
+  test('when a cancelled run was requeued, its end leaves the stored cancel to the next attempt', async () => {
     await withRuntime({ slots: 2 }, async ({ started, open, attempts, worker, lease }) => {
       const id = await submit({ restartable: true, input: '"deaf"' });
       await eventually(() => open.has(id), 'the invocation runs');
@@ -296,7 +296,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('the deadline stops a run', async () => {
+  test('a run is stopped with `deadline-exceeded` when its deadline passes', async () => {
     await withRuntime({ slots: 2 }, async () => {
       const id = await submit({ deadlineMs: 150 });
       const events = await collect(scheduler.events.follow(id, 0));
@@ -369,7 +369,7 @@ describe('admission worker', () => {
     await scheduler.close();
   });
 
-  test('a runtime whose clock is an hour late gives back a job that it does not know of', async (t) => {
+  test('a runtime whose clock is an hour slow gives back a job that it does not know of', async (t) => {
     const now = Date.now.bind(Date);
     t.mock.method(Date, 'now', () => now() - 3_600_000);
     scheduler = openTestScheduler(redis);
@@ -377,7 +377,7 @@ describe('admission worker', () => {
     const lease = await runtimes.acquire({ name: 'late', slots: 1 });
     const id = await submit({ submittedAt: store.clock() });
     await hold(scheduler, id, lease.id);
-    // The real fetch stores the time of Redis; `hold` has stored that of the late clock.
+    // The real fetch stores the time of Redis; `hold` has stored that of the slow clock.
     const [seconds] = await store.redis.time();
     await store.redis.hset(`${store.keys.jobs}:${id}`, 'processedOn', Number(seconds) * 1000);
     const run = async (job: InvocationJob) => {
@@ -399,7 +399,7 @@ describe('admission worker', () => {
   test('after a SIGKILL and restart of Redis, running invocations end and new ones start', async () => {
     await withRuntime({ slots: 4 }, async ({ open, lease }) => {
       scheduler.reaper.start();
-      // A busy Redis writes late, and a kill would lose those writes.
+      // A busy Redis writes to its disk late; `durably` waits for these writes, which a kill would lose.
       const before = await durably(redis, async () => {
         const id = await submit();
         await eventually(() => open.has(id), 'the first runs');

@@ -14,7 +14,7 @@ import { type FetchedJob, JobFetcher } from './job-fetcher.ts';
 const LOST_REPLY_MS = 3000;
 /** Interval of the search for jobs that Redis assigns to this runtime and that the runtime does not know of. */
 const AUDIT_MS = 5000;
-/** Number of searches left out after one that found nothing, unless a job comes or goes. */
+/** Number of searches that are skipped after one that found nothing, unless a job comes or goes. */
 const QUIET_INTERVALS = 5;
 /** Time that invocations get to end after a drain has told them to stop. */
 const STOP_GRACE_MS = 2000;
@@ -50,7 +50,7 @@ export interface AdmissionWorkerOptions {
    *
    * The result of `run` tells the worker what remains to do:
    * - `'ended'`: nothing. `finish` has ended the invocation and removed its job.
-   * - `'not-held'`: the outcome was a refusal with this reason. The worker gives the job back, which changes nothing if another runtime has it.
+   * - `'not-held'`: the attempt was refused with this reason. The worker gives the job back, which changes nothing if another runtime has it.
    * - Any other result, or an error: the worker removes the job. An invocation that has not ended then fails as `internal`.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
@@ -92,8 +92,8 @@ export class AdmissionWorker {
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #isPaused = false;
   /**
-   * The report of `#isPaused` to Redis, under way or done. `pause` begins one when this is undefined: after a change, or after a failed report.
-   * The initial value of `#isPaused` needs no report of its own, since `start` reports it.
+   * The report of `#isPaused` to Redis, under way or done; undefined after a change or a failed report, when `pause` must begin another one. The
+   * initial value needs no report, since `start` reports `#isPaused`.
    */
   #pauseReport: Promise<void> | undefined = Promise.resolve();
   #onSettled: (() => void) | undefined;
@@ -137,8 +137,8 @@ export class AdmissionWorker {
   }
 
   /**
-   * Takes no jobs while paused. Running invocations go on, and new ones wait in the queue. A call with true resolves once no fetch can take
-   * more. After an error, the caller repeats the call.
+   * Pauses or resumes the worker. A paused worker takes no jobs: running invocations go on, and new ones wait in the queue. A call with true
+   * resolves once no fetch can take more jobs. After an error, the caller repeats the call.
    */
   async pause(paused: boolean): Promise<void> {
     if (this.#isPaused !== paused) this.#pauseReport = undefined;
@@ -206,7 +206,7 @@ export class AdmissionWorker {
       const fetchedJobs = await this.#fetcher.take(bounds);
       await this.#accept(fetchedJobs ?? []);
       this.#pendingCancels.clear();
-      // Redis hands nothing over yet: it does not know that this runtime takes jobs, or the lease is renewed late.
+      // Null: Redis does not know yet that this runtime takes jobs, or the lease is late to be renewed. Try again a little later.
       if (fetchedJobs === null && this.#isTaking) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     } catch (error) {
       this.#quietIntervals = 0;
@@ -218,9 +218,9 @@ export class AdmissionWorker {
   }
 
   /**
-   * Tells Redis that this runtime takes no more jobs, and waits for the end of the present fetch, which may have taken some before.
+   * Tells Redis that this runtime takes no more jobs, and waits for the end of the present fetch, which may have taken some already.
    *
-   * @param maxWaitMs bounds that wait, which gets at least `FETCH_GRACE_MS`; no bound by default
+   * @param maxWaitMs maximum wait for the fetch, raised to at least `FETCH_GRACE_MS`; no maximum by default
    */
   async #endFetch(maxWaitMs?: number): Promise<void> {
     await this.#options.lease.describe({ accepting: false });
@@ -229,7 +229,7 @@ export class AdmissionWorker {
     await (maxWaitMs === undefined ? this.#fetching : waitAtMost(this.#fetching, Math.max(maxWaitMs, FETCH_GRACE_MS)));
   }
 
-  /** Waits for the end of the present fetch and, when it fails, of the ones that repeat it: Redis may have handed over jobs under its token. */
+  /** Waits for the end of the present fetch. When it fails, waits for its repetitions, too, since Redis may have handed over jobs under its token. */
   async #endFetches(): Promise<void> {
     do await this.#endFetch();
     while (this.#state === 'started' && this.#isPaused && this.#fetcher.unanswered !== null);
@@ -273,11 +273,11 @@ export class AdmissionWorker {
   async #execute(runningJob: RunningJob): Promise<void> {
     const { run, log } = this.#options;
     const { job, begun, stop } = runningJob;
-    const leftMs = job.submittedAt + job.deadlineMs - this.#options.store.clock();
+    const remainingMs = job.submittedAt + job.deadlineMs - this.#options.store.clock();
     runningJob.deadline = setTimeout(
       () =>
         this.#stop(job.id, { code: 'deadline-exceeded', message: `The deadline of ${job.deadlineMs} ms has passed.` }),
-      Math.max(0, Math.min(leftMs, MAX_TIMER_MS)),
+      Math.max(0, Math.min(remainingMs, MAX_TIMER_MS)),
     );
     let outcome: unknown;
     try {
@@ -292,7 +292,7 @@ export class AdmissionWorker {
         // If this runtime was declared dead and does not know it yet, the next job would be refused too: keep the slot for a moment.
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
-      // False after `#abandon`: a runtime that was declared dead no longer owns the job.
+      // Not after `#abandon`, which empties the set: a runtime that was declared dead does not own the job.
       if (this.#runningJobs.delete(runningJob)) {
         this.#pump();
         if (outcome !== 'not-held' && outcome !== 'ended') await this.#leave(runningJob, 'over');
@@ -363,7 +363,7 @@ export class AdmissionWorker {
       this.#quietIntervals -= 1;
       return;
     }
-    // Set before the search, since a job that comes or goes meanwhile sets it to 0.
+    // Set this before the search, since a job that comes or goes during the search sets it to 0.
     this.#quietIntervals = QUIET_INTERVALS;
     let isQuiet = false;
     try {

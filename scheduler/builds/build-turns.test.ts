@@ -49,7 +49,7 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
       let time = 0;
       let order = 0;
       const begun = new Map<string, Waiting>();
-      /** For each waiting tenant: others' builds that began since its own last one, or since its request. */
+      /** For each waiting tenant, by other tenant: number of builds that began since the waiting tenant's last begun build, or since its request. */
       const passed = new Map<string, Map<string, number>>();
       for (const { act: what, tenant } of acts) {
         if (what === 'ask') {
@@ -86,12 +86,14 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
   );
 });
 
-test('the script assigns the turns of the policy', async () => {
+test('the script assigns the same turns as the policy', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(act, { maxLength: 40, size: 'max' }), async (acts) => {
       const scheduler = openTestScheduler(redis);
       const { store } = scheduler;
       const turns = [store.keys.buildTurns];
+      const nowMs = 1000;
+      const deadlineMs = 2000;
       let outstanding: Waiting[] = [];
       let running: Waiting[] = [];
       const lastBegun = new Map<string, Waiting>();
@@ -108,7 +110,7 @@ test('the script assigns the turns of the policy', async () => {
               lastBegun.clear();
             }
             const turn = nextTurn([...outstanding, ...lastBegun.values()], tenant, time);
-            const args = [`${order}`, tenant, 1000, 2000, 256];
+            const args = [`${order}`, tenant, nowMs, deadlineMs, MAX_TENANT_BUILDS];
             assert.equal(await store.script(TAKE, turns, args), turn);
             assert.equal(await store.script(TAKE, turns, args), turn, 'sent twice');
             outstanding.push({ id: `${order}`, tenant, turn, order });
@@ -131,8 +133,9 @@ test('the script assigns the turns of the policy', async () => {
           }
         }
         // The turns of a lost gateway expire with their deadlines.
-        assert.equal(await store.script(TAKE, turns, ['late', 'a', 3000, 4000, 256]), 0);
-        assert.equal(await store.script(BEGIN, turns, ['gone']), 0);
+        const late = [deadlineMs + 1000, deadlineMs + 2000];
+        assert.equal(await store.script(TAKE, turns, ['late', 'a', ...late, MAX_TENANT_BUILDS]), 0);
+        assert.equal(await store.script(BEGIN, turns, ['unknown']), 0);
       } finally {
         await scheduler.close();
       }
@@ -227,17 +230,17 @@ test('a build whose gateway has died does not begin', async () => {
       { tenant, name: 'story', componentHash: 'x', memoryMb: 1 },
       signal === undefined ? {} : { signal },
     );
-  const gone = new AbortController();
+  const requester = new AbortController();
   try {
-    const lost = ask('lost', gone.signal);
+    const lost = ask('lost', requester.signal);
     const queued = async () => (await client.zcard(`${keys.bull}:builds:prioritized`)) === 1;
     await eventually(queued, 'the build is queued');
-    // As if the deadline of the gateway's turn had passed.
+    // The turn of a dead gateway is removed after its deadline; the test removes it at once.
     await client.del(keys.buildTurns);
     worker.start();
     assert.deepEqual(await ask('acme'), DONE);
     assert.deepEqual(begun, ['acme']);
-    gone.abort();
+    requester.abort();
     await lost;
   } finally {
     await worker.close();

@@ -63,7 +63,7 @@ describe('builds and deployments', () => {
     );
   });
 
-  test('a build that breaks off tells its requester no path of the machine; the log has the whole error', async () => {
+  test('the requester of a failed build gets a message without paths of the machine; the log has the whole error', async () => {
     const log = new CollectedLog();
     await withBuilder(
       async ({ name }) => {
@@ -135,7 +135,7 @@ describe('builds and deployments', () => {
         }),
       async (scheduler) => {
         const request = { tenant: 'default', name: 'slow', componentHash: 'x', memoryMb: 1 };
-        // A build fetched after its deadline does not begin.
+        // A busy runtime may fetch the build after its deadline, and then does not begin it: retry with a longer deadline.
         for (let deadlineMs = 200; !hasBegun; deadlineMs *= 2) {
           const reply = await scheduler.builds.request(request, { deadlineMs });
           assert.ok(!reply.ok && reply.code === 'build-timeout');
@@ -164,7 +164,7 @@ describe('builds and deployments', () => {
       },
       async (scheduler) => {
         const request = { tenant: 'default', name: 'story', componentHash: 'x', memoryMb: 1 };
-        // A busy Redis writes late, and a killed one loses such writes.
+        // The restart kills Redis. The request must be on disk by then.
         const { reply } = await durably(redis, async () => {
           const reply = scheduler.builds.request(request);
           await begun.promise;

@@ -11,11 +11,11 @@ import { Wakeup } from '../store/wakeup.ts';
 import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
 
 /**
- * Covers a build of 150 s on a busy machine, the examination of its artifact and a wait behind others. With the transfer of the component, the
- * gateway must answer the client within the 300 s for which Node's `fetch` waits.
+ * Covers a build of 150 s on a busy machine, the examination of its artifact and a wait behind other builds. Node's `fetch` in the client waits
+ * 300 s for the gateway's answer; the rest of this time is for the transfer of the component.
  */
 const BUILD_DEADLINE_MS = 240_000;
-/** Longest wait for a runtime. Covers a restart of the only one, including the supervisor's longest pause of 5 s. */
+/** Longest wait for a runtime. Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;
 /** Interval of reads of the reply, in case its notice gets lost. */
 const POLL_MS = 1000;
@@ -51,7 +51,7 @@ export class Builds {
   /**
    * Asks a runtime to check and build a component. Resolves within the deadline: to `build-timeout` when the build takes longer, to
    * `runtime-unavailable` when no runtime is alive, and to `too-many-requests` while the tenant has {@link MAX_TENANT_BUILDS} others. An abort
-   * of `signal` ends the wait with one of the first two.
+   * of `signal` ends the wait with `build-timeout` or `runtime-unavailable`.
    */
   async request(
     build: Omit<BuildRequest, 'id' | 'deadlineAt'>,
@@ -70,7 +70,7 @@ export class Builds {
       const args = [request.id, build.tenant, this.#store.clock(), deadlineAt, MAX_TENANT_BUILDS];
       const turn = Number(await this.#store.script(TAKE_TURN, [keys.buildTurns], args));
       if (turn < 0) return tooMany();
-      // BullMQ runs the smallest priority first, and jobs without one before all others.
+      // BullMQ runs the smallest priority first, and jobs without a priority before all others.
       const priority = Math.min(1 + turn, MAX_PRIORITY);
       await this.#store.call(() => queue.add('build', request, { jobId: request.id, priority }));
       while (!options.signal?.aborted) {
@@ -83,7 +83,7 @@ export class Builds {
       return timedOut(deadlineMs);
     } finally {
       stopListening();
-      // BullMQ refuses to remove a build that has begun; it ends by itself at its deadline.
+      // BullMQ refuses to remove a build that has begun. The runtime ends such a build at its deadline.
       await this.#store
         .call((redis) => Promise.all([queue.remove(request.id), redis.hdel(keys.buildTurns, request.id)]), CLEAN_UP_MS)
         .catch(() => undefined);

@@ -38,7 +38,7 @@ export interface Deployment {
   /** Checked by `parseManifest`. */
   readonly manifest: Manifest;
   readonly component: Uint8Array;
-  /** The platform's limits, for those that the manifest does not set. */
+  /** The platform's default limits. They apply where the manifest sets none. */
   readonly defaults?: InvocationLimits;
   /** `live` by default. */
   readonly placement?: Placement;
@@ -58,9 +58,9 @@ export type DeployOutcome =
   | {
       readonly ok: true;
       readonly version: FunctionVersion;
-      /** False when this version existed. */
+      /** False when this version was already registered. */
       readonly created: boolean;
-      /** Present state of the requested alias; null without one. */
+      /** Present state of the requested alias; null when the deploy names no alias. */
       readonly alias: AliasState | null;
       readonly warnings: readonly string[];
     }
@@ -106,7 +106,7 @@ export class Deployments {
     this.#parts = parts;
   }
 
-  /** Plans {@link deploy} without a build, as far as possible. Stores nothing. */
+  /** Tells what {@link deploy} would do, as far as this is known without a build. Stores nothing. */
   async plan(deployment: Deployment): Promise<DeployPlan | BuildRefusal | DeployRefusal> {
     const checkOutcome = await this.#check(deployment);
     if (!checkOutcome.ok) return checkOutcome;
@@ -157,7 +157,7 @@ export class Deployments {
     if (!checkOutcome.ok) return checkOutcome;
     const pinOutcome = await secrets.pin(tenant, manifest.secrets ?? []);
     if (!pinOutcome.ok) return unknownSecrets(pinOutcome.unknown);
-    // During the build the last other version with this component may be deleted, and the component with it.
+    // During the build, the last other version with this component may be deleted, and the component with it. Then `#register` starts again.
     for (let tries = 1; ; tries++) {
       const outcome = await this.#register(deployment, pinOutcome.revisions, options);
       if (outcome !== 'component-gone') return outcome;
@@ -181,13 +181,15 @@ export class Deployments {
     try {
       const content = await this.#content(deployment, componentHash, secrets);
       const knownVersion = await functions.runnable(tenant, manifest.name, content.version);
-      // A platform's version that the tenant may run instead of its own is not a version of the tenant.
+      // `runnable` also finds versions of the platform that the tenant may run. The tenant's own version must be registered nevertheless.
       let record = knownVersion?.platform === true ? null : knownVersion;
       if (record === null) {
         const { memoryMb } = resolveLimits(manifest, deployment.defaults);
         const reply = await builds.request({ tenant, name: manifest.name, componentHash, memoryMb }, options);
-        if (!reply.ok)
-          return reply.code === 'build-failed' && !(await blobs.has(componentHash)) ? 'component-gone' : reply;
+        if (!reply.ok) {
+          const isGone = reply.code === 'build-failed' && !(await blobs.has(componentHash));
+          return isGone ? 'component-gone' : reply;
+        }
         record = { ...recordOf(deployment, content, store.clock()), build: reply.artifact };
       }
       const outcome = await functions.put(record, placement);
@@ -202,7 +204,7 @@ export class Deployments {
       const { created, alias } = outcome;
       return { ok: true, version: record, created, alias, warnings: await this.#warnings(record, component) };
     } finally {
-      // When this fails, the blob expires by itself.
+      // If the removal fails, the blob expires by itself.
       if (!isRegistered) await blobs.remove(tenant, componentHash, CLEAN_UP_MS).catch(() => undefined);
     }
   }

@@ -1,4 +1,4 @@
-/** A request to check a component and build its artifact, before anything of a deploy is stored. */
+/** A request to check a component and build its artifact, before the deploy registers the version. */
 export interface BuildRequest {
   readonly id: string;
   readonly tenant: string;

@@ -27,10 +27,10 @@ const facts = (parts: Partial<DeployFacts>): DeployFacts => ({
 describe('warnings of a deploy', () => {
   const cases: [string, Partial<DeployFacts>, RegExp | null][] = [
     ['no warning for a function that fits', { imports: ['types', 'runtime', 'forward', 'tokenize', 'grammar'] }, null],
-    ['no warning for a trait that one of its models has', { imports: ['introspect'] }, null],
+    ['no warning for an imported trait that one of several models has', { imports: ['introspect'] }, null],
     ['no warning for an import that the guest library always makes', { imports: ['adapter'] }, null],
     [
-      'an imported trait that none of its models has',
+      'an imported trait that no model of the function has',
       { imports: ['forward', 'introspect'], manifest: { name: 'story', model: 'plain' } },
       /imports "introspect", which none of its models supports \(plain\)/,
     ],
@@ -61,7 +61,7 @@ describe('warnings of a deploy', () => {
       null,
     ],
     [
-      'no warning for expected pages above the limit',
+      'no warning for expected pages above `limits.pages`, which bounds them',
       { manifest: { name: 'story', limits: { pages: 128 }, expectedPages: 129 } },
       null,
     ],

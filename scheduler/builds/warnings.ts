@@ -12,7 +12,7 @@ export interface DeployFacts {
   readonly encoders?: readonly string[];
   /** Deployed functions among those that `grants.launch` names. */
   readonly functions: readonly string[];
-  /** Invocations with latency targets that the tenant may have open. */
+  /** The tenant's quota `latency-invocations`: how many open invocations may have latency targets. */
   readonly latencyInvocations: number;
   /** Bytes of one ready instance, and of a runtime's pool for all of them; null before the build. */
   readonly pool: { readonly instanceBytes: number; readonly budgetBytes: number } | null;
@@ -47,7 +47,7 @@ export function deployWarnings({
   const offered = [...new Map(models.map((model) => [model.name, model])).values()];
   const manifestModelNames = manifestModels(manifest);
   const nonEncoderNames = manifestModelNames.filter((name) => !encoders.includes(name));
-  // A function of encoders alone needs no GPU host that serves a model. `unknownModels` would warn if there is none.
+  // A function that uses encoders alone needs no GPU host that serves a model. `unknownModels` would warn that no host does.
   const usesEncodersAlone = manifestModelNames.length > 0 && nonEncoderNames.length === 0;
   const usable =
     manifestModelNames.length === 0 ? offered : offered.filter(({ name }) => manifestModelNames.includes(name));
@@ -94,8 +94,8 @@ function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly Runtim
   for (const [model, pages] of expected) {
     const pageCount = model === '' ? maxPageCount : usable.find(({ name }) => name === model)?.pageCount;
     const field = model === '' ? 'expectedPages' : `expectedPages.${model}`;
-    // Admission expects at most `limits.pages`. It starts an invocation that expects more pages than the model has only
-    // when no other invocation holds any of them.
+    // Admission expects at most `limits.pages`. An invocation that expects more pages than the model has starts only when no other
+    // invocation holds pages of that model.
     const boundedPages = Math.min(pages, limits?.pages ?? pages);
     if (pageCount === undefined)
       warnings.push(`${field} names a model that the function may not use, or that no GPU host serves.`);

@@ -11,7 +11,7 @@ import type { BuildReply, BuildRequest } from './types.ts';
 
 /**
  * Duration of BullMQ's lock on a build, unless it is renewed. Builds run in child processes, so the runtime's event loop stays free to renew it.
- * When the runtime dies, another takes the build over.
+ * When the runtime dies, another runtime takes the build over.
  */
 const LOCK_MS = 5000;
 /** Interval of BullMQ's search for builds whose lock has run out. */
@@ -32,7 +32,7 @@ export interface BuildWorkerOptions {
   readonly log: Logger;
 }
 
-/** Answers build requests, in every runtime. */
+/** Answers build requests. Every runtime has one. */
 export class BuildWorker {
   readonly #options: BuildWorkerOptions;
   readonly #closing = new AbortController();
@@ -85,7 +85,7 @@ export class BuildWorker {
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {
     const leftMs = request.deadlineAt - this.#options.store.clock();
     if (leftMs <= 0) return;
-    // A build without a turn has no requester any more: the gateway has died or given up.
+    // A build has no turn after its requester, a gateway, has given up or its deadline has passed.
     const beginReply = await this.#options.store.script(
       BEGIN_TURN,
       [this.#options.store.keys.buildTurns],

@@ -41,7 +41,7 @@ describe('durable names', () => {
   });
   const bounds = { copies: 2, bytes: 1000 };
 
-  test('a copy is kept only for the entry of the owner that was read', async () => {
+  test("a copy is kept only while the owner's entry is the one that the caller has read", async () => {
     const { durableNames: durable, nameOwners: owners } = scheduler;
     const name = named('a', 'n');
     assert.deepEqual(await durable.keep(name, owner('1'), copy('1'), bounds), { is: 'changed' });
@@ -72,7 +72,7 @@ describe('durable names', () => {
     assert.equal((await durable.list('b', 'east')).copies.length, 2);
   });
 
-  test('a removal takes owner and copy in one step, and is noted for a host that is away', async () => {
+  test('a removal deletes the entries of owner and copy in one step, and is noted for a host that is away', async () => {
     const { durableNames: durable, nameOwners: owners } = scheduler;
     const names = ['n', 'm'].map((name) => named('d', name));
     for (const name of names) {
@@ -81,7 +81,8 @@ describe('durable names', () => {
       assert.equal(await durable.remove(name, owner('2'), copy('1'), true), false);
       assert.equal(await durable.remove(name, owner('1'), copy('2'), true), false);
       assert.equal((await owners.of(name))?.claim, '1');
-      assert.equal(await durable.remove(name, owner('1'), copy('1'), name === names[0]), true);
+      const isAway = name === names[0];
+      assert.equal(await durable.remove(name, owner('1'), copy('1'), isAway), true);
       assert.equal(await owners.of(name), null);
     }
     const removal = { claim: '1', owner: 'maker' };

@@ -12,7 +12,7 @@ const SCRIPTS = {
 };
 
 const copySchema = z.object({
-  /** Claim of the owner's entry, by which the copy counts. */
+  /** Claim of the content that was copied. The copy counts only while the owner's entry has this claim. */
   claim: z.string(),
   /** Name of the file in the platform's folder. */
   file: z.string().regex(/^[0-9a-f]{32}$/),
@@ -59,7 +59,7 @@ export type Kept =
   /** Nothing was noted: the tenant's other copies leave no room. `copies` and `bytes` count them. */
   | { readonly is: 'full'; readonly copies: number; readonly bytes: number };
 
-/** The tenants' names whose content is also in the shared directory. Every method throws `StoreError`. */
+/** Names of exports and KV files whose content also has a copy in the shared directory. Every method throws `StoreError`. */
 export class DurableNames {
   readonly #store: Store;
 
@@ -79,7 +79,7 @@ export class DurableNames {
     return (await this.folder()) ?? folder;
   }
 
-  /** The noted copy of a name, perhaps of earlier content, and the removal that a host must still make; each null when there is none. */
+  /** `copy`: the noted copy of a name, perhaps of earlier content. `removal`: set when the host must still forget the name. */
   async look(
     name: OwnedName,
     host: string,

@@ -26,7 +26,7 @@ describe('owners of names', () => {
   });
   const owner = (host: string, claim: string): NameOwner => ({ host, hostId: `${host} 1`, persistent: true, claim });
 
-  test('the first claim counts, and a later one only in place of the entry that it names', async () => {
+  test('the first claim of a name succeeds; a later claim succeeds only if it names the present entry as the one to replace', async () => {
     const { nameOwners } = scheduler;
     const [first, second, third] = [owner('east', '1'), owner('west', '2'), owner('east', '3')];
     assert.equal(await nameOwners.of(named('n')), null);
@@ -41,7 +41,7 @@ describe('owners of names', () => {
     assert.equal(await nameOwners.of(named('n')), null);
   });
 
-  test('when several claims are made at once, one counts', async () => {
+  test('of several claims made at once, exactly one succeeds', async () => {
     const claims = Array.from({ length: 16 }, (_, i) => owner(`host-${i}`, `${i}`));
     const others = await Promise.all(claims.map((claim) => scheduler.nameOwners.claim(named('race'), claim, null)));
     assert.equal(others.filter((other) => other === null).length, 1);

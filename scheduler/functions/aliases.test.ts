@@ -35,7 +35,7 @@ const weights = fc
   );
 
 describe('shares of versions', () => {
-  test('each version gets its part, within four standard deviations', () => {
+  test('each version gets its share of the draws, within four standard deviations', () => {
     fc.assert(
       fc.property(weights, fc.integer(), (parts, seed) => {
         const shares = sharesOf(parts);
@@ -108,7 +108,7 @@ describe('shares of versions', () => {
 });
 
 describe('rollback of an alias', () => {
-  /** The history, newest first, that acts leave in the registry: each act sets a version, or rolls back if it is null. */
+  /** The history (newest first) after a list of acts. An act is the version that a set names, or null for a rollback. */
   function historyOf(acts: readonly (string | null)[]): AliasState[] {
     const history: AliasState[] = [];
     for (const act of acts) {

@@ -1,8 +1,8 @@
-/** Names for versions, and the choice of the version that an invocation by such a name runs. Pure functions. */
+/** Aliases: names for versions. Chooses the version that an invocation of an alias runs. Pure functions. */
 
 /** The alias that a bare name means. A deploy points it at the new version by default. */
 export const LIVE = 'live';
-/** Takes the place of an alias in a deploy that changes no traffic. */
+/** Given in place of an alias for a deploy that points no alias at the new version. */
 export const NO_ALIAS = 'none';
 
 /** Maximum versions among which one alias divides its invocations. */
@@ -21,7 +21,7 @@ const ALIAS_NAME = /^[a-z][a-z0-9._-]{0,62}$/;
 const LIKE_VERSION = /^[0-9a-f]{4,64}$/;
 const PERCENT = 100;
 
-/** A part of an alias's invocations. */
+/** The part of an alias's invocations that one version runs. */
 export interface Share {
   readonly version: string;
   /** Whole percent from 1 to 100; the weights of an alias sum to 100. */
@@ -43,7 +43,7 @@ export interface AliasState {
   readonly message?: string;
   /** Set by a rollback: the revision whose state it restored. That revision is never a rollback itself. */
   readonly restores?: number;
-  /** The alias is a tag: it names one version, which a deploy cannot change, and keeps no instances ready. */
+  /** The alias is a tag: it names one version, a deploy cannot move it to another one, and it keeps no instances ready. */
   readonly tag?: true;
 }
 
@@ -141,14 +141,15 @@ export function lastOf(version: string, history: readonly AliasState[]): AliasSt
   return found === undefined ? null : original(found, history);
 }
 
-/** The state that a rollback restored, or the state itself. */
+/** If `state` is a rollback, the state that it restored, else `state` itself. */
 function original(state: AliasState, history: readonly AliasState[]): AliasState {
   return history.find(({ revision }) => revision === state.restores) ?? state;
 }
 
 /** Order of aliases' names: `live` first. */
 export function compareAliasNames(a: string, b: string): number {
-  if (a === LIVE || b === LIVE) return a === b ? 0 : a === LIVE ? -1 : 1;
+  if (a === LIVE) return b === LIVE ? 0 : -1;
+  if (b === LIVE) return 1;
   return a < b ? -1 : 1;
 }
 

@@ -5,7 +5,7 @@ import { importedInterfaces } from './component-imports.ts';
 
 const PREAMBLE = [0x00, 0x61, 0x73, 0x6d, 0x0d, 0x00, 0x01, 0x00];
 const section = (id: number, body: number[]) => [id, body.length, ...body];
-/** A plain name: form 0, length and text. */
+/** A plain name: the form byte 0, the length and the text. */
 const name = (text: string) => [0, text.length, ...new TextEncoder().encode(text)];
 /** An import section that describes each import as an instance of type 0. */
 const imports = (...names: string[]) => section(10, [names.length, ...names.flatMap((text) => [...name(text), 5, 0])]);
@@ -17,7 +17,7 @@ test('importedInterfaces finds the interfaces of the contract among other import
     ...imports('pie:inferlet/forward@0.1.0', 'wasi:io/streams@0.2.0'),
     // A type with an `eq` bound, a type with a `sub resource` bound, and a core module.
     ...section(10, [3, ...name('t'), 3, 0, 7, ...name('r'), 3, 1, ...name('m'), 0, 0x11, 4]),
-    // Two imports: form 2, a name that a version follows; and a value with its bound.
+    // Two imports: `fused` in form 2, where the version follows the name; and a value with its bound. `slice` drops the form byte.
     ...section(10, [
       2,
       2,
@@ -37,14 +37,15 @@ test('importedInterfaces finds the interfaces of the contract among other import
 
 test('importedInterfaces reads at most 10,000 imports', () => {
   const number = (value: number): number[] => (value < 0x80 ? [value] : [(value & 0x7f) | 0x80, ...number(value >> 7)]);
-  const found = (emptyImports: number) => {
-    const body = [...number(emptyImports), ...Array<number[]>(emptyImports).fill([0, 0, 5, 0]).flat()];
+  /** The interfaces found in a component whose import of `forward` follows `count` imports with empty names. */
+  const foundAfter = (count: number) => {
+    const body = [...number(count), ...Array<number[]>(count).fill([0, 0, 5, 0]).flat()];
     return importedInterfaces(
       Uint8Array.from([...PREAMBLE, 10, ...number(body.length), ...body, ...imports('pie:inferlet/forward@0.1.0')]),
     );
   };
-  assert.deepEqual(found(9_999), ['forward']);
-  assert.deepEqual(found(10_000), []);
+  assert.deepEqual(foundAfter(9_999), ['forward']);
+  assert.deepEqual(foundAfter(10_000), []);
 });
 
 test('importedInterfaces throws neither for truncated components nor for random bytes', () => {

@@ -12,7 +12,7 @@ const TEXT_DECODER = new TextDecoder();
 const PLATFORM_INTERFACE = /^pie:inferlet\/([a-z0-9-]+)@/;
 
 /**
- * The interfaces of our contract that a component imports, such as `forward`, in the order of the component. Unreadable bytes end the list;
+ * The interfaces of Pie's contract that a component imports, such as `forward`, in the component's order. Unreadable bytes end the list;
  * the build decides whether the bytes are a component at all.
  */
 export function importedInterfaces(component: Uint8Array): string[] {
@@ -46,8 +46,8 @@ function readImports(body: ByteReader, interfaceNames: Set<string>, budget: { im
 }
 
 /**
- * Skips a description: its kind and an index. A core module has one byte more. A type or a value has a bound; a type
- * with the bound `sub resource` has no index.
+ * Skips a description: a kind byte and an index. A core module has one more byte before its index; a type or a value has a bound there.
+ * After the bound `sub resource` of a type, there is no index.
  */
 function skipDescription(body: ByteReader): void {
   const kind = body.byte();
@@ -97,7 +97,7 @@ class ByteReader {
   slice(length: number): ByteReader {
     const start = this.#offset;
     this.#offset += length;
-    // The constructor refuses an end behind the bytes of the component.
+    // A section may claim to be longer than the component. Its end then becomes `#end + 1`, which the constructor refuses.
     return new ByteReader(this.#bytes, start, Math.min(this.#offset, this.#end + 1));
   }
 

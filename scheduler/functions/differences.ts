@@ -1,7 +1,7 @@
 import type { FunctionVersion } from './types.ts';
 
 /**
- * The parts of a version that decide how it runs, with opened values of its environment
+ * The parts of a version that decide how it runs. The values of its environment are unsealed
  * (`Environments.withOpenedValues`).
  */
 export type Compared = Pick<FunctionVersion, 'manifest' | 'componentHash' | 'componentBytes' | 'secrets'>;
@@ -51,8 +51,8 @@ function flatten(value: object, path: string, fields: Map<string, string>): void
 
 /** Values of the environment may be private, so they are named and not shown. */
 function hiddenValues(was: string | undefined, is: string | undefined): Pick<Difference, 'from' | 'to'> {
-  const from = was === undefined ? null : '(a value)';
-  return { from, to: is === undefined ? null : was === undefined ? '(a value)' : '(another value)' };
+  if (was === undefined) return { from: null, to: is === undefined ? null : '(a value)' };
+  return { from: '(a value)', to: is === undefined ? null : '(another value)' };
 }
 
 function clippedText(text: string | undefined): string | null {

@@ -57,12 +57,12 @@ describe('functions and components', () => {
     await blobs.put('two', bytes);
     assert.ok(!(await blobs.remove('two', hash)));
     assert.ok(await blobs.has(hash), 'the first tenant still builds');
-    assert.ok(await blobs.remove('one', hash), 'the last upload takes the bytes with it');
+    assert.ok(await blobs.remove('one', hash), 'the bytes are removed with the last upload');
 
     await blobs.put('one', bytes);
     await blobs.put('two', bytes);
     assert.ok((await functions.put({ ...version('shared', hash), tenant: 'one' })).ok);
-    assert.ok(!(await blobs.remove('two', hash)), 'a version uses them');
+    assert.ok(!(await blobs.remove('two', hash)), 'a version uses the bytes');
     assert.equal(await store.redis.exists(store.keys.blobUploads(hash)), 0);
     await scheduler.removals.removeFunction('one', 'shared');
     assert.ok(!(await blobs.has(hash)));
@@ -70,7 +70,7 @@ describe('functions and components', () => {
     await blobs.put('one', bytes);
     await blobs.put('two', bytes);
     await store.redis.zadd(`${store.keys.account('one')}:redis-ends`, Date.now() - 1, `u:${hash}`);
-    assert.ok(await blobs.remove('two', hash), 'the upload of the first tenant has ended');
+    assert.ok(await blobs.remove('two', hash), 'the upload of the first tenant has expired');
   });
 
   test('equal content is the same version, and an alias serves the last deployed version', async () => {
@@ -104,7 +104,7 @@ describe('functions and components', () => {
     );
   });
 
-  test('rounds repeat the cancels of a removed version, once per interval', async () => {
+  test('rounds cancel the invocations of a removed version again, once per interval', async () => {
     const { functions, blobs, store } = scheduler;
     const removed = version('stuck', await blobs.put('default', new Uint8Array([7])));
     assert.ok((await functions.put(removed)).ok);
@@ -113,7 +113,7 @@ describe('functions and components', () => {
     const removals = new Removals({ store, log: silentLog, cancel: async (id) => cancelled.push(id) });
     await removals.removeFunction('default', 'stuck', true);
     for (let round = 0; round < 3; round++) await removals.sweep();
-    // Once by the removal, and once by the first round: all three rounds are in one interval.
+    // The removal cancels once, and the first round once more. The other two rounds fall into the same interval.
     assert.deepEqual(cancelled, ['inv-stuck', 'inv-stuck']);
     await store.redis.del(store.keys.unfinished('default', 'stuck', removed.version));
     await removals.sweep();

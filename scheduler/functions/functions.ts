@@ -62,7 +62,7 @@ const READ_AT_ONCE = 16;
 /**
  * The version id: the first 12 digits of a sha256 over manifest, component, secrets and values of the environment.
  *
- * @param mark stands for the values that the manifest only names; see `SealedManifest`.
+ * @param mark stands for the values of the environment, which a sealed manifest lacks; see `SealedManifest`.
  */
 export function versionOf(
   manifest: Manifest,
@@ -96,17 +96,17 @@ export type PutOutcome =
   | {
       readonly ok: true;
       readonly created: boolean;
-      /** Present state of `placement.alias`; null without one. */
+      /** Present state of `placement.alias`; null when the placement has no alias. */
       readonly alias: AliasState | null;
     }
-  /** `version` is the one that has the tag. */
+  /** `version` is the version that the tag names. */
   | { readonly ok: false; readonly reason: 'tag-taken'; readonly version: string }
   | {
       readonly ok: false;
       readonly reason: 'too-many-aliases' | 'component-missing' | FullReason;
     };
 
-/** A function with all its deployed versions, without their input schemas, and aliases. */
+/** A function with its aliases and all its deployed versions. The versions lack their input schemas. */
 export interface DeployedFunction {
   readonly tenant: string;
   readonly name: string;
@@ -134,7 +134,7 @@ export class Functions {
 
   /**
    * Stores a version, whose component must be in `Blobs`, and points an alias at it (`live` by default). `created` is false when the
-   * version existed. A refused version is not stored.
+   * version was already deployed. A refused version is not stored.
    *
    * @throws QuotaExceeded when the tenant may store no more.
    */
@@ -195,7 +195,7 @@ export class Functions {
     return this.#lookUp(tenant, ownersFor(tenant, name), name, reference, (shares) => chooseVersion(shares, random));
   }
 
-  /** Like {@link resolve} without chance, for display: of an alias, the version with the largest share. */
+  /** Like {@link resolve}, but always takes the version with the largest share of an alias. For display. */
   find(tenant: string, name: string, reference = ''): Promise<FunctionVersion | null> {
     return this.#lookUp(tenant, ownersFor(tenant, name), name, reference, heaviest);
   }

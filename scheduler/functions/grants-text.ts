@@ -1,7 +1,7 @@
 import { resolveGrants } from './grants.ts';
 import { type Manifest, manifestModels } from './manifest.ts';
 
-/** A function's grants in words, which the person who deploys it agrees to. */
+/** A function's grants in words. The person who deploys the function agrees to them. */
 export function grantsInWords(manifest: Manifest): string[] {
   const { hosts, store, messaging, launch } = resolveGrants(manifest.grants);
   const models = manifestModels(manifest);

@@ -62,14 +62,16 @@ function isHostPattern(text: string): boolean {
 }
 
 /**
- * True when a pattern matches the host and the port of a URL. A pattern without a port means the scheme's own port, or any port with `any-port`.
+ * True when a pattern matches the host and the port of a URL. A pattern without a port matches the scheme's own port only; with `any-port`, it
+ * matches every port.
  *
  * @example hostMatches('*.example.com', new URL('https://api.example.com/')) // true
  */
 export function hostMatches(pattern: string, { hostname, port, protocol }: URL, portless?: 'any-port'): boolean {
   const { host, port: patternPort } = HOST.exec(pattern)?.groups ?? {};
   if (host === undefined) return false;
-  if (host.startsWith('*.') ? !hostname.endsWith(host.slice(1)) : hostname !== host) return false;
+  const isHost = host.startsWith('*.') ? hostname.endsWith(host.slice(1)) : hostname === host;
+  if (!isHost) return false;
   if (patternPort === '*' || (patternPort === undefined && portless)) return true;
   const schemePort = DEFAULT_PORTS[protocol];
   return (port || schemePort) === (patternPort ?? schemePort);
@@ -78,5 +80,10 @@ export function hostMatches(pattern: string, { hostname, port, protocol }: URL, 
 /** The grants that a manifest's `grants` field describes. */
 export function resolveGrants(manifestGrants: z.infer<typeof grantsSchema> = {}): Grants {
   const { hosts = [], store = false, messaging = false, launch = [] } = manifestGrants;
-  return { hosts, store: store === true ? 'write' : store === 'read' ? 'read' : 'none', messaging, launch };
+  return { hosts, store: storeRight(store), messaging, launch };
+}
+
+function storeRight(store: boolean | 'read'): Grants['store'] {
+  if (store === 'read') return 'read';
+  return store ? 'write' : 'none';
 }

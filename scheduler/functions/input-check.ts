@@ -6,7 +6,10 @@ import { SchemaError } from './schema/references.ts';
 import { SchemaValidator } from './schema/validator.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 
-/** The parts of a function version that input checks need. Without `tenant`, `version` must differ from the ids of all tenants' versions. */
+/**
+ * The parts of a function version that input checks need. `tenant` and `version` are the key under which a schema is kept: without `tenant`,
+ * `version` alone must name the schema, for all tenants.
+ */
 export interface CheckedFunction extends Partial<Pick<FunctionVersion, 'tenant' | 'platform'>> {
   readonly name: string;
   readonly version: string;
@@ -33,7 +36,7 @@ export class InputChecker {
   /**
    * The fault of an input, or null. Never throws.
    *
-   * @param subject begins the messages
+   * @param subject the beginning of every message
    */
   check(fn: CheckedFunction, input: unknown, subject = `The input of "${fn.name}"`): InputFault | null {
     const schema = fn.manifest.input;
@@ -50,7 +53,7 @@ export class InputChecker {
     const key = keyOf(fn);
     const cachedValidator = this.#validators.get(key);
     if (cachedValidator !== undefined) {
-      // Reinserting moves it to the end, so the least recently used one stays first.
+      // Reinserting moves the entry to the end, so the least recently used entry stays first.
       this.#validators.delete(key);
       this.#validators.set(key, cachedValidator);
       return cachedValidator;

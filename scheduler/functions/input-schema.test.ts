@@ -17,7 +17,7 @@ describe('checkInputSchema', () => {
       assert.match(checkInputSchema(nested(depth))[0]?.message ?? '', /must not be nested deeper than 64 schemas/);
   });
 
-  it('checks the schemas of every keyword that holds some', () => {
+  it('checks the inner schemas of every keyword that may have inner schemas', () => {
     const { ofOne, ofLists, ofNamed } = SCHEMA_KEYWORDS;
     const wrong = { type: 'text' };
     const schemas = [
@@ -31,22 +31,23 @@ describe('checkInputSchema', () => {
     }
   });
 
-  it('accepts 128 character properties in different patterns together, which V8 reads slowly, and refuses more', () => {
+  it('accepts at most 128 character properties in all different patterns together, because V8 reads them slowly', () => {
     const withProperties = (count: number) => ({
       anyOf: Array.from({ length: count / 8 }, (_, i) => ({ pattern: `${i}[${String.raw`\p{Ll}`.repeat(8)}]` })),
     });
     assert.deepEqual(checkInputSchema(withProperties(128)), []);
     assert.match(checkInputSchema(withProperties(136))[0]?.message ?? '', /at most 128 character properties/);
+    // A repeated pattern counts once.
     const repeated = { anyOf: Array.from({ length: 500 }, () => ({ pattern: String.raw`^\p{L}+\\p$` })) };
     assert.deepEqual(checkInputSchema(repeated), []);
   });
 
-  it('ends with ten faults', () => {
+  it('reports at most ten faults', () => {
     const properties = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`p${i}`, { pattern: '(' }]));
     assert.equal(checkInputSchema({ properties }).length, 10);
   });
 
-  it('takes lists of property names in `dependencies`, as before 2019-09', () => {
+  it('accepts lists of property names in `dependencies`, as JSON Schema before 2019-09 did', () => {
     assert.deepEqual(checkInputSchema({ dependencies: { a: ['b'], c: { type: 'object' } } }), []);
     assert.deepEqual(checkInputSchema({ dependencies: { a: [1] } })[0]?.path, ['dependencies', 'a']);
   });

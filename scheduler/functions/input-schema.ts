@@ -9,7 +9,7 @@ export interface JsonSchema {
   readonly [keyword: string]: unknown;
 }
 
-/** A fault of a schema, by its path within the schema. */
+/** A fault of a schema. `path` leads from the whole schema to the faulty part. */
 export interface SchemaFault {
   readonly path: readonly string[];
   readonly message: string;
@@ -47,10 +47,12 @@ export function checkInputSchema(schema: unknown): SchemaFault[] {
   return faults.slice(0, MAX_FAULTS);
 }
 
-/** Faults of a schema, the patterns that were accepted so far, and the number of `\p{…}` in all that were checked. */
+/** State of one check of a schema. */
 interface Findings {
   readonly faults: SchemaFault[];
+  /** The different patterns accepted so far. */
   readonly patterns: Set<string>;
+  /** Number of `\p{…}` in the different patterns checked so far. */
   propertyEscapes: number;
 }
 
@@ -149,7 +151,7 @@ const isListOfNames = (value: unknown): boolean =>
 function faultOfPattern(source: unknown, findings: Findings): string | null {
   if (typeof source !== 'string') return 'must be a regular expression';
   if (findings.patterns.has(source)) return null;
-  // Without escaped backslashes, behind which a `p` is only a letter.
+  // Remove escaped backslashes first: a `p` after one is only a letter.
   findings.propertyEscapes += source.replaceAll('\\\\', '').match(PROPERTY_ESCAPE)?.length ?? 0;
   if (findings.propertyEscapes > MAX_PROPERTY_ESCAPES)
     return `is refused: different patterns together may have at most ${MAX_PROPERTY_ESCAPES} character properties, such as \\p{Lu}`;

@@ -21,7 +21,7 @@ interface Change {
   readonly isOfRemoved?: boolean;
 }
 
-/** Changes of a version, each of which comes between the calls of `Secrets.release` in a test of its own. */
+/** Changes of a version by name. Each has a test, which makes the change between two store calls of `Secrets.release`. */
 const CHANGES: Readonly<Record<string, Change>> = {
   'the removal of the version': {
     make: async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
@@ -57,7 +57,7 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     await redis.stop();
   });
 
-  /** The scheduler's store, which counts its calls from 0 and waits for `before` ahead of each. */
+  /** A proxy of the scheduler's store. It awaits `before` ahead of each call of the store; calls are numbered from 0. */
   function watchedStore(before: (call: number) => Promise<void>): { store: Store; calls: () => number } {
     const { store } = scheduler;
     let calls = 0;
@@ -100,7 +100,7 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     );
     await set('second');
     if (isOfRemoved) await scheduler.removals.removeVersion(TENANT, name, first.version);
-    // Later than the end of any pin (`Secrets.pin`): only the version keeps its value now.
+    // Any pin (`Secrets.pin`) has ended by now, so only the version keeps the value of its secret.
     now += 2 * HOUR_MS;
     const { store, calls } = watchedStore(async (call) => {
       if (call === at) await make(scheduler, first);

@@ -62,7 +62,7 @@ describe('manifest', () => {
     ['a negative pool', { name: 'a', pool: { min: -1 } }, 'pool.min', /^must not be below 0$/],
     ['a pool that is too large', { name: 'a', pool: { min: 1000 } }, 'pool.min', /not be above 256/],
     [
-      'a latency target without the other',
+      'one of the two latency targets without the other',
       { name: 'a', latency: { firstTokenMs: 200 } },
       'latency.perTokenMs',
       /milliseconds from 1 to/,
@@ -77,7 +77,7 @@ describe('manifest', () => {
     ['true as latency', { name: 'a', latency: true }, 'latency', /or false/],
     ['a bad model name', { name: 'a', model: ['ok', 'not ok'] }, 'model.1', /not a name of a model/],
     ['a model of a wrong type', { name: 'a', model: 5 }, 'model', /the name of a model/],
-    ['no models', { name: 'a', model: [] }, 'model', /at least one/],
+    ['an empty list of models', { name: 'a', model: [] }, 'model', /at least one/],
     ['an entry outside the folder', { name: 'a', main: '../../etc/passwd' }, 'main', /inside the folder/],
     ['an absolute entry', { name: 'a', main: '/etc/passwd' }, 'main', /inside the folder/],
     ['secrets that are not a list', { name: 'a', secrets: 'TOKEN' }, 'secrets', /list of names/],
@@ -139,12 +139,13 @@ describe('manifest', () => {
     ],
     ['a reference without a target', { name: 'a', input: { $ref: '#/$defs/x' } }, 'input', /leads to no schema/],
     [
-      'patterns above their bound together',
+      'patterns with too many steps in all',
+      // 3 × 1900 steps; 4000 are allowed.
       { name: 'a', input: { anyOf: ['a', 'b', 'c'].map((each) => ({ pattern: `${each}{1900}` })) } },
       'input',
       /4000 steps together/,
     ],
-    ['multiples of zero', { name: 'a', input: { multipleOf: 0 } }, 'input.multipleOf', /above 0/],
+    ['zero as `multipleOf`', { name: 'a', input: { multipleOf: 0 } }, 'input.multipleOf', /above 0/],
     ['an empty list of alternatives', { name: 'a', input: { anyOf: [] } }, 'input.anyOf', /at least one schema/],
     ['a reference out of the schema', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
     ['a host that is a URL', { name: 'a', grants: { hosts: ['https://x.y'] } }, 'grants.hosts.0', /must be a host/],

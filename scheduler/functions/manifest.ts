@@ -23,8 +23,8 @@ export const LIMIT_BOUNDS = {
 } as const satisfies Record<keyof Omit<InvocationLimits, 'maxPriority'>, readonly [number, number]>;
 
 /**
- * Limits of a function that sets none. QuickJS itself takes about 2 of the 64 MiB; `wallMs` is the default deadline of
- * an invocation, too.
+ * Limits of a function whose manifest sets none. QuickJS itself takes about 2 of the 64 MiB; `wallMs` is also the default
+ * deadline of an invocation.
  */
 export const DEFAULT_LIMITS: InvocationLimits = {
   cpuMs: 30_000,

@@ -33,7 +33,7 @@ export function parseState(text: string): AliasState {
 
 export type ParseVersion = (text: string) => FunctionVersion;
 
-/** A version as Redis holds it. The input schema is a text of its own, so that lists need not parse it: it may have thousands of members. */
+/** A version as Redis holds it. The input schema, which may have thousands of members, is a JSON text inside the JSON: lists need not parse it. */
 type StoredVersion = Omit<FunctionVersion, 'platform'> & { readonly input?: string };
 
 /** The stored text of a version. */

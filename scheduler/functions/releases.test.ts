@@ -83,7 +83,7 @@ describe('releases', () => {
     assert.deepEqual(names, ['live', 'next', 'v2']);
   });
 
-  test('a stale revision, an unknown version or function, or a split tag changes nothing', async () => {
+  test('a change with a stale revision, an unknown version or function, or a split tag is refused and changes nothing', async () => {
     const a = await deploy('refused', { alias: 'live', tag: 'v1' });
     const b = await deploy('refused', { alias: null });
     const [before] = await scheduler.releases.aliases(TENANT, 'refused');
@@ -134,6 +134,7 @@ describe('releases', () => {
     const to = await scheduler.releases.rollback(TENANT, 'back', 'live', { by: 'key_2', to: b.version });
     assert.ok(to.ok);
     const history = await scheduler.releases.history(TENANT, 'back', 'live');
+    // Newest first: three rollbacks, which restored b (revision 2), a (1) and b (2); then the split and the two deploys.
     assert.deepEqual(
       history.map(({ restores }) => restores),
       [2, 1, 2, undefined, undefined, undefined],
@@ -228,7 +229,7 @@ describe('releases', () => {
     await store.redis.srem(store.keys.functions(TENANT), 'many');
   });
 
-  test('a removed function starts no new invocation, and its data goes after its last invocation ends', async () => {
+  test('a removed function starts no new invocation, and its data is deleted once its last invocation has ended', async () => {
     const { store, functions, removals, blobs } = scheduler;
     const a = await deploy('gone');
     const b = await deploy('gone');
@@ -254,7 +255,7 @@ describe('releases', () => {
     assert.deepEqual(await removals.draining(TENANT, 'gone'), []);
     assert.ok(!(await blobs.has(a.componentHash)));
     assert.equal(await removals.removeFunction(TENANT, 'gone'), null);
-    assert.deepEqual(await leftOf('gone', [a, b]), []);
+    assert.deepEqual(await remainingKeys('gone', [a, b]), []);
     assert.equal(await store.redis.hlen(store.keys.removals), 0);
   });
 
@@ -314,13 +315,13 @@ describe('releases', () => {
     assert.equal(await removals.removeVersion(TENANT, 'one', b.version), null);
     const [c, d] = [await deploy('one', { alias: 'canary' }), await deploy('one', { alias: 'canary' })];
     assert.ok(await scheduler.releases.remove(TENANT, 'one', 'canary'));
-    const [drains, late] = [await submitFor(c), await submitFor(d)];
+    const [draining, cancelled] = [await submitFor(c), await submitFor(d)];
     await removals.removeVersion(TENANT, 'one', c.version);
     await removals.removeVersion(TENANT, 'one', d.version, true);
     await removals.sweep();
-    assert.equal((await scheduler.invocations.get(late))?.status, 'cancelled');
-    assert.equal((await scheduler.invocations.get(drains))?.status, 'queued', 'the other removed version still drains');
-    await scheduler.invocations.fail(drains, 'internal', 'over');
+    assert.equal((await scheduler.invocations.get(cancelled))?.status, 'cancelled');
+    assert.equal((await scheduler.invocations.get(draining))?.status, 'queued', 'the other version still drains');
+    await scheduler.invocations.fail(draining, 'internal', 'over');
     await removals.sweep();
     assert.equal(await scheduler.store.redis.hlen(scheduler.store.keys.removals), 0);
     assert.deepEqual(
@@ -329,7 +330,7 @@ describe('releases', () => {
     );
   });
 
-  test('one round looks at some of many removed functions, and the next rounds at the others', async (t) => {
+  test('one round visits a bounded number of removed functions, and the next rounds visit the others', async (t) => {
     const { store, removals } = scheduler;
     const { redis: client, keys } = store;
     const names = Array.from({ length: 600 }, (_, i) => `f${i}`);
@@ -342,11 +343,11 @@ describe('releases', () => {
     const STEPS_PER_ROUND = 64;
     const sent = t.mock.method(store, 'script');
     await removals.sweep();
-    // One call of a script for each version.
+    // A round calls the script once for each version that it visits.
     assert.ok(sent.mock.callCount() <= STEPS_PER_ROUND, `${sent.mock.callCount()} versions in one round`);
     for (const name of names) await client.del(keys.unfinished('strangers', name, 'v'));
     for (let rounds = 0; (await client.hlen(keys.removals)) > 0; rounds++) {
-      assert.ok(rounds < 100, 'some functions are never looked at');
+      assert.ok(rounds < 100, 'some functions are never visited');
       await removals.sweep();
     }
     assert.deepEqual(await client.keys(keys.removedVersions('strangers', '*')), []);
@@ -390,7 +391,7 @@ describe('releases', () => {
 
     const { version } = b;
     const remove = await recordForResend(() => removals.removeVersion(TENANT, 'resent', version));
-    // The removal deleted the component of `b`, the last deployed version.
+    // The removal deleted the component of `b`. As `b` was deployed last, its component has the number `content - 1`.
     await scheduler.blobs.put(TENANT, componentOf(content - 1));
     assert.ok((await functions.put(b, { alias: null })).ok);
     await remove();
@@ -402,7 +403,7 @@ describe('releases', () => {
     assert.equal((await functions.versions(TENANT, 'resent')).length, 1);
   });
 
-  test('the removal of an alias that the connection sends twice gets its first reply', async (t) => {
+  test('when the connection sends the removal of an alias twice, the caller gets the first reply', async (t) => {
     await deploy('unaliased', { alias: 'canary' });
     const { releases, store } = scheduler;
     const script = store.script.bind(store);
@@ -414,7 +415,7 @@ describe('releases', () => {
     assert.equal(await releases.remove(TENANT, 'unaliased', 'canary'), false);
   });
 
-  test('a version that is gone is reported although the script that deletes it is sent twice', async (t) => {
+  test('the deletion of a version is reported although the connection sends the deleting script twice', async (t) => {
     const { name } = await deploy('reported');
     const { store } = scheduler;
     const gone: string[] = [];
@@ -428,7 +429,7 @@ describe('releases', () => {
     assert.deepEqual(gone, [name]);
   });
 
-  test('deployed functions are listed for all tenants, and a tag makes no version served', async () => {
+  test('deployed functions are listed for all tenants, and a tag does not make its version count as served', async () => {
     const a = await deploy('seen', undefined, 'other');
     const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');
     const found = (await Array.fromAsync(scheduler.functions.deployedFunctions())).find(
@@ -439,7 +440,7 @@ describe('releases', () => {
     assert.deepEqual(servedVersions(found), [a]);
   });
 
-  async function leftOf(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
+  async function remainingKeys(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
     const { redis: client, keys } = scheduler.store;
     const functionKeys = await client.keys(`${keys.function(TENANT, name)}*`);
     const learned = await client.keys(keys.learnedPages(TENANT, name, '*'));

@@ -11,8 +11,8 @@ import type { Resolved } from './resolutions.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 
 /**
- * A function that the platform lends to tenants: it is used when a tenant has no function of that name, or lacks the
- * reference.
+ * A function that the platform lends to tenants: a tenant's invocation runs it when the tenant has no function of that
+ * name, or when the tenant's function lacks the reference.
  */
 const NAME = 'openai-chat';
 /** `default` is the tenant of the platform, which owns the lent functions. */
@@ -21,7 +21,7 @@ const TENANTS = ['default', 'acme', 'blue'];
 const REFERENCES = ['', '', 'canary'];
 /** Number of components, each of which makes one version of the function, the same for every tenant. */
 const CONTENTS = 4;
-/** Is never deployed. */
+/** A version that is never deployed. */
 const UNKNOWN_VERSION = 'ffffffffffff';
 
 const pick = {
@@ -101,7 +101,7 @@ describe('resolutions', () => {
       ...(basis && { basis }),
     });
 
-  test('resolutions follow every change at once in every process, for own functions and for lent ones', async () => {
+  test('resolutions follow every change at once in every process, for functions of the tenant and of the platform', async () => {
     await fc.assert(
       fc.asyncProperty(history, async (acts) => {
         const [operator, ...gateways] = (await openSchedulers(3)) as [Scheduler, Scheduler, Scheduler];

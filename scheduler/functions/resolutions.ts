@@ -57,7 +57,7 @@ export class Resolutions {
     reference: string,
     { check, submit }: Submitting<T>,
   ): Promise<T | null> {
-    // One draw for both tries: a version that is refused is not exchanged for another one.
+    // Both tries use one random number: a second one could exchange a version that `check` refused for another version.
     const random = Math.random();
     const known = this.#cachedResolution(tenant, name, reference, random);
     const refusal = known && refusalBy(check, known.version);
@@ -75,7 +75,7 @@ export class Resolutions {
     return submit({ version });
   }
 
-  /** The version that the cache names; null when it names none. */
+  /** The version to which the reference leads in the cache; null when the cache has none. */
   #cachedResolution(tenant: string, name: string, reference: string, random: number): Resolved | null {
     const owners = ownersFor(tenant, name);
     for (const [i, owner] of owners.entries()) {

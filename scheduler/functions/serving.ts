@@ -16,6 +16,7 @@ export interface Serving {
 
 /** The state of the registry that a resolution followed from; see `scripts/include/serving.lua`. */
 export interface ServingBasis {
+  /** `basis` of the `Serving`. */
   readonly text: string;
   readonly reference: string;
   /** Keys of the functions that were searched, the found one last. */

@@ -75,7 +75,7 @@ export class Drains {
     return (await this.#store.script(UNDRAIN, scriptKeys, [name])) === 1;
   }
 
-  /** Calls back after a change, or when one may have been missed. Resolves to a function that stops it. */
+  /** Calls back after a change, or when a change may have been missed. Resolves to a function that stops the calls. */
   onChange(listener: () => void): Promise<() => void> {
     return this.#channels.listen(this.#store.keys.drainedChannel, { message: listener, resumed: listener });
   }

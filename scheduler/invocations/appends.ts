@@ -25,8 +25,8 @@ export interface AttemptWrite {
 const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
 
 /**
- * Events past the log's last one that an attempt may show before it writes them. No other event gets their numbers,
- * unless Redis loses writes.
+ * Maximum events past the log's last one that an attempt may show before it writes them. Their numbers are reserved: no
+ * other event gets them, unless Redis loses writes.
  */
 export const SHOWN_AHEAD = 512;
 /** Maximum events of one script call. */
@@ -77,6 +77,7 @@ export class Appends {
   }
 }
 
+/** The answer to one write. The header of `append.lua` lists the replies. */
 function answerOf({ id, firstSeq }: AttemptWrite, reply: unknown, now: number): Metered<AppendOutcome> {
   if (reply === 1) return unmetered('ok');
   if (reply === 0) return unmetered('stale');

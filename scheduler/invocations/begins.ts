@@ -24,7 +24,7 @@ const BEGIN = loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url)
 /** Maximum number of attempts that one script call begins: about a millisecond of Redis. */
 const MAX_BEGINS = 16;
 
-/** Begins the attempts of a process: those of one turn of the event loop in few script calls, so that admission runs once for them. */
+/** Begins the attempts of a process. Those of one turn of the event loop share script calls, so that admission runs once per call. */
 export class Begins {
   readonly #store: Store;
   readonly #calls = new TurnCalls<AttemptBegin, AttemptOutcome>({

@@ -34,6 +34,7 @@ test('a runtime gets the cancels requested during an interruption, although its 
   await request('first');
   const resumed = Promise.withResolvers<void>();
   await channels.listen(`${prefix}:other`, { message: () => {}, resumed: resumed.resolve });
+  // Blocks the reader, so that the read of the cancels after the interruption fails.
   void reader.blpop('nothing', 0).catch(() => undefined);
   subscriber.disconnect(true);
   await resumed.promise;

@@ -56,7 +56,7 @@ export class Control {
     const { store, channels } = this.#vital;
     const { keys } = store;
     let latestRead = 0;
-    /** Reads the stored cancels until a read succeeds; a later call takes the place of an earlier one. */
+    /** Reads the stored cancels until a read succeeds. A later call of `catchUp` ends an earlier one. */
     const catchUp = async () => {
       const readNumber = ++latestRead;
       while (readNumber === latestRead && store.redis.status !== 'end') {
@@ -84,7 +84,7 @@ export class Control {
     };
   }
 
-  /** Forgets the cancel of a job that its runtime gave up before it began. The end of a running invocation removes its own cancel. */
+  /** Forgets the cancel of a job that its runtime gave up before the job began. (The end of a running invocation removes its cancel by itself.) */
   async forgetCancel(runtimeId: string, id: string): Promise<void> {
     await this.#store.call((redis) => redis.hdel(this.#store.keys.cancels(runtimeId), id));
   }

@@ -12,22 +12,22 @@ import type { CreateOutcome } from './types.ts';
 
 const CREATE = loadScript(new URL('./scripts/create.lua', import.meta.url));
 
-/** Maximum submissions of one tenant that are on their way to Redis at once: about a millisecond of Redis. */
+/** Maximum submissions of one tenant that are on their way to Redis at once. They take Redis about a millisecond. */
 const MAX_OF_TENANT = 8;
-/** Maximum submissions of one script call, of all tenants: about a millisecond of Redis. */
+/** Maximum submissions (of all tenants) in one script call. They take Redis about a millisecond. */
 const MAX_CREATES = 8;
 /** Characters of the jobs of one script call, unless one job alone has more. */
 const MAX_LENGTH = 256 << 10;
 
 interface NewRecord {
   readonly submission: Submission;
-  /** The BullMQ job, without its arrival. */
+  /** The BullMQ job as JSON text, see `jobText`. */
   readonly job: string;
   /** Time at which the caller gives up, by `performance.now`. */
   readonly until: number;
 }
 
-/** Stores the submissions of a process: those of one turn of the event loop in few script calls, so that admission runs once for them. */
+/** Stores the submissions of a process. Those of one turn of the event loop share script calls, so that admission runs once per call. */
 export class Creates {
   readonly #store: Store;
   readonly #retention: Retention;
@@ -83,6 +83,7 @@ function basisTexts({ basis }: Submission): string[] {
   return basis === undefined ? [] : [basis.text, basis.reference, ...basis.functions];
 }
 
+/** The outcome of one submission. The header of `create.lua` lists the replies. */
 function outcomeOf({ function: name, version, limits }: Submission, reply: unknown, now: number): CreateOutcome {
   const [created, value, ...rest] = tuple(reply);
   switch (created) {

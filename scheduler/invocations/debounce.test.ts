@@ -83,22 +83,25 @@ describe('debounce', () => {
     assert.equal((await terminalData(second.id)).successor, third.id);
     assert.deepEqual(await counts(), { entries: 1, keys: 1, queued: 0 });
 
-    const between = submission({ submittedAt: now });
-    const { arrival } = (await invocations.create(between)) as { arrival: number };
+    const undelayed = submission({ submittedAt: now });
+    const { arrival } = (await invocations.create(undelayed)) as { arrival: number };
     now += 9 * SECOND;
     assert.equal(await invocations.releaseDebounced(), 1);
     assert.equal(await invocations.releaseDebounced(), 0);
     assert.deepEqual(await counts(), { entries: 0, keys: 0, queued: 2 });
     const released = await invocations.get(third.id);
     assert.ok(released?.status === 'queued' && released.notBefore === null);
-    assert.ok(released.arrival > arrival, 'a wait for a delay earns no place before others');
+    assert.ok(
+      released.arrival > arrival,
+      'a debounced invocation arrives when it is released, so it queues behind the other one',
+    );
     const [job] = await scheduler.store.redis.hmget(`${scheduler.store.keys.jobs}:${third.id}`, 'data');
     assert.equal(JSON.parse(job ?? '').arrival, released.arrival);
     const attempt = await beginAttempt(scheduler, third.id, 'r1');
     assert.ok('epoch' in attempt);
     assert.equal(attempt.queuedAt, now, 'the delay does not count as time in the queue');
     await invocations.finish(third.id, attempt.epoch, 1, { event: 'result', data: '{"output":3}' }, null);
-    await scheduler.control.requestCancel(between.id, 'x');
+    await scheduler.control.requestCancel(undelayed.id, 'x');
     await submit('doc-1');
     assert.deepEqual(await counts(), { entries: 1, keys: 1, queued: 0 }, 'the next one with the key is delayed again');
   });
@@ -118,16 +121,16 @@ describe('debounce', () => {
     assert.deepEqual(await Promise.all(['default', 'b'].map(counts)), before);
   });
 
-  test('a waiting invocation that is cancelled or overdue leaves nothing that would run, and no successor supersedes it', async () => {
-    const cancelled = await submit('gone');
+  test('an invocation that ends during its delay frees its debounce key, and no later invocation supersedes it', async () => {
+    const cancelled = await submit('reused');
     await scheduler.control.requestCancel(cancelled.id, 'enough');
-    const late = await submit('late');
-    await scheduler.invocations.fail(late.id, 'deadline-exceeded', 'late');
+    const overdue = await submit('overdue');
+    await scheduler.invocations.fail(overdue.id, 'deadline-exceeded', 'late');
     const keysBefore = (await counts()).keys;
-    const next = await submit('gone');
+    const next = await submit('reused');
     assert.equal((await counts()).keys, keysBefore + 1);
     assert.equal((await scheduler.invocations.get(cancelled.id))?.successor, null);
-    assert.equal((await terminalData(late.id)).code, 'deadline-exceeded');
+    assert.equal((await terminalData(overdue.id)).code, 'deadline-exceeded');
     await scheduler.control.requestCancel(next.id, 'enough');
     assert.equal((await counts()).keys, keysBefore);
   });
@@ -153,7 +156,7 @@ describe('debounce', () => {
     await reaping.close();
   });
 
-  test('quotas hold: keys are bounded, a waiting invocation counts, and a refused successor replaces nothing', async () => {
+  test('a debounced invocation counts against quotas, a refused successor replaces nothing, and the keys of a tenant are bounded', async () => {
     const { invocations, quotas } = scheduler;
     const tenant = 'bounded';
     const set = (quota: 'waiting-invocations' | 'requests-per-minute', limit: number) =>
@@ -163,8 +166,10 @@ describe('debounce', () => {
     await assert.rejects(invocations.create(debounced('b', { tenant })), { code: 'quota-exceeded' });
     await assert.rejects(invocations.create(submission({ tenant })), { code: 'quota-exceeded' });
     const concurrency = { key: 'one', limit: 1 };
+    // The third invocation replaces the second one, so each has room under a concurrency limit of one.
     const second = await submit('a', { tenant, concurrency });
     const third = await submit('a', { tenant, concurrency });
+    // The tenant has made three requests, so the next one is refused.
     await set('requests-per-minute', 3);
     await assert.rejects(invocations.create(debounced('a', { tenant })), { code: 'quota-exceeded' });
     assert.equal((await invocations.get(third.id))?.status, 'queued');
@@ -178,7 +183,7 @@ describe('debounce', () => {
     await submit('k1', { tenant: 'full' });
   });
 
-  test('one round releases invocations with large inputs, which take several script calls', async () => {
+  test('one round releases all invocations with large inputs, although one script call releases only some', async () => {
     const input = JSON.stringify('x'.repeat(900_000));
     const submitted = [];
     for (const key of ['large-1', 'large-2', 'large-3', 'large-4']) submitted.push(await submit(key, { input }));
@@ -190,7 +195,7 @@ describe('debounce', () => {
     for (const { id } of submitted) assert.equal((await scheduler.invocations.get(id))?.notBefore, null);
   });
 
-  test('one round releases all invocations whose delay has passed, more than one script call takes', async () => {
+  test('one round releases 150 invocations, although one script call releases only some', async () => {
     const tenant = 'many';
     const count = 150;
     await Promise.all(Array.from({ length: count }, (_, i) => submit(`k${i}`, { tenant })));

@@ -2,7 +2,7 @@ import type { Store } from '../store/store.ts';
 import { type Retention, retentionArguments } from './retention.ts';
 import type { FailureCode } from './types.ts';
 
-/** Keys and first arguments of every script that may end an invocation; `scripts/include/end-arguments.lua` reads them. */
+/** The first keys and arguments of a script that may end one invocation; `scripts/include/end-arguments.lua` reads them. */
 export function endingArguments(
   store: Store,
   retention: Retention,
@@ -15,7 +15,7 @@ export function endingArguments(
   };
 }
 
-/** Data of the `error` event by which the platform ends an invocation. */
+/** Data of the `error` event with which the platform ends an invocation. */
 export function errorData(code: FailureCode, message: string): string {
   return JSON.stringify({ code, message });
 }

@@ -16,7 +16,7 @@ export interface AttemptEnd {
   readonly epoch: number;
   /** Number of the terminal event. */
   readonly seq: number;
-  /** Number of the log's last event. */
+  /** Number of the log's last event, as the attempt knows it. */
   readonly after: number;
   /** The attempt's last events, which the log lacks; they follow `after`. */
   readonly events: readonly NewEvent[];
@@ -30,14 +30,25 @@ export interface AttemptEnd {
 
 const FINISH = loadScript(new URL('./scripts/finish.lua', import.meta.url));
 
-/** Maximum ends in one script call. They take Redis about a millisecond. */
+/** Maximum ends in one script call, which takes Redis about a millisecond. */
 const MAX_ENDS = 8;
 /** Number of an attempt's last events that take Redis about as long as one end. */
 const EVENTS_PER_END = 16;
-/** Characters of events of one script call, unless one end alone has more. */
+/** Maximum characters of event data in one script call; a single end may have more. */
 const MAX_LENGTH = 128 << 10;
 
-/** Ends the invocations of a process's attempts. The ends of one turn of the event loop share script calls, so that admission runs once. */
+/** Outcomes by the reply of `scripts/finish.lua`. */
+const OUTCOMES: Readonly<Record<number, FinishOutcome>> = {
+  1: 'ok',
+  0: 'stale',
+  [-1]: 'ended',
+  [-2]: 'full',
+  [-6]: 'unwritten',
+};
+/** First element of the reply for an end whose script failed; the text of the error follows. */
+const SCRIPT_ERROR = -5;
+
+/** Ends invocations for the attempts of this process. The ends of one turn of the event loop share script calls, so that admission runs once. */
 export class Ends {
   readonly #store: Store;
   readonly #retention: Retention;
@@ -67,7 +78,8 @@ export class Ends {
     const args = [now, ...retentionArguments(this.#retention), familyBytes, LEARNED_MS, maxEvents, maxBytes];
     for (const { id, epoch, seq, after, events, lastShownSeq, terminal, usage, peak } of ends) {
       const failure = terminal.event === 'error' ? terminal : null;
-      const status = failure === null ? 'succeeded' : failure.code === 'cancelled' ? 'cancelled' : 'failed';
+      const failedStatus = failure?.code === 'cancelled' ? 'cancelled' : 'failed';
+      const status = failure === null ? 'succeeded' : failedStatus;
       args.push(id, keys.live(id), keys.inboxChannel(id), epoch, seq, terminal.event, terminal.data, status);
       args.push(failure?.code ?? '', failure?.message ?? '', usage === null ? '' : JSON.stringify(usage));
       args.push(
@@ -86,12 +98,9 @@ export class Ends {
 }
 
 function outcomeOf({ id, seq }: AttemptEnd, reply: unknown, now: number): FinishOutcome {
-  if (reply === 1) return 'ok';
-  if (reply === 0) return 'stale';
-  if (reply === -1) return 'ended';
-  if (reply === -2) return 'full';
-  if (reply === -6) return 'unwritten';
-  if (Array.isArray(reply) && reply[0] === -5) throw StoreError.from(new Error(String(reply[1])));
+  const outcome = typeof reply === 'number' ? OUTCOMES[reply] : undefined;
+  if (outcome !== undefined) return outcome;
+  if (Array.isArray(reply) && reply[0] === SCRIPT_ERROR) throw StoreError.from(new Error(String(reply[1])));
   throwBytesQuota(reply, now);
   throw gap(id, seq, reply) ?? unexpected('finish', reply);
 }

@@ -37,7 +37,7 @@ export interface SpanReport {
   readonly moreSpans?: number;
 }
 
-/** A part of an inferlet's work, such as a node of a workflow. */
+/** A part of an inferlet's work, such as a node of a workflow, as the event `metric` of its attempt reports it. */
 export interface Span {
   readonly name: string;
   readonly kind: string;

@@ -11,7 +11,7 @@ import type { InvocationEvent, NewEvent } from './types.ts';
 
 const message = (n: number | string) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });
 
-/** A writer of one invocation, whose calls outlast an absence of Redis and losses of its data. */
+/** Begins an invocation and returns calls that write its events. The calls go on through an absence of Redis and after losses of its data. */
 async function writer(scheduler: Scheduler) {
   const { id } = submission();
   await scheduler.invocations.create(submission({ id }));
@@ -122,7 +122,7 @@ describe('event log', () => {
     assert.deepEqual(await read(605), [606, 608, false]);
     assert.deepEqual(await read(608), [609, 610, true]);
     assert.deepEqual(await read(610), [undefined, undefined, true]);
-    assert.deepEqual(await read(3, 6), [4, 600, false]);
+    assert.deepEqual(await read(3, 6), [4, 600, false], 'a stream entry with more events than the limit is read whole');
     const terminal = { event: 'result' as const, data: '{}' };
     assert.equal(await reader.invocations.finish(id, attempt.epoch, 611, terminal, null), 'ok');
     assert.deepEqual(numbers(await collect(reader.events.follow(id, 0))), upTo(611));
@@ -140,12 +140,13 @@ describe('event log', () => {
     const followers = Array.from({ length: 500 }, () => collect(reader.events.follow(run.id, 0)));
     for (const events of await Promise.all(followers)) assert.deepEqual(numbers(events), upTo(last));
     const scripts = (await countScripts()) - scriptsBefore;
-    // Up to sixteen reads are under way when the other followers ask. Some of these may begin to listen later than others.
+    // No follower joins a read that has begun, so sixteen followers may begin one each. The others share the reads that wait for a turn, a few
+    // reads in all, since some followers ask later than others.
     assert.ok(scripts > 0 && scripts <= 50, `Redis ran ${scripts} scripts`);
   });
 
   test('a follower continues across SIGKILL and restart of Redis, without gap or duplicate', async () => {
-    // `kill` waits only a limited time until Redis has written to its disk, and must not lose the attempt.
+    // `kill` waits only a limited time for Redis to write to its disk. `durably` makes sure that the start of the attempt is there.
     const run = await durably(redis, () => writer(scheduler));
     const seen: InvocationEvent[] = [];
     const following = (async () => {
@@ -206,13 +207,14 @@ describe('event log', () => {
     test('append reports the last stored event, and events sent again are stored once', async () => {
       const { run, seen, ended } = await withLostEvents();
       await assert.rejects(scheduler.invocations.append(run.id, run.epoch, 8, [message(8)]), isGapAfter(3));
-      const late = follow(run.id);
-      await eventually(() => late.seen.length === 3, 'the events that are left');
+      const newFollower = follow(run.id);
+      await eventually(() => newFollower.seen.length === 3, 'the events that Redis has kept');
       await run.write(2);
       const last = await run.finish();
-      await Promise.all([ended, late.ended]);
+      await Promise.all([ended, newFollower.ended]);
       assert.equal(last, 10);
-      for (const events of [seen, late.seen, await reader.events.read(run.id, 0)]) assertWhole(events, last, run.epoch);
+      for (const events of [seen, newFollower.seen, await reader.events.read(run.id, 0)])
+        assertWhole(events, last, run.epoch);
     });
 
     test('finish reports the last stored event, and events sent again may be lost once more', async () => {
@@ -229,14 +231,18 @@ describe('event log', () => {
       const { run, seen, ended } = await withLostEvents();
       assert.equal(await scheduler.invocations.fail(run.id, 'runtime-lost', 'gone with Redis'), 'ok');
       await ended;
-      assert.deepEqual(numbers(seen), [...upTo(7), 3, 4]);
+      assert.deepEqual(numbers(seen), [...upTo(7), 3, 4], 'the events, the gap after event 3, the terminal event');
       assert.deepEqual([seen[7]?.event, seen[7]?.data], ['gap', '{"after":3}']);
       assert.deepEqual([seen.at(-1)?.event, JSON.parse(seen.at(-1)?.data ?? '').code], ['error', 'runtime-lost']);
       const from = async (afterSeq: number) =>
         (await collect(reader.events.follow(run.id, afterSeq))).map(({ seq, event }) => [seq, event]);
       assert.deepEqual(await from(3), [[4, 'error']], 'a follower without lost events gets the number in the log');
-      assert.deepEqual(await from(4), [], 'number 4 is that of the terminal event, so the follower may have it');
-      assert.deepEqual(await from(7), [[8, 'error']], 'after the number of a lost event comes the next number');
+      assert.deepEqual(await from(4), [], 'a follower that knows number 4 may have seen the terminal event');
+      assert.deepEqual(
+        await from(7),
+        [[8, 'error']],
+        'a follower that knows only the number of a lost event gets the next number',
+      );
       const { epoch } = run;
       const again = await collect(new Items(reader.events.feed(run.id, { epoch, seq: 7 })));
       assert.deepEqual(again, seen.slice(7), 'a follower that also knows the epoch of a lost event resumes at the gap');
@@ -289,7 +295,7 @@ describe('event log', () => {
       assert.deepEqual([lost, numbers(events)], [undefined, [lastKeptSeq + 1]]);
     });
 
-    test('writer and followers get an unknown invocation when its record is lost', async () => {
+    test('when the record is lost, writes are `stale` and followers fail with `invalid-argument`', async () => {
       const { run, seen, ended } = await losingWrites(redis, async () => {
         const run = await writer(scheduler);
         const follower = follow(run.id);
@@ -369,18 +375,18 @@ describe('event log', () => {
     assert.deepEqual(await reader.logs.newest('default', 'talker', { before: lines[2]?.cursor, limit: 1 }), [lines[1]]);
   });
 
-  test('a reader that leaves ends, although lines arrive faster than it reads', async (t) => {
+  test('following the log of a function ends when the signal aborts, although lines arrive faster than the reader reads', async (t) => {
     const line = { cursor: '1-0', function: 'busy', invocation: 'i', seq: 1, at: 1, event: 'log' as const, data: '{}' };
     // Each read returns as many lines as a read may have, so the reader never finds the end of the log.
     const read = t.mock.method(reader.logs, 'oldest', async () => Array.from({ length: 64 }, () => line));
     const abort = new AbortController();
     for await (const _ of reader.logs.follow('default', async () => ['busy'], new Map(), abort.signal)) {
       abort.abort();
-      assert.equal(read.mock.callCount(), 1, 'the reader reads no more once it has left');
+      assert.equal(read.mock.callCount(), 1, 'the reader reads no more after the abort');
     }
   });
 
-  test('an idle reader of many logs looks at some of them in turn, since wake-ups can be lost', async (t) => {
+  test('an idle reader of many logs reads some of them in turn every 5 s, since a wake-up can be lost', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const names = Array.from({ length: 40 }, (_, i) => `idle-${i}`);
     const read = t.mock.method(reader.logs, 'oldest');
@@ -406,7 +412,7 @@ describe('event log', () => {
       t.mock.timers.tick(5000);
       await waitForReads(reads);
     }
-    // The first three intervals.
+    // The reads of the first three intervals (16, 16 and 8) are one of each log.
     const logsRead = read.mock.calls.slice(40, 80).map((call) => call.arguments[1]);
     assert.deepEqual(logsRead.sort(), names.toSorted());
     abort.abort();

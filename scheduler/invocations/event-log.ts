@@ -19,9 +19,9 @@ import {
   type Position,
 } from './types.ts';
 
-/** Events after which one read ends; the last entry of a read may hold some more. */
+/** A read ends once it has this many events; its last entry may exceed the number. */
 const READ_COUNT = 512;
-/** Bytes of a follower's read, unless one event alone has more. A stalled reader keeps them in memory. */
+/** Maximum bytes of a follower's read; a single event may have more. A reader that stalls keeps them in memory. */
 const READ_BYTES = 64 * 1024;
 const READ_EVENTS = loadScript(new URL('./scripts/read-events.lua', import.meta.url));
 /** A follower gives up when Redis stays away this long, so that its client gets an error within 5 s. */
@@ -29,8 +29,8 @@ const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
 
 /**
- * The events of invocations: a stream to replay, and a live tail. The live tail comes from runtimes that show events, otherwise from a
- * Redis channel. The channel always carries terminal events and the platform's own events.
+ * The events of invocations: a stream to replay, and a live tail. A runtime that shows events sends them to followers itself; the events of any
+ * other runtime come over a Redis channel. The channel also carries all terminal events and the platform's own events.
  */
 export class EventLog {
   readonly #store: Store;
@@ -65,7 +65,11 @@ export class EventLog {
     return parseEntries(entries, 0).at(-1) ?? null;
   }
 
-  /** The terminal event of an ended invocation, whose record has this epoch and number; null when it is no longer kept. @throws StoreError */
+  /**
+   * The terminal event of an ended invocation; null when Redis does not keep it any more. `epoch` and `seq` of the event are those of the record.
+   *
+   * @throws StoreError
+   */
   async terminal(
     id: string,
     { epoch, seq }: { readonly epoch: number; readonly seq: number },
@@ -80,22 +84,22 @@ export class EventLog {
 
   /**
    * Opens a feed of every event after a position, in order, without gap or duplicate: first the stored events, then the live ones. It ends
-   * after the terminal event. It waits out a short absence of Redis. When the events of an ended invocation are gone, the feed has its
-   * terminal event alone, if that is still kept. When Redis lost events that the reader has, an event `gap` says after which number, and
-   * the feed goes on behind that number.
+   * after the terminal event. It waits out a short absence of Redis. When the events of an ended invocation are gone, the feed has only the
+   * terminal event, if that is still kept. When Redis lost events that the reader has, an event `gap` gives the number of the last event
+   * that is still valid, and the feed goes on behind that number.
    *
    * `take` throws StoreError: `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such
    * invocation or none of its events are kept.
    *
-   * The first feed from the beginning of an invocation that this process submitted (`Submitter.expect`) starts without
-   * a read, and without the step `before`.
+   * The first feed that starts at the beginning of an invocation of this process (`Submitter.expect`) needs no read of the log, and skips the
+   * step `before`.
    *
    * @param options bounds on the events that this process holds for a stalled reader, and a step that runs `before` the first read.
    */
   feed(
     id: string,
     after: Position,
-    { tenant = '', readCount = READ_COUNT, before, ...waiting }: FollowOptions = {},
+    { tenant = '', readCount = READ_COUNT, before, ...waitingBounds }: FollowOptions = {},
   ): OpenFeed<InvocationEvent> {
     const logSources = {
       live: this.#live,
@@ -121,7 +125,7 @@ export class EventLog {
         closed,
         before: listenToOwn ? undefined : before,
       };
-      return new Follower(id, after, sources, ready, waiting);
+      return new Follower(id, after, sources, ready, waitingBounds);
     };
   }
 
@@ -174,16 +178,16 @@ export class EventLog {
         return { ...read, end };
       } catch (error) {
         const storeError = StoreError.from(error);
-        const isLast = performance.now() + 2 * RETRY_MS > giveUpAtMs;
-        if (isOver() || storeError.code !== 'store-unavailable' || isLast) throw storeError;
+        const isLastTry = performance.now() + 2 * RETRY_MS > giveUpAtMs;
+        if (isOver() || storeError.code !== 'store-unavailable' || isLastTry) throw storeError;
         await sleep(RETRY_MS);
       }
     }
   }
 
   /**
-   * The terminal event for a reader that finds no event after a number although the invocation has ended: the reader saw events that the
-   * store lost, or the events are gone. Null while more events may come.
+   * The terminal event for a reader that found no event after number `afterSeq` although the invocation has ended: the reader saw events that
+   * the store lost, or the events are gone. Null when the invocation has not ended, or the log now has such an event.
    */
   async #end(id: string, afterSeq: number): Promise<InvocationEvent | null> {
     const [status, endSeq, epoch] = await this.#store.call((redis) =>

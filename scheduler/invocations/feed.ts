@@ -4,10 +4,9 @@
  */
 export interface Feed<T> {
   /**
-   * The next items in order, for the reader to keep; null after the last one. An empty list means that no
-   * items wait: the source calls `ready` once some wait, or once the feed ends. A reader that got items calls again
-   * once it can take more: the source may wait for this call. When the source has failed, the call after its last
-   * items throws the failure. The first call starts the source.
+   * The next items in order, for the reader to keep; null after the last one. An empty list means that no items wait: the source calls `ready`
+   * once some wait, or once the feed ends. A reader that got items calls again once it can take more: the source may wait for this call. Once the
+   * reader has all items of a source that failed, the next call throws the failure. The first call starts the source.
    */
   take(): T[] | null;
   /** Stops the source, which then no longer calls `ready`. Safe to call more than once. */
@@ -60,7 +59,7 @@ export class Items<T> implements AsyncIterableIterator<T, void, undefined> {
     return this;
   }
 
-  /** Undefined while no item waits. */
+  /** The next item, or the end of the feed; undefined while no item waits. */
   #take(): IteratorResult<T, void> | undefined {
     if (this.#items.length === 0 && !this.#isOver) {
       const items = this.#feed.take();

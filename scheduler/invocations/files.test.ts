@@ -105,8 +105,8 @@ describe('files', () => {
     const channels = new Channels(redis.connect());
     const files = new Files(scheduler.store, channels, { familyBytes: 1000, tenantBytes: 1500 });
     const tenant = 'bounded';
-    const begin = async (whose = tenant) => {
-      const record = submission({ tenant: whose });
+    const begin = async (owner = tenant) => {
+      const record = submission({ tenant: owner });
       await scheduler.invocations.create(record);
       const begun = await beginAttempt(scheduler, record.id, 'r1');
       assert.ok('epoch' in begun);
@@ -119,6 +119,7 @@ describe('files', () => {
       assert.ok('epoch' in begun);
       return { ...record, ...begun };
     };
+    // A file also counts its name and its description, here about 60 bytes.
     const put = (id: string, bytes: number, name = 'f') => files.put(id, name, TYPE, new Uint8Array(bytes));
     try {
       const [first, second] = [await child(root), await child(root)];
@@ -144,7 +145,7 @@ describe('files', () => {
       assert.equal(
         await client.hlen(keys.fileUsage(tenant)),
         2,
-        'only the tenant total and the last invocation are counted',
+        'the counts left are the total of the tenant and that of the last invocation',
       );
       assert.equal(await client.zcard(keys.fileExpiries(tenant)), 0);
       assert.equal(

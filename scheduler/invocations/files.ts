@@ -21,8 +21,9 @@ export interface StoredFile extends FileInfo {
 }
 
 /**
- * `ended`: the invocation has its terminal event, or the attempt that puts the file is over. The other outcomes name the exceeded bound.
- * `too-many`: number of files. `too-large`: bytes of all its files. `family-full`: bytes of its root's family. `tenant-full`: bytes of its tenant.
+ * `unknown`: there is no such invocation. `ended`: the invocation has its terminal event, or the attempt that puts the file is over. The other
+ * outcomes name a bound that the file would exceed: the number of the invocation's files (`too-many`), the bytes of all its files (`too-large`),
+ * those of its family (`family-full`; see `NewChild.root`), or those of its tenant (`tenant-full`).
  */
 export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large' | 'family-full' | 'tenant-full';
 
@@ -41,6 +42,9 @@ const PUT_OUTCOMES: Readonly<Record<string, PutFileOutcome>> = {
   [-4]: 'family-full',
   [-5]: 'tenant-full',
 };
+
+/** First element of the reply when the tenant's storage quota has no room. */
+const NO_QUOTA = -6;
 
 /** Deadline of calls that carry a file, which may take longer than other calls. */
 const FILE_DEADLINE_MS = 15_000;
@@ -71,7 +75,7 @@ export class Files {
   }
 
   /**
-   * Puts a file, replacing one of the same name. After a `StoreError` make the call again.
+   * Puts a file, replacing one of the same name. After `store-unavailable` make the call again: a repeated put changes nothing.
    *
    * @param epoch of the attempt that puts the file; absent for a file of the client.
    * @throws StoreError `invalid-argument` for an invalid name, media type or size.
@@ -92,7 +96,7 @@ export class Files {
       ],
       FILE_DEADLINE_MS,
     );
-    if (Array.isArray(reply) && reply[0] === -6) {
+    if (Array.isArray(reply) && reply[0] === NO_QUOTA) {
       throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], this.#store.clock());
     }
     const outcome = PUT_OUTCOMES[String(reply)];
@@ -121,8 +125,8 @@ export class Files {
   }
 
   /**
-   * Resolves to true once the file exists, and to false when it cannot come any more (the client has closed the session, the invocation has
-   * ended) or the signal aborts. While Redis is unavailable, it goes on waiting.
+   * Resolves to true once the file exists, and to false when the file cannot come any more (the client has closed the session, or the invocation
+   * has ended) or the signal aborts. While Redis is unavailable, the call goes on waiting.
    */
   async appears(id: string, name: string, signal: AbortSignal): Promise<boolean> {
     const wakeup = new Wakeup();
@@ -145,7 +149,8 @@ export class Files {
     const { keys } = this.#store;
     try {
       const reply = await this.#store.script(SCRIPTS.look, [keys.invocation(id), keys.files(id)], [name]);
-      return reply === 1 ? 'there' : reply === 0 ? 'later' : 'never';
+      if (reply === 1) return 'there';
+      return reply === 0 ? 'later' : 'never';
     } catch (error) {
       // A connection that its owner closed does not come back.
       const isClosed = this.#store.redis.status === 'end';

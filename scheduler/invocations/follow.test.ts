@@ -17,6 +17,8 @@ function log(length: number): InvocationEvent[] {
   }));
 }
 
+// `write`: the log gets an event, whose live message is then under way. `deliver`: two live messages arrive. `drain`: the reader takes live events.
+// `ask` begins a read of the log, and `answer` ends it. `interrupt`: the live messages under way are lost.
 test('any mix of writes, reads, live messages and interruptions yields each event once, in order', () => {
   const action = fc.oneof(
     { weight: 4, arbitrary: fc.constant('write' as const) },
@@ -71,7 +73,7 @@ test('any mix of writes, reads, live messages and interruptions yields each even
             cursor.interrupted();
           }
         }
-        // Any steps so far leave a state from which the cursor reaches the end.
+        // From any state that the steps leave, the cursor must reach the end.
         while (written < length) write();
         for (let i = 0; i < 3 * length + 10 && !cursor.isDone; i += 1) {
           cursor.addLive(undelivered.splice(0, 2));
@@ -90,7 +92,9 @@ test('any mix of writes, reads, live messages and interruptions yields each even
   );
 });
 
-test('events shown before they are written, lost, repeated or left out arrive once, in order', () => {
+// Other actions than above: `show` lets the runtime show an event, and `write` logs all events shown so far. After `interrupt` and `cut`, the live
+// events under way are lost and the runtime attaches anew; only `interrupt` tells the cursor.
+test('each event arrives once, in order, although live events precede the log, get lost, are repeated or have gaps', () => {
   const action = fc.oneof(
     { weight: 4, arbitrary: fc.constant('show' as const) },
     { weight: 2, arbitrary: fc.constant('write' as const) },
@@ -108,9 +112,9 @@ test('events shown before they are written, lost, repeated or left out arrive on
       fc.integer({ min: 1, max: 5 }),
       fc.integer({ min: 1, max: 6 }),
       (actions, length, jump, readCount, maxWaiting) => {
-        // After one event the numbers jump, as after the platform has continued the log of a lost attempt.
+        // After the event at index `jump`, the numbers skip seven, as when the platform continues the log of a lost attempt.
         const logEvents = log(length).map((event, i) => ({ ...event, seq: event.seq + (i > jump ? 7 : 0) }));
-        // The event after the jump, and the last event.
+        // The platform writes the first event after the jump and the terminal event; the runtime shows the others.
         const isFromPlatform = (i: number) => i === length - 1 || i === jump + 1;
         const cursor = new FollowCursor(positionAt(0), { maxWaiting });
         const seen: number[] = [];
@@ -133,7 +137,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
           if (isFromPlatform(shown - 1)) write();
           deliver(event);
         };
-        // The runtime tells the follower which events the log has, and shows the later ones again.
+        // The runtime tells the follower the last number of the log, and shows the later events again.
         const attach = () => {
           const logged = logEvents[written - 1]?.seq ?? 0;
           undelivered.push(() => cursor.noteKnown(logged));
@@ -162,7 +166,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
             attach();
           }
         }
-        // Any steps so far leave a state from which the cursor reaches the end.
+        // From any state that the steps leave, the cursor must reach the end.
         while (shown < length) show();
         for (let i = 0; i < 4 * length + 20 && !cursor.isDone; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();
@@ -181,7 +185,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
   );
 });
 
-/** The store's answer to a reader at `position`; scans the whole log for the last event of the reader's epoch or an earlier one. */
+/** The store's answer to a reader at `position`. Scans the whole log for the last event of the reader's epoch or an earlier one. */
 function readOf(logged: readonly InvocationEvent[], epoch: number, position: Position, readCount: number): LogRead {
   const untilEpoch = logged.filter((event) => position.epoch === null || event.epoch <= position.epoch);
   const last = untilEpoch.at(-1)?.seq ?? 0;
@@ -208,7 +212,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
       fc.array(fc.nat(8), { minLength: 1, maxLength: 10 }),
       fc.integer({ min: 1, max: 5 }),
       fc.integer({ min: 1, max: 6 }),
-      (actions, keeps, readCount, maxWaiting) => {
+      (actions, keptCounts, readCount, maxWaiting) => {
         const cursor = new FollowCursor(positionAt(0), { maxWaiting });
         /** Events that are valid for the reader: a gap revokes the events after its number. */
         let valid: InvocationEvent[] = [];
@@ -237,9 +241,9 @@ test('after the log loses events and reuses their numbers, a gap tells each read
             cursor.addLive(events);
           });
         };
-        // The log loses its last events, and the next attempt reuses their numbers in a later epoch.
+        // The log keeps only its first events. The next attempt reuses the numbers of the others in a later epoch.
         const lose = () => {
-          written = Math.min(written, (keeps[losses % keeps.length] ?? 0) + 1);
+          written = Math.min(written, (keptCounts[losses % keptCounts.length] ?? 0) + 1);
           losses += 1;
           shown = shown.slice(0, written);
           epoch += 1;
@@ -275,7 +279,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
         for (let i = 0; i < 6 * (shown.length + 200) && !cursor.isDone; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();
           take(cursor.drain());
-          // As the timer of an idle follower does.
+          // The timer of an idle follower does the same.
           if (undelivered.length === 0 && !cursor.hasWaiting && !cursor.isBehind) cursor.interrupted();
           ask();
           answer();
@@ -298,7 +302,7 @@ test('the cursor falls behind once it has drained its events and knows of a late
   assert.ok(cursor.isBehind);
 });
 
-test('when the log ended at a number already handed out, the cursor reads it and renumbers the terminal event', () => {
+test('a terminal event whose number was already handed out makes the cursor read the log, and gets the next number', () => {
   const cursor = new FollowCursor(positionAt(0));
   const events: InvocationEvent[] = [];
   events.push(...cursor.replay(cursor.beginRead(), { events: log(5).slice(0, 4), complete: true }));

@@ -1,6 +1,6 @@
 import { type InvocationEvent, isTerminal, type Position } from './types.ts';
 
-/** Bounds on the live events held for a slow reader; past either bound the cursor drops them and the log supplies them. */
+/** Bounds on the live events held for a slow reader. Past either bound, the cursor drops all of them, and the caller reads them from the log. */
 export interface WaitingBounds {
   /** Events; 1,024 by default. */
   readonly maxWaiting?: number;
@@ -38,7 +38,7 @@ export class FollowCursor {
   #waitingLength = 0;
   /** Times that live events were dropped or may have been missed. */
   #interruptions = 0;
-  /** Number up to which the log has events, or is about to have them. */
+  /** The log has events up to this number, or is about to have them. */
   #knownSeq = 0;
   /** Like `#knownSeq`, for a later epoch that reuses numbers already handed out. A read then tells where that epoch begins. */
   #laterKnownSeq = 0;
@@ -80,15 +80,15 @@ export class FollowCursor {
     this.isBehind = true;
   }
 
-  /** Call when the log has events up to `seq`, or is about to. The caller must then read those that did not arrive live. */
+  /** Call when the log has events up to `seq`, or is about to have them. `isBehind` then tells if the caller must read the log. */
   noteKnown(seq: number): void {
     this.#knownSeq = Math.max(this.#knownSeq, seq);
     if (this.lastSeq < this.#knownSeq && !this.#hasNext) this.isBehind = true;
   }
 
   /**
-   * True when the cursor has not handed out all events that it knows of (`noteKnown`). If a complete read was just replayed, the log does not
-   * have the others yet.
+   * True when the cursor has not handed out all events that it knows of (`noteKnown`). If this is so right after the replay of a complete read,
+   * the log does not have the missing events yet.
    */
   get awaitsAnnounced(): boolean {
     return this.isBehind && this.lastSeq < this.#knownSeq;
@@ -130,13 +130,13 @@ export class FollowCursor {
       takenCount += 1;
       if (next.seq === this.lastSeq + 1 && !this.#isStale(next)) drained.push(this.#handOut(next));
       else if (this.#isLater(next)) {
-        // The event reuses a number already handed out: the store lost events, and a read finds out which.
+        // The event reuses a number already handed out, since the store lost events. A read of the log tells which ones.
         this.#laterKnownSeq = this.#waiting.at(-1)?.seq ?? 0;
         this.#drop();
         this.isBehind = true;
         return drained;
       } else if (isTerminal(next.event)) {
-        // The terminal event has a number already handed out: the log lost the event that had it. A read finds out.
+        // The terminal event has a number already handed out, since the log lost the event that had this number. The caller must read the log.
         this.interrupted();
         return drained;
       }
@@ -146,7 +146,7 @@ export class FollowCursor {
   }
 
   /**
-   * Hands out the terminal event of an ended invocation whose log has no event after the reader's place. There are two cases:
+   * Hands out the terminal event of an ended invocation whose log has no event after the reader's position. There are two cases:
    *
    * - The events before the terminal one are no longer kept. It keeps its number, which is larger than the reader's.
    * - The store lost events that were handed out, and the process that ended the invocation did not know them. The reader already has an
@@ -181,7 +181,10 @@ export class FollowCursor {
     return this.#epoch !== null && epoch > this.#epoch;
   }
 
-  /** True for an event of an earlier attempt. The store lost that attempt's beginning, so its runtime does not know of the later attempt. */
+  /**
+   * True for an event of an earlier attempt, whose runtime may go on when the store lost the attempt's beginning and another attempt began.
+   * Epoch 0 belongs to events of an older Pie, which stored none.
+   */
   #isStale({ epoch, event }: InvocationEvent): boolean {
     return this.#epoch !== null && epoch < this.#epoch && epoch > 0 && !isTerminal(event);
   }
@@ -193,11 +196,11 @@ export class FollowCursor {
     return event;
   }
 
-  /** Forgets the first waiting events. */
+  /** Removes the first `count` waiting events. */
   #forget(count: number): void {
     if (count === 0) return;
-    const forgottenEvents = this.#waiting.splice(0, count);
-    this.#waitingLength = this.#waiting.length === 0 ? 0 : this.#waitingLength - lengthOf(forgottenEvents);
+    const removedEvents = this.#waiting.splice(0, count);
+    this.#waitingLength = this.#waiting.length === 0 ? 0 : this.#waitingLength - lengthOf(removedEvents);
   }
 
   #drop(): void {

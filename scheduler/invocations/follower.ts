@@ -10,14 +10,14 @@ import type { InvocationEvent, Position } from './types.ts';
 const IDLE_READ_MS = 5000;
 /** Pause between reads of a log whose runtime cannot be reached; doubles after each read without new events. */
 const UNREACHED_READ_MS = { first: 100, max: 1000 };
-/** Pause before another read of a log that lacks events which are about to be written. */
+/** Pause before another read of a log that lacks announced events, which are about to be written; doubles likewise. */
 const EARLY_READ_MS = { first: 20, max: 250 };
 
 /** Bounds on the events that a follower holds for its reader. */
 export interface FollowBounds extends WaitingBounds {
   /** Events after which one read ends; 512 by default. */
   readonly readCount?: number;
-  /** The tenant whose turn each read of the log takes (`LogReads`); readers without a tenant share the turns of one. */
+  /** Reads of the log wait for their turn among the reads of this tenant (`LogReads`). All readers that name no tenant count as one tenant. */
   readonly tenant?: string;
 }
 
@@ -30,7 +30,7 @@ export interface FollowOptions extends FollowBounds {
 export interface FollowerRead extends LogRead {
   /** Runtime of the current attempt, if it shows events before they are in the log; else ''. */
   readonly runtime: string;
-  /** The terminal event, when the log holds no event after the reader's place and the invocation has ended. */
+  /** The terminal event, when the log holds no event after the reader's position and the invocation has ended. */
   readonly end: InvocationEvent | null;
 }
 
@@ -51,9 +51,10 @@ export interface FollowerSources {
 
 /**
  * The events of one invocation for one reader: stored events, then live ones, in order, without duplicate, and with gaps only where the
- * log has them. Ends after the terminal event. Live events of one turn of the event loop arrive together. Reads the log only for a reader
- * that has taken all earlier events: while the reader takes nothing, the follower holds the live events that its bounds allow, and nothing
- * of the log. A read returns at least one event, and that one may have several megabytes.
+ * log has them. Ends after the terminal event. Live events of one turn of the event loop arrive together.
+ *
+ * The follower reads the log only for a reader that has taken all earlier events, because a read may return an event of several megabytes. While
+ * a reader stalls, the follower therefore holds at most the events of one read, and the live events that its bounds allow.
  */
 export class Follower implements Feed<InvocationEvent> {
   readonly #sources: FollowerSources;
@@ -63,16 +64,16 @@ export class Follower implements Feed<InvocationEvent> {
   readonly #onChange = () => {
     this.#turnImmediate ??= setImmediate(() => this.#endTurn());
   };
-  /** `beginning` until the follower listens: a read of the log before that could miss an event that is written between read and listening. */
+  /** `beginning` until the follower listens. An earlier read of the log could miss an event that is written between the read and the listening. */
   #state: 'new' | 'beginning' | 'following' | 'ended' = 'new';
   #failure: { readonly error: unknown } | null = null;
-  /** Events that were read and that the reader has not taken. */
+  /** Events of the last read that the reader has not taken. */
   #readEvents: InvocationEvent[] = [];
   #isReading = false;
   /** True when the last `take` found no event. */
   #isAwaited = false;
   #turnImmediate: NodeJS.Immediate | undefined;
-  /** Ends a pause before the next read, or reads an idle log. */
+  /** Ends the pause before the next read, or lets an idle follower read the log. */
   #timer: NodeJS.Timeout | undefined;
   #timerMs = 0;
   /** True while the timer delays the next read of a log that lacks announced events. */
@@ -154,7 +155,7 @@ export class Follower implements Feed<InvocationEvent> {
     }
   }
 
-  /** Tells the reader of everything that came in this turn of the event loop. */
+  /** Calls `ready` once for all events that came in this turn of the event loop. */
   #endTurn(): void {
     this.#turnImmediate = undefined;
     this.#proceed();

@@ -26,9 +26,9 @@ export interface LogRange {
   readonly limit: number;
 }
 
-/** Learns which lines a reader has yet to take. */
+/** Observes which lines wait for a reader: those that were read and that the reader has yet to take. */
 export interface WaitingLines {
-  /** Lines were read and wait. */
+  /** These lines were read. */
   read(lines: readonly LogLine[]): void;
   /** The reader has taken a line. */
   passed(line: LogLine): void;
@@ -40,12 +40,11 @@ export const LOG_BEGINNING = '0-0';
 const READ_COUNT = 64;
 /** Interval at which a reader looks for new functions and reads the next few logs in turn, since wake-ups can be lost. */
 const IDLE_READ_MS = 5000;
-/** Logs per interval. Hundreds of readers that each read all logs of a tenant with many functions would keep Redis busy. */
+/** Logs that a reader reads in turn per interval. Hundreds of readers that each read all logs of a large tenant would keep Redis busy. */
 const IDLE_READ_LOGS = 16;
 
 /**
- * Logs of functions. The log of a function has lines of all its invocations: by default about the last 2,000 lines that are no older than a
- * week.
+ * Logs of functions. The log of a function has lines of all its invocations: by default about the last 2,000 lines, none older than a week.
  */
 export class FunctionLogs {
   readonly #store: Store;
@@ -79,7 +78,7 @@ export class FunctionLogs {
    *
    * @param names the functions; called again every few seconds to pick up new ones.
    * @param cursors start cursor by function; a function without one is read from its oldest kept line.
-   * @param waitingLines is told of the lines that wait for the reader; an error of its `read` ends the iteration.
+   * @param waitingLines observes the lines that wait for the reader; an error that its `read` throws ends the iteration.
    */
   async *follow(
     tenant: string,
@@ -106,9 +105,10 @@ export class FunctionLogs {
         }
         const idleReadAt = performance.now() + IDLE_READ_MS;
         const leftMs = () => Math.max(0, idleReadAt - performance.now());
+        // Until the interval ends, reads the changed logs, and waits for a wake-up when none has changed.
         do {
           for (const name of changedNames) {
-            // New lines may arrive faster than this loop reads them.
+            // The loop may never end on its own: new lines may arrive faster than it reads them.
             if (signal.aborted) return;
             changedNames.delete(name);
             const lines = await this.oldest(tenant, name, { after: cursors.get(name), limit: READ_COUNT });
@@ -121,8 +121,9 @@ export class FunctionLogs {
             }
           }
         } while (!signal.aborted && leftMs() > 0 && (changedNames.size > 0 || (await wakeup.wait(leftMs(), signal))));
-        for (const name of [...stops.keys()].slice(idleIndex, idleIndex + IDLE_READ_LOGS)) changedNames.add(name);
-        idleIndex = idleIndex + IDLE_READ_LOGS < stops.size ? idleIndex + IDLE_READ_LOGS : 0;
+        const nextIndex = idleIndex + IDLE_READ_LOGS;
+        for (const name of [...stops.keys()].slice(idleIndex, nextIndex)) changedNames.add(name);
+        idleIndex = nextIndex < stops.size ? nextIndex : 0;
       }
     } finally {
       for (const stop of stops.values()) stop();
@@ -130,6 +131,7 @@ export class FunctionLogs {
   }
 }
 
+/** Parses a stream entry, whose fields `scripts/include/function-log.lua` writes. */
 function parseLine(name: string, [cursor, fields]: [id: string, fields: string[]]): LogLine {
   const value = (field: string): string => fields[fields.indexOf(field) + 1] ?? '';
   return {

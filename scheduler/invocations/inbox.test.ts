@@ -103,7 +103,7 @@ describe('inbox', () => {
     await scheduler.inbox.close(id);
     runtime.inbox.attach(id, { message: (message) => void gotBySecond.push(text(message)), closed: closed.resolve });
     await closed.promise;
-    // The second handler gets the messages that the first had not reported as handled.
+    // The second handler gets the messages that the first had not reported as handled: at least 3 and 4, which the first never got.
     assert.deepEqual(gotBySecond, ['0', '1', '2', '3', '4'].slice(-gotBySecond.length));
     assert.ok(gotBySecond.length >= 2);
   });
@@ -148,7 +148,7 @@ describe('inbox', () => {
     assert.deepEqual(got, ['a', 'b', 'c', 'd', 'e', 'f', 'g']);
   });
 
-  /** An attempt that takes all its messages. */
+  /** Begins an attempt that takes all messages of its inbox. */
   async function beginListening(id: string) {
     const attempt = await beginAttempt(scheduler, id, 'r1');
     assert.ok('epoch' in attempt);
@@ -159,7 +159,7 @@ describe('inbox', () => {
     return { ...attempt, got, closed: closed.promise };
   }
 
-  test('the next attempt gets all messages again from the first; the requeued attempt gets no more', async () => {
+  test('after a requeue, the next attempt gets all messages again, and the requeued attempt gets no more', async () => {
     const record = submission({ restartable: true });
     await scheduler.invocations.create(record);
     const first = await beginListening(record.id);
@@ -195,8 +195,8 @@ describe('inbox', () => {
       );
       await eventually(() => got.length === i + 1, 'the message is handled');
     }
-    const heldCount = await scheduler.store.redis.llen(scheduler.store.keys.inbox(record.id));
-    assert.ok(heldCount < 8, `${heldCount} of 12 messages are kept`);
+    const keptCount = await scheduler.store.redis.llen(scheduler.store.keys.inbox(record.id));
+    assert.ok(keptCount < 8, `${keptCount} of 12 messages are kept`);
     assert.equal(await scheduler.invocations.requeue(record.id, epoch, 1, 'for others', null), 'not-restartable');
   });
 
@@ -210,6 +210,7 @@ describe('inbox', () => {
     assert.equal(await store.redis.llen(store.keys.inbox(id)), 6);
     assert.equal(await inbox.push(await beginOne(), a, 'key'), 'ok');
     await scheduler.invocations.fail(id, 'internal', 'x');
+    // After the end, a repeated message still gets its first outcome.
     assert.deepEqual([await inbox.push(id, a, 'key'), await inbox.push(id, a)], ['ok', 'ended']);
   });
 

@@ -12,16 +12,16 @@ import { unexpected } from './replies.ts';
 export type InboxMessage = { readonly text: string } | { readonly bytes: Uint8Array };
 
 /**
- * `full`: too many messages or bytes wait already (tell the client to try again). `closed`: the client closed its side before. `ended`: the
- * invocation has its terminal event.
+ * `full`: too many messages or bytes wait already, so the client should try again later. `closed`: the client closed its side before. `ended`: the
+ * invocation has its terminal event. `unknown`: there is no such invocation. `too-large`: the message exceeds `MAX_MESSAGE_BYTES`.
  */
 export type PushOutcome = 'ok' | 'full' | 'closed' | 'ended' | 'unknown' | 'too-large';
 
 /** The inferlet's side of an inbox. */
 export interface InboxHandler {
   /**
-   * Receives messages in order. When the promise resolves, the inbox delivers the next message, and the store releases this one: it drops
-   * the message, or keeps it while the invocation may restart, since the next attempt gets all messages from the first.
+   * Receives messages in order. Once the promise has resolved, the message counts as handled, and the inbox delivers the next one. The store
+   * drops a handled message, or keeps it while the invocation may restart, because the next attempt gets all messages again.
    */
   message(message: InboxMessage): void | Promise<void>;
   /** Called with the token of a message once its promise has resolved. */
@@ -51,13 +51,16 @@ const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {
   [-4]: 'full',
 };
 
+/** First element of the reply to a push when the tenant may keep no more bytes in Redis. */
+const NO_QUOTA = -5;
+
 /** Maximum messages that one call takes. */
 const TAKE_COUNT = 64;
-/** Length of the random token before each message. Sequence numbers would repeat if Redis lost some. */
+/** Length of the random token that precedes and identifies each message. A Redis that lost messages would give their numbers a second time. */
 const TOKEN_BYTES = 16;
 /** Handled messages to remember, in case Redis forgets that they were handled; more than may wait in an inbox. */
 const MAX_REMEMBERED = 2 * MAX_INBOX_MESSAGES;
-/** In place of the last handled message's token, before the first message was handled; releases no message. */
+/** Stands for the token of the last handled message before any message was handled; releases no message. */
 const NONE_HANDLED = Buffer.alloc(0);
 /** Interval at which an idle handler looks for messages, since a wake-up may be lost. */
 const IDLE_TAKE_MS = 5000;
@@ -78,8 +81,7 @@ export class Inbox {
   /**
    * Adds a message.
    *
-   * @param idempotencyKey for a minute after a message was added (`REPLY_MS` of the store), an equal message with the
-   *   same key adds nothing, and its outcome is `ok`
+   * @param idempotencyKey an equal message with the same key adds nothing for a minute (`REPLY_MS` of the store), and its outcome is `ok`
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   async push(id: string, message: InboxMessage, idempotencyKey?: string): Promise<PushOutcome> {
@@ -97,7 +99,7 @@ export class Inbox {
         this.#store.clock(),
       ],
     );
-    if (Array.isArray(reply) && reply[0] === -5) {
+    if (Array.isArray(reply) && reply[0] === NO_QUOTA) {
       throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], this.#store.clock());
     }
     const outcome = PUSH_OUTCOMES[String(reply)];
@@ -112,10 +114,10 @@ export class Inbox {
   }
 
   /**
-   * Delivers messages to one handler, each once and in order, until it is detached or no more can come. Waits out an absence of Redis. When
-   * delivery fails for good, the inbox counts as closed, so that no inferlet waits for messages that cannot come.
+   * Delivers messages to one handler, each once and in order, until the handler is detached or no more messages can come. Waits out an absence
+   * of Redis. When delivery fails for good, the inbox counts as closed, so that no inferlet waits for messages that cannot come.
    *
-   * @param epoch of the handler's attempt; the handler closes when that attempt is over. Without it, any running attempt counts.
+   * @param epoch of the handler's attempt; the handler closes when that attempt is over. A handler without an epoch serves any attempt.
    * @returns the function that detaches the handler.
    */
   attach(id: string, handler: InboxHandler, epoch?: number): () => void {
@@ -189,11 +191,8 @@ export class Inbox {
 function remember(tokens: Set<string>, token: string): void {
   tokens.delete(token);
   tokens.add(token);
-  if (tokens.size <= MAX_REMEMBERED) return;
-  for (const oldest of tokens) {
-    tokens.delete(oldest);
-    return;
-  }
+  const [oldest] = tokens;
+  if (tokens.size > MAX_REMEMBERED && oldest !== undefined) tokens.delete(oldest);
 }
 
 /** The name that calls with the same key and message share, so that the second gets the reply to the first. */

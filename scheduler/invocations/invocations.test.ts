@@ -50,10 +50,10 @@ describe('invocations', () => {
       assert.ok('epoch' in attempt);
       await invocations.finish(record.id, attempt.epoch, 1, RESULT, null);
       assert.equal(await invocations.input(record.id), isKept ? input : null);
-      const [ofInput, ofEvents] = await Promise.all(
+      const [inputMs, eventsMs] = await Promise.all(
         [store.keys.input(record.id), store.keys.events(record.id)].map((key) => store.redis.pttl(key)),
       );
-      if (isKept) assert.ok(Math.abs((ofInput ?? 0) - (ofEvents ?? 0)) < 1000);
+      if (isKept) assert.ok(Math.abs((inputMs ?? 0) - (eventsMs ?? 0)) < 1000);
     }
     assert.equal(await invocations.input('inv-nothing'), null);
   });
@@ -87,12 +87,13 @@ describe('invocations', () => {
     await assert.rejects(invocations.create(bounded()), { code: 'quota-exceeded' });
   });
 
-  test('queued submissions of a tenant are dropped at their deadline instead of stored late', async () => {
+  test('submissions that wait in this process are dropped at their deadline instead of stored late', async () => {
     const hasty = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, deadlineMs: 100 });
     await hasty.store.redis.ping();
     const client = redis.connect();
     await client.client('PAUSE', 600_000, 'WRITE');
-    // Many submissions: each pause of this process while it submits lets eight more of them reach Redis just before their deadlines.
+    // Eight submissions of a tenant reach Redis at once. Each pause of this process while it submits gives the later submissions a later deadline, so
+    // eight more may reach Redis. 120 submissions leave room for several pauses.
     const records = Array.from({ length: 120 }, () => submission({ tenant: 'flooding' }));
     const outcomes = await Promise.allSettled(records.map((record) => hasty.invocations.create(record)));
     await client.client('UNPAUSE');
@@ -100,11 +101,11 @@ describe('invocations', () => {
       assert.equal(outcome.status === 'rejected' && outcome.reason.code, 'store-unavailable');
     // Redis still runs the calls that were in flight at the deadline.
     const { invocations } = await scheduler.invocations.list('flooding', { limit: 100 });
-    assert.ok(invocations.length < records.length / 2, `${invocations.length} of ${records.length}`);
+    assert.ok(invocations.length < records.length / 2, `${invocations.length} of ${records.length} were stored`);
     await hasty.close();
   });
 
-  test('a record goes from queued over running to succeeded', async () => {
+  test('a record goes from queued through running to succeeded', async () => {
     const { invocations } = scheduler;
     const record = submission({ function: 'whole' });
     assert.equal(await invocations.get(record.id), null);
@@ -117,7 +118,7 @@ describe('invocations', () => {
     const attempt = await beginAttempt(scheduler, record.id, 'r1');
     assert.ok('epoch' in attempt);
     const { epoch } = attempt;
-    assert.ok(attempt.kvPages.readAt > 1e12, 'the time is that of Redis');
+    assert.ok(attempt.kvPages.readAt > 1e12, 'milliseconds of the clock of Redis');
     const unlimited = { tokensLeft: null, tokensUntil: null, kvPages: { ...attempt.kvPages, pages: null } };
     assert.deepEqual(attempt, {
       epoch,
@@ -161,7 +162,7 @@ describe('invocations', () => {
     assert.ok(created.created && third.created && third.arrival > created.arrival);
   });
 
-  test('when two connections end an invocation at once, one of them does', async () => {
+  test('when several calls of two connections end an invocation at once, exactly one takes effect', async () => {
     for (let round = 0; round < 20; round += 1) {
       const { id, epoch } = await beginOne(scheduler);
       const outcomes = await Promise.all([
@@ -234,7 +235,7 @@ describe('invocations', () => {
     assert.equal(await invocations.fail(id, 'runtime-lost', 'gone', 'r1'), 'ok');
   });
 
-  test('an attempt that is over begins no child', async () => {
+  test('a child begins only while the attempt of its parent runs', async () => {
     const { id, epoch } = await beginOne(scheduler);
     const child = () => ({ ...submission(), parent: id, root: id, arrival: 1, runtimeId: 'r1' });
     const begin = (parentEpoch: number) => scheduler.invocations.beginChild({ ...child(), parentEpoch }, 'token');
@@ -244,7 +245,7 @@ describe('invocations', () => {
     assert.deepEqual(await begin(epoch), { refused: 'parent-ended' });
   });
 
-  test('the code of an error decides between cancelled and failed', async () => {
+  test('an invocation whose error has the code `cancelled` is cancelled; with any other error it has failed', async () => {
     for (const [code, status] of [
       ['cancelled', 'cancelled'],
       ['cpu-limit', 'failed'],
@@ -287,8 +288,9 @@ describe('invocations', () => {
 
   test('all logs of a family share one bound that also counts results; an error always fits', async () => {
     const small = openTestScheduler(redis, { retention: { familyBytes: 1000 } });
-    // Each event counts 64 bytes more than its data, and `message` adds 11 bytes to its text.
-    const result = (bytes: number): TerminalEvent => ({ event: 'result', data: `"${'x'.repeat(bytes - 2)}"` });
+    // Each event counts 64 bytes more than its data, and the data of a `message` has 11 bytes more than its text. So the first child's events take
+    // 375 and 464 of the 1,000 bytes. The next 175 (a message) and 174 (a result) do not fit into the rest of 161; 74 do.
+    const resultOf = (bytes: number): TerminalEvent => ({ event: 'result', data: `"${'x'.repeat(bytes - 2)}"` });
     try {
       const root = await beginOne(small);
       const children = await Promise.all(
@@ -302,21 +304,25 @@ describe('invocations', () => {
       const [first, second] = children;
       assert.ok(first && second);
       assert.equal(await small.invocations.append(first.id, first.epoch, 1, [message('a'.repeat(300))]), 'ok');
-      assert.equal(await small.invocations.finish(first.id, first.epoch, 2, result(400), null), 'ok');
+      assert.equal(await small.invocations.finish(first.id, first.epoch, 2, resultOf(400), null), 'ok');
       assert.equal(await small.invocations.append(second.id, second.epoch, 1, [message('a'.repeat(100))]), 'full');
-      assert.equal(await small.invocations.finish(root.id, root.epoch, 1, result(110), null), 'full');
-      assert.equal(await small.invocations.finish(root.id, root.epoch, 1, result(10), null), 'ok');
+      assert.equal(await small.invocations.finish(root.id, root.epoch, 1, resultOf(110), null), 'full');
+      assert.equal(await small.invocations.finish(root.id, root.epoch, 1, resultOf(10), null), 'ok');
       const error: TerminalEvent = { event: 'error', data: '{}', code: 'output-limit', message: 'm'.repeat(400) };
       assert.equal(await small.invocations.finish(second.id, second.epoch, 1, error, null), 'ok');
-      const other = await beginOne(small);
+      const otherRoot = await beginOne(small);
       const events = [message('a'.repeat(300))];
-      assert.equal(await small.invocations.append(other.id, other.epoch, 1, events), 'ok', 'another family has room');
+      assert.equal(
+        await small.invocations.append(otherRoot.id, otherRoot.epoch, 1, events),
+        'ok',
+        'another family has room',
+      );
     } finally {
       await small.close();
     }
   });
 
-  test('the cancel of a running invocation is listed until its end', async () => {
+  test('the cancel of a running invocation stays in the list of its runtime until the invocation ends', async () => {
     const { redis: client, keys } = scheduler.store;
     const cancels = () => client.hgetall(keys.cancels('r1'));
     const { id, epoch } = await beginOne(scheduler);
@@ -338,9 +344,9 @@ describe('invocations', () => {
       assert.equal(await client.pttl(keys.invocation(id)), -1);
       assert.equal(await client.zcard(keys.deadlines), 1);
       await keeping.invocations.finish(id, epoch, 2, RESULT, null);
-      const [record, events] = [await client.pttl(keys.invocation(id)), await client.pttl(keys.events(id))];
-      assert.ok(record > 30_000 && record <= 60_000, `${record}`);
-      assert.ok(events > 0 && events <= 30_000, `${events}`);
+      const [recordMs, eventsMs] = [await client.pttl(keys.invocation(id)), await client.pttl(keys.events(id))];
+      assert.ok(recordMs > 30_000 && recordMs <= 60_000, `${recordMs}`);
+      assert.ok(eventsMs > 0 && eventsMs <= 30_000, `${eventsMs}`);
       assert.equal(await client.exists(keys.inbox(id)), 0);
       assert.equal(await client.zcard(keys.deadlines), 0);
     } finally {
@@ -360,9 +366,9 @@ describe('invocations', () => {
           const messages = Array.from({ length: 60 }, (_, i) => message(`event ${i + 1}`));
           let sent = 0;
           const calls: Promise<unknown>[] = [];
-          for (const [fresh, again] of steps) {
-            const first = Math.max(1, sent + 1 - again);
-            sent += fresh;
+          for (const [newCount, repeatedCount] of steps) {
+            const first = Math.max(1, sent + 1 - repeatedCount);
+            sent += newCount;
             // Not awaited: later calls overlap with earlier ones, as those of a resending writer do.
             calls.push(scheduler.invocations.append(id, epoch, first, messages.slice(first - 1, sent)));
           }

@@ -44,8 +44,11 @@ const SCRIPTS = {
   settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
 };
 
-/** Debounced invocations that one script call releases, fewer if they have large inputs: about a millisecond of Redis. */
+/** Maximum debounced invocations that one script call releases, which takes Redis about a millisecond. Large inputs lower the number. */
 const MAX_RELEASED = 64;
+
+/** Refusals of `begin-child.lua`. */
+const CHILD_REFUSALS = ['parent-ended', 'already-ran', 'not-deployed'] as const;
 
 /**
  * Records and event logs of invocations. Every transition is one Lua script, so exactly one writer ends an invocation, and an attempt with
@@ -80,7 +83,7 @@ export class Invocations {
     return this.#creates.create(record);
   }
 
-  /** Puts all invocations whose debounce delay has passed into their tenants' queues, a bounded number in each script call. Returns how many. */
+  /** Puts all invocations whose debounce delay has passed into their tenants' queues, a bounded number in each script call. Returns their number. */
   async releaseDebounced(): Promise<number> {
     const { prefix, debounced, arrivals } = this.#store.keys;
     const args = [prefix, this.#store.clock(), MAX_RELEASED];
@@ -128,13 +131,10 @@ export class Invocations {
 
   /** A page of a tenant's invocations, newest first: all that have not ended, and the ended ones that are still listed, see `Retention`. */
   async list(tenant: string, query: ListQuery): Promise<ListPage> {
-    const { ids, cursor: next } = await listedIds(this.#store, tenant, query);
-    const records = await Promise.all(ids.map((listed) => this.get(listed)));
-    return {
-      // An ended invocation may stay listed a little longer than its record is kept.
-      invocations: records.filter((record) => record !== null),
-      cursor: next,
-    };
+    const { ids, cursor } = await listedIds(this.#store, tenant, query);
+    const records = await Promise.all(ids.map((id) => this.get(id)));
+    // An ended invocation may stay listed a little longer than its record is kept.
+    return { invocations: records.filter((record) => record !== null), cursor };
   }
 
   /**
@@ -182,13 +182,14 @@ export class Invocations {
         ...logAndAccountFields(keys, tenant, name),
       ],
     );
-    const [begun, first, nextSeq, standing, ...limits] = tuple(reply);
+    const [begun, epochOrRefusal, nextSeq, standing, ...limits] = tuple(reply);
     if (begun === 1) {
-      const begin = { epoch: Number(first), nextSeq: Number(nextSeq), standing: standingFrom(standing) };
+      const begin = { epoch: Number(epochOrRefusal), nextSeq: Number(nextSeq), standing: standingFrom(standing) };
       return { ...begin, ...attemptLimits(limits, now) };
     }
     throwBytesQuota(reply, now);
-    if (first === 'parent-ended' || first === 'already-ran' || first === 'not-deployed') return { refused: first };
+    const refused = CHILD_REFUSALS.find((one) => one === epochOrRefusal);
+    if (refused !== undefined) return { refused };
     throw unexpected('begin-child', reply);
   }
 
@@ -220,8 +221,8 @@ export class Invocations {
    * Appends events, the first of them numbered `firstSeq`. Idempotent by number: after a `StoreError` make the same call again.
    * Pass terminal events to `finish` instead.
    *
-   * @param usage cumulative usage of the attempt, at least up to the last of these events; the script call that writes this event counts the
-   *   usage.
+   * @param usage cumulative usage of the attempt, at least up to the last of these events; the script call that writes the last event counts
+   *   the usage.
    * @throws SequenceGap when Redis has lost earlier events or the caller skipped numbers; QuotaExceeded when the tenant may keep no more
    *   bytes in Redis.
    */
@@ -270,16 +271,15 @@ export class Invocations {
   /**
    * Ends an invocation with its terminal event, numbered `seq`. The status follows from the event: `succeeded` for a result, `cancelled`
    * for an error with that code, else `failed`. Idempotent for the same epoch and number. Returns `full` for a result that exceeds the byte
-   * limit of the root's family (`NewChild.root`): end the invocation with an error then, which is always accepted.
+   * limit of the root's family (`NewChild.root`). The caller must then end the invocation with an error, which is always accepted.
    *
-   * The ends of one turn of the event loop share script calls. The script also removes the invocation's BullMQ job,
-   * which the attempt's runtime holds.
+   * The ends of one turn of the event loop share script calls. The script also removes the invocation's BullMQ job, which the attempt's runtime
+   * holds.
    *
    * @param after number of the log's last event; pass it when readers were shown later events that will not be written.
    * @param peak the most that the run held, for admission to learn from.
-   * @param events the attempt's last events, from number `after + 1` on; written in the same step. When these events,
-   *   or the result together with them, are refused, the outcome is `unwritten`. To learn the reason, pass the events
-   *   to `write`, and then call `finish` without them.
+   * @param events the attempt's last events, from number `after + 1` on; written in the same step. When the store refuses these events, or the
+   *   result together with them, the outcome is `unwritten`. To learn the reason, pass the events to `write`, and then call `finish` without them.
    * @param lastShownSeq number of the last event that the attempt has shown; followers get the later ones with the terminal event.
    * @throws SequenceGap and QuotaExceeded like `append`; a terminal `error` is subject to no quota.
    */
@@ -310,8 +310,8 @@ export class Invocations {
    * starts anew in the next epoch. Event `seq` of its log states the cause. Idempotent per epoch; only `requeued` changes any state.
    *
    * @param pages maximum pages that the attempt held or asked for, by model; admission expects the next attempt to hold at least as many.
-   * @param forMemory true when the attempt ended for lack of memory on a GPU host: the next one also waits until a GPU host has reported
-   *   that many free pages.
+   * @param forMemory true when the attempt ended for lack of memory on a GPU host: the next attempt also waits until a GPU host has reported
+   *   as many free pages as `pages` states.
    * @throws SequenceGap like `append`.
    */
   async requeue(
@@ -342,7 +342,7 @@ export class Invocations {
   /**
    * Ends an invocation for the platform, in the next epoch, so that the runtime that runs it can write no more.
    *
-   * @param owner when given, a running attempt of another runtime is left alone (returns `ended`).
+   * @param owner a runtime: the call leaves a running attempt of any other runtime alone, and returns `ended`.
    */
   async fail(id: string, code: FailureCode, message: string, owner = ''): Promise<FailOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);

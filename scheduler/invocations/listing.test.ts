@@ -33,11 +33,11 @@ describe('lists of invocations', () => {
   test('a list has exactly the invocations that its query selects, newest first, at any page size', async () => {
     const { invocations } = scheduler;
     let round = 0;
-    const act = fc.record({
+    const wantedRecord = fc.record({
       function: fc.constantFrom('story', 'poem'),
       // Few distinct times, so that many are equal.
       submittedAt: fc.integer({ min: 1, max: 4 }),
-      end: fc.constantFrom<InvocationStatus>('queued', 'running', 'succeeded', 'failed', 'cancelled'),
+      status: fc.constantFrom<InvocationStatus>('queued', 'running', 'succeeded', 'failed', 'cancelled'),
     });
     const query = fc.record({
       function: fc.constantFrom(undefined, 'story', 'poem'),
@@ -45,31 +45,35 @@ describe('lists of invocations', () => {
       limit: fc.integer({ min: 1, max: 7 }),
     });
     await fc.assert(
-      fc.asyncProperty(fc.array(act, { maxLength: 12 }), fc.array(query, { maxLength: 4 }), async (acts, queries) => {
-        const tenant = `t${++round}`;
-        const records: { id: string; function: string; at: number; status: InvocationStatus }[] = [];
-        for (const { function: name, submittedAt, end } of acts) {
-          const record = submission({ tenant, function: name, submittedAt: Date.now() - 10_000 + submittedAt });
-          await invocations.create(record);
-          if (end === 'cancelled') await scheduler.control.requestCancel(record.id, 'test');
-          else if (end === 'failed') await invocations.fail(record.id, 'internal', 'test');
-          else if (end !== 'queued') {
-            const attempt = await beginAttempt(scheduler, record.id, 'r');
-            assert.ok('epoch' in attempt);
-            if (end === 'succeeded')
-              await invocations.finish(record.id, attempt.epoch, 1, { event: 'result', data: '{}' }, null);
+      fc.asyncProperty(
+        fc.array(wantedRecord, { maxLength: 12 }),
+        fc.array(query, { maxLength: 4 }),
+        async (wanted, queries) => {
+          const tenant = `t${++round}`;
+          const records: { id: string; function: string; at: number; status: InvocationStatus }[] = [];
+          for (const { function: name, submittedAt, status } of wanted) {
+            const record = submission({ tenant, function: name, submittedAt: Date.now() - 10_000 + submittedAt });
+            await invocations.create(record);
+            if (status === 'cancelled') await scheduler.control.requestCancel(record.id, 'test');
+            else if (status === 'failed') await invocations.fail(record.id, 'internal', 'test');
+            else if (status !== 'queued') {
+              const attempt = await beginAttempt(scheduler, record.id, 'r');
+              assert.ok('epoch' in attempt);
+              if (status === 'succeeded')
+                await invocations.finish(record.id, attempt.epoch, 1, { event: 'result', data: '{}' }, null);
+            }
+            records.push({ id: record.id, function: name, at: record.submittedAt, status });
           }
-          records.push({ id: record.id, function: name, at: record.submittedAt, status: end });
-        }
-        records.sort((a, b) => b.at - a.at || (a.id < b.id ? 1 : -1));
-        for (const { function: name, statuses, limit } of queries) {
-          const expected: string[] = records
-            .filter((each) => name === undefined || each.function === name)
-            .filter((each) => statuses.length === 0 || statuses.includes(each.status))
-            .map(({ id }) => id);
-          assert.deepEqual(await listAll(tenant, { function: name, statuses, limit }), expected);
-        }
-      }),
+          records.sort((a, b) => b.at - a.at || (a.id < b.id ? 1 : -1));
+          for (const { function: name, statuses, limit } of queries) {
+            const expected: string[] = records
+              .filter((each) => name === undefined || each.function === name)
+              .filter((each) => statuses.length === 0 || statuses.includes(each.status))
+              .map(({ id }) => id);
+            assert.deepEqual(await listAll(tenant, { function: name, statuses, limit }), expected);
+          }
+        },
+      ),
       { numRuns: 25, seed: 5 },
     );
   });
@@ -95,19 +99,19 @@ describe('lists of invocations', () => {
       (await listed({ statuses: ['queued'] })).map(({ id }) => id),
       [waiting.id],
     );
-    // The records of all but one expire, as if that one had ended much later. At the next submission, all are older
-    // than `recordMs`.
+    // Delete the records of all ended invocations but one, as their expiry would; the one stands for an invocation that ended much later. The next
+    // submission is so late that all of them are older than `recordMs`.
     const { keys, redis: client } = keeping.store;
-    const [late, ...old] = (await listed()).filter(({ status }) => hasEnded(status));
-    assert.ok(late);
-    await client.del(...old.map(({ id }) => keys.invocation(id)));
+    const [kept, ...expired] = (await listed()).filter(({ status }) => hasEnded(status));
+    assert.ok(kept);
+    await client.del(...expired.map(({ id }) => keys.invocation(id)));
     const later = submission({ submittedAt: Date.now() + 120_000 });
     await invocations.create(later);
     assert.deepEqual(
       (await listed()).map(({ id }) => id),
-      [later.id, late.id, waiting.id],
+      [later.id, kept.id, waiting.id],
     );
-    assert.deepEqual(await client.zrange(`${keys.listing('default')}:ended`, '0', '-1'), [late.id]);
+    assert.deepEqual(await client.zrange(`${keys.listing('default')}:ended`, '0', '-1'), [kept.id]);
     await keeping.close();
   });
 
@@ -135,8 +139,8 @@ describe('lists of invocations', () => {
       store.call((connection) => connection.pttl(store.keys.idempotency('default', idempotencyKey)));
     assert.ok((await remainingMs()) > 20_000, 'the key outlasts the deadline');
     await invocations.fail(first.id, 'internal', 'test');
-    const after = await remainingMs();
-    assert.ok(after > 0 && after <= 20_000, `${after}`);
+    const endedMs = await remainingMs();
+    assert.ok(endedMs > 0 && endedMs <= 20_000, `${endedMs}`);
     await keeping.close();
   });
 
@@ -149,8 +153,8 @@ describe('lists of invocations', () => {
     assert.ok('epoch' in attempt);
     await invocations.append(record.id, attempt.epoch, 1, [{ event: 'message', data: '{"text":"a"}' }]);
     await invocations.finish(record.id, attempt.epoch, 2, { event: 'result', data: '{"output":7}' }, null);
-    const areKept = () => store.call((connection) => connection.exists(store.keys.events(record.id)));
-    await eventually(async () => (await areKept()) === 0, 'the events expire');
+    const countLogs = () => store.call((connection) => connection.exists(store.keys.events(record.id)));
+    await eventually(async () => (await countLogs()) === 0, 'the events expire');
     const replayed = [];
     for await (const event of events.follow(record.id, 0)) replayed.push(event);
     assert.deepEqual(replayed, [{ seq: 2, epoch: attempt.epoch, event: 'result', data: '{"output":7}' }]);

@@ -6,9 +6,9 @@ import { hasEnded, type ListQuery } from './types.ts';
 
 const LIST = loadScript(new URL('./scripts/list.lua', import.meta.url));
 
-/** Maximum invocations that one call looks at: about a millisecond of Redis time. */
+/** Maximum invocations that one call looks at, which takes Redis about a millisecond. */
 const MAX_LOOKED_AT = 2000;
-/** `<submission time>.<id>`, as a page gives it. */
+/** `<submission time>.<id>` of the last invocation that a page looked at (`ListPage.cursor`). */
 const CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
 
 /** Ids of one page of a tenant's invocations, newest first, and the next page's cursor; null when no page follows. */
@@ -23,14 +23,17 @@ export async function listedIds(
   const includesOpen = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
   const includesEnded = statuses.length === 0 || statuses.some(hasEnded);
   const { time, id } = parseCursor(cursor);
+  // The script finds a status in this text with a comma on each side.
+  const statusesText = statuses.length === 0 ? '' : `,${statuses.join()},`;
   const reply = await store.script(
     LIST,
     [...(includesOpen ? [open] : []), ...(includesEnded ? [ended] : [])],
-    [...[keys.invocation(''), time, id, limit, MAX_LOOKED_AT], statuses.length === 0 ? '' : `,${statuses.join()},`],
+    [keys.invocation(''), time, id, limit, MAX_LOOKED_AT, statusesText],
   );
   if (!Array.isArray(reply)) throw unexpected('list', reply);
   const [lastTime, lastId, ...ids] = reply.map(String);
-  return { ids, cursor: lastId === undefined || lastId === '' ? null : `${lastTime}.${lastId}` };
+  // Without a next page, the id is ''.
+  return { ids, cursor: lastId ? `${lastTime}.${lastId}` : null };
 }
 
 function parseCursor(cursor: string | undefined): { time: string; id: string } {

@@ -7,13 +7,14 @@ import { LogReads } from './log-reads.ts';
 const OUTAGE_MS = 1000;
 /** Reads that a tenant may have under way. */
 const TURNS = 16;
+/** `isOver` of a caller that does not leave. */
 const stays = () => false;
 const unavailable = () => new StoreError('store-unavailable', 'Redis is away.');
 
-/** Reads that the test ends by name, and a clock that the test moves. */
+/** Makes reads that the test ends by name, and a clock that the test moves. */
 function testReads(t: TestContext) {
   const clock = { ms: 0 };
-  // A mock would keep the stack of each of many calls.
+  // The test replaces `now` by hand, because a mock would keep the stack of each of the many calls.
   const { now } = performance;
   performance.now = () => clock.ms;
   t.after(() => {
@@ -35,7 +36,7 @@ function testReads(t: TestContext) {
     else result.resolve(`${name}, read ${begun.filter((each) => each === name).length}`);
     await turn();
   };
-  /** Takes all turns of a tenant. */
+  /** Takes all turns of a tenant with reads that go on until the test ends them. */
   const fill = (tenant = 'a') => Array.from({ length: TURNS }, (_, n) => read(`${tenant}${n}`, stays, tenant));
   const leftMs = (name: string) => (running.get(name)?.giveUpAtMs ?? Number.NaN) - clock.ms;
   return { clock, read, end, fill, begun, leftMs };
@@ -45,13 +46,13 @@ const failsUnavailable = (reads: readonly Promise<string>[]) =>
   Promise.all(reads.map((each) => assert.rejects(each, { code: 'store-unavailable' })));
 
 describe('reads of logs', () => {
-  it('callers that ask for the same read while it waits share it, and a caller that comes later gets another one', async (t: TestContext) => {
+  it('callers that ask for the same read share it while it waits; a caller that asks later gets another one', async (t: TestContext) => {
     const { read, end, fill, begun } = testReads(t);
     void fill();
     const early = [read('log'), read('log'), read('log')];
     assert.equal(begun.length, TURNS);
     await end('a0');
-    // All turns are taken again, so this read waits, too.
+    // The early read has begun and taken the free turn, so this one waits.
     const late = read('log');
     await end('log');
     assert.deepEqual(await Promise.all(early), Array(3).fill('log, read 1'));
@@ -59,8 +60,9 @@ describe('reads of logs', () => {
     assert.equal(await late, 'log, read 2', 'a read that has begun may miss what the caller knows of');
   });
 
-  it('tenants do not share a read, and one that waits gets a turn before the next read of a tenant with many', async (t: TestContext) => {
+  it('tenants share no read, and a tenant with one waiting read gets a turn before a tenant with many', async (t: TestContext) => {
     const { read, end, fill, begun } = testReads(t);
+    // Together, four tenants have all turns.
     for (const tenant of ['a', 'b', 'c', 'd']) void fill(tenant);
     for (let n = 0; n < 100; n++) void read(`more${n}`, stays, 'a');
     void read('log', stays, 'a');
@@ -75,11 +77,11 @@ describe('reads of logs', () => {
     const { read, end, fill, begun } = testReads(t);
     void fill();
     let hasLeft = false;
-    const left = failsUnavailable([read('left', () => hasLeft)]);
+    const failure = failsUnavailable([read('left', () => hasLeft)]);
     const shared = [read('shared', () => hasLeft), read('shared')];
     hasLeft = true;
     await end('a0');
-    await left;
+    await failure;
     assert.equal(begun.at(-1), 'shared');
     await end('shared');
     assert.deepEqual(await Promise.all(shared), Array(2).fill('shared, read 1'));
@@ -89,16 +91,16 @@ describe('reads of logs', () => {
     const { read, end, fill, begun } = testReads(t);
     const running = fill();
     let hasLeft = false;
-    const left = Array.from({ length: 6000 }, (_, n) => read(`left${n}`, () => hasLeft));
+    const leftReads = Array.from({ length: 6000 }, (_, n) => read(`left${n}`, () => hasLeft));
     hasLeft = true;
-    const failures = failsUnavailable(left);
+    const failures = failsUnavailable(leftReads);
     for (let n = 0; n < TURNS; n++) await end(`a${n}`);
     await Promise.all([...running, failures]);
     for (let n = 0; n < TURNS + 1; n++) void read(`later${n}`);
     assert.equal(begun.length, 2 * TURNS);
   });
 
-  it('a read has the whole time for an outage from its turn on, however long it waited for the turn', async (t: TestContext) => {
+  it('a read has `OUTAGE_MS` for an answer from its turn on, however long it waited for the turn', async (t: TestContext) => {
     const { clock, read, end, fill, leftMs } = testReads(t);
     void fill();
     void read('later');
@@ -118,7 +120,7 @@ describe('reads of logs', () => {
     assert.equal(leftMs('late'), 500, 'until 1,000 ms after it was asked for');
     for (let n = 1; n < TURNS; n++) await end(`a${n}`, unavailable());
     await early;
-    // A read that asked after the outage had begun fails later, but not with one that has begun after it.
+    // When `late` fails, waiting reads that were asked for at least `OUTAGE_MS` ago fail too. `waiting` was asked for 500 ms ago and goes on.
     void fill('b');
     const waiting = read('waiting', stays, 'b');
     clock.ms = 1600;
@@ -141,7 +143,7 @@ describe('reads of logs', () => {
     assert.equal(await late, 'log, read 1');
   });
 
-  it('reads have the whole time again once Redis has answered, and at least half a second before', async (t: TestContext) => {
+  it('in an outage a read has at least half a second, and `OUTAGE_MS` again once Redis has answered', async (t: TestContext) => {
     const { clock, read, end, fill, leftMs } = testReads(t);
     const early = failsUnavailable([...fill()]);
     clock.ms = 10;
@@ -157,10 +159,10 @@ describe('reads of logs', () => {
     await early;
     await end('second');
     void fill('b');
-    void read('fourth', stays, 'b');
+    void read('third', stays, 'b');
     clock.ms = 9000;
     await end('b0');
-    assert.equal(leftMs('fourth'), OUTAGE_MS);
+    assert.equal(leftMs('third'), OUTAGE_MS);
   });
 
   it('a read that fails for another reason fails alone', async (t: TestContext) => {

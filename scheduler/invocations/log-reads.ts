@@ -2,13 +2,14 @@ import { TenantTurns } from '../policies/tenant-turns.ts';
 import { StoreError } from '../store/errors.ts';
 
 /**
- * Maximum reads under way. Redis makes one after another and takes some 15 ms for an event of 4 MiB: the commands of other tenants wait for at
- * most `tenant` such reads of one tenant. With fewer, thousands of idle followers of a Redis that answers in 10 ms would wait for each other.
+ * Maximum reads under way, of one tenant and in all. Redis runs them one after another, some 15 ms for an event of 4 MiB, so the commands of other
+ * tenants wait for at most `tenant` such reads of one tenant. With smaller limits, thousands of idle followers would wait for each other when each
+ * answer of Redis takes 10 ms.
  */
 const LIMITS = { tenant: 16, all: 64 };
 /**
- * Time after its first caller in which others may join a waiting read. In an outage, the read fails once its first caller has waited long enough:
- * the others fail earlier than alone by at most this time.
+ * Other callers may join a waiting read for this time after its first caller. In an outage, the read fails once the first caller has waited
+ * `outageMs`; a caller that has joined then fails at most this much earlier than it would alone.
  */
 const JOIN_MS = 500;
 /** A read that begins while Redis is away has at least this long for an answer: Redis may be back, but slow. */
@@ -46,7 +47,7 @@ export class LogReads<T> {
 
   /**
    * Makes a read when the tenant's turn comes. The wait for the turn does not count towards `outageMs`, unless Redis is away: then a read fails
-   * as `store-unavailable` once its caller has waited that long, with a turn or without.
+   * as `store-unavailable` once its caller has waited `outageMs`, with a turn or without.
    *
    * @param name equal for reads with equal results
    * @param isOver true once the caller has left
@@ -87,7 +88,7 @@ export class LogReads<T> {
     const isOver = () => callers.every((hasLeft) => hasLeft());
     try {
       if (isOver()) {
-        // The end of the turn begins the next read. Thousands of callers may have left, and must not begin each other's reads in one call stack.
+        // The end of this turn begins the next read. Without the `await`, thousands of reads whose callers have left would nest in one call stack.
         await null;
         throw new StoreError('store-unavailable', 'The callers of this read have left.', { unsent: true });
       }
@@ -102,7 +103,7 @@ export class LogReads<T> {
     }
   }
 
-  /** Called when an outage has made a read fail. Fails the waiting reads that were asked for before the outage, or `outageMs` ago. */
+  /** Called when an outage has made a read fail. Fails the waiting reads that were asked for before the outage, or at least `outageMs` ago. */
   #failWaiting(awaySinceMs: number, error: unknown): void {
     this.#isAway = true;
     const lastMs = Math.max(awaySinceMs, performance.now() - this.#outageMs);

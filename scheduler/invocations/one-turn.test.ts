@@ -20,16 +20,16 @@ after(() => redis.stop());
 /** Keys of the data of tenants and invocations. */
 const TENANT_KEYS =
   /^(invocation|account|listing|deadlines|arrivals|waiting|idempotency|admission:(ledger|learned|state))/;
-/** Like `TENANT_KEYS`, without the start order: tenants whose invocations come together take turns in order of name. */
+/** Like `TENANT_KEYS`, without the keys that depend on the order of starts: tenants whose invocations come together take turns by name. */
 const KEYS_WITHOUT_ORDER = /^(invocation|account|listing|deadlines|arrivals|idempotency)/;
 
-/** Stored values that both ways to make calls must leave equal. */
-async function dump({ store }: Scheduler, wanted = TENANT_KEYS): Promise<Record<string, unknown>> {
+/** The stored values that must be equal after both ways of `bothWays`. */
+async function dump({ store }: Scheduler, keyPattern = TENANT_KEYS): Promise<Record<string, unknown>> {
   const { redis: client, keys } = store;
   const found: Record<string, unknown> = {};
   for (const key of (await client.keys(`${keys.prefix}:*`)).sort()) {
     const name = key.slice(keys.prefix.length + 1);
-    if (!wanted.test(name)) continue;
+    if (!keyPattern.test(name)) continue;
     const type = await client.type(key);
     if (type === 'hash') {
       const fields = Object.entries(await client.hgetallBuffer(key));
@@ -48,7 +48,7 @@ async function dump({ store }: Scheduler, wanted = TENANT_KEYS): Promise<Record<
 async function bothWays<Call>(
   prepare: (scheduler: Scheduler) => Promise<(call: Call) => Promise<unknown>>,
   calls: readonly Call[],
-  wanted = TENANT_KEYS,
+  keyPattern = TENANT_KEYS,
 ): Promise<unknown[]> {
   const [apart, together] = await Promise.all(
     [false, true].map(async (isTogether) => {
@@ -60,7 +60,7 @@ async function bothWays<Call>(
         const answer = async (call: Call) => make(call).catch((error: unknown) => failure(error));
         if (isTogether) answers.push(...(await Promise.all(calls.map(answer))));
         else for (const call of calls) answers.push(await answer(call));
-        return { answers, left: await dump(scheduler, wanted) };
+        return { answers, stored: await dump(scheduler, keyPattern) };
       } finally {
         await lease.release();
         await scheduler.close();
@@ -82,7 +82,9 @@ test('submissions of one turn have the same outcomes and effects as submissions 
     tenant: fc.constantFrom('a', 'a', 'a', 'b'),
     key: fc.constantFrom(undefined, undefined, undefined, undefined, undefined, undefined, 'k', 'l'),
     body: fc.constantFrom('x', 'y'),
+    // 2,000 MiB are more than the 1,000 that the runtime offers.
     memoryMb: fc.constantFrom(64, 64, 64, 64, 64, 64, 64, 2000),
+    // The tenant `nobody` has deployed no function.
     owner: fc.constantFrom(undefined, undefined, undefined, undefined, undefined, undefined, 'nobody'),
     // True for a submission with the id of the first one.
     again: fc.nat(7).map((n) => n === 0),
@@ -98,14 +100,15 @@ test('submissions of one turn have the same outcomes and effects as submissions 
   );
   const seen = new Set<string>();
   await fc.assert(
-    fc.asyncProperty(fc.array(request, { minLength: 4, maxLength: 8 }), limits, async (made, quotas) => {
-      const submissions = made.map(({ tenant, key, body, memoryMb, owner, again }, i) => {
-        const { limits: usual } = submission();
+    fc.asyncProperty(fc.array(request, { minLength: 4, maxLength: 8 }), limits, async (requested, quotas) => {
+      const submissions = requested.map(({ tenant, key, body, memoryMb, owner, again }, i) => {
+        const { limits: defaultLimits } = submission();
         const id = again && i > 0 ? 'i0' : `i${i}`;
-        const idempotent = key === undefined ? {} : { idempotencyKey: key, fingerprint: body };
-        const owned = owner === undefined ? {} : { functionOwner: owner };
-        const own = { id, tenant, submittedAt: NOW, limits: { ...usual, memoryMb } };
-        return submission({ ...own, ...idempotent, ...owned });
+        return submission({
+          ...{ id, tenant, submittedAt: NOW, limits: { ...defaultLimits, memoryMb } },
+          ...(key !== undefined && { idempotencyKey: key, fingerprint: body }),
+          ...(owner !== undefined && { functionOwner: owner }),
+        });
       });
       const answers = await bothWays(
         async (scheduler) => {
@@ -130,9 +133,10 @@ test('submissions of one turn have the same outcomes and effects as submissions 
 
 test('ends of one turn have the same outcomes and effects as ends one after another', async () => {
   const end = fc.record({
-    // `which % 3` is the invocation; above 2, its result is large.
+    // The end is for invocation `which % 3`. If `which` is above 2, the result is large.
     which: fc.nat(5),
     kind: fc.constantFrom('result', 'result', 'failed', 'cancelled'),
+    // The argument that the caller gets wrong.
     wrong: fc.constantFrom('nothing', 'nothing', 'nothing', 'epoch', 'gap'),
     tokens: fc.nat(9),
     pages: fc.nat(9),
@@ -171,7 +175,7 @@ test('ends of one turn have the same outcomes and effects as ends one after anot
   assert.deepEqual([...seen].sort(), ['ended', 'ok', 'quota-exceeded', 'sequence-gap', 'stale']);
 });
 
-test('an end with the last events leaves the same data as an append followed by an end, or nothing', async () => {
+test('an end that writes the last events leaves the same data as an append and then an end, or changes nothing', async () => {
   const event: fc.Arbitrary<NewEvent> = fc.record({
     event: fc.constantFrom('start' as const, 'message', 'log', 'metric'),
     data: fc.nat(1500).map((length) => JSON.stringify('x'.repeat(length))),
@@ -182,7 +186,7 @@ test('an end with the last events leaves the same data as an append followed by 
       fc.array(event, { minLength: 1, maxLength: 6 }),
       fc.array(event, { maxLength: 2 }),
       fc.boolean(),
-      async (last, before, isError) => {
+      async (lastEvents, earlierEvents, isError) => {
         const terminal: TerminalEvent = isError
           ? { event: 'error', data: '{}', code: 'trap', message: 'm' }
           : { event: 'result', data: JSON.stringify('x'.repeat(500)) };
@@ -193,25 +197,35 @@ test('an end with the last events leaves the same data as an append followed by 
           const lease = await offer(scheduler, { slots: 3 });
           try {
             // A function's log copies each `log` event. An end does not count the copies when it checks the quota.
-            const hasLogs = last.some((one) => one.event === 'log');
+            const hasLogs = lastEvents.some((one) => one.event === 'log');
             if (!hasLogs) await scheduler.quotas.setDefaults({ 'redis-bytes': 9000 });
             await invocations.create(submission({ id: 'i', tenant: 'a', submittedAt: NOW }));
             const begun = await beginAttempt(scheduler, 'i', 'r1', 'token');
             const epoch = 'epoch' in begun ? begun.epoch : 0;
-            if (before.length > 0) await invocations.append('i', epoch, 1, before);
-            const first = await dump(scheduler);
-            const after = before.length;
-            const seq = after + last.length + 1;
+            if (earlierEvents.length > 0) await invocations.append('i', epoch, 1, earlierEvents);
+            const unchanged = await dump(scheduler);
+            const lastLoggedSeq = earlierEvents.length;
+            const seq = lastLoggedSeq + lastEvents.length + 1;
             if (isTogether) {
-              const answer = await invocations.finish('i', epoch, seq, terminal, usage, after, null, last);
-              return { answer, first, left: await dump(scheduler) };
+              const answer = await invocations.finish(
+                'i',
+                epoch,
+                seq,
+                terminal,
+                usage,
+                lastLoggedSeq,
+                null,
+                lastEvents,
+              );
+              return { answer, unchanged, stored: await dump(scheduler) };
             }
+            const write = { id: 'i', epoch, firstSeq: lastLoggedSeq + 1, events: lastEvents };
             const written = await invocations
-              .write({ id: 'i', epoch, firstSeq: after + 1, events: last, usage: undefined, showsOwnEvents: true })
+              .write({ ...write, usage: undefined, showsOwnEvents: true })
               .then(({ outcome }) => outcome, failure);
             const finish = () => invocations.finish('i', epoch, seq, terminal, usage, seq - 1);
             const answer = written === 'ok' ? await finish().catch(failure) : 'unwritten';
-            return { answer: answer === 'ok' ? 'ok' : 'unwritten', first, left: await dump(scheduler) };
+            return { answer: answer === 'ok' ? 'ok' : 'unwritten', unchanged, stored: await dump(scheduler) };
           } finally {
             await lease.release();
             await scheduler.close();
@@ -219,7 +233,7 @@ test('an end with the last events leaves the same data as an append followed by 
         });
         const [apart, together] = await Promise.all(ways);
         assert.equal(together?.answer, apart?.answer);
-        assert.deepEqual(together?.left, apart?.answer === 'ok' ? apart.left : together?.first);
+        assert.deepEqual(together?.stored, apart?.answer === 'ok' ? apart.stored : together?.unchanged);
         seen.add(together?.answer);
       },
     ),

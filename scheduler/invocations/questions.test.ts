@@ -9,7 +9,7 @@ import { Questions } from './questions.ts';
 import { DEFAULT_RETENTION } from './retention.ts';
 
 const MINUTE = 60_000;
-/** State and input have text like a field of the job, which an answer must leave as it is. */
+/** The state contains text that looks like a field of the job, and so does the input in `ask`. An answer must change neither. */
 const QUESTION = {
   text: 'Publish?',
   schema: { type: 'boolean' },
@@ -44,23 +44,23 @@ describe('questions to a person', () => {
   };
   const counts = async () => {
     const { redis: client, keys } = scheduler.store;
-    const [questions, own, ledger, active, holds] = await Promise.all([
+    const [questions, ofTenant, ledger, activeJobs, heldJobs] = await Promise.all([
       client.zcard(keys.questions),
       client.scard(keys.tenantQuestions('default')),
       client.hlen(`${keys.admission}:ledger`),
       client.llen(`${keys.jobs}:active`),
       client.scard(keys.held('r1')),
     ]);
-    return { questions, own, ledger, held: active + holds };
+    return { questions, ofTenant, ledger, held: activeJobs + heldJobs };
   };
 
-  test('a waiting invocation holds nothing, goes on after a restart, and one answer wins', async () => {
+  test('an invocation that waits for an answer holds no slot and no job, waits on after a restart, and takes only the first answer', async () => {
     const asked = await ask();
     const { invocations } = scheduler;
     assert.equal(await scheduler.questions.ask(asked, asked.epoch, 1, QUESTION, null), 'waiting', 'a repeated call');
     const waiting = await invocations.get(asked.id);
     assert.deepEqual([waiting?.status, waiting?.question?.text, waiting?.runtimeId], ['waiting', 'Publish?', null]);
-    assert.deepEqual(await counts(), { questions: 1, own: 1, ledger: 0, held: 0 });
+    assert.deepEqual(await counts(), { questions: 1, ofTenant: 1, ledger: 0, held: 0 });
     assert.equal(await invocations.append(asked.id, asked.epoch, 2, [{ event: 'message', data: '{}' }]), 'stale');
     await scheduler.close();
     await redis.restart();
@@ -80,7 +80,7 @@ describe('questions to a person', () => {
     assert.deepEqual([job.deadlineMs, job.input, job.arrival], [31 * MINUTE, '{"deadlineMs":7}', record?.arrival]);
     const answered: Resumption = { state: QUESTION.state, answer: { tag: 'answered', val: 'true' } };
     assert.deepEqual(JSON.parse(resumption ?? ''), answered);
-    assert.deepEqual(await counts(), { questions: 0, own: 0, ledger: 0, held: 0 });
+    assert.deepEqual(await counts(), { questions: 0, ofTenant: 0, ledger: 0, held: 0 });
 
     const nextAttempt = await beginAttempt(scheduler, asked.id, 'r2');
     assert.ok('epoch' in nextAttempt);
@@ -98,7 +98,7 @@ describe('questions to a person', () => {
     await assertBytes();
   });
 
-  test('without an answer in time the invocation goes on, and the answer comes too late', async () => {
+  test('when the time for an answer has passed, the invocation goes on without one, and an answer is refused', async () => {
     const { id } = await ask();
     now += 60 * MINUTE;
     assert.equal(await scheduler.questions.answer(id, 'true'), 'not-waiting');
@@ -110,7 +110,7 @@ describe('questions to a person', () => {
     await assertBytes();
   });
 
-  test('a cancel ends the wait at once, and a question fails while a cancel is under way', async () => {
+  test('a cancel ends the wait at once, and an attempt cannot ask while a cancel is under way', async () => {
     const { id } = await ask();
     assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'cancelled');
     assert.equal(await scheduler.questions.answer(id, 'true'), 'not-waiting');
@@ -119,7 +119,7 @@ describe('questions to a person', () => {
       events.map(({ event }) => event),
       ['question', 'error'],
     );
-    assert.deepEqual(await counts(), { questions: 0, own: 0, ledger: 0, held: 0 });
+    assert.deepEqual(await counts(), { questions: 0, ofTenant: 0, ledger: 0, held: 0 });
     assert.equal(await scheduler.store.redis.exists(`${scheduler.store.keys.jobs}:${id}`), 0);
     const record = submission({ submittedAt: now });
     await scheduler.invocations.create(record);
@@ -141,7 +141,7 @@ describe('questions to a person', () => {
       for (let i = 0; i < MAX_INBOX_MESSAGES; i += 1) await inbox.push(record.id, { text: `${i}` });
       assert.equal(await inbox.push(record.id, { text: 'one more' }), 'full');
       const key = store.keys.inbox(record.id);
-      // The token comes first in each message.
+      // Each message begins with its token of 16 bytes.
       const handled = (await store.redis.lindexBuffer(key, -1 - remaining))?.subarray(0, 16);
       const question = { ...QUESTION, handled };
       assert.equal(await questions.ask(record, attempt.epoch, attempt.nextSeq, question, null), 'waiting');
@@ -186,7 +186,7 @@ describe('questions to a person', () => {
     assert.equal((await scheduler.invocations.get(id))?.status, 'waiting', 'a refused answer changes nothing');
   });
 
-  test('the events of all questions count and are bounded, and the idempotency key outlives the wait', async () => {
+  test('the log bounds the events of all questions together, the account counts them, and the idempotency key outlives the wait', async () => {
     const tenant = 'curious';
     const { redis: client, keys, clock } = scheduler.store;
     // Room for the events of two questions.
@@ -200,10 +200,10 @@ describe('questions to a person', () => {
       assert.ok('epoch' in attempt);
       outcomes.push(await bounded.ask(record, attempt.epoch, attempt.nextSeq, QUESTION, null));
       const until = now + QUESTION.timeoutMs;
-      if (outcomes.at(-1) === 'waiting')
-        assert.ok(
-          clock() + (await client.pttl(keys.idempotency(tenant, 'once'))) > until + DEFAULT_RETENTION.idempotencyMs,
-        );
+      if (outcomes.at(-1) === 'waiting') {
+        const keyEnd = clock() + (await client.pttl(keys.idempotency(tenant, 'once')));
+        assert.ok(keyEnd > until + DEFAULT_RETENTION.idempotencyMs);
+      }
       now = until;
       await bounded.expire(record.id);
     }

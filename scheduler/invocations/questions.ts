@@ -32,8 +32,8 @@ const ASK_OUTCOMES = ['waiting', 'cancelled', 'stale', 'ended', 'full'] as const
 export type AskOutcome = (typeof ASK_OUTCOMES)[number];
 
 /**
- * `not-waiting`: the invocation does not wait, or no longer waits, for an answer to that question; or a call of `expire` came before the end of
- * the wait. `unknown`: there is no such invocation.
+ * `not-waiting`: the invocation does not wait for an answer to that question (any more), an answer came after the end of the wait, or `expire`
+ * was called before it. `unknown`: there is no such invocation.
  */
 export type AnswerOutcome = 'ok' | 'not-waiting' | 'unknown';
 
@@ -95,7 +95,7 @@ export class Questions {
    * Answers the question of a waiting invocation, which then goes on in another attempt.
    *
    * @param value JSON text that the question's schema accepts.
-   * @param seq number of the question's event; without it, the answer is for the question that the invocation waits for.
+   * @param seq number of the question's event; without it, the answer is for the current question.
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   answer(id: string, value: string, seq?: number): Promise<AnswerOutcome> {
@@ -111,7 +111,7 @@ export class Questions {
     const { keys, clock } = this.#store;
     // The connection may send the script twice. The second run finds the reply of the first one under this key.
     const replyKey = keys.reply(randomUUID());
-    // Spares the script from parsing the answer, which it passes on as text.
+    // Tells the script the kind of the answer, so that it need not parse the answer's JSON text.
     const answeredFlag = answer.tag === 'answered' ? 1 : 0;
     const reply = await this.#store.script(
       ANSWER,

@@ -3,7 +3,7 @@ import { endOfTokens, type Metered, optionalNumber, pageLimitOf } from '../quota
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import type { AttemptLimits } from './types.ts';
 
-/** The answer to a call without usage. */
+/** The answer to a call that reported no usage. */
 export function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
   return { outcome, exceeded: null, tokensLeft: null, tokensUntil: null, kvPages: null };
 }
@@ -21,12 +21,12 @@ export function standingFrom(value: unknown): Standing {
   return standing;
 }
 
-/** Parses a text for which a script returns '' when it is absent. */
+/** A text of a reply; undefined for '', which scripts return for an absent text. */
 export function optionalText(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** A reply that is a list. */
+/** Returns a reply that must be a list. */
 export function tuple(reply: unknown): unknown[] {
   if (!Array.isArray(reply)) throw unexpected('script', reply);
   return reply;

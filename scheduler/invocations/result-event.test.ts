@@ -11,6 +11,7 @@ describe('the data of a result', () => {
       assert.deepEqual(JSON.parse(partsOf(data)?.usage ?? ''), usage);
       assert.deepEqual((JSON.parse(data) as { usage: unknown }).usage, usage);
     }
+    // No data of a result, or a result without usage.
     for (const data of ['', '{"code":"trap"}', '{"output":1}']) assert.equal(partsOf(data), null);
   });
 });

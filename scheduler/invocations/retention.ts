@@ -1,4 +1,4 @@
-/** Bounds on the size of stored invocation data, and the time (ms) for which Redis keeps the data. */
+/** Bounds on stored data of invocations. A field in `Ms` is the time for which Redis keeps its data; the other fields bound size or number. */
 export interface Retention {
   /** Record of an ended invocation. */
   readonly recordMs: number;
@@ -12,13 +12,13 @@ export interface Retention {
   readonly familyBytes: number;
   /** Approximate number of lines that a function's log keeps, over all its invocations. */
   readonly logLines: number;
-  /** Function log, counted from its last line. */
+  /** Log of a function, from its last line on. */
   readonly logMs: number;
-  /** Outcome of an ended invocation; at least as long as its events, since the outcome is the last of them. */
+  /** Outcome of an ended invocation. It is the last of the events, so Redis keeps it at least for `eventsMs`. */
   readonly resultsMs: number;
   /** Files of an ended invocation. */
   readonly filesMs: number;
-  /** Maximum ended invocations in a function's list. The list also drops those without a record. Unended ones stay. */
+  /** Maximum ended invocations in a function's list. The list also drops old ones whose record is gone. Invocations that have not ended stay. */
   readonly listedOfFunction: number;
   /** The same for a tenant's list. */
   readonly listedOfTenant: number;
@@ -30,8 +30,8 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
 /**
- * One day for an invocation's events, one week for its record and its function's log. 32 MiB and about 100,000 events are far more than a
- * model's context can stream, and bound the Redis memory of one invocation. An invocation and its children take at most twice as much.
+ * One day for an invocation's events, one week for its record and its function's log. The bounds of 32 MiB and about 100,000 events limit the
+ * memory that one invocation takes in Redis; the output that fits a model's context is far smaller. A family takes at most twice as much.
  */
 export const DEFAULT_RETENTION: Retention = {
   recordMs: 7 * DAY_MS,

@@ -25,7 +25,7 @@ export class ShownEvents {
     this.#onChange = onChange;
   }
 
-  /** Number of changes of the invocation's runtime. The runtime in a read of the log that began at a smaller number is outdated. */
+  /** Number of changes of the invocation's runtime. A read of the log that began at a smaller number names an outdated runtime. */
   get runtimeChanges(): number {
     return this.#runtimeChanges;
   }
@@ -61,9 +61,9 @@ export class ShownEvents {
         this.#onChange();
       },
     };
-    // A runtime that announces an attempt pushes its events, unasked, to the process that submitted the invocation. That is certain only for
-    // this follower's first attempt: leaving that attempt may have stopped the pushing. For a later attempt, or one of which only a read of the
-    // log told, the source asks for the events.
+    // A runtime that announces an attempt pushes its events, unasked, to the process that submitted the invocation. The follower relies on this
+    // only for its first attempt, because leaving that attempt may have stopped the pushing. For a later attempt, and for one that only a read of
+    // the log has named, the source asks for the events.
     const isPushed = this.#isOwn && isAnnounced && this.#runtimeChanges === 1;
     this.#stop = this.#source.follow(runtime, this.#id, follower, isPushed);
   }

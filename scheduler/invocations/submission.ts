@@ -4,7 +4,7 @@ import type { Keys } from '../keys.ts';
 import { affinityKey } from '../policies/placement.ts';
 import type { LatencyTargets, NewChild, NewInvocation } from './types.ts';
 
-/** Expected memory of a version's first runs when its manifest gives none; a TypeScript function takes at most half. */
+/** Expected memory of a version's first runs when its manifest gives none; a TypeScript function takes at most half of it. */
 const FIRST_MEMORY_MB = 8;
 
 /** A new invocation with the data that its runtime gets and the expectations that admission uses. */
@@ -102,7 +102,10 @@ function admissionFields(keys: Keys, submission: Submission): string[] {
   return fields;
 }
 
-/** Record fields with the keys of the version's unfinished invocations, of its conduct, and of the function that must have the version. */
+/**
+ * Record fields with the keys of the version's unfinished invocations, of its conduct (the losses of sandboxes that quarantine judges), and of the
+ * function that must have the version.
+ */
 export function versionFields(
   keys: Keys,
   { tenant, function: name, version, functionOwner }: Submission | NewChild,

@@ -78,7 +78,7 @@ describe('followers of invocations that this process submits', () => {
     assert.equal(reads(), 1);
   });
 
-  it('a follower that closes before it listens leaves nothing behind', async () => {
+  it('the submitter forgets an invocation whose follower closes before it listens', async () => {
     const { submitter, events } = scheduler;
     const id = await submit();
     const feed = events.feed(id, { epoch: null, seq: 0 })(() => undefined);
@@ -87,7 +87,7 @@ describe('followers of invocations that this process submits', () => {
     assert.equal(submitter.expected, 0);
   });
 
-  it('a follower that comes after long events reads them from the log', async () => {
+  it('a follower that comes after more events than the submitter keeps reads them from the log', async () => {
     const { store, events, invocations, submitter } = scheduler;
     const id = await submit();
     const attempt = await beginAttempt(scheduler, id, 'r1');
@@ -106,7 +106,7 @@ describe('followers of invocations that this process submits', () => {
     assert.deepEqual(followed, await events.read(id, 0));
   });
 
-  it('a follower gets every event once although the connection breaks, before it follows or meanwhile', async () => {
+  it('a follower gets every event once although the connection breaks before or while it follows', async () => {
     const { store, events } = scheduler;
     const breakConnections = () => store.redis.client('KILL', 'TYPE', 'PUBSUB');
     for (const when of ['before', 'while']) {

@@ -5,7 +5,7 @@ const MAX_EXPECTED = 16_384;
 /** Maximum bytes that are kept for an invocation whose follower does not listen yet; beyond them, the follower reads the log. */
 const MAX_KEPT_BYTES = 4096;
 
-/** An invocation of this process whose follower, which reads its events for a client, does not listen yet. */
+/** An invocation of this process whose follower does not listen yet. A follower reads the invocation's events for a client. */
 interface Expected {
   /** True once a follower has claimed the invocation. */
   isClaimed: boolean;
@@ -15,9 +15,8 @@ interface Expected {
 }
 
 /**
- * One channel for all invocations that this process submits and follows. The process listens on the channel before it
- * submits an invocation, so it has every message from the beginning. The invocation's follower therefore needs no
- * subscription of its own, and need not read the log first.
+ * One channel for all invocations that this process submits and follows. The process listens on the channel before it submits an invocation, so
+ * it gets every message of the invocation. The invocation's follower therefore needs no subscription of its own, and need not read the log first.
  */
 export class Submitter {
   /** Name of the channel. */
@@ -96,7 +95,7 @@ export class Submitter {
     );
   }
 
-  /** Messages may be missing: tells the followers that listen, and makes the others begin with a read of the log. */
+  /** Called when messages may be missing. Tells the followers that listen, and makes the others begin with a read of the log. */
   #interrupt(tell: (listener: ChannelListener) => void): void {
     for (const expected of this.#expected.values()) expected.keptMessages = null;
     for (const listener of [...this.#listeners.values()]) tell(listener);

@@ -2,7 +2,7 @@ import type { Standing } from '../quarantine/policy.ts';
 import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
 import { ENDING_QUOTA_CODES } from '../quotas/names.ts';
 
-/** States of an invocation. `waiting`: for the answer of a person. The last three are final. */
+/** States of an invocation. In the state `waiting`, it waits for a person's answer. The last three states are final. */
 export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
 export type InvocationStatus = (typeof STATUSES)[number];
 
@@ -55,9 +55,9 @@ export interface InvocationEvent {
 export type NewEvent = Omit<InvocationEvent, 'seq' | 'epoch'>;
 
 /**
- * A reader's place: the reader has the events up to number `seq`, as they were in attempt `epoch`. A Redis that loses writes may lose events
- * that the reader has and give their numbers to a later attempt; `epoch` tells the two attempts apart. It is null for a reader that knows only a
- * number.
+ * A reader's position: the reader has the events up to number `seq`, which belongs to the attempt `epoch`. A Redis that loses writes may lose
+ * events that the reader has, and a later attempt then uses their numbers; `epoch` tells the two attempts apart. `epoch` is null for a reader
+ * that knows only a number.
  */
 export interface Position {
   readonly epoch: number | null;
@@ -120,8 +120,8 @@ export interface NewInvocation {
   /** At most `limit` invocations of the tenant with this key wait or run at once; the store refuses another one. */
   readonly concurrency?: { readonly key: string; readonly limit: number };
   /**
-   * The invocation waits for `delayMs`. A later one of the same function with this key takes its place and starts the delay anew, until
-   * `maxMs` have passed since the first.
+   * The invocation waits for `delayMs`. A later one of the same function with this key takes its place and starts the delay anew. The last delay
+   * ends at most `maxMs` after the first submission.
    */
   readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs: number };
   /** Name of the schedule that made the invocation; absent for one of a client. */
@@ -165,9 +165,9 @@ export interface Invocation
   /** Topmost ancestor; null when a client launched this invocation. */
   readonly root: string | null;
   /**
-   * With placement by invocation, the key by which admission chose the GPU host (`chosenKey` in
-   * ../policies/placement.ts): the key of an affinity, or a key that names a host. Null when the invocation's id served
-   * as the key. Also null before admission, with placement by tenant, and for a child.
+   * With placement by invocation, the key by which admission chose the GPU host (`chosenKey` in ../policies/placement.ts): the key of an affinity,
+   * or a key that names a host. Null when the invocation's id served as the key. Also null before admission, with placement by tenant, and for a
+   * child.
    */
   readonly placement: string | null;
   readonly status: InvocationStatus;
@@ -175,7 +175,7 @@ export interface Invocation
   readonly arrival: number;
   /** Grows with every attempt, and when the platform ends the invocation. Unique per attempt, even if Redis forgets an attempt. */
   readonly epoch: number;
-  /** Number of attempts begun since the end of the last wait for a person, or in all without such a wait. */
+  /** Number of attempts that have begun since the last wait for a person; without such a wait, number of all attempts. */
   readonly attempts: number;
   /** Number of the last event. */
   readonly seq: number;
@@ -192,7 +192,7 @@ export interface Invocation
   /** The question whose answer the invocation waits for; null when it waits for none. */
   readonly question: Question | null;
   readonly failure: { readonly code: FailureCode; readonly message: string } | null;
-  /** Bytes of the data of its `result` event; 0 before that, and for an invocation that ended in an older Pie. */
+  /** Bytes of the data of the `result` event; 0 without such an event, and for an invocation that ended in an older Pie. */
   readonly resultBytes: number;
   readonly usage: Usage | null;
   readonly webhook: WebhookState | null;
@@ -237,7 +237,7 @@ export interface ListQuery {
 }
 
 export interface ListPage {
-  /** May hold fewer than `limit` while `cursor` is set, since one call looks at a bounded number. */
+  /** May be fewer than `limit` even when `cursor` is set, since one call looks at a bounded number of invocations. */
   readonly invocations: readonly Invocation[];
   /** Null when no page follows. */
   readonly cursor: string | null;
@@ -251,7 +251,7 @@ export type CreateOutcome =
   | {
       readonly created: true;
       readonly arrival: number;
-      /** End of its debounce delay. */
+      /** End of the invocation's debounce delay. */
       readonly notBefore?: number;
       readonly quotas: readonly QuotaUse[];
     }
@@ -301,8 +301,9 @@ export type ChildOutcome =
   | { readonly refused: 'parent-ended' | 'already-ran' | 'not-deployed' };
 
 /**
- * `stale`: a newer epoch owns the invocation (this attempt must stop). `ended`: the invocation has its terminal event.
- * `full`: the write would exceed the byte limit of the log or of all logs of the root's family (end the invocation with `output-limit`).
+ * `stale`: the invocation has a newer epoch, so this attempt must stop. `ended`: the invocation has its terminal event.
+ * `full`: the write would exceed the byte limit of the log, or that of all logs of the family; the attempt must end the invocation with
+ * `output-limit`.
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
 /**
@@ -334,7 +335,7 @@ export function isTerminal(event: EventName): event is 'result' | 'error' {
   return event === 'result' || event === 'error';
 }
 
-/** True when an invocation in this state is final. */
+/** True when this state is final. */
 export function hasEnded(status: InvocationStatus): boolean {
   return status === 'succeeded' || status === 'failed' || status === 'cancelled';
 }

@@ -17,15 +17,15 @@ const SPENT_MS = 90_000;
 const REASON = 'Redis did not answer the submission in time, and its client was told to send it again.';
 
 /**
- * Cancels invocations whose submission failed because Redis did not answer. Their submission scripts may still be on their way, and their
- * clients know no ids. Each cancel follows its submission on the same connection.
+ * Cancels invocations whose submission failed because Redis did not answer. Redis may still run the submission's script, and the client knows no
+ * id with which it could cancel the invocation. The cancel follows the submission on the same connection.
  */
 export class Withdrawals {
   readonly #submit: (submission: Submission) => Promise<Submitted>;
   readonly #cancel: (id: string, reason: string) => Promise<CancelOutcome>;
   readonly #log: Logger;
   readonly #ids = new Set<string>();
-  /** By key: submissions under way, and those of withdrawn invocations. */
+  /** Submissions under way, and failed submissions of withdrawn invocations, by tenant, idempotency key and fingerprint. */
   readonly #submissionsByKey = new Map<string, Promise<Submitted>>();
   readonly #stopped = new AbortController();
 
@@ -48,8 +48,8 @@ export class Withdrawals {
   /**
    * Submits an invocation for a request without an idempotency key, or with a single-use one: the client of such a request cannot find the
    * invocation after an error. When Redis does not answer, cancels the invocation in the background: now, and again until Redis has answered.
-   * An edge gateway may repeat a request with its single-use key. The repeats share the submission while it is under way, and its error for
-   * `SPENT_MS`: in Redis, the key would lead them to the cancelled invocation.
+   * An edge gateway may repeat a request with its single-use key. A repeated request shares the submission while that is under way, and then its
+   * error for `SPENT_MS`: in Redis, the key would lead to the cancelled invocation.
    */
   async submit(submission: Submission): Promise<Submitted> {
     const { tenant, idempotencyKey, fingerprint } = submission;
@@ -77,7 +77,7 @@ export class Withdrawals {
   }
 
   #withdraw(id: string): void {
-    // Past this bound, nothing is cancelled.
+    // Invocations past this bound are not cancelled.
     if (this.#ids.size >= MAX_WITHDRAWN) return;
     this.#ids.add(id);
     void this.#untilCertain(id)
@@ -95,7 +95,8 @@ export class Withdrawals {
     let unknownCount = 0;
     while (!signal.aborted) {
       const outcome = await this.#tryCancel(id);
-      // A restarted Redis lacks the submission script, so the store submits again: the first cancel may overtake that submission.
+      // A restarted Redis lacks the submission's script, so the store sends the submission again, and the first cancel may overtake it. Only a
+      // second `unknown` is therefore certain.
       if (outcome === 'unknown') unknownCount += 1;
       if (outcome !== null && (outcome !== 'unknown' || unknownCount === 2)) return;
       await sleep(PAUSE_MS, undefined, { ref: false, signal }).catch(() => undefined);

@@ -7,7 +7,7 @@ import { Store } from '../store/store.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { KeyValues, type KeyValuesOptions } from './key-values.ts';
 
-/** A value counts with the bytes of its version. */
+/** Bytes of a version. A tenant's bytes include them for each value. */
 const VERSION_BYTES = 8;
 
 const bytes = (text: string) => Buffer.from(text);
@@ -40,7 +40,7 @@ describe('key-values', () => {
         size: fc.nat(40),
         ttl: fc.option(fc.integer({ min: 1, max: 5 })),
       }),
-      // A compare-and-set; `stale`: it expects a version that the key does not have.
+      // A compare-and-set. If it is `stale`, it expects a version that the key does not have.
       fc.record({ do: fc.constant('swap' as const), key, size: fc.nat(40), stale: fc.boolean() }),
       fc.record({ do: fc.constant('delete' as const), key }),
       fc.record({ do: fc.constant('read' as const), key }),
@@ -67,8 +67,9 @@ describe('key-values', () => {
             const value = String.fromCharCode(97 + (i % 26)).repeat(step.size);
             const before = model.get(step.key);
             const isStale = step.do === 'swap' && step.stale;
-            const expected =
-              step.do === 'set' ? undefined : isStale ? (before?.version ?? 0n) + 1n : (before?.version ?? null);
+            const currentVersion = before?.version ?? null;
+            const swapVersion = isStale ? (currentVersion ?? 0n) + 1n : currentVersion;
+            const expected = step.do === 'set' ? undefined : swapVersion;
             const ttl = step.do === 'set' ? step.ttl : null;
             const outcome = await values.write('t', step.key, bytes(value), {
               ...(expected !== undefined && { expected }),
@@ -127,7 +128,7 @@ describe('key-values', () => {
   test('concurrent increments by compare-and-set lose no update', async () => {
     const { values } = makeStore();
     const PROCESSES = 8;
-    const EACH = 10;
+    const INCREMENTS = 10;
     const add = async () => {
       for (;;) {
         const found = await values.get('t', 'count');
@@ -138,12 +139,12 @@ describe('key-values', () => {
     };
     await Promise.all(
       Array.from({ length: PROCESSES }, async () => {
-        for (let i = 0; i < EACH; i++) await add();
+        for (let i = 0; i < INCREMENTS; i++) await add();
       }),
     );
     const found = await values.get('t', 'count');
-    assert.equal(Buffer.from(found?.value ?? []).toString(), String(PROCESSES * EACH));
-    assert.equal(found?.version, BigInt(PROCESSES * EACH));
+    assert.equal(Buffer.from(found?.value ?? []).toString(), String(PROCESSES * INCREMENTS));
+    assert.equal(found?.version, BigInt(PROCESSES * INCREMENTS));
   });
 
   test('a version is never reused, so compare-and-set fails on a key that was deleted and written again', async () => {
@@ -159,8 +160,8 @@ describe('key-values', () => {
   test('a list skips any number of expired keys and shows only the keys of its tenant', async () => {
     const { values, clock } = makeStore();
     // More keys than two calls of the list script read.
-    const gone = Array.from({ length: 2500 }, (_, i) => `k${String(i).padStart(5, '0')}`);
-    await Promise.all(gone.map((key) => values.write('t', key, bytes(''), { timeToLiveSeconds: 1 })));
+    const expiring = Array.from({ length: 2500 }, (_, i) => `k${String(i).padStart(5, '0')}`);
+    await Promise.all(expiring.map((key) => values.write('t', key, bytes(''), { timeToLiveSeconds: 1 })));
     await values.write('t', 'k9', bytes('stays'));
     clock.now += 2000;
     assert.deepEqual(await values.list('t', 'k', undefined, 1000), ['k9']);
@@ -193,7 +194,7 @@ describe('key-values', () => {
     assert.equal(await valueOfK(), '3');
   });
 
-  test('a write to a full Redis is refused before it drops expired values', async () => {
+  test('a full Redis refuses a write before the script drops expired values', async () => {
     const { store, clock, values } = makeStore();
     await values.write('t', 'k', bytes('1'), { timeToLiveSeconds: 1 });
     clock.now += 2000;

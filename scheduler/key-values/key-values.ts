@@ -21,19 +21,16 @@ export type WriteOutcome =
   | { readonly kind: 'full'; readonly bytes: number; readonly keys: number };
 
 export interface WriteOptions {
-  /** The version that the key must have now; null: the key must have no value. Without it any value is replaced. */
+  /** The version that the key must have now; null when it must have no value. When absent, the write replaces any value. */
   readonly expected?: bigint | null;
-  /**
-   * Seconds until the value expires. Without it, the key keeps its expiry if `expected` names a version, else it has
-   * none.
-   */
+  /** Seconds until the value expires. When absent, the key keeps its expiry if `expected` names a version; else the value does not expire. */
   readonly timeToLiveSeconds?: number;
   /** The attempt that writes; after its end, the write is refused. */
   readonly by?: AttemptName | undefined;
 }
 
 export interface KeyValuesOptions {
-  /** Maximum bytes of a tenant's keys and values, with 8 per value for its version; 256 MiB by default. */
+  /** Maximum bytes of a tenant's keys and values, including 8 for the version of each value; 256 MiB by default. */
   readonly maxBytes?: number;
   /** Maximum keys of a tenant; 1,000,000 by default. */
   readonly maxKeys?: number;
@@ -54,13 +51,17 @@ const SCRIPTS = {
 const VERSION_BYTES = 8;
 /** Maximum expired keys that one write drops. */
 const SWEPT_BY_WRITE = 16;
-/** Maximum expired keys per tenant, and maximum tenants, in one round of `sweep`. */
+/** Maximum expired keys of one tenant that a call of `sweep` drops. */
 const SWEPT_AT_ONCE = 1000;
+/** Maximum tenants in a call of `sweep`. */
 const TENANTS_AT_ONCE = 16;
 /** Keys that one call of the list script reads; it skips expired ones. */
 const LOOKED_AT_ONCE = 1024;
 /** Greater than every byte of UTF-8. */
 const PAST_UTF8 = Buffer.from([0xff]);
+/** First bytes of a bound of ZRANGEBYLEX. */
+const EXCLUSIVE_BOUND = Buffer.from('(');
+const INCLUSIVE_BOUND = Buffer.from('[');
 
 /** Durable values by key, a store for each tenant. Every method may throw a `StoreError`. */
 export class KeyValues {
@@ -88,9 +89,9 @@ export class KeyValues {
   }
 
   /**
-   * Writes a value. After an error other than these two, the write may have taken effect.
+   * Writes a value.
    *
-   * @throws QuotaExceeded, StoreError `stale-attempt`
+   * @throws QuotaExceeded, StoreError `stale-attempt`: the value was not written. After any other error, it may have been written.
    */
   async write(tenant: string, key: string, value: Uint8Array, options: WriteOptions = {}): Promise<WriteOutcome> {
     const { expected, timeToLiveSeconds, by } = options;
@@ -104,8 +105,8 @@ export class KeyValues {
       ],
       [
         ...[tenant, now, key, asBuffer(value), timeToLiveSeconds === undefined ? '' : now + timeToLiveSeconds * 1000],
-        ...[expected === undefined ? '' : expected === null ? 'none' : versionBytes(expected)],
-        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS, by?.epoch ?? '', keys.account(tenant)],
+        ...[expectedArgument(expected), this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS],
+        ...[by?.epoch ?? '', keys.account(tenant)],
       ],
     );
     if (outcome === 0) return { kind: 'conflict' };
@@ -188,8 +189,11 @@ export class KeyValues {
   }
 }
 
-const EXCLUSIVE_BOUND = Buffer.from('(');
-const INCLUSIVE_BOUND = Buffer.from('[');
+/** `WriteOptions.expected` as `write.lua` takes it. */
+function expectedArgument(expected: bigint | null | undefined): Buffer | string {
+  if (expected === undefined) return '';
+  return expected === null ? 'none' : versionBytes(expected);
+}
 
 function versionBytes(version: bigint): Buffer {
   const bytes = Buffer.alloc(VERSION_BYTES);

@@ -1,6 +1,6 @@
 /** Interval of the requests for a sign of life, milliseconds. */
 const EVERY_MS = 500;
-/** Silent intervals after which a peer counts as lost: about four seconds. A peer whose process collects garbage for 600 ms stays. */
+/** Silent intervals after which a peer counts as lost: about four seconds, longer than a garbage collection of 600 ms in the peer's process. */
 const SILENT_INTERVALS = 7;
 
 export interface HeartbeatTimes {
@@ -11,10 +11,9 @@ export interface HeartbeatTimes {
 }
 
 /**
- * Finds a peer that is gone although its connection was not closed: a cut cable closes nothing, and the kernel repeats
- * unanswered data for a quarter of an hour. Bytes of any kind are signs of life. Silence is counted in ticks of this
- * process's own timer: a pause of this process counts as one tick, and bytes that arrived during the pause are read
- * before the next tick.
+ * Detects a dead peer whose connection was not closed: a cut cable closes nothing, and the kernel repeats unanswered data for a quarter of an hour.
+ * Bytes of any kind are signs of life. Silence is counted in ticks of this process's own timer, so that a pause of this process counts as one tick;
+ * bytes that arrived during the pause are read before the next tick.
  */
 export class Heartbeat {
   readonly #ask: () => void;
@@ -45,8 +44,7 @@ export class Heartbeat {
   }
 
   /**
-   * Sets the silence that the peer has announced because it computes. Less than the usual silence, such as 0, changes
-   * nothing.
+   * Sets the length of the silence that the peer has announced because it computes. A value below the usual limit, such as 0, restores that limit.
    */
   allow(silentMs: number): void {
     this.#allowedMs = silentMs;

@@ -2,7 +2,7 @@ import { connect, createServer, isIP, type Server, type Socket } from 'node:net'
 import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { socketAddress } from './socket-address.ts';
 
-/** A machine's part in links to other machines: its certificate, and the certificates that it accepts. */
+/** The certificate that a machine shows on links to other machines, and the certificates that it accepts. */
 export interface LinkSecurity {
   /** Private key, PEM. */
   readonly key: string;
@@ -11,13 +11,12 @@ export interface LinkSecurity {
   /** The only machine that may answer a connection of this side; without it, any registered machine may. */
   readonly peer?: string;
   /**
-   * Name of the registered machine whose certificate has this SHA-256 fingerprint (`AB:CD:…`); undefined for no such
-   * machine.
+   * Name of the registered machine whose certificate has this SHA-256 fingerprint (`AB:CD:…`); undefined when no machine has it.
    */
   machineOf(fingerprint: string): string | undefined;
   /** Calls `listener` after the accepted certificates have changed; returns a function that removes the listener. */
   onChange(listener: () => void): () => void;
-  /** Takes the reason for which a connection was refused or ended, for the log. */
+  /** Called with the reason when a connection is refused or ended, for the log. */
   refused(why: string): void;
 }
 
@@ -29,7 +28,7 @@ const HANDSHAKE_MS = 5000;
  */
 const KEEP_ALIVE_MS = 1000;
 
-/** The same security for connections to one machine: no other machine's certificate is accepted there. */
+/** The same security, restricted to connections to the machine `peer`: they accept no other machine's certificate. */
 export function toMachine(security: LinkSecurity, peer: string): LinkSecurity {
   return {
     key: security.key,
@@ -43,9 +42,9 @@ export function toMachine(security: LinkSecurity, peer: string): LinkSecurity {
 
 /**
  * A server of connections. At a network address with `security`, both sides show certificates over TLS 1.3, and `accept` gets only connections
- * of registered machines; a connection ends when its machine is removed. A unix socket stays plain.
- * @param handshakeMs longest wait for a peer's handshake; give more to a process whose thread may be blocked, which delays the handshake
- * @throws Error at a network address that other machines reach, without `security`
+ * of registered machines; a connection ends when the peer's machine is removed. A unix socket stays plain.
+ * @param handshakeMs longest wait for a peer's handshake; a process whose thread may be blocked needs more, because the block delays the handshake
+ * @throws Error when other machines reach the address and there is no `security`
  */
 export function linkServer(
   address: string,
@@ -64,7 +63,7 @@ export function linkServer(
       if (admit(socket, peerOf(socket), security)) accept(socket);
     },
   );
-  // The peer speaks no TLS, presents no usable certificate, or has gone.
+  // The peer speaks no TLS, presents no usable certificate, or has closed the connection.
   server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
     security.refused(
       `a connection from ${socket.remoteAddress ?? 'a peer that has gone'}: ${error.code ?? error.message}`,
@@ -77,8 +76,8 @@ export function linkServer(
 /**
  * Connects to a unix socket's path or `host:port`. `ready` is called once bytes may be sent: at a network address with `security`, after the
  * server has shown an accepted certificate. The caller bounds the wait.
- * @param server what answers at the address, for the log: `GPU host`
- * @throws Error at a network address of another machine, without `security`
+ * @param server kind of process that answers at the address, for the log: `GPU host`
+ * @throws Error when the address is that of another machine and there is no `security`
  */
 export function linkSocket(server: string, address: string, ready: () => void, security?: LinkSecurity): Socket {
   if (!isSecured(address, security)) return connect(socketAddress(address), ready);
@@ -93,10 +92,13 @@ function tlsOptions({ key, certificate }: LinkSecurity) {
   return { key, cert: certificate, rejectUnauthorized: false, minVersion: 'TLSv1.3' } as const;
 }
 
-/** Destroys the socket, now or later, when its peer is refused. Returns true when the peer is accepted now. */
+/**
+ * Returns true when the peer's certificate is accepted. Destroys the socket when the certificate is refused, now or after a later change of the
+ * accepted certificates.
+ */
 function admit(socket: TLSSocket, peer: string, security: LinkSecurity, expected?: string): boolean {
   const fingerprint = socket.getPeerX509Certificate()?.fingerprint256;
-  const isRefused = () => {
+  const destroyIfRefused = () => {
     const what = refusal(fingerprint, security, expected);
     if (what === null) return false;
     const why = `${peer} shows ${what}`;
@@ -106,14 +108,15 @@ function admit(socket: TLSSocket, peer: string, security: LinkSecurity, expected
   };
   // An `error` event without a listener would end the process, and sockets of a server have no listener yet.
   socket.on('error', () => undefined);
-  if (isRefused()) return false;
-  socket.once('close', security.onChange(isRefused));
+  if (destroyIfRefused()) return false;
+  const removeListener = security.onChange(destroyIfRefused);
+  socket.once('close', removeListener);
   socket.setKeepAlive(true, KEEP_ALIVE_MS);
   socket.setNoDelay(true);
   return true;
 }
 
-/** The reason to refuse a certificate; null when it is accepted. */
+/** The reason to refuse a certificate, as the end of a sentence; null when the certificate is accepted. */
 function refusal(fingerprint: string | undefined, security: LinkSecurity, expected?: string): string | null {
   if (fingerprint === undefined) return 'no certificate';
   const machine = security.machineOf(fingerprint);

@@ -1,6 +1,6 @@
 /**
- * Parses an address: `host:port` is TCP, and anything else is a unix socket's path. The prefixes `tcp://` and `unix:`
- * may precede them. An IPv6 host may stand in brackets; an empty host means 127.0.0.1.
+ * Parses an address: `host:port`, optionally after `tcp://`, is TCP; anything else, optionally after `unix:` or `unix://`, is a unix socket's path.
+ * An IPv6 host may stand in brackets; an empty host means 127.0.0.1.
  */
 export function socketAddress(address: string): { path: string } | { host: string; port: number } {
   const tcp = /^(?:tcp:\/\/)?\[?([^/]*?)\]?:(\d+)$/.exec(address);

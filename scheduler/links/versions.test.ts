@@ -3,14 +3,17 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from './versions.ts';
 
-const versions = fc.tuple(fc.nat(40), fc.nat(3)).map(([oldest, more]): Versions => ({ oldest, newest: oldest + more }));
+const MAX_OLDEST = 40;
+const MAX_MORE = 3;
+const versions = fc
+  .tuple(fc.nat(MAX_OLDEST), fc.nat(MAX_MORE))
+  .map(([oldest, more]): Versions => ({ oldest, newest: oldest + more }));
 const speaks = ({ oldest, newest }: Versions, version: number) => oldest <= version && version <= newest;
 
-test('two sides find the same version: the newest that both speak', () => {
+test('two sides agree on the newest version that both speak', () => {
   fc.assert(
     fc.property(versions, versions, (one, other) => {
-      // The highest version of `versions` is 43.
-      const common = Array.from({ length: 50 }, (_, version) => version).filter(
+      const common = Array.from({ length: MAX_OLDEST + MAX_MORE + 1 }, (_, version) => version).filter(
         (version) => speaks(one, version) && speaks(other, version),
       );
       assert.equal(commonVersion(one, other), common.at(-1) ?? null);
@@ -19,7 +22,7 @@ test('two sides find the same version: the newest that both speak', () => {
   );
 });
 
-test('a side that speaks one version back works with every neighbouring release', () => {
+test('releases that also speak the version before their own agree with the release before and after', () => {
   for (let release = 1; release < 10; release++) {
     const [before, now] = [release - 1, release].map((newest) => ({ oldest: newest - 1, newest })) as [
       Versions,
@@ -29,7 +32,7 @@ test('a side that speaks one version back works with every neighbouring release'
   }
 });
 
-test('a refusal names the side that is too old, in whichever order they are given', () => {
+test('a refusal names the side that is too old, whichever side is passed first', () => {
   const host = { name: 'GPU host', versions: { oldest: 12, newest: 13 } };
   const runtime = { name: 'runtime', versions: { oldest: 11, newest: 11 } };
   const text =
@@ -38,7 +41,7 @@ test('a refusal names the side that is too old, in whichever order they are give
   assert.equal(versionRefusal('GPU protocol', runtime, host), text);
 });
 
-test('stated versions are two whole numbers of 16 bits, the oldest first; all else is malformed', () => {
+test('`statedVersions` accepts two 16-bit whole numbers, the oldest not above the newest, and refuses all else', () => {
   assert.deepEqual(statedVersions(undefined, 3), { oldest: 3, newest: 3 });
   assert.deepEqual(statedVersions({ oldest: 1, newest: 2, more: 1 }, 3), { oldest: 1, newest: 2 });
   const wrong = [null, 1, '1', [], {}, { oldest: 2, newest: 1 }, { oldest: -1, newest: 1 }, { oldest: 0.5, newest: 1 }];

@@ -10,17 +10,17 @@ export interface Side {
   readonly versions: Versions;
 }
 
-/** Highest number of a version: the headers of the GPU protocol's frames have 16 bits for it. */
+/** Highest version number: the frame headers of the GPU protocol have 16 bits for it. */
 const MAX_VERSION = 0xffff;
 
-/** The newest version that both sides speak; null when there is none. Both sides find the same. */
+/** The newest version that both sides speak; null when there is none. Both sides compute the same result. */
 export function commonVersion(ours: Versions, theirs: Versions): number | null {
   const version = Math.min(ours.newest, theirs.newest);
   // The comparison is also false for NaN: a peer may state something other than a number.
   return version >= Math.max(ours.oldest, theirs.oldest) ? version : null;
 }
 
-/** The versions that a peer states; `silentVersion` for a peer that states none; null when `value` is malformed. */
+/** The versions that a peer states as `value`; `silentVersion` alone when the peer states none; null when `value` is malformed. */
 export function statedVersions(value: unknown, silentVersion: number): Versions | null {
   if (value === undefined) return { oldest: silentVersion, newest: silentVersion };
   if (typeof value !== 'object' || value === null) return null;

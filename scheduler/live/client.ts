@@ -4,13 +4,21 @@ import { Heartbeat, type HeartbeatTimes } from '../links/heartbeat.ts';
 import { type LinkSecurity, linkSocket, toMachine } from '../links/security.ts';
 import { socketAddress } from '../links/socket-address.ts';
 import { commonVersion, type Versions, versionRefusal } from '../links/versions.ts';
-import { ALIVE_VERSION, encodeFrame, FrameReader, LIVE_VERSIONS, SILENT_VERSION } from './frames.ts';
+import {
+  ALIVE_VERSION,
+  EVENT_FIELDS,
+  encodeFrame,
+  FrameReader,
+  LIVE_VERSIONS,
+  REQUEST_FIELDS,
+  SILENT_VERSION,
+} from './frames.ts';
 import type { LiveAddress, LiveFollower, LiveSource, Unfollow } from './live.ts';
 import type { LiveServer } from './server.ts';
 
-/** Pause before another attempt to reach a runtime. */
+/** Pause before the client connects to a runtime again. */
 const RETRY_MS = 250;
-/** Pause before another attempt after the two sides found no version in common: one of them must be upgraded first. */
+/** The same pause after the two sides found no version in common: one of them must be upgraded first. */
 const REFUSED_RETRY_MS = 10_000;
 /** Longest wait for the runtime's answer to the first frame. */
 const HELLO_MS = 5000;
@@ -22,13 +30,13 @@ export interface LiveClientOptions {
   readonly versions?: Versions;
   /** Times of the heartbeat, which watches the connections to network addresses. */
   readonly heartbeat?: HeartbeatTimes;
-  /** Takes the reason when a runtime and this side have no version in common. */
+  /** Called with the reason when a runtime and this side have no version in common. */
   readonly onRefused?: (why: string) => void;
 }
 
 /**
- * Follows invocations at the runtimes that run them, over one connection per runtime. A connection closes `IDLE_MS`
- * after the client has left the last invocation there. Runtimes of this process need no connection.
+ * Follows invocations at the runtimes that run them, over one connection per runtime. A connection closes `IDLE_MS` after its last invocation was
+ * left. Runtimes of this process need no connection.
  */
 export class LiveClient implements LiveSource {
   readonly #addressOf: (runtimeId: string) => Promise<LiveAddress | null>;
@@ -56,7 +64,7 @@ export class LiveClient implements LiveSource {
     this.#localServers.set(runtimeId, server);
   }
 
-  follow(runtimeId: string, id: string, follower: LiveFollower, isOwn = false): Unfollow {
+  follow(runtimeId: string, id: string, follower: LiveFollower, isPushExpected = false): Unfollow {
     const localServer = this.#localServers.get(runtimeId);
     if (localServer) return localServer.follow(id, follower);
     let link = this.#links.get(runtimeId);
@@ -64,7 +72,7 @@ export class LiveClient implements LiveSource {
       link = new Link(() => this.#addressOf(runtimeId), this.#submitter, this.#options);
       this.#links.set(runtimeId, link);
     }
-    const stop = link.follow(id, follower, isOwn);
+    const stop = link.follow(id, follower, isPushExpected);
     return (isOver) => {
       stop(isOver);
       if (link.size > 0) return;
@@ -82,15 +90,15 @@ export class LiveClient implements LiveSource {
 /** Time after which a connection without followed invocations closes. */
 const IDLE_MS = 60_000;
 
-/** Maximum requests of one frame; each takes two fields. */
+/** Maximum requests of one frame. */
 const MAX_ASKS = 1000;
-/** Maximum remembered invocations whose events came before a follower; the oldest is forgotten first. */
+/** Maximum invocations that a connection remembers because their events came before a follower; it forgets the oldest first. */
 const MAX_EARLY = 1024;
 
 /** An invocation that is followed over a connection. */
 interface Followed {
   readonly followers: Set<LiveFollower>;
-  /** Number up to which its events are in the log or have arrived; null before the first `attached`. */
+  /** Number of the last event that is in the log or has arrived; null before the first `attached`. */
   knownSeq: number | null;
   /** Epoch of the attempt that shows its events. */
   epoch: number;
@@ -109,7 +117,7 @@ class Link {
   #heartbeat: Heartbeat | undefined;
   /** True when the runtime is at a network address. */
   #isRemote = false;
-  /** True once the runtime has acknowledged the submitter: it shows the events of its later attempts without being asked. */
+  /** True once the runtime has acknowledged the submitter: it then pushes the events of attempts that begin later, without being asked. */
   #isPushing = false;
   /** Invocations whose events the runtime showed before the client followed them; see `#decline`. */
   readonly #earlyIds = new Set<string>();
@@ -137,7 +145,7 @@ class Link {
     return this.#followed.size;
   }
 
-  readonly follow = (id: string, follower: LiveFollower, isOwn: boolean): Unfollow => {
+  readonly follow = (id: string, follower: LiveFollower, isPushExpected: boolean): Unfollow => {
     clearTimeout(this.#idleTimer);
     const existing = this.#followed.get(id);
     if (existing) {
@@ -145,8 +153,10 @@ class Link {
       // Events up to `knownSeq` are in the log, or about to be.
       if (existing.knownSeq !== null) follower.attached(existing.knownSeq, existing.epoch);
     } else {
-      // After `#decline`, the runtime no longer shows the events unasked.
-      const isPushed = isOwn && this.#isPushing && !this.#earlyIds.delete(id);
+      const mayBePushed = isPushExpected && this.#isPushing;
+      // The runtime does not push the events of an invocation that `#decline` has declined.
+      const wasDeclined = mayBePushed && this.#earlyIds.delete(id);
+      const isPushed = mayBePushed && !wasDeclined;
       this.#followed.set(id, { followers: new Set([follower]), knownSeq: null, epoch: 0, isPushed });
       if (!isPushed) this.#ask('follow', id);
     }
@@ -179,16 +189,17 @@ class Link {
   /** Batches the requests of one turn of the event loop into one write. */
   #ask(request: 'follow' | 'leave', id: string): void {
     if (!this.#isConnected) return;
+    const isFirst = this.#pendingAsks.length === 0;
     this.#pendingAsks.push(request, id);
-    if (this.#pendingAsks.length === 2) setImmediate(() => this.#flush());
+    if (isFirst) setImmediate(() => this.#flush());
   }
 
   #flush(): void {
     const asks = this.#pendingAsks;
     this.#pendingAsks = [];
     if (!this.#isConnected) return;
-    for (let i = 0; i < asks.length; i += 2 * MAX_ASKS)
-      this.#socket?.write(encodeFrame(asks.slice(i, i + 2 * MAX_ASKS)));
+    const maxFields = MAX_ASKS * REQUEST_FIELDS;
+    for (let i = 0; i < asks.length; i += maxFields) this.#socket?.write(encodeFrame(asks.slice(i, i + maxFields)));
   }
 
   async #connect(): Promise<void> {
@@ -209,8 +220,8 @@ class Link {
     try {
       socket = linkSocket('runtime', liveAddress.address, onOpened, security);
     } catch {
-      // `linkSocket` refuses another machine's address without certificates. The runtime registered the address without
-      // its machine, as no runtime of this release does.
+      // `linkSocket` throws for another machine's address without certificates. The check above has not caught it, because the runtime registered
+      // its address without its machine; runtimes of this release register both.
       return this.#retryLater();
     }
     this.#socket = socket;
@@ -245,8 +256,7 @@ class Link {
   }
 
   /**
-   * Declines events that the runtime pushes of an invocation without a follower: the follower has left, or does not
-   * know of the attempt yet.
+   * Declines the events that the runtime pushes for an invocation without a follower. The follower has left, or has not learned of the attempt yet.
    */
   #decline(id: string): void {
     this.#ask('leave', id);
@@ -264,12 +274,12 @@ class Link {
     }, pauseMs).unref();
   }
 
-  /** Handles a message of the runtime about the connection itself. */
+  /** Handles a notice (a message of the runtime about the connection itself). */
   #handleNotice(number: number, kind: string, text: string): void {
     if (kind === 'refused') this.#refuse(text);
     else if (kind === 'version') this.#agreeOn(number);
     else if (kind === 'attached') {
-      // This acknowledges the submitter. A runtime that has not answered `versions` before states no version.
+      // This notice acknowledges the submitter. A runtime that has not answered `versions` by now states no version.
       if (!this.#isConnected) this.#agreeOn(SILENT_VERSION);
       this.#isPushing = true;
     }
@@ -305,18 +315,21 @@ class Link {
   }
 
   #handleFields(fields: readonly string[]): void {
-    for (let i = 0; i + 3 < fields.length; ) {
+    for (let i = 0; i + EVENT_FIELDS <= fields.length; ) {
       const id = fields[i] ?? '';
+      const number = Number(fields[i + 1]);
+      const name = fields[i + 2] ?? '';
+      const data = fields[i + 3] ?? '';
       if (id === '') {
-        this.#handleNotice(Number(fields[i + 1]), fields[i + 2] ?? '', fields[i + 3] ?? '');
-        i += 4;
+        this.#handleNotice(number, name, data);
+        i += EVENT_FIELDS;
         continue;
       }
       const followed = this.#followed.get(id);
-      if (fields[i + 2] === 'attached') {
-        if (followed) attach(followed, Number(fields[i + 1]), Number(fields[i + 3]));
+      if (name === 'attached') {
+        if (followed) attach(followed, number, Number(data));
         else this.#decline(id);
-        i += 4;
+        i += EVENT_FIELDS;
         continue;
       }
       const end = endOfEvents(fields, i);
@@ -337,16 +350,19 @@ function attach(followed: Followed, logged: number, epoch: number): void {
   for (const follower of [...followed.followers]) follower.attached(logged, epoch);
 }
 
-/** Index behind the events of the same invocation that begin at `start`; each takes four fields. */
+/** Index after the consecutive events of one invocation that begin at `start`. */
 function endOfEvents(fields: readonly string[], start: number): number {
+  const id = fields[start];
   let end = start;
-  while (end + 3 < fields.length && fields[end] === fields[start] && fields[end + 2] !== 'attached') end += 4;
+  while (end + EVENT_FIELDS <= fields.length && fields[end] === id && fields[end + 2] !== 'attached') {
+    end += EVENT_FIELDS;
+  }
   return end;
 }
 
 function eventsOf(fields: readonly string[], start: number, end: number, epoch: number): InvocationEvent[] {
   const events: InvocationEvent[] = [];
-  for (let i = start; i < end; i += 4)
+  for (let i = start; i < end; i += EVENT_FIELDS)
     events.push({ seq: Number(fields[i + 1]), epoch, event: fields[i + 2] as EventName, data: fields[i + 3] ?? '' });
   return events;
 }

@@ -1,17 +1,20 @@
 import type { Versions } from '../links/versions.ts';
 
 /**
- * Frames between a runtime that shows events and its followers: 4 bytes of length, little endian, then the fields as
- * text, separated by NUL. Neither ids nor JSON text contain NUL. A gateway sends two fields for each request: its name,
- * and the invocation's id or another argument. A runtime sends four for each event: the invocation's id, the event's
- * number, name and data. Without an id, the four fields are a notice about the connection; with the name `attached`,
- * they hold the number that the log has reached and the attempt's epoch.
+ * Frames between a runtime and the gateways that follow its events. A frame is 4 bytes of length, little endian, then the fields as text, separated
+ * by NUL. Neither ids nor JSON text contain NUL.
+ * - A request of a gateway has two fields: its name, and the invocation's id or another argument.
+ * - An event of a runtime has four fields: the invocation's id, and the event's number, name and data.
+ * - With the name `attached`, the number is that of the last event in the log, and the data is the attempt's epoch.
+ * - With an empty id, the four fields are a notice about the connection.
  */
 
-/**
- * Versions of the frames' content. When you add a version, keep the one before it. Version 2 added `versions`, version
- * 3 `alive`.
- */
+/** Number of fields of a gateway's request. */
+export const REQUEST_FIELDS = 2;
+/** Number of fields of a runtime's event, of its `attached`, and of its notice. */
+export const EVENT_FIELDS = 4;
+
+/** Versions of the frames' content. When you add a version, keep the one before it. Version 2 added `versions`; version 3 added `alive`. */
 export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 3 };
 /** First version in which a runtime answers `alive`. */
 export const ALIVE_VERSION = 3;
@@ -38,7 +41,7 @@ export class FrameReader {
   /** Bytes of the frame being collected, its header included; 0 while unknown. */
   #expectedBytes = 0;
 
-  /** Takes a chunk, and passes on the frames that it completes. Throws for a frame that is too large; the stream is then unreadable. */
+  /** Takes a chunk, and calls `handle` for each frame that it completes. Throws for a frame that is too large; the stream is then unreadable. */
   push(chunk: Buffer, handle: (fields: string[]) => void): void {
     this.#parts.push(chunk);
     this.#length += chunk.length;

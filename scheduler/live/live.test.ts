@@ -9,14 +9,14 @@ import { ShownEvents } from '../invocations/shown-events.ts';
 import type { NewEvent } from '../invocations/types.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
-import { encodeFrame, FrameReader } from './frames.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader } from './frames.ts';
 import { LiveServer, type Unlogged } from './server.ts';
 
 const EPOCH = 1000;
 
 const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
 
-/** An attempt with a log: `show` shows events, and `write` stores them in the log. */
+/** An attempt with a log: `show` shows events, and `write` stores all shown events in the log. */
 class Attempt {
   #unlogged: NewEvent[] = [];
   #logged = 0;
@@ -49,26 +49,27 @@ class Attempt {
   }
 }
 
-function follow(client: LiveClient, id: string, runtimeId = 'r1', isOwn = false) {
-  const told: string[] = [];
+/** Follows an invocation; `calls` lists the calls of the follower as text. */
+function follow(client: LiveClient, id: string, runtimeId = 'r1', isPushExpected = false) {
+  const calls: string[] = [];
   const stop = client.follow(
     runtimeId,
     id,
     {
       attached: (logged, epoch) => {
         assert.equal(epoch, EPOCH);
-        told.push(`logged ${logged}`);
+        calls.push(`logged ${logged}`);
       },
       events: (events) => {
         assert.ok(events.every(({ epoch }) => epoch === EPOCH));
-        told.push(...events.map(({ seq, data }) => `${seq} ${JSON.parse(data).text.slice(0, 20)}`));
+        calls.push(...events.map(({ seq, data }) => `${seq} ${JSON.parse(data).text.slice(0, 20)}`));
       },
-      lost: () => told.push('lost'),
+      lost: () => calls.push('lost'),
     },
-    isOwn,
+    isPushExpected,
   );
-  const hears = (what: string) => eventually(() => told.includes(what), `${what}; it was told ${told.join(', ')}`);
-  return { told, stop, hears };
+  const hears = (what: string) => eventually(() => calls.includes(what), `${what}; it heard ${calls.join(', ')}`);
+  return { calls, stop, hears };
 }
 
 describe('live events', () => {
@@ -91,27 +92,27 @@ describe('live events', () => {
     await server.close();
   });
 
-  test('live events reach followers that attach before or during the attempt, several per process', async () => {
-    const early = follow(client, 'a');
+  test('followers of one process get the live events, whether they attach before or during the attempt', async () => {
+    const first = follow(client, 'a');
     await eventually(() => server.followed === 1, 'the invocation is followed');
     const attempt = new Attempt(server, 'a');
     attempt.show('one', 'two');
-    await early.hears('2 two');
-    assert.deepEqual(early.told, ['logged 0', '1 one', '2 two']);
+    await first.hears('2 two');
+    assert.deepEqual(first.calls, ['logged 0', '1 one', '2 two']);
     attempt.write();
     attempt.show('three');
-    const late = follow(client, 'a');
-    await late.hears('3 three');
-    assert.deepEqual(late.told, ['logged 2', '3 three']);
-    early.stop();
+    const second = follow(client, 'a');
+    await second.hears('3 three');
+    assert.deepEqual(second.calls, ['logged 2', '3 three']);
+    first.stop();
     attempt.show('four');
-    await late.hears('4 four');
-    assert.equal(early.told.includes('4 four'), false);
-    late.stop();
+    await second.hears('4 four');
+    assert.equal(first.calls.includes('4 four'), false);
+    second.stop();
     await eventually(() => server.followed === 0, 'the server has no followers');
   });
 
-  test('live events reach only the followers of their invocation, and none after the end of the attempt', async () => {
+  test('live events reach only the followers of their invocation, and stop when its attempt ends', async () => {
     const [a, b] = [follow(client, 'a'), follow(client, 'b')];
     await eventually(() => server.followed === 2, 'both invocations are followed');
     const attempt = new Attempt(server, 'a');
@@ -122,8 +123,8 @@ describe('live events', () => {
     attemptOfB.show('three');
     await b.hears('1 three');
     await a.hears('1 one');
-    assert.deepEqual(a.told, ['logged 0', '1 one']);
-    assert.deepEqual(b.told, ['logged 0', '1 three']);
+    assert.deepEqual(a.calls, ['logged 0', '1 one']);
+    assert.deepEqual(b.calls, ['logged 0', '1 three']);
   });
 
   test('after a lost connection, a follower gets the events after the last one in the log', async () => {
@@ -137,22 +138,22 @@ describe('live events', () => {
     attempt.show('two');
     await server.listen(socket);
     await follower.hears('2 two');
-    assert.deepEqual(follower.told, ['logged 0', '1 one', 'lost', 'logged 1', '2 two']);
+    assert.deepEqual(follower.calls, ['logged 0', '1 one', 'lost', 'logged 1', '2 two']);
   });
 
-  test('a follower waits for a runtime that does not listen yet, also with a stale file at its path', async () => {
+  test('a follower waits until its runtime listens, even when a stale file lies at the path of the socket', async () => {
     await server.close();
     const follower = follow(client, 'a');
     // The runtime `r2` has no address.
-    const nowhere = follow(client, 'a', 'r2');
+    const withoutRuntime = follow(client, 'a', 'r2');
     await writeFile(socket, 'left behind');
     await server.listen(socket);
     new Attempt(server, 'a').show('one');
     await follower.hears('1 one');
-    assert.deepEqual(nowhere.told, []);
+    assert.deepEqual(withoutRuntime.calls, []);
   });
 
-  test('the server skips events for a process that does not read, and says what the log has when it reads again', async () => {
+  test('the server skips events for a gateway that does not read, and sends `attached` once that gateway reads again', async () => {
     const attempt = new Attempt(server, 'a');
     const slow = connect(socket);
     slow.write(encodeFrame(['follow', 'a']));
@@ -166,12 +167,13 @@ describe('live events', () => {
     }
     attempt.write();
     const fields = readFields(slow);
-    // The field at index 2 is the first `attached`.
+    // The first `attached` is the name of the first event, so it is the field at index 2.
+    const firstAttached = 2;
     await eventually(
-      () => fields.includes('200') && fields.lastIndexOf('attached') > 2,
+      () => fields.includes('200') && fields.lastIndexOf('attached') > firstAttached,
       'the process learns that the log has 200 events',
     );
-    const shown = fields.filter((_, i) => i % 4 === 2 && fields[i] === 'message').length;
+    const shown = fields.filter((_, i) => i % EVENT_FIELDS === 2 && fields[i] === 'message').length;
     assert.ok(shown < 150, `${shown} events came`);
     attempt.show('last');
     await eventually(() => fields.at(-1)?.includes('last') === true, 'the process gets later events');
@@ -184,19 +186,20 @@ describe('live events', () => {
     const attempt = new Attempt(server, 'a');
     const follower = follow(client, 'a', 'own');
     attempt.show('one');
-    assert.deepEqual(follower.told, ['logged 0', '1 one']);
+    assert.deepEqual(follower.calls, ['logged 0', '1 one']);
   });
 
-  test('a submitter gets the events of its own attempt without a request, until the attempt ends', async () => {
+  test('a submitter gets the events of its own invocation without a request, until the attempt ends', async () => {
     const gateway = connect(socket);
     const fields = readFields(gateway);
     gateway.write(encodeFrame(['submitter', 'gateway']));
-    await eventually(() => fields.length === 4, 'the server knows the submitter');
+    await eventually(() => fields.length === EVENT_FIELDS, 'the server knows the submitter');
     assert.deepEqual(fields.splice(0), ['', '0', 'attached', '']);
     const [own, foreign] = [new Attempt(server, 'a', 'gateway'), new Attempt(server, 'b', 'another')];
     own.show('one');
     foreign.show('two');
-    await eventually(() => fields.length === 8, 'the events come');
+    // `attached` and the event.
+    await eventually(() => fields.length === 2 * EVENT_FIELDS, 'the events come');
     const { data } = message('one');
     assert.deepEqual(fields, ['a', '0', 'attached', String(EPOCH), 'a', '1', 'message', data]);
     assert.equal(server.followed, 1);
@@ -206,6 +209,7 @@ describe('live events', () => {
   });
 
   test("a submitter's follower gets all events, whether it attaches before or after the first one", async () => {
+    // The invocation `a` keeps the connection open, and is followed throughout.
     follow(client, 'a');
     await eventually(() => server.followed === 1, 'the connection is open');
     for (const when of ['before', 'after']) {
@@ -219,15 +223,15 @@ describe('live events', () => {
       await follower.hears('1 one');
       attempt.show('two');
       await follower.hears('2 two');
-      assert.deepEqual(follower.told, ['logged 0', '1 one', '2 two']);
+      assert.deepEqual(follower.calls, ['logged 0', '1 one', '2 two']);
       attempt.end();
       follower.stop(true);
-      await eventually(() => server.followed === 1, 'the server no longer follows the attempt');
+      await eventually(() => server.followed === 1, 'only the invocation `a` is followed');
     }
   });
 
-  test("a submitter's follower is attached when the log, or a message, names the attempt's runtime", async () => {
-    // The runtime pushes nothing of this attempt, because the client connects only after it began.
+  test("a submitter's follower attaches, whether the log or a message names the attempt's runtime", async () => {
+    // The runtime does not push the events of this attempt, because the client connects only after its beginning.
     const attempt = new Attempt(server, 'a', 'gateway');
     const other = follow(client, 'b');
     new Attempt(server, 'b').show('one');
@@ -261,7 +265,7 @@ function readFields(socket: Socket): string[] {
   return fields;
 }
 
-test('frames decode the same however their bytes are split', () => {
+test('a reader decodes the same frames however their bytes are split', () => {
   const frames = [['a', 'b'], [''], ['ä'.repeat(100_000)], ['x', '1', 'message', '{"text":"𝄞"}']];
   const bytes = Buffer.concat(frames.map(encodeFrame));
   for (const size of [1, 3, 4, 5, 1000, 65_536, bytes.length]) {

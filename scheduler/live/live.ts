@@ -3,14 +3,13 @@ import type { InvocationEvent } from '../invocations/types.ts';
 /** Callbacks of a follower for the events that an invocation's runtime shows. */
 export interface LiveFollower {
   /**
-   * The log has the events up to number `logged`. The follower now gets the later ones at once, and every new event as
-   * it comes. Called again for a later attempt, after a reconnection, and when events reached the log without being
-   * shown to this follower.
+   * The log has the events up to number `logged`. The follower gets the later ones now, and every new event as it comes. Called again for a later
+   * attempt, after a reconnection, and when events reached the log without being shown to this follower.
    *
-   * @param epoch of the attempt that shows events
+   * @param epoch epoch of the attempt that shows the events
    */
   attached(logged: number, epoch: number): void;
-  /** Events in order, each following on the one before. */
+  /** Events with consecutive numbers; the first follows the last known event. */
   events(events: readonly InvocationEvent[]): void;
   /** The runtime cannot be reached (any more); no events come until the next `attached`. */
   lost(): void;
@@ -20,7 +19,7 @@ export interface LiveFollower {
 export interface LiveAddress {
   /** A unix socket's path, or `host:port`. */
   readonly address: string;
-  /** The machine that must answer; absent on this machine. */
+  /** The machine that must answer; absent for a runtime on this machine. */
   readonly machine?: string;
 }
 
@@ -32,8 +31,8 @@ export interface LiveSource {
   /**
    * Follows an invocation that a runtime runs, or is about to run, until the returned function is called.
    *
-   * @param isPushed true when this process submitted the invocation, so that the runtime shows the events without being
-   *   asked. With false, the source asks for them, which is harmless when they come anyway.
+   * @param isPushed true when this process submitted the invocation, so that the runtime shows the events without being asked. When false, the
+   *   source asks for the events; this is harmless when the runtime shows them anyway.
    */
   follow(runtimeId: string, id: string, follower: LiveFollower, isPushed?: boolean): Unfollow;
 }

@@ -4,7 +4,7 @@ import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
 import { type LinkSecurity, linkServer } from '../links/security.ts';
 import { socketAddress } from '../links/socket-address.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '../links/versions.ts';
-import { encodeFrame, FrameReader, LIVE_VERSIONS, SILENT_VERSION } from './frames.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader, LIVE_VERSIONS, REQUEST_FIELDS, SILENT_VERSION } from './frames.ts';
 import type { LiveFollower } from './live.ts';
 
 /** Events that a running attempt has shown and that its log still lacks. */
@@ -17,7 +17,7 @@ export interface Unlogged {
 
 /** One attempt that shows its events. */
 export interface Showing {
-  /** Shows events to all followers. */
+  /** Shows events to all followers; `firstSeq` is the number of the first one. */
   show(firstSeq: number, events: readonly NewEvent[]): void;
   /** Tells followers that events reached the log without being shown; `seq` is the number of the last one. */
   logged(seq: number): void;
@@ -28,34 +28,32 @@ export interface Showing {
 export interface LiveServerOptions {
   /** Versions that this side speaks; those of this release by default. */
   readonly versions?: Versions;
-  /** Takes the reason when a gateway and this side have no version in common. */
+  /** Called with the reason when a gateway and this side have no version in common. */
   readonly onRefused?: (why: string) => void;
 }
 
 interface Attempt {
   readonly epoch: number;
+  /** Returns the events that the log lacks. */
   readonly unlogged: () => Unlogged;
 }
 
-/** Bytes that a follower's process may leave unread. Beyond that the server skips events, and the follower reads them from the log. */
+/** Bytes that a gateway may leave unread. Beyond this limit the server skips events, and the gateway reads them from the log. */
 const MAX_UNREAD_BYTES = 1 << 20;
-/** Bytes of one frame, unless a single event has more. */
+/** Size at which a frame is sent before the turn of the event loop ends. */
 const FRAME_BYTES = 64 << 10;
-/** Longest wait of an `attached` for the attempt's first events, so that one frame carries both. */
+/** Longest wait of an `attached` for the attempt's first events, so that one frame carries the `attached` and the events. */
 const LINGER_MS = 10;
-/**
- * Invocations that one connection may follow. The server ignores requests for more, and the gateway reads their log.
- */
+/** Maximum invocations that one connection may follow. The server ignores requests for more, and the gateway reads the log of these. */
 const MAX_FOLLOWED = 100_000;
 /** Approximate bytes of an event besides its data: id, number and name. */
 const EVENT_HEADER_BYTES = 64;
 
 /**
- * Shows the events of this process's attempts to gateways, on sockets, before they are in the log. A gateway names the
- * invocations that it follows, including ones that have not begun. The events of one turn of the event loop share a
- * write, up to `FRAME_BYTES`. A gateway that gives its name as a submitter follows the attempts of its own invocations
- * without asking. The permissions of the socket file, and at a network address the certificates of registered machines,
- * control access: a process that can connect may follow every invocation.
+ * Shows the events of this process's attempts to gateways, over sockets, before the events are in the log. A gateway names the invocations that it
+ * follows, including ones that have not begun. A gateway that gives its name as a submitter gets the attempts of its own invocations without asking.
+ * The events of one turn of the event loop share a write, up to `FRAME_BYTES`. The permissions of the socket file control access, and at a network
+ * address the certificates of registered machines. A process that can connect may follow every invocation.
  */
 export class LiveServer {
   readonly #attempts = new Map<string, Attempt>();
@@ -79,8 +77,8 @@ export class LiveServer {
   }
 
   /**
-   * Listens on one more address: the path of a unix socket, where it replaces a file that an earlier process left there, or `host:port`.
-   * Resolves to the port of a network address.
+   * Listens on one more address: `host:port`, or the path of a unix socket, where an existing file is replaced. Resolves to the port of a network
+   * address.
    * @throws Error when it cannot listen, or other machines reach the address and there is no `security`
    */
   async listen(address: string, security?: LinkSecurity): Promise<number | undefined> {
@@ -117,7 +115,7 @@ export class LiveServer {
   /**
    * Begins an attempt.
    *
-   * @param unlogged returns the events that the log lacks; called when a follower comes or has missed events
+   * @param unlogged returns the events that the log lacks; called when a follower attaches, and when a follower has missed events
    * @param submitter name of the process that submitted the invocation and follows it
    */
   begin(id: string, epoch: number, unlogged: () => Unlogged, submitter = ''): Showing {
@@ -156,12 +154,12 @@ export class LiveServer {
     return why;
   }
 
-  /** Registers a submitter's connection: attempts of its invocations that begin later show their events there. */
+  /** Registers a submitter's connection. Attempts of the submitter's invocations that begin later show their events on this connection. */
   enter(connection: Connection): void {
     this.#submitters.set(connection.submitter, connection);
   }
 
-  /** Follows an invocation whose attempt this process runs now or later. Call the returned function to stop. */
+  /** Adds a follower of an invocation that this process runs now or later. The returned function removes the follower. */
   follow(id: string, follower: LiveFollower): () => void {
     const followers = this.#followers.get(id) ?? new Set();
     this.#followers.set(id, followers.add(follower));
@@ -172,7 +170,7 @@ export class LiveServer {
     };
   }
 
-  /** Calls `attached` of a follower, and sends it the events that the log lacks. */
+  /** Calls the follower's `attached`, and passes it the events that the log lacks. Does nothing while no attempt runs. */
   attach(id: string, follower: LiveFollower): void {
     const attempt = this.#attempts.get(id);
     if (attempt) attach(follower, attempt);
@@ -218,8 +216,9 @@ class Connection {
   readonly #followed = new Map<string, FollowedHere>();
   /** Name of the submitter at the other end; '' for none. */
   submitter = '';
-  /** Fields of this turn's events, and their approximate size. */
+  /** Fields of the events that wait for the next write. */
   #fields: string[] = [];
+  /** Approximate size of `#fields`. */
   #bytes = 0;
   #isFlushScheduled = false;
   #lingerTimer: NodeJS.Timeout | undefined;
@@ -249,7 +248,8 @@ class Connection {
   #receive(chunk: Buffer): void {
     try {
       this.#reader.push(chunk, (fields) => {
-        for (let i = 0; i + 1 < fields.length; i += 2) this.#handleRequest(fields[i] ?? '', fields[i + 1] ?? '');
+        for (let i = 0; i + REQUEST_FIELDS <= fields.length; i += REQUEST_FIELDS)
+          this.#handleRequest(fields[i] ?? '', fields[i + 1] ?? '');
       });
     } catch {
       this.close();
@@ -257,8 +257,7 @@ class Connection {
   }
 
   /**
-   * Follows an invocation without a request, until the returned function is called; undefined when this connection
-   * follows it already.
+   * Follows an invocation without a request. Returns the function that stops this; undefined when the connection already follows the invocation.
    */
   push(id: string): (() => void) | undefined {
     if (this.#followed.has(id)) return;
@@ -269,7 +268,7 @@ class Connection {
     };
   }
 
-  /** Agrees on a version at the first request, which states the gateway's versions. A gateway that begins with another request states none. */
+  /** Agrees on a version at the first request. A gateway states its versions in the request `versions`; one that begins otherwise states none. */
   #greet(request: string, argument: string): void {
     const [oldest, newest] = argument.split(' ').map(Number);
     const versions = statedVersions(request === 'versions' ? { oldest, newest } : undefined, SILENT_VERSION);
@@ -340,7 +339,8 @@ class Connection {
     if (this.#fields.length === 0 || this.#socket.destroyed) return;
     if (this.#socket.writableLength > MAX_UNREAD_BYTES) {
       this.#isSkipping = true;
-      for (let i = 0; i < this.#fields.length; i += 4) this.#missed.add(this.#fields[i] ?? '');
+      // The first field of an event is its invocation.
+      for (let i = 0; i < this.#fields.length; i += EVENT_FIELDS) this.#missed.add(this.#fields[i] ?? '');
     } else this.#socket.write(encodeFrame(this.#fields));
     this.#fields = [];
     this.#bytes = 0;
@@ -348,7 +348,7 @@ class Connection {
 
   #drained(): void {
     this.#isSkipping = false;
-    // Sending may make the gateway fall behind again; the remaining invocations then wait for the next drain.
+    // `attach` sends events, and the gateway may fall behind again: the remaining invocations then wait for the next drain.
     for (const id of this.#missed) {
       if (this.#isSkipping) return;
       this.#missed.delete(id);

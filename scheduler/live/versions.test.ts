@@ -9,10 +9,11 @@ import type { HeartbeatTimes } from '../links/heartbeat.ts';
 import type { Versions } from '../links/versions.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
-import { encodeFrame, FrameReader, LIVE_VERSIONS } from './frames.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader, LIVE_VERSIONS, REQUEST_FIELDS } from './frames.ts';
 import { LiveServer } from './server.ts';
 
 const EPOCH = 1000;
+/** The versions that this release speaks, and those of the releases before and after it. */
 const PRESENT = LIVE_VERSIONS;
 const EARLIER: Versions = { oldest: PRESENT.oldest, newest: PRESENT.newest - 1 };
 const LATER: Versions = { oldest: PRESENT.newest, newest: PRESENT.newest + 1 };
@@ -37,18 +38,18 @@ describe('live events between releases', () => {
 
   function follow(socket: string, versions?: Versions, heartbeat: HeartbeatTimes = {}) {
     const refusals: string[] = [];
-    const told: string[] = [];
+    const calls: string[] = [];
     const client = new LiveClient(async () => ({ address: socket }), 'gateway', {
       ...(versions && { versions }),
       heartbeat,
       onRefused: (why) => refusals.push(why),
     });
     client.follow('r', 'a', {
-      attached: (logged, epoch) => told.push(`logged ${logged} of ${epoch}`),
-      events: (events) => told.push(...events.map(({ data }) => data)),
-      lost: () => told.push('lost'),
+      attached: (logged, epoch) => calls.push(`logged ${logged} of ${epoch}`),
+      events: (events) => calls.push(...events.map(({ data }) => data)),
+      lost: () => calls.push('lost'),
     });
-    return { refusals, told, [Symbol.dispose]: () => client.close() };
+    return { refusals, calls, [Symbol.dispose]: () => client.close() };
   }
 
   const begin = (server: LiveServer) => server.begin('a', EPOCH, () => ({ logged: 0, events: [] }));
@@ -64,15 +65,15 @@ describe('live events between releases', () => {
       await using at = await serve(runtime);
       const attempt = begin(at.server);
       using follower = follow(at.socket, gateway);
-      await eventually(() => follower.told.length === 1, 'the follower is attached');
+      await eventually(() => follower.calls.length === 1, 'the follower is attached');
       attempt.show(1, [{ event: 'message', data: 'one' }]);
-      await eventually(() => follower.told.length === 2, 'the event comes');
-      assert.deepEqual(follower.told, [`logged 0 of ${EPOCH}`, 'one']);
+      await eventually(() => follower.calls.length === 2, 'the event comes');
+      assert.deepEqual(follower.calls, [`logged 0 of ${EPOCH}`, 'one']);
       assert.deepEqual([follower.refusals, at.refusals], [[], []]);
     }
   });
 
-  test('a gateway and a runtime without a common version refuse each other; both name the one that is too old', async () => {
+  test('a gateway and a runtime without a common version refuse each other, and both name the side that is too old', async () => {
     for (const [gateway, runtime, old] of [
       [PRESENT, TOO_LATE, 'gateway'],
       [TOO_LATE, PRESENT, 'runtime'],
@@ -85,29 +86,29 @@ describe('live events between releases', () => {
       assert.match(refusal, new RegExp(`^The ${old} is too old .* on the machine of the ${old}\\.$`));
       assert.deepEqual(at.refusals, follower.refusals);
       assert.equal(at.server.followed, 0);
-      assert.ok(!follower.told.includes(`logged 0 of ${EPOCH}`));
+      assert.ok(!follower.calls.includes(`logged 0 of ${EPOCH}`));
     }
   });
 
-  test('a gateway that states no versions is served in the frames that it knows, or refused', async () => {
+  test('a runtime serves a gateway that states no versions in version 1, or refuses it when it does not speak version 1', async () => {
     await using at = await serve(undefined);
     begin(at.server);
     const gateway = connect(at.socket);
     const fields = fieldsOf(gateway);
     gateway.write(encodeFrame(['submitter', 'gateway', 'follow', 'a']));
-    await eventually(() => fields.length === 8, 'the server answers');
+    await eventually(() => fields.length === 2 * EVENT_FIELDS, 'the server answers');
     assert.deepEqual(fields, ['', '0', 'attached', '', 'a', '0', 'attached', String(EPOCH)]);
     gateway.destroy();
-    await using late = await serve(TOO_LATE);
-    const refused = connect(late.socket);
+    await using tooLate = await serve(TOO_LATE);
+    const refused = connect(tooLate.socket);
     fieldsOf(refused);
     refused.write(encodeFrame(['submitter', 'gateway', 'follow', 'a']));
     await once(refused, 'close');
-    assert.equal(late.server.followed, 0);
-    assert.equal(late.refusals.length, 1);
+    assert.equal(tooLate.server.followed, 0);
+    assert.equal(tooLate.refusals.length, 1);
   });
 
-  test('a gateway follows a runtime that states no version, in frames that this runtime knows', async () => {
+  test('a gateway follows a runtime that states no version, in frames of version 1', async () => {
     const socket = path.join(directory, 'silent.sock');
     const asked: string[] = [];
     const runtime = createServer((peer) => {
@@ -122,14 +123,14 @@ describe('live events between releases', () => {
       );
     }).listen(socket);
     const follower = follow(socket);
-    await eventually(() => follower.told.length === 1, 'the follower is attached');
-    const afterVersions = asked.slice(2);
-    assert.deepEqual(afterVersions, ['submitter', 'gateway', 'follow', 'a']);
+    await eventually(() => follower.calls.length === 1, 'the follower is attached');
+    // The first request is `versions`.
+    assert.deepEqual(asked.slice(REQUEST_FIELDS), ['submitter', 'gateway', 'follow', 'a']);
     follower[Symbol.dispose]();
     await new Promise((resolve) => runtime.close(resolve));
   });
 
-  test('a follower loses a runtime at a network address that has fallen silent, and keeps one that answers', async () => {
+  test('a follower loses a runtime at a network address once this runtime stops answering requests for signs of life', async () => {
     const SILENT_INTERVALS = 40;
     let isSilent = false;
     const peers: Socket[] = [];
@@ -150,35 +151,36 @@ describe('live events between releases', () => {
     await once(runtime, 'listening');
     const { port } = runtime.address() as AddressInfo;
     const follower = follow(`127.0.0.1:${port}`, undefined, { everyMs: 5, silentIntervals: SILENT_INTERVALS });
-    // Without the answers, the follower would have lost the runtime by then.
+    // If the answers did not count, the follower would have lost the runtime before so many requests.
     await eventually(
       () => asked.filter((field) => field === 'alive').length > SILENT_INTERVALS + 5,
-      'the runtime answers more requests than it may leave unanswered',
+      'the runtime answers more requests than it is allowed to leave unanswered',
     );
-    assert.deepEqual(follower.told, [`logged 0 of ${EPOCH}`]);
+    assert.deepEqual(follower.calls, [`logged 0 of ${EPOCH}`]);
     isSilent = true;
     asked.length = 0;
-    await eventually(() => follower.told.includes('lost'), 'the follower loses the silent runtime');
+    await eventually(() => follower.calls.includes('lost'), 'the follower loses the silent runtime');
     const unanswered = asked.filter((field) => field === 'alive').length;
     follower[Symbol.dispose]();
     for (const peer of peers) peer.destroy();
     await new Promise((resolve) => runtime.close(resolve));
+    // Half of the allowed number: the last requests may not have arrived before the follower closed the connection.
     assert.ok(unanswered > SILENT_INTERVALS / 2, `lost after ${unanswered} unanswered requests`);
   });
 
-  test('a runtime answers a gateway that asks for a sign of life', async () => {
+  test("a runtime answers a gateway's request for a sign of life", async () => {
     await using at = await serve(undefined);
     begin(at.server);
     const gateway = connect(at.socket);
     const fields = fieldsOf(gateway);
     gateway.write(encodeFrame(['versions', `${PRESENT.newest} ${PRESENT.newest}`, 'alive', '']));
-    await eventually(() => fields.length === 8, 'the server answers');
+    await eventually(() => fields.length === 2 * EVENT_FIELDS, 'the server answers');
     assert.deepEqual(fields, ['', String(PRESENT.newest), 'version', '', '', '0', 'alive', '']);
     assert.equal(at.server.followed, 0);
     gateway.destroy();
   });
 
-  test('a gateway whose versions cannot be read is refused', async () => {
+  test('a runtime refuses a gateway whose versions cannot be read', async () => {
     await using at = await serve(undefined);
     for (const versions of ['', '2', '2 1', 'one two', '-1 2']) {
       const gateway = connect(at.socket);
@@ -191,7 +193,7 @@ describe('live events between releases', () => {
   });
 });
 
-/** Collects the fields of all frames as they arrive; an event or a notice of a runtime has four. */
+/** Collects the fields of all frames as they arrive. */
 function fieldsOf(socket: Socket): string[] {
   const fields: string[] = [];
   const reader = new FrameReader();

@@ -4,7 +4,7 @@ import { SILENT_JOIN_VERSION } from './join-versions.ts';
 const SECRET_BYTES = 32;
 const ID_BYTES = 9;
 const NONCE_BYTES = 12;
-/** In a nonce, precedes the newest version that the sender speaks. A sender that states none has random bytes there. */
+/** Start of a nonce that states the newest version that the sender speaks; the version follows. Other nonces are random bytes. */
 const NEWEST_MARK = Buffer.from('pie>');
 const NEWEST_BYTES = 2;
 const TAG_BYTES = 16;
@@ -12,14 +12,14 @@ const CIPHER = 'aes-256-gcm';
 /** The id and the secret, in base64url: 12 characters for 9 bytes, 43 for 32. */
 const TOKEN = /^pie-join\.([A-Za-z0-9_-]{12})\.([A-Za-z0-9_-]{43})$/;
 
-/** A token that lets one machine join. Its id names it to the gateway; its key never travels. */
+/** A token that lets one machine join. The machine sends the token's id to the gateway; the key never travels. */
 export interface JoinToken {
   readonly id: string;
   /** Seals the messages of both sides. */
   readonly key: Buffer;
 }
 
-/** A new token, and its text for the operator. */
+/** Creates a token, with its text for the operator. */
 export function newJoinToken(): JoinToken & { readonly text: string } {
   const secret = randomBytes(SECRET_BYTES);
   const id = randomBytes(ID_BYTES).toString('base64url');
@@ -32,22 +32,26 @@ export function parseJoinToken(text: string): JoinToken | null {
   return id === undefined || secret === undefined ? null : { id, key: keyOf(Buffer.from(secret, 'base64url')) };
 }
 
-/** The direction of a message, so that neither side takes its own message for the other's, and the version that both sides speak. */
+/** Data that a message is bound to. */
 export interface JoinContext {
+  /** Keeps a side from taking its own message for one of the other side. */
   readonly direction: 'request' | 'answer';
+  /** The version that both sides speak. */
   readonly version: number;
 }
 
 /**
- * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: an
- * attacker on the way who lacks the token learns nothing from the messages, and both sides notice each change.
- * @param newest newest version that the sender speaks. It goes into the nonce: all releases can read a nonce, and the
- *   cipher reveals a changed one.
+ * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: an attacker on the path who
+ * lacks the token learns nothing from the messages, and both sides notice each change.
+ * @param newest newest version that the sender speaks. It goes into the nonce: all releases can read a nonce, and decryption fails when the nonce
+ *   was changed.
  */
 export function sealJoin(key: Buffer, context: JoinContext, message: unknown, newest?: number): string {
   const nonce = randomBytes(NONCE_BYTES);
-  // `copy` returns the length of the mark: the version follows it.
-  if (newest !== undefined) nonce.writeUInt16BE(newest, NEWEST_MARK.copy(nonce));
+  if (newest !== undefined) {
+    NEWEST_MARK.copy(nonce);
+    nonce.writeUInt16BE(newest, NEWEST_MARK.length);
+  }
   const cipher = createCipheriv(CIPHER, key, nonce).setAAD(additionalData(context));
   const sealed = Buffer.concat([cipher.update(JSON.stringify(message), 'utf8'), cipher.final()]);
   return Buffer.concat([nonce, sealed, cipher.getAuthTag()]).toString('base64url');
@@ -68,9 +72,9 @@ export function openJoin(key: Buffer, context: JoinContext, sealed: string): unk
 }
 
 /**
- * Newest version that the sender of an opened message speaks; null from a release that states none. A gateway first
- * states its versions in plain text, and an attacker on the path can lower them. This version, which the message
- * protects, shows that they were lowered (compare TLS 1.3, RFC 8446, section 4.1.3).
+ * Newest version that the sender of an opened message speaks; null when the sender's release states none. The gateway first states its versions in
+ * plain text, where an attacker on the path can lower them. The version returned here is protected by the message's encryption, so a comparison
+ * with it shows that they were lowered (as in TLS 1.3, RFC 8446, section 4.1.3).
  */
 export function newestSpoken(sealed: string): number | null {
   const nonce = Buffer.from(sealed, 'base64url').subarray(0, NONCE_BYTES);

@@ -9,8 +9,9 @@ const entry = z.object({
   key: z.base64(),
   /** Roles that the machine may have. */
   roles: z.array(z.enum(ROLES)).readonly(),
-  /** The operator's key and its tenant, for the audit log. */
+  /** Id of the API key that made the token, for the audit log. */
   by: z.string(),
+  /** Tenant of that API key. */
   tenant: z.string(),
 });
 
@@ -18,8 +19,8 @@ const entry = z.object({
 export type JoinPermission = Readonly<Omit<z.output<typeof entry>, 'key'>>;
 
 /**
- * Tokens that operators have made and that no machine has used yet (`RedisUsers.grant` uses one). Redis deletes a token when it expires. Tokens are
- * sealed under the master key: a machine that may write to Redis, but lacks the master key, can neither read a token nor make or change one.
+ * Tokens that operators have made and that no machine has used yet; `RedisUsers.grant` uses a token up. Redis deletes a token when it expires. Tokens
+ * are sealed under the master key: a machine that may write to Redis, but lacks the master key, can neither read a token nor make or change one.
  */
 export class JoinTokens {
   readonly #store: Store;
@@ -28,7 +29,7 @@ export class JoinTokens {
     this.#store = store;
   }
 
-  /** Makes a token. Returns its text, which is kept nowhere. */
+  /** Makes a token. Returns its text, which the platform does not store. */
   async create(masterKeys: MasterKeys, ttlMs: number, permission: JoinPermission): Promise<string> {
     const { id, key, text } = newJoinToken();
     const newEntry: z.output<typeof entry> = { ...permission, key: key.toString('base64') };
@@ -38,14 +39,16 @@ export class JoinTokens {
   }
 
   /**
-   * Key and permission of an unused token; null for any other id, and for an entry that cannot be unsealed.
+   * Key and permission of an unused token; null for the id of no such token, and for an entry that cannot be unsealed.
    * @throws when the master keys cannot be read
    */
   async find(masterKeys: MasterKeys, id: string): Promise<(JoinPermission & { readonly key: Buffer }) | null> {
     const sealed = await this.#store.call((redis) => redis.get(this.#store.keys.joinToken(id)));
     if (sealed === null) return null;
-    // Outside the `try`: a failure to read the master keys is no fault of the token.
-    if ((await masterKeys.byId(sealed.slice(0, Math.max(0, sealed.indexOf('.'))))) === null) return null;
+    // The text before the first dot is the id of the master key. This look-up is outside the `try`, because the token is not at fault when the
+    // master keys cannot be read.
+    const masterKeyId = sealed.slice(0, Math.max(0, sealed.indexOf('.')));
+    if ((await masterKeys.byId(masterKeyId)) === null) return null;
     try {
       const { key, ...permission } = entry.parse(JSON.parse(await unseal(masterKeys, ownerOf(id), sealed)));
       return { ...permission, key: Buffer.from(key, 'base64') };
@@ -55,5 +58,5 @@ export class JoinTokens {
   }
 }
 
-/** The owner under which `seal` seals a token; no tenant's secret has such a name. */
+/** The owner that `seal` binds a token to; no secret of a tenant has such an owner. */
 const ownerOf = (id: string) => ({ tenant: '', name: `join ${id}` });

@@ -8,12 +8,12 @@ import type { Store } from '../store/store.ts';
 import { holderOf } from './restore-mark.ts';
 import type { MachineDescription, MachineInfo, Role } from './types.ts';
 
-/** Length of a machine's lease without renewal, by Redis' clock. Runtimes have leases of their own, which decide over invocations. */
+/** Time for which a machine's lease holds without renewal, by the clock of Redis. Invocations depend on the leases of runtimes instead. */
 export const MACHINE_LEASE_MS = 5000;
 const RENEWALS_PER_LEASE = 5;
-/** Time for which a machine that died stays known: its GPU hosts may live on, and it may return. */
+/** Time for which Redis keeps the description of a machine that died: its GPU hosts may live on, and the machine may return. */
 const KEPT_MS = 3_600_000;
-/** Longest wait for Redis at a release. Without a release, the lease runs out. */
+/** Longest wait for Redis when a lease is released. If the release fails, the lease runs out. */
 const RELEASE_DEADLINE_MS = 2000;
 /** Pause between two attempts to claim a name whose lease has not run out. */
 const CLAIM_AGAIN_MS = 100;
@@ -87,14 +87,13 @@ export interface ClaimOptions {
   /** Takes the name even from a supervisor whose lease holds. Set it only when no other supervisor can reach this Redis. */
   readonly force?: boolean;
   /**
-   * Called once when a renewal is refused, so that this supervisor has lost the machine: an operator removed the
-   * machine, another supervisor took its name or certificate, a restore changes the platform, or its roles are no
-   * longer allowed.
+   * Called once when a renewal is refused, which means that this supervisor has lost the machine: an operator removed the machine, another supervisor
+   * took its name or certificate, a restore changes the platform, or the machine's roles are not allowed any more.
    */
   readonly onTaken: (refusal: ClaimRefusal) => void;
   /**
-   * Gets a record when a renewal fails although Redis answers; another one only for another reason, or after a renewal. Renewals go on: if none
-   * succeeds, the lease runs out.
+   * Gets an error record when a renewal fails although Redis answers. The next failure is reported only when it has another reason or a renewal has
+   * succeeded in between. Renewals go on: if none succeeds, the lease runs out.
    */
   readonly log: Logger;
   /** Length of the lease; 5,000 ms by default. */
@@ -144,7 +143,7 @@ export class MachineLease {
     for (;;) {
       const rivalClaim = await lease.#claim(options.force === true);
       if (rivalClaim === null) break;
-      // The rest of a lease grows only by a renewal.
+      // The lease has more time left than before, so its holder has renewed it.
       if (rivalClaim.leftMs > leftMs) throw new MachineNameTaken(machine.name, rivalClaim.holder);
       leftMs = rivalClaim.leftMs;
       await sleep(CLAIM_AGAIN_MS, undefined, options.signal && { signal: options.signal });
@@ -153,7 +152,7 @@ export class MachineLease {
     return lease;
   }
 
-  /** Ends the renewals without a release, as the death of the process does. */
+  /** Stops the renewals without releasing the lease, as the death of the process does. */
   abandon(): void {
     this.#isReleased = true;
     clearTimeout(this.#timer);
@@ -195,7 +194,7 @@ export class MachineLease {
     this.#onTaken(refusal);
   }
 
-  /** Claims or renews. Null on success; when another supervisor has the name, its machine and the rest of its lease. */
+  /** Claims or renews the name. Returns null on success; when another supervisor has the name, its machine and the time left of its lease. */
   async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
     const forceFlag = force ? '1' : '0';
     const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#description, forceFlag, this.#certificate];
@@ -209,7 +208,8 @@ export class MachineLease {
   }
 
   #refusal(reply: string): ClaimRefusal {
-    const [kind, text] = [reply.slice(0, reply.indexOf(' ')), reply.slice(reply.indexOf(' ') + 1)];
+    const space = reply.indexOf(' ');
+    const [kind, text] = [reply.slice(0, space), reply.slice(space + 1)];
     if (kind === 'restoring') return new PlatformRestoring(holderOf(text));
     return kind === 'roles' ? new RolesRefused(this.#name, this.#roles, text) : new CertificateTaken(this.#name, text);
   }
@@ -219,7 +219,7 @@ export class MachineLease {
   }
 }
 
-/** The description of the machine that has the name; empty when it cannot be read: the name is taken all the same. */
+/** The description of the machine that has the name. Empty when the text cannot be read, because the name is taken even then. */
 function readHolder(text: string): Partial<MachineInfo> {
   try {
     return JSON.parse(text) as Partial<MachineInfo>;

@@ -21,7 +21,7 @@ const description = (name: string, more: Partial<MachineDescription> = {}): Mach
   ...more,
 });
 const neverTaken = { log: silentLog, onTaken: () => assert.fail('the name was taken') };
-/** Ends a test whose expected notice never comes, because a script accepts what it should refuse. */
+/** Ends a test that waits in vain for a refusal, because a script accepts what it should refuse. */
 const TIMEOUT_MS = 60_000;
 
 describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
@@ -62,13 +62,13 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     return mark;
   };
   const names = async () => (await scheduler.machines.list()).map(({ name, alive }) => `${name} ${alive}`);
-  /** Waits until a machine renews its lease, which must be longer than `shorterMs`. */
+  /** Waits until a machine renews its lease: shortens the lease, which must be longer than `shortenedMs`, and waits until it is longer again. */
   const renews = async (name: string) => {
     const { keys, redis: connection } = scheduler.store;
-    const shorterMs = 4000;
-    await connection.pexpire(keys.machineLease(name), shorterMs);
+    const shortenedMs = 4000;
+    await connection.pexpire(keys.machineLease(name), shortenedMs);
     await eventually(
-      async () => (await connection.pttl(keys.machineLease(name))) > shorterMs,
+      async () => (await connection.pttl(keys.machineLease(name))) > shortenedMs,
       `the machine ${name} renews its lease`,
     );
   };
@@ -104,7 +104,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     lease.abandon();
   });
 
-  it('notifies a supervisor whose name was taken while it stood still', async () => {
+  it('notifies a supervisor when another one has taken its name by force', async () => {
     const notified = Promise.withResolvers<Error>();
     const slow = await claim(description('east'), { leaseMs: 100, onTaken: notified.resolve });
     const other = await claim(description('east', { host: 'other' }), { force: true });
@@ -114,7 +114,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await other.release();
   });
 
-  it('notifies a supervisor whose name was taken, even when the entry of the new holder cannot be read', async () => {
+  it('notifies a supervisor that its name was taken, even when the description of the new holder cannot be read', async () => {
     const { keys, redis: connection } = scheduler.store;
     const notified = Promise.withResolvers<Error>();
     const slow = await claim(description('east'), { leaseMs: 1000, onTaken: notified.resolve });
@@ -128,7 +128,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await slow.release();
   });
 
-  it('reports once that Redis refuses the renewal of a lease, and renews it when Redis no longer does', async () => {
+  it('reports a refused renewal of a lease once, and renews the lease when Redis accepts renewals again', async () => {
     const { keys, redis: connection } = scheduler.store;
     const log = new CollectedLog();
     const errors = log.errors as StoreError[];
@@ -150,7 +150,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await lease.release();
   });
 
-  it('removes a machine for good: its certificate registers no more, under any name', async () => {
+  it('removes a machine for good: no supervisor can register with its certificate, under any name', async () => {
     const notified = Promise.withResolvers<Error>();
     await claim(description('east', { certificate: 'AA' }), { leaseMs: 100, onTaken: notified.resolve });
     assert.equal(await scheduler.machines.remove('west'), false);
@@ -180,7 +180,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await renewed.release();
   });
 
-  it('starts no machine during a restore or after an interrupted one; a running machine stops when the restore changes the platform', async () => {
+  it('starts no machine during a restore or after an interrupted one, and stops a running machine when a restore sets its mark', async () => {
     const notified = Promise.withResolvers<Error>();
     const { store } = scheduler;
     const { restoreLease, restoreMark } = store.keys;
@@ -194,17 +194,17 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await renews('east');
     assert.equal(await store.redis.exists(restoreMark), 0);
     await refused.release();
-    // A restore whose lease ran out before it set the mark may not set it any more.
-    const late = await beginRestore('late');
+    // A restore whose lease ran out before the mark was set cannot set the mark.
+    const withoutLease = await beginRestore('second');
     await store.redis.del(restoreLease);
-    await assert.rejects(late.set(), RestoreLost);
-    await late.release();
+    await assert.rejects(withoutLease.set(), RestoreLost);
+    await withoutLease.release();
     assert.equal(await store.redis.exists(restoreMark), 0);
     const brokenOff = await beginRestore('third');
     await brokenOff.set();
     assert.ok((await notified.promise) instanceof PlatformRestoring);
     await brokenOff.release();
-    // After its release, the restore may still write, because its mark is set, until another restore begins.
+    // After its release, the restore may still write until another restore begins, because its mark is set.
     await brokenOff.run(['SET', 'of-third', 'kept']);
     const fourth = await beginRestore('fourth');
     await assert.rejects(brokenOff.run(['DEL', 'of-third']), RestoreLost);
@@ -226,7 +226,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await east.release();
   });
 
-  it('fails a command of a restore that a lost connection may have sent twice', async () => {
+  it('rejects a command of a restore when it may have run twice, because the connection was lost', async () => {
     const { redis: connection } = scheduler.store;
     const mark = await beginRestore('cut off');
     await mark.run(['RPUSH', 'listed', 'before']);
@@ -252,7 +252,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await mark.release();
   });
 
-  it('notifies a restore that another one has its lease, and leaves that lease', async () => {
+  it('notifies a restore whose lease another restore has taken, and leaves that lease unchanged', async () => {
     const { store } = scheduler;
     const keys = [store.keys.restoreLease, store.keys.restoreMark];
     const mark = await beginRestore('slow', 1);
@@ -281,7 +281,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     assert.deepEqual(await names(), []);
     const lease = await claim(description('east', { roles: ['gpu-host'] }));
     await lease.release();
-    // A note of an earlier release.
+    // The note of an earlier release has no roles.
     await connection.hset(keys.joinedMachines, 'east', JSON.stringify({ password: '', certificate: '' }));
     await (await claim(description('east'))).release();
     await connection.del(keys.joinedMachines);
@@ -295,7 +295,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await lease.release();
   });
 
-  it('shows a machine its own GPU hosts and those of others with a network address, and reports changes', async () => {
+  it('lists for a machine its own GPU hosts and those of other machines at network addresses, and reports changes', async () => {
     const host = (name: string, address: string) => ({ name, address });
     const own = [host('gpu-host-1@east', '/run/pie/gpu-host-1.sock'), host('gpu-host-2@east', '10.0.0.1:7000')];
     let changes = 0;
@@ -313,7 +313,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     assert.deepEqual(
       (await scheduler.machines.gpuHosts('east')).map(({ alive }) => alive),
       [true, true, false],
-      'the GPU hosts of a dead supervisor may live',
+      'the GPU host of a dead supervisor stays listed',
     );
     assert.ok(
       (await scheduler.store.redis.pttl(scheduler.store.keys.machine('west'))) > 0,
@@ -342,18 +342,18 @@ describe('the master key of several machines', () => {
     byId: async (id) => (ids.includes(id) ? key(id) : null),
   });
 
-  it('is the same on all machines that run, also during a rotation', async () => {
+  it('must be known on all running machines, also during a rotation', async () => {
     const scheduler = openTestScheduler(redis, { prefix: randomUUID() });
     await agreeOnMasterKey(scheduler, keys('a'), 'east');
     await agreeOnMasterKey(scheduler, keys('b'), 'east');
-    assert.equal(await keyOfOthers(scheduler, 'west'), null, 'no other machine runs');
+    assert.equal(await keyOfOthers(scheduler, 'west'), null, 'no machine runs');
     const lease = await MachineLease.claim(scheduler.store, description('east'), neverTaken);
     assert.equal(await keyOfOthers(scheduler, 'west'), 'b');
     for (const check of [agreeOnMasterKey, assertMasterKey])
       await assert.rejects(check(scheduler, keys('c'), 'west'), /west lacks the master key b, .*Copy master\.key from/);
     await assertMasterKey(scheduler, keys('c', 'b'), 'west');
     await agreeOnMasterKey(scheduler, keys('c', 'b'), 'west');
-    assert.equal(await keyOfOthers(scheduler, 'west'), 'c', 'the key that seals from now on');
+    assert.equal(await keyOfOthers(scheduler, 'west'), 'c', 'the first key of the last machine that agreed');
     await lease.release();
     await scheduler.close();
   });

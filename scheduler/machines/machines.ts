@@ -23,8 +23,8 @@ export class Machines {
   }
 
   /**
-   * Removes a machine for good: its supervisor stops, and a supervisor with its certificate can register no more. Resolves to false when no
-   * machine has the name.
+   * Removes a machine for good: its supervisor stops, and no supervisor can register with the machine's certificate again. Resolves to false when
+   * no machine has the name.
    */
   async remove(name: string): Promise<boolean> {
     const { keys } = this.#store;
@@ -32,7 +32,7 @@ export class Machines {
     return (await this.#store.script(REMOVE, scriptKeys, [name, removalNotice(name)])) === 1;
   }
 
-  /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */
+  /** The GPU hosts that processes of one machine can reach: all GPU hosts of this machine, and those of other machines at network addresses. */
   async gpuHosts(machine: string): Promise<ReachableGpuHost[]> {
     const machines = await this.list();
     return machines.flatMap(({ name, alive, gpuHosts }) =>
@@ -42,13 +42,13 @@ export class Machines {
     );
   }
 
-  /** Calls back after a change, or when one may have been missed. Resolves to a function that stops it. */
+  /** Calls `listener` after each change, and when a change may have been missed. Resolves to a function that removes the listener. */
   onChange(listener: () => void): Promise<() => void> {
     return this.#channels.listen(this.#store.keys.machinesChannel, { message: listener, resumed: listener });
   }
 }
 
-/** All machines by name, as `Machines.list`. */
+/** The same list as `Machines.list`. */
 export async function listMachines(store: Store): Promise<MachineInfo[]> {
   const { keys } = store;
   const names = await store.call((redis) => redis.smembers(keys.machines));
@@ -56,20 +56,20 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
   const readKeys = names.flatMap((name) => [keys.machine(name), keys.machineLease(name)]);
   const values = await store.call((redis) => redis.mget(readKeys));
   const machines = names.flatMap((_, i) => {
-    const text = values[2 * i];
+    const [text, leaseHolder] = values.slice(2 * i, 2 * i + 2);
     if (typeof text !== 'string') return [];
     const machine = parse(text);
-    return [{ ...machine, alive: values[2 * i + 1] === machine.life }];
+    return [{ ...machine, alive: leaseHolder === machine.life }];
   });
-  // Their descriptions have expired. A machine that has returned meanwhile adds its name again at its next renewal.
-  const forgottenNames = names.filter((_, i) => values[2 * i] === null);
-  if (forgottenNames.length > 0) await store.call((redis) => redis.srem(keys.machines, forgottenNames));
+  // The descriptions of these machines have expired. A machine that has returned meanwhile adds its name again at its next renewal.
+  const expiredNames = names.filter((_, i) => values[2 * i] === null);
+  if (expiredNames.length > 0) await store.call((redis) => redis.srem(keys.machines, expiredNames));
   return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
 /**
- * The notice of a machine's removal on the machines' channel. The machine's Redis user may end before a renewal of the
- * lease reports the removal, so the supervisor learns of it from this notice.
+ * The notice of a machine's removal on the machines' channel. Its supervisor may learn of the removal only from this notice: the machine's Redis user
+ * may be deleted before the next renewal of the lease could report the removal.
  */
 export const removalNotice = (machine: string): string => `removed ${machine}`;
 

@@ -1,6 +1,6 @@
 /**
- * Rules of a machine's user: it may do everything on the platform's own keys and channels, and nothing that concerns other users, the
- * server or other keys. `INFO` is allowed because it tells how much memory is left.
+ * Rules of a machine's user. The user may do everything on keys and channels with the platform's prefix. It may do nothing that concerns other keys,
+ * other users or the server, except `INFO`, which tells how much memory is left.
  */
 const rulesOf = (prefix: string): string[] => [
   `~${prefix}:*`,
@@ -14,8 +14,8 @@ const rulesOf = (prefix: string): string[] => [
 /**
  * The `ACL` commands that bring the users of Redis in line with the machines that have joined. Pure.
  * @param aclLines lines of `ACL LIST`
- * @param wantedUsers SHA-256 of the password, in hex, by user
- * @param current users that have the rules of this release: another release may have made the others
+ * @param wantedUsers the users that should exist: user to the SHA-256 of its password, in hex
+ * @param current users that are known to have the rules of this release; other users may have those of another release
  * @param prefix prefix of the platform's keys; users with another prefix stay as they are
  */
 export function userCommands(

@@ -58,7 +58,7 @@ describe('the Redis user of a machine', () => {
     return typeof user === 'string' ? assert.fail(user) : user;
   };
 
-  it('the user of a machine may use the platform’s keys and nothing else', async () => {
+  it('a machine’s user may use the platform’s keys and channels, and no others', async () => {
     const east = await connect(await grantUser('east', 'AA'));
     assert.equal(await east.set('pie:x', '1'), 'OK');
     assert.match(await east.info('memory'), /used_memory:/);
@@ -78,7 +78,7 @@ describe('the Redis user of a machine', () => {
     assert.equal(await scheduler.redisUsers.mayChange(), true);
   });
 
-  it('a name that has joined or is registered gets no second user', async () => {
+  it('`grant` refuses the name of a machine that has joined or is registered', async () => {
     await grantUser('north', 'BB');
     assert.equal(await grant('north', 'CC'), 'taken');
     const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
@@ -91,7 +91,7 @@ describe('the Redis user of a machine', () => {
     await lease.release();
   });
 
-  it('a token is not taken for an unknown one when the master keys cannot be read', async () => {
+  it('`find` throws when the master keys cannot be read, and does not report the token as unknown', async () => {
     const id = await newToken();
     const failure = new Error('master.key cannot be read');
     const fail = () => Promise.reject(failure);
@@ -100,17 +100,18 @@ describe('the Redis user of a machine', () => {
     assert.deepEqual((await scheduler.joinTokens.find(masterKeys, id))?.roles, PERMISSION.roles);
   });
 
-  it('a user is granted and removed once when the connection sends the calls twice', async () => {
+  it('a grant and a removal succeed when the connection sends their calls twice', async () => {
     const { redis: connection, keys } = scheduler.store;
     const id = await newToken();
-    const marks = [keys.joinToken(id), keys.machineLease('twice')];
+    // A key by which a call is recognized: that of the token is in the grant, and that of the lease is in the removal.
+    const callKeys = [keys.joinToken(id), keys.machineLease('twice')];
     const send = connection.sendCommand.bind(connection);
-    const resentMarks = new Set<string>();
+    const resentKeys = new Set<string>();
     connection.sendCommand = (command, ...rest) => {
-      const mark = marks.find((key) => !resentMarks.has(key) && command.args.includes(key));
+      const callKey = callKeys.find((key) => !resentKeys.has(key) && command.args.includes(key));
       // Sends the command twice, as if the first answer had been lost.
-      if (mark !== undefined && command.name.startsWith('eval')) {
-        resentMarks.add(mark);
+      if (callKey !== undefined && command.name.startsWith('eval')) {
+        resentKeys.add(callKey);
         void send(new Command(command.name, [...command.args]));
       }
       return send(command, ...rest);
@@ -122,10 +123,10 @@ describe('the Redis user of a machine', () => {
     } finally {
       connection.sendCommand = send;
     }
-    assert.equal(resentMarks.size, 2, 'the grant and the removal were sent twice');
+    assert.equal(resentKeys.size, 2, 'the grant and the removal were sent twice');
   });
 
-  it('a user is granted although Redis goes away before the user is made', async () => {
+  it('`grant` succeeds even when Redis goes away before the user is made; the user is made later', async () => {
     const { redisUsers } = scheduler;
     // `reconcile` makes the user.
     const { reconcile } = redisUsers;
@@ -141,14 +142,14 @@ describe('the Redis user of a machine', () => {
     stop();
   });
 
-  it('the user, its open connections and its certificate are of no use after the machine’s removal', async () => {
+  it('the removal of a machine ends its connections to Redis, deletes its user, and bars its certificate', async () => {
     const user = await grantUser('west', 'EE');
     const west = await connect(user);
     const stop = await scheduler.redisUsers.follow(failingLog);
     assert.equal(await scheduler.machines.remove('west'), true);
     await eventually(() => west.status === 'end', 'Redis ends the connection');
     await assert.rejects(connect(user));
-    assert.equal(await grant('west', 'EE'), 'taken', 'its certificate joins no more');
+    assert.equal(await grant('west', 'EE'), 'taken', 'no machine can join with its certificate');
     await grantUser('west', 'FF');
     stop();
   });
@@ -163,8 +164,8 @@ describe('the Redis user of a machine', () => {
     const allDrains = ['gpu-host-1@gpu', ...others, 'machine/gpu'].sort();
     assert.equal(await grant('gpu', 'II'), 'taken');
     assert.equal(await machines.remove('gpu'), true);
-    // The removal keeps the drains; the next grant of the name ends them.
-    assert.deepEqual([...(await drains.names())].sort(), allDrains, 'a machine that stops takes no new work');
+    // The removal keeps the drains, so that the machine takes no new work while it stops; the next grant of the name ends the drains.
+    assert.deepEqual([...(await drains.names())].sort(), allDrains, 'the removal keeps the drains');
     const heard = Promise.withResolvers<void>();
     const stop = await drains.onChange(heard.resolve);
     await grantUser('gpu', 'II');
@@ -183,7 +184,7 @@ describe('the Redis user of a machine', () => {
     assert.equal(await (await connect(user)).publish('pie:c', 'x'), 0);
   });
 
-  it('a user comes back after a restart of Redis, which keeps no users', async () => {
+  it('a machine’s user is made again after a restart in which Redis forgets all users', async () => {
     const user = await grantUser('lost', 'GG');
     const stop = await scheduler.redisUsers.follow(silentLog);
     await redis.kill();
@@ -202,7 +203,7 @@ describe('the policy of Redis users', () => {
   const user = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c', 'pie2-machine-a', 'default', 'pie');
   const hash = fc.constantFrom('0'.repeat(64), '1'.repeat(64));
 
-  it('brings the users of machines in line, leaves other users alone, and then has nothing to do', () => {
+  it('brings the users of machines in line and leaves other users alone; a second run has nothing to do', () => {
     const own = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c');
     fc.assert(
       fc.property(
@@ -232,8 +233,8 @@ describe('the policy of Redis users', () => {
   });
 });
 
-describe('a token to join', () => {
-  it('seals messages that only its holder opens, in their direction and version', () => {
+describe('a join token', () => {
+  it('seals messages that open only with the same key, direction and version', () => {
     const token = newJoinToken();
     const other = newJoinToken();
     const key = parseJoinToken(` ${token.text}\n`)?.key ?? assert.fail('no token');

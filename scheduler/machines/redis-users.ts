@@ -10,16 +10,16 @@ import { userCommands } from './redis-users-policy.ts';
 import type { JoinedMachine, Role } from './types.ts';
 
 const PASSWORD_BYTES = 32;
-/** Interval at which the users of Redis are compared with those that should be there: a Redis without an ACL file forgets them at a restart. */
+/** Interval at which the users of Redis are compared with those that should exist: a Redis without an ACL file forgets its users at a restart. */
 const RECONCILE_MS = 10_000;
 
 const GRANT = loadScript(new URL('./scripts/grant.lua', import.meta.url));
 
-/** A machine that has joined, as Redis keeps it. */
+/** The note of a machine that has joined: its entry in `keys.joinedMachines`. */
 interface JoinNote extends Omit<JoinedMachine, 'name'> {
-  /** SHA-256 of its password, in hex. */
+  /** SHA-256 of the machine's password for Redis, in hex. */
   readonly password: string;
-  /** Fingerprint of its certificate when it joined. */
+  /** Fingerprint of the certificate with which the machine joined. */
   readonly certificate: string;
 }
 
@@ -30,13 +30,13 @@ export interface RedisUser {
 }
 
 /**
- * The Redis users of machines that have joined, one each. Redis forgets users at a restart unless it has an ACL file, so the platform keeps
- * the hashes of their passwords, and each process whose own user may change users brings them in line.
+ * The Redis users of machines that have joined, one user per machine. A Redis without an ACL file forgets its users at a restart. The platform
+ * therefore stores the hashes of their passwords, and each process whose own user may change users makes missing users again.
  */
 export class RedisUsers {
   readonly #store: Store;
   readonly #channels: Channels;
-  /** Users that this process has made or given the rules of its release. */
+  /** Users to which this process has given the rules of its release. */
   readonly #current = new Set<string>();
 
   constructor(store: Store, channels: Channels) {
@@ -56,8 +56,9 @@ export class RedisUsers {
   }
 
   /**
-   * Makes a machine's user and uses the token up. Drains of an earlier machine of this name end. `no-token`: the token was used or has expired.
-   * `taken`: a machine of this name has joined or is registered, or the certificate was removed.
+   * Makes a machine's user and uses the token up. Drains of an earlier machine of this name end.
+   * @returns `no-token` when the token was used or has expired; `taken` when a machine of this name has joined or is registered, or when the
+   *   certificate is that of a removed machine
    */
   async grant(
     token: string,
@@ -81,7 +82,7 @@ export class RedisUsers {
     try {
       await this.reconcile();
     } catch (error) {
-      // The token is used up, so the machine must get its password now: `follow` makes the user once Redis answers again.
+      // The token is used up, so the machine must get its password now; `follow` makes the user once Redis answers again.
       if (StoreError.from(error).code !== 'store-unavailable') throw error;
     }
     return { user: userOf(keys.prefix, name), password };
@@ -115,7 +116,7 @@ export class RedisUsers {
 
   /** Reconciles now, after each change of the machines, after each reconnection and at intervals, until the returned function is called. */
   async follow(log: Logger): Promise<() => void> {
-    /** A queued run, which has not begun, will see every change before its beginning: a second one is not needed. */
+    /** True while a run of `reconcile` is queued. It sees every change that precedes its beginning, so a second queued run is not needed. */
     let isRunQueued = false;
     let lastRun = Promise.resolve();
     const again = () => {
@@ -127,7 +128,7 @@ export class RedisUsers {
           return this.reconcile();
         })
         .catch((error: unknown) => {
-          // A process whose own user may not change users leaves this to others.
+          // This process's own user may not change users: a process whose user may does the work.
           if (!isRefused(error)) log.warn({ error }, 'the users of Redis could not be brought up to date');
         });
     };

@@ -6,7 +6,7 @@ import type { Store } from '../store/store.ts';
 /** A restore that has not renewed its lease for this long counts as dead. */
 const LEASE_MS = 15_000;
 const RENEWALS_PER_LEASE = 5;
-/** Time limit of one command. It is long because a restore sends many commands at once, and each waits for the earlier ones. */
+/** Time limit of one command. It is long because a restore sends many commands at once, and each command waits for the earlier ones. */
 const STEP_MS = 60_000;
 
 const BEGIN = loadScript(new URL('./scripts/begin-restore.lua', import.meta.url));
@@ -17,7 +17,7 @@ const END = loadScript(new URL('./scripts/end-restore.lua', import.meta.url));
 /** A Redis command of a restore: its name and arguments, at most {@link MOST_WORDS} words. */
 export type RestoreCommand = readonly (string | Buffer)[];
 
-/** Maximum words of a command: half of the 8,000 values that Redis's Lua can pass to one call. */
+/** Maximum words of a command: half of the about 8,000 values that Lua in Redis can pass to one call. */
 export const MOST_WORDS = 4000;
 
 /** Another restore writes into the same Redis. */
@@ -41,17 +41,18 @@ export class RestoreLost extends Error {
 }
 
 /**
- * The lease and the mark of a restore in the Redis that it writes. While the restore holds the lease, no machine starts, because no supervisor can
- * claim a machine's name there; running machines go on. The mark also stops running machines. It outlives a restore that broke off, so that no
- * machine starts on a platform of which parts are missing.
+ * The lease and the mark of a restore, in the Redis into which the restore writes. While the restore holds the lease, no machine starts, because no
+ * supervisor can claim a machine's name; running machines go on. The mark also stops running machines. The mark stays when the restore breaks off,
+ * so that no machine starts on an incomplete platform.
  */
 export class RestoreMark {
   readonly #store: Store;
   readonly #holder: string;
   readonly #timer: NodeJS.Timeout;
   readonly #lost = new AbortController();
+  /** True once the platform is complete. */
   #isWhole = false;
-  /** Number of connections that have ended. */
+  /** Number of times that the connection to Redis has closed. */
   #closes = 0;
   readonly #onClose = () => {
     this.#closes += 1;
@@ -60,7 +61,7 @@ export class RestoreMark {
   private constructor(store: Store, holder: string, renewMs: number) {
     this.#store = store;
     this.#holder = holder;
-    // A renewal that fails is followed by another, or by the failure of the restore's own writes.
+    // A failed renewal needs no handling: a later renewal succeeds, or the restore's own writes fail.
     this.#timer = setInterval(() => void this.renew().catch(() => undefined), renewMs);
     store.redis.on('close', this.#onClose);
   }
@@ -79,18 +80,18 @@ export class RestoreMark {
     return new RestoreMark(store, id, renewMs);
   }
 
-  /** Aborted with a `RestoreLost` once another restore may have begun: nothing may be changed any more. */
+  /** Aborted with a `RestoreLost` once another restore may have begun: the restore must not change anything any more. */
   get signal(): AbortSignal {
     return this.#lost.signal;
   }
 
-  /** Keys that a restore must leave when it removes those of the platform. */
+  /** Keys that a restore must keep when it removes the platform's keys. */
   get keys(): readonly string[] {
     return keysOf(this.#store);
   }
 
   /**
-   * Sets the mark: the restore begins to change the platform.
+   * Sets the mark. Call it before the restore begins to change the platform.
    * @throws RestoreLost
    */
   set(): Promise<void> {
@@ -98,7 +99,7 @@ export class RestoreMark {
   }
 
   /**
-   * Renews the lease, as a timer does.
+   * Renews the lease; a timer also does so at intervals.
    * @throws RestoreLost
    */
   renew(): Promise<void> {
@@ -108,7 +109,8 @@ export class RestoreMark {
   /**
    * Runs a command. In the same step, Redis checks that this restore still holds its lease.
    * @throws RestoreLost
-   * @throws StoreError also when the connection was lost meanwhile: Redis may then have run the command twice, such as an RPUSH
+   * @throws StoreError when the command fails, and when the connection was lost meanwhile: Redis may then have run the command twice, which matters
+   *   for commands like RPUSH
    */
   async run(command: RestoreCommand): Promise<void> {
     const closes = this.#closes;
@@ -118,19 +120,19 @@ export class RestoreMark {
       throw new StoreError('store-unavailable', 'The connection to Redis was lost during a command of the restore.');
   }
 
-  /** The platform is whole again: restored, or removed. */
+  /** Records that the platform is complete: fully restored, or fully removed. */
   noteWhole(): void {
     this.#isWhole = true;
   }
 
-  /** Ends the lease, and removes the mark when the platform is whole again. */
+  /** Ends the lease, and removes the mark if `noteWhole` was called. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
     this.#store.redis.off('close', this.#onClose);
     await this.#store.script(END, keysOf(this.#store), [this.#holder, this.#isWhole ? '1' : '0']);
   }
 
-  /** @param markFlag '1' also sets the mark */
+  /** @param markFlag '1' to set the mark too, else '0' */
   async #renew(markFlag: '0' | '1'): Promise<void> {
     if ((await this.#store.script(RENEW, keysOf(this.#store), [this.#holder, LEASE_MS, markFlag])) === 1) return;
     this.#lose();

@@ -1,4 +1,4 @@
-/** The roles of a machine: kinds of processes that it runs. */
+/** The roles of a machine: the kinds of processes that it runs. */
 export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
 export type Role = (typeof ROLES)[number];
 
@@ -10,11 +10,11 @@ export interface RegisteredGpuHost {
   readonly address: string;
 }
 
-/** A GPU host that processes of a machine can reach. */
+/** A GPU host that the processes of some machine can reach. */
 export interface ReachableGpuHost extends RegisteredGpuHost {
-  /** Name of the machine that registered the host. On links over the network, the host shows the certificate of that machine. */
+  /** Name of the machine that registered the host. On links over the network, the host shows that machine's certificate. */
   readonly machine: string;
-  /** True while the lease of that machine holds. */
+  /** True while the lease of `machine` holds. */
   readonly alive: boolean;
 }
 
@@ -30,7 +30,7 @@ export interface MachineDescription {
   /** Version of Pie. */
   readonly version: string;
   readonly gpuHosts: readonly RegisteredGpuHost[];
-  /** SHA-256 of the certificate that the machine shows on its links to other machines, `AB:CD:…`. Without it, the machine has no such links. */
+  /** SHA-256 (`AB:CD:…`) of the certificate that the machine shows on links to other machines; absent when the machine has no such links. */
   readonly certificate?: string;
 }
 

@@ -11,7 +11,10 @@ import { MAX_WAITING_BYTES, MAX_WAITING_MESSAGES, type Subscription } from './su
 const envelope = (text: string) => ({ sender: 'me', message: { text } });
 /** Bytes of an encoded envelope besides its text: the sender, a zero byte and the kind. */
 const HEAD_BYTES = 'me'.length + 2;
+/** Length of a text whose envelope is just below 1 MiB. */
+const LARGE_TEXT_BYTES = 2 ** 20 - 10;
 
+/** The text of a subscription's next message; the kind of an item that is no message. */
 async function textOf(subscription: Subscription): Promise<string> {
   const next = await subscription.next();
   if (next.kind !== 'message') return next.kind;
@@ -46,7 +49,7 @@ describe('broadcasts', () => {
     return subscription;
   }
 
-  test('broadcasts reach every subscription of all processes once, in order, and return their number', async () => {
+  test('broadcasts reach every subscription of all processes once, in order, and return the number of subscriptions', async () => {
     const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     assert.equal(await one.broadcasts.broadcast('t', 'news', envelope('nobody')), 0);
     const [a, b, c] = [
@@ -72,11 +75,11 @@ describe('broadcasts', () => {
     assert.deepEqual(await b.next(), { kind: 'closed' });
     await eventually(
       async () => (await two.broadcasts.broadcast('t', 'news', envelope('after'))) === 2,
-      'b is no longer counted',
+      'b is not counted after it closed',
     );
   });
 
-  test('a process that died is not counted, and one that reconnects is counted and gets interrupted', async () => {
+  test('a process that died is not counted; one that reconnects is counted, and its subscription gets `interrupted`', async () => {
     const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     await Promise.all([subscribeReady(one.broadcasts), subscribeReady(one.broadcasts)]);
     const mine = await subscribeReady(two.broadcasts);
@@ -84,10 +87,10 @@ describe('broadcasts', () => {
     for (const connection of one.connections) connection.disconnect();
     await eventually(
       async () => (await two.broadcasts.broadcast('t', 'news', envelope('x'))) === 1,
-      'the first process is no longer counted',
+      'only the second process is counted',
     );
     while ((await two.broadcasts.broadcast('t', 'news', envelope('last'))) !== 1);
-    // Skips the messages of the attempts above.
+    // Skips the messages of the broadcasts above.
     for (let text = ''; text !== 'last'; ) text = await textOf(mine);
 
     const subscriber = two.connections[1] as (typeof two.connections)[number];
@@ -100,47 +103,51 @@ describe('broadcasts', () => {
     assert.equal(await textOf(mine), 'back');
   });
 
-  test('messages beyond the bounds are dropped, and one event at their place counts them', async () => {
+  test('messages beyond the bounds are dropped, and one item in their place counts them', async () => {
     const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     const many = await subscribeReady(one.broadcasts);
     const large = await subscribeReady(one.broadcasts, 'large');
     // A process receives all topics in one order: once `witness` has received its message, earlier ones have arrived too.
     const witness = await subscribeReady(one.broadcasts, 'witness');
     const send = (topic: string, text: string) => one.broadcasts.broadcast('t', topic, envelope(text));
-    for (let i = 0; i < MAX_WAITING_MESSAGES + 4; i++) void send('news', String(i));
+    const dropped = 4;
+    for (let i = 0; i < MAX_WAITING_MESSAGES + dropped; i++) void send('news', String(i));
     await send('witness', 'the last');
     assert.equal(await textOf(witness), 'the last');
     for (let i = 0; i < MAX_WAITING_MESSAGES; i++) assert.equal(await textOf(many), String(i));
-    assert.deepEqual(await many.next(), { kind: 'dropped', messages: 4 });
+    assert.deepEqual(await many.next(), { kind: 'dropped', messages: dropped });
     await send('news', 'later');
     assert.equal(await textOf(many), 'later');
 
-    const mebibyte = 'x'.repeat(2 ** 20 - 10);
-    for (let i = 0; i < 6; i++) await send('large', mebibyte);
+    const largeText = 'x'.repeat(LARGE_TEXT_BYTES);
+    // Six messages of 1 MiB are more than the 4 MiB that may wait.
+    for (let i = 0; i < 6; i++) await send('large', largeText);
     await Promise.all([send('witness', 'after'), textOf(witness)]);
     let largeReceived = 0;
-    while ((await textOf(large)).length === mebibyte.length) largeReceived++;
-    assert.equal(largeReceived, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + HEAD_BYTES)));
+    while ((await textOf(large)).length === largeText.length) largeReceived++;
+    assert.equal(largeReceived, Math.floor(MAX_WAITING_BYTES / (largeText.length + HEAD_BYTES)));
   });
 
-  test('a message that waits in many subscriptions counts once, and other topics still have room', async () => {
+  test('a message that waits in many subscriptions counts once, so other topics still have room', async () => {
     const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
-    // More bytes than may wait in a process if each subscription counted them.
+    // If a message counted in each subscription, three would take 300 MiB, more than the 256 MiB that may wait in a process.
     const many = Array.from({ length: 100 }, () => one.broadcasts.subscribe('t', 'shared'));
     await Promise.all(many.map(({ ready }) => ready));
     const other = one.broadcasts.subscribe('other', 'mine');
     await other.ready;
-    const mebibyte = 'x'.repeat(2 ** 20 - 10);
-    for (let i = 0; i < 3; i++) assert.equal(await one.broadcasts.broadcast('t', 'shared', envelope(mebibyte)), 100);
+    const largeText = 'x'.repeat(LARGE_TEXT_BYTES);
+    for (let i = 0; i < 3; i++) {
+      assert.equal(await one.broadcasts.broadcast('t', 'shared', envelope(largeText)), many.length);
+    }
     await one.broadcasts.broadcast('other', 'mine', envelope('heard'));
-    // This subscription receives its message last: by then all the others wait.
+    // `other` receives its message last: by then the messages of all other subscriptions wait.
     assert.equal(await textOf(other), 'heard');
     for (const each of many) {
-      for (let i = 0; i < 3; i++) assert.equal((await textOf(each)).length, mebibyte.length);
+      for (let i = 0; i < 3; i++) assert.equal((await textOf(each)).length, largeText.length);
     }
   });
 
-  test('a topic that was left while Redis was away is not counted after the reconnection', async () => {
+  test('a subscription that closes while Redis is away is not counted after the reconnection', async () => {
     const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     const leaving = await subscribeReady(one.broadcasts, 'left');
     await subscribeReady(one.broadcasts, 'kept');
@@ -156,7 +163,7 @@ describe('broadcasts', () => {
     commands.disconnect();
   });
 
-  test('a repair that outlasts the last subscription leaves the registration of the next one', async () => {
+  test('a repair that ends after the last subscription has left keeps the registration of the next subscription', async () => {
     const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     const [, subscriber] = one.connections;
     assert.ok(subscriber);
@@ -180,29 +187,29 @@ describe('broadcasts', () => {
     assert.equal(await textOf(next), 'x');
   });
 
-  test('a subscription that Redis cannot register is not ready', async () => {
+  test('`ready` of a subscription rejects when Redis cannot register it', async () => {
     const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     await one.connections[0]?.set(one.keys.topic('t', 'broken'), 'no hash');
     await assert.rejects(subscribeReady(one.broadcasts, 'broken'), { code: 'store-corrupt', message: /WRONGTYPE/ });
   });
 
-  test('pending receives are served first, and a new subscription gets only the messages that counted it', async () => {
+  test('pending calls of `next` are served first, and a new subscription gets only the messages that counted it', async () => {
     const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     const first = await subscribeReady(one.broadcasts);
     const [waiting, second] = [first.next(), first.next()];
-    const late = one.broadcasts.subscribe('t', 'news');
+    const newcomer = one.broadcasts.subscribe('t', 'news');
     const counts = await Promise.all([
       one.broadcasts.broadcast('t', 'news', envelope('a')),
-      late.ready.then(() => one.broadcasts.broadcast('t', 'news', envelope('b'))),
+      newcomer.ready.then(() => one.broadcasts.broadcast('t', 'news', envelope('b'))),
     ]);
     assert.equal(counts[1], 2);
     assert.deepEqual(
       [await waiting, await second].map((next) => next.kind),
       ['message', 'message'],
     );
-    // The count of `a` includes `late` exactly when `late` receives `a`.
-    assert.equal(await textOf(late), counts[0] === 2 ? 'a' : 'b');
-    late.close();
+    // The count of `a` includes `newcomer` exactly when `newcomer` receives `a`.
+    assert.equal(await textOf(newcomer), counts[0] === 2 ? 'a' : 'b');
+    newcomer.close();
     first.close();
   });
 });

@@ -10,18 +10,20 @@ import { type Envelope, encodeEnvelope } from './message.ts';
 import { Subscription, WaitingMessage } from './subscription.ts';
 
 const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
-/** Longer than an invocation may run (one hour). A topic's registration expires this long after its last change. */
+/** Time after its last change at which a topic's registration expires; longer than an invocation may run (one hour). */
 const TOPIC_MS = 2 * 3_600_000;
 /** Bytes that may wait in all subscriptions of this process together; `subscription.ts` bounds each of them. */
 const MAX_WAITING_BYTES = 256 * 2 ** 20;
 /** Pause before a failed registration is repeated. */
 const RETRY_MS = 200;
+/** The byte after each head field of a broadcast's payload: generation, zero byte, id of the topic, zero byte, envelope. */
 const SEPARATOR = 0;
 
+/** State of one subscription of a topic. */
 interface Member {
   /** The topic's generation when the member subscribed. */
   readonly generation: number;
-  /** True once `ready` has resolved: from then on no broadcast is missed. */
+  /** True once the member is registered: from then on it misses no broadcast while the connection holds. */
   isReady: boolean;
   /** True when the connection was lost after `ready`. */
   hasMissed: boolean;
@@ -32,6 +34,7 @@ interface Topic {
   readonly tenant: string;
   readonly name: string;
   readonly subscriptions: Map<Subscription, Member>;
+  /** Number of the last subscription. A broadcast carries the generation that was registered when it counted the subscriptions. */
   generation: number;
   /** True when Redis may hold an outdated number of subscriptions. */
   isStale: boolean;
@@ -41,11 +44,12 @@ interface Topic {
 
 /**
  * Sends messages to all present subscribers of a topic. Each process registers its number of subscriptions per topic and listens to its own
- * channel. A broadcast therefore counts inferlets, although they share a connection, and never counts those of a dead process.
+ * channel. A broadcast therefore counts inferlets, although they share a connection, and never counts the inferlets of a dead process.
  */
 export class Broadcasts {
   readonly #store: Store;
   readonly #channels: Channels;
+  /** The channel of this process. */
   readonly #channel: string;
   readonly #room = new Shares(MAX_WAITING_BYTES);
   readonly #topics = new Map<string, Topic>();
@@ -59,7 +63,7 @@ export class Broadcasts {
   }
 
   /**
-   * Sends to all subscriptions of a topic; returns their number over all processes.
+   * Sends to all subscriptions of a topic. Returns the number of these subscriptions over all processes.
    *
    * @param by the attempt that sends.
    * @throws StoreError `stale-attempt`, and others.
@@ -76,7 +80,7 @@ export class Broadcasts {
     return Number(reply);
   }
 
-  /** Subscribes; broadcasts sent after `ready` resolves are not missed. The caller must close the subscription. */
+  /** Subscribes to a topic. From `ready` on, it misses no broadcast without an item `dropped` or `interrupted`. The caller must close it. */
   subscribe(tenant: string, name: string): Subscription {
     const id = idOf(tenant, name);
     const topic = this.#topics.get(id) ?? {
@@ -131,8 +135,8 @@ export class Broadcasts {
   }
 
   /**
-   * Stores the present number of subscriptions, never a difference, so that no order of failures leaves a wrong number.
-   * Returns true when this process listens to its channel.
+   * Stores the present number of subscriptions, never a difference, so that no order of failures leaves a wrong number. Returns true when Redis
+   * knows this process as a listener of its channel.
    */
   async #register(topic: Topic): Promise<boolean> {
     const key = this.#store.keys.topic(topic.tenant, topic.name);
@@ -148,7 +152,7 @@ export class Broadcasts {
     });
   }
 
-  /** Never rejects. */
+  /** Registers the topic after a subscription has left. Never rejects. */
   async #leave(id: string, topic: Topic): Promise<void> {
     try {
       await this.#register(topic);
@@ -159,8 +163,8 @@ export class Broadcasts {
   }
 
   /**
-   * Forgets a topic without subscriptions only after Redis has removed its registration; otherwise Redis would count it for hours. The repair of
-   * a forgotten topic would remove the registration of its successor, so the topic stays until the repair ends.
+   * Forgets a topic that has no subscriptions. Call it only after Redis has removed the topic's registration; otherwise Redis would count the topic
+   * for hours. A topic under repair stays, because its repair could remove the registration of a new topic with the same name.
    */
   #forget(id: string, topic: Topic): void {
     if (topic.repair !== null) return;
@@ -183,7 +187,7 @@ export class Broadcasts {
       try {
         await this.#register(topic);
       } catch (error) {
-        // Any other error, such as that of a damaged key, would recur. Broadcasts to the topic meet it too, and fail.
+        // Any other error, such as that of a damaged key, would recur. Broadcasts to the topic fail with the same error.
         if (StoreError.from(error).code !== 'store-unavailable') return;
         topic.isStale = true;
         await sleep(RETRY_MS, undefined, { ref: false });
@@ -208,13 +212,14 @@ export class Broadcasts {
   }
 
   #onMessage(payload: Buffer): void {
-    const afterGeneration = payload.indexOf(SEPARATOR);
-    const afterTopic = payload.indexOf(SEPARATOR, afterGeneration + 1);
-    const topic = this.#topics.get(payload.toString('utf8', afterGeneration + 1, afterTopic));
+    const generationEnd = payload.indexOf(SEPARATOR);
+    const topicEnd = payload.indexOf(SEPARATOR, generationEnd + 1);
+    const topic = this.#topics.get(payload.toString('utf8', generationEnd + 1, topicEnd));
     if (!topic) return;
-    const generation = Number(payload.toString('latin1', 0, afterGeneration));
-    // Copies the payload, which is a slice of a larger read buffer.
-    const message = new WaitingMessage(Buffer.from(payload.subarray(afterTopic + 1)), topic.tenant, this.#room);
+    const generation = Number(payload.toString('latin1', 0, generationEnd));
+    // A copy: the payload is a slice of a larger read buffer, which would stay in memory.
+    const envelope = Buffer.from(payload.subarray(topicEnd + 1));
+    const message = new WaitingMessage(envelope, topic.tenant, this.#room);
     for (const [subscription, member] of [...topic.subscriptions])
       if (member.generation <= generation) subscription.deliver(message);
   }

@@ -29,11 +29,12 @@ describe('queues', () => {
     return Array.from({ length: count }, () => openScheduler({ log: silentLog, connect: redis.connect, prefix }));
   }
 
-  test('each message reaches one puller although pullers are aborted, and returned messages keep their order', async () => {
+  test('each message reaches one puller even when pullers are aborted, and returned messages keep their order', async () => {
     const step = fc.oneof(
       { weight: 4, arbitrary: fc.record({ do: fc.constant('push' as const), by: fc.nat(2) }) },
       { weight: 4, arbitrary: fc.record({ do: fc.constant('pull' as const), by: fc.nat(2) }) },
-      { weight: 2, arbitrary: fc.record({ do: fc.constant('die' as const), which: fc.nat(20) }) },
+      { weight: 2, arbitrary: fc.record({ do: fc.constant('abort' as const), which: fc.nat(20) }) },
+      // Gives the calls so far time to end.
       { weight: 2, arbitrary: fc.record({ do: fc.constant('settle' as const) }) },
     );
     await fc.assert(
@@ -57,7 +58,7 @@ describe('queues', () => {
               if (text !== null) pulled.push(text);
             });
             work.push(pulling);
-          } else if (step.do === 'die') {
+          } else if (step.do === 'abort') {
             [...pullers][step.which % Math.max(1, pullers.size)]?.abort();
           } else {
             await schedulers[0]!.ping();
@@ -113,7 +114,7 @@ describe('queues', () => {
     assert.equal(foreign, null, 'the queue of the same name of another tenant has no message');
   });
 
-  test('a queue is bounded in messages and bytes that wait', async () => {
+  test('a push fails with `full` when a queue has its maximum of waiting bytes or messages', async () => {
     const [a] = openProcesses(1).map(({ messaging }) => messaging.queues) as [MessageQueues];
     const big = 'x'.repeat(2 ** 20 - 100);
     let fitted = 0;
@@ -123,9 +124,10 @@ describe('queues', () => {
     assert.equal((await a.push('t', 'big', envelope(big))).kind, 'ok');
 
     const outcomes: Awaited<ReturnType<MessageQueues['push']>>[] = [];
-    // At most 500 calls at once: Redis answers so many before their deadline even on a loaded machine.
+    // One message more than fits, in rounds: Redis answers the calls of one round before their deadline even on a loaded machine.
+    const CALLS_AT_ONCE = 500;
     while (outcomes.length <= MAX_QUEUE_MESSAGES) {
-      const length = Math.min(500, MAX_QUEUE_MESSAGES + 1 - outcomes.length);
+      const length = Math.min(CALLS_AT_ONCE, MAX_QUEUE_MESSAGES + 1 - outcomes.length);
       outcomes.push(...(await Promise.all(Array.from({ length }, () => a.push('t', 'many', envelope(''))))));
     }
     assert.deepEqual(
@@ -134,7 +136,7 @@ describe('queues', () => {
     );
   });
 
-  test('the queues of a tenant share one bound: pulls and expired queues free bytes, returned messages take them', async () => {
+  test('the queues of a tenant share one bound: pulls and expired queues free bytes, and returned messages take bytes again', async () => {
     const [scheduler] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     const { redis: client, keys } = scheduler.store;
     const channels = new Channels(redis.connect());
@@ -172,7 +174,7 @@ describe('queues', () => {
     }
   });
 
-  test('a message whose puller was aborted goes back before later messages', async () => {
+  test('a message whose puller was aborted goes back to its place before later messages', async () => {
     const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     for (const text of ['first', 'second']) await one.messaging.queues.push('t', 'work', envelope(text));
     const aborter = new AbortController();
@@ -187,8 +189,8 @@ describe('queues', () => {
   });
 });
 
-describe('queues over a restart of Redis', () => {
-  test('a waiting pull survives the restart, and so does a message pushed before it', async () => {
+describe('queues across a restart of Redis', () => {
+  test('a waiting pull and a message survive a restart of Redis', async () => {
     const redis = await TestRedis.start({ appendOnly: true });
     const scheduler = openScheduler({ log: silentLog, connect: redis.connect });
     const { queues } = scheduler.messaging;

@@ -9,20 +9,21 @@ import { REPLY_MS, type Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';
 
-/** `full`: messages and bytes that wait in the queue. `tenant-full`: bytes of all queues of the tenant. */
+/** `full`: the queue is full; `messages` and `bytes` wait in it. `tenant-full`: all queues of the tenant together are full, with `bytes`. */
 export type PushOutcome =
   | { readonly kind: 'ok' }
   | { readonly kind: 'full'; readonly messages: number; readonly bytes: number }
   | { readonly kind: 'tenant-full'; readonly bytes: number };
 
-/** Maximum messages and bytes that may wait in one queue. */
+/** Maximum messages that may wait in one queue. */
 export const MAX_QUEUE_MESSAGES = 10_000;
+/** Maximum bytes of the messages that may wait in one queue. */
 export const MAX_QUEUE_BYTES = 16 * 2 ** 20;
-/** Maximum bytes in all queues of a tenant. Each message costs 64 bytes more, and each queue 512, empty ones included until they expire. */
+/** Maximum bytes in all queues of a tenant. Each message costs 64 bytes more than its content. Each queue costs 512 bytes, even empty. */
 export const MAX_QUEUES_BYTES = 64 * 2 ** 20;
 /** A queue expires after a day without use. */
 const QUEUE_MS = 24 * 3_600_000;
-/** Time for which Redis keeps the reply to a pull, so that the message can be put back. The puller deletes it after the delivery. */
+/** Time for which Redis keeps the reply to a pull, from which the message can be put back. The puller deletes the reply after the delivery. */
 const TAKEN_MS = 300_000;
 /** A puller without a wake-up checks the queue at this interval, since wake-ups can be lost. */
 const IDLE_PULL_MS = 5000;
@@ -38,12 +39,14 @@ const SCRIPTS = {
 };
 
 interface Puller {
+  /** The attempt that pulls. */
   readonly by: AttemptName | undefined;
   readonly resolve: (envelope: Envelope | null) => void;
   readonly reject: (error: StoreError) => void;
 }
 
 interface TakenMessage {
+  /** Names the reply from which the message can be put back. */
   readonly token: string;
   readonly envelope: Envelope;
 }
@@ -54,7 +57,7 @@ interface WaitingPullers {
   readonly wakeup: Wakeup;
 }
 
-/** Queues of messages in Redis. At most one puller gets each message, in order; none gets it when its puller's process dies before delivery. */
+/** Queues of messages in Redis. At most one puller gets each message, in order. A message is lost when its puller's process dies before delivery. */
 export class MessageQueues {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -69,7 +72,11 @@ export class MessageQueues {
     this.#tenantBytes = tenantBytes;
   }
 
-  /** Appends a message to a queue. @param by the attempt that pushes. @throws QuotaExceeded, StoreError `stale-attempt`, and others */
+  /**
+   * Appends a message to a queue.
+   * @param by the attempt that pushes
+   * @throws QuotaExceeded, and StoreError `stale-attempt` and others
+   */
   async push(tenant: string, name: string, envelope: Envelope, by?: AttemptName): Promise<PushOutcome> {
     const { keys } = this.#store;
     const scriptKeys = [...this.#keys(tenant, name, randomUUID()), keys.invocation(by?.id ?? '')];
@@ -88,8 +95,8 @@ export class MessageQueues {
   }
 
   /**
-   * Takes the first message of a queue, or waits for one, also through an outage of Redis. Resolves to null when the
-   * signal aborts first, or after `close`; a message that was taken already goes back to its place in the queue.
+   * Takes the first message of a queue, or waits for one, even through an outage of Redis. Resolves to null when the signal aborts first, or after
+   * `close`. A message that was taken by then goes back to its place in the queue.
    *
    * @param by the attempt that pulls.
    * @throws StoreError `store-unavailable` when Redis is away at the first try, `stale-attempt`.
@@ -160,6 +167,7 @@ export class MessageQueues {
           this.#confirmDelivery(takenMessage);
           firstPuller.resolve(takenMessage.envelope);
         } else {
+          // The puller was aborted meanwhile.
           this.#giveUp(tenant, name, takenMessage.token);
         }
       }
@@ -172,7 +180,10 @@ export class MessageQueues {
     }
   }
 
-  /** Takes a message for a puller, also through an outage of Redis; `over` when its attempt has ended and the puller was rejected. */
+  /**
+   * Takes a message for a puller, even through an outage of Redis. Returns null when there is no message, and `over` when the puller was rejected
+   * because its attempt has ended.
+   */
   async #takeFor(
     tenant: string,
     name: string,
@@ -189,7 +200,7 @@ export class MessageQueues {
           puller.reject(error);
           return 'over';
         }
-        // A connection that its owner closed does not reconnect.
+        // A connection that this process closed does not reconnect.
         const isClosed = this.#store.redis.status === 'end';
         if (isClosed || StoreError.from(error).code !== 'store-unavailable') throw error;
         await sleep(RETRY_MS);
@@ -214,7 +225,7 @@ export class MessageQueues {
     }
   }
 
-  /** The first keys of every script. */
+  /** The keys with which the keys of every script begin. */
   #keys(tenant: string, name: string, token: string): string[] {
     const { keys } = this.#store;
     return [
@@ -223,18 +234,18 @@ export class MessageQueues {
     ];
   }
 
-  /** Deletes the copy of a delivered message: it can no longer be put back. */
+  /** Deletes the reply with a delivered message, so that the message cannot be put back. */
   #confirmDelivery({ token }: TakenMessage): void {
     // When this fails, the reply expires by itself.
     this.#store.call((redis) => redis.unlink(this.#store.keys.reply(token))).catch(() => undefined);
   }
 
-  /** Puts back the message that a call may have taken; retries for as long as that is possible. */
+  /** Puts back the message that a pull may have taken; retries until Redis has dropped the reply to the pull. */
   #giveUp(tenant: string, name: string, token: string): void {
     const { keys } = this.#store;
-    const giveUpAt = performance.now() + TAKEN_MS;
-    const attempts = async (): Promise<void> => {
-      while (this.#store.redis.status !== 'end' && performance.now() < giveUpAt) {
+    const replyEndsAt = performance.now() + TAKEN_MS;
+    const putBack = async (): Promise<void> => {
+      while (this.#store.redis.status !== 'end' && performance.now() < replyEndsAt) {
         try {
           await this.#store.script(SCRIPTS.putBack, this.#keys(tenant, name, token), [
             keys.messageQueueChannel(tenant, name),
@@ -248,6 +259,6 @@ export class MessageQueues {
         }
       }
     };
-    void attempts();
+    void putBack();
   }
 }

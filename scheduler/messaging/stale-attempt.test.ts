@@ -15,7 +15,7 @@ after(async () => {
   await redis.stop();
 });
 
-test('an attempt that was requeued or has ended can neither write, delete, push, pull nor broadcast', async () => {
+test('an attempt that was requeued or has ended cannot write, delete, push, pull or broadcast', async () => {
   const { invocations, keyValues, messaging } = scheduler;
   const { queues, broadcasts } = messaging;
   const { id } = submission();
@@ -41,11 +41,11 @@ test('an attempt that was requeued or has ended can neither write, delete, push,
   waitingPull.catch(() => undefined);
   assert.equal(await invocations.requeue(id, first.epoch, first.nextSeq, 'for others', null), 'requeued');
   const refused = { code: 'stale-attempt' };
-  for (const call of allButPull(first, 'late')) await assert.rejects(call, refused);
+  for (const call of allButPull(first, 'after the requeue')) await assert.rejects(call, refused);
   const second = await begin('r2');
-  for (const call of allButPull(first, 'late')) await assert.rejects(call, refused);
+  for (const call of allButPull(first, 'beside the second')) await assert.rejects(call, refused);
   await queues.push('t', 'queue', envelope('second'), second);
-  await assert.rejects(waitingPull, refused, 'the pull that waited from before');
+  await assert.rejects(waitingPull, refused, 'the pull that began before the requeue');
   await assert.rejects(queues.pull('t', 'queue', neverAborted, first), refused);
   assert.deepEqual(await queues.pull('t', 'queue', neverAborted, second), envelope('second'));
   assert.equal(String((await keyValues.get('t', 'k'))?.value), 'first');

@@ -2,8 +2,8 @@ import type { Shares } from '../policies/shares.ts';
 import { decodeEnvelope, type Envelope } from './message.ts';
 
 /**
- * The next item of a subscription. `dropped`: messages arrived while the subscription was full. `interrupted`: Redis was away, and
- * broadcasts of that time are missed. `closed`: the subscription was closed.
+ * The next item of a subscription. `dropped`: this many messages were dropped here, because the subscription or its tenant's share of the
+ * process was full. `interrupted`: Redis was away, and the subscription may have missed broadcasts. `closed`: the subscription was closed.
  */
 export type Next =
   | { readonly kind: 'message'; readonly envelope: Envelope }
@@ -11,33 +11,34 @@ export type Next =
   | { readonly kind: 'interrupted' }
   | { readonly kind: 'closed' };
 
-/** Maximum messages and bytes that may wait in one subscription. */
+/** Maximum messages that may wait in one subscription. */
 export const MAX_WAITING_MESSAGES = 1024;
+/** Maximum bytes of the messages that may wait in one subscription. */
 export const MAX_WAITING_BYTES = 4 * 2 ** 20;
 
-/** A message that waits in some of a tenant's subscriptions. Its bytes count once, for as long as it waits in any. */
+/** A message that waits in one or more of a tenant's subscriptions. Its bytes count once, until it waits in none. */
 export class WaitingMessage {
-  /** Must not change. */
+  /** The encoded envelope; all subscriptions share it, so it must not change. */
   readonly encoded: Buffer;
   readonly #tenant: string;
   readonly #room: Shares;
   #subscriptionCount = 0;
 
-  /** @param room bytes that may wait in all subscriptions of the process */
+  /** @param room shares of the tenants in the bytes that may wait in all subscriptions of the process */
   constructor(encoded: Buffer, tenant: string, room: Shares) {
     this.encoded = encoded;
     this.#tenant = tenant;
     this.#room = room;
   }
 
-  /** Adds the message to one more subscription and returns true, or returns false without room. After true, call `leave`. */
+  /** Counts one more subscription in which the message waits. Returns false when there is no room. After true, the caller must call `leave` once. */
   enter(): boolean {
     if (this.#subscriptionCount === 0 && !this.#room.enter(this.#tenant, this.encoded.length)) return false;
     this.#subscriptionCount++;
     return true;
   }
 
-  /** Removes the message from one subscription. */
+  /** Counts one subscription less. */
   leave(): void {
     if (--this.#subscriptionCount === 0) this.#room.leave(this.#tenant, this.encoded.length);
   }
@@ -45,11 +46,12 @@ export class WaitingMessage {
 
 type Entry = WaitingMessage | { dropped: number } | 'interrupted';
 
-/** The waiting messages of one subscription, bounded. When it is full, it drops new messages; one item counts them. */
+/** The waiting messages of one subscription, bounded. A full subscription drops new messages, and counts them in one item. */
 export class Subscription {
-  /** Resolves once the subscription receives all later broadcasts. @throws StoreError */
+  /** Resolves once the subscription will receive all later broadcasts. Rejects with a `StoreError`. */
   readonly ready: Promise<void>;
   readonly #onClose: (self: Subscription) => Promise<void>;
+  /** Pending calls of `next`, in order. */
   readonly #readers: ((next: Next) => void)[] = [];
   #waiting: Entry[] = [];
   #messageCount = 0;

@@ -5,7 +5,7 @@ import type { Store } from '../store/store.ts';
 const publishScript = loadScript(new URL('./scripts/publish.lua', import.meta.url));
 const readScript = loadScript(new URL('./scripts/read.lua', import.meta.url));
 
-/** Validity of a snapshot: three times the interval at which processes publish. */
+/** Time for which a snapshot is valid: three times the interval at which processes publish. */
 const VALID_MS = 15_000;
 const MAX_PROCESSES = 256;
 const MAX_SNAPSHOT_CHARACTERS = 2 * 1024 * 1024;
@@ -17,7 +17,7 @@ export interface Snapshot {
   readonly text: string;
 }
 
-/** Holds the last metrics of every process of the platform, so that one page can show them all. The snapshot of a dead process expires. */
+/** Holds the last metrics of every process of the platform, so that one page can show all of them. The snapshot of a dead process expires. */
 export class MetricsBoard {
   readonly #store: Store;
 
@@ -25,7 +25,10 @@ export class MetricsBoard {
     this.#store = store;
   }
 
-  /** Replaces the snapshot of a process. Throws `StoreError`, `invalid-argument` for a snapshot that is too large or too many processes. */
+  /**
+   * Replaces the snapshot of a process.
+   * @throws StoreError `invalid-argument` when the snapshot is too large or too many processes publish; and others
+   */
   async publish(process: string, text: string): Promise<void> {
     if (text.length > MAX_SNAPSHOT_CHARACTERS) {
       throw new StoreError(
@@ -38,7 +41,7 @@ export class MetricsBoard {
       throw new StoreError('invalid-argument', `More than ${MAX_PROCESSES} processes publish measurements.`);
   }
 
-  /** The last snapshot of each living process, by process. */
+  /** The last snapshot of each living process, ordered by the names of the processes. */
   async read(): Promise<Snapshot[]> {
     const flat = (await this.#store.script(readScript, this.#keys(), [])) as string[];
     // Processes and their texts alternate in the reply.

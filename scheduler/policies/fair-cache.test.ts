@@ -25,12 +25,13 @@ class Model {
     const before = entries.get(key);
     entries.delete(key);
     if (kind === 'get' && before) entries.set(key, before);
-    // Of equally large groups, the first of the map loses an entry. A group that becomes empty gives up its position.
+    // When several groups are the largest, the one that comes first in the map loses an entry. A group that becomes empty loses its position.
     if (entries.size === 0) this.#groups.delete(group);
     if (kind === 'set' && size <= MAX_SIZE) this.#groups.set(group, entries.set(key, { value, size }));
     while (this.size > MAX_SIZE) {
-      const largest = [...this.#groups.keys()].reduce((most, of) => (this.sizeOf(of) > this.sizeOf(most) ? of : most));
-      assert.ok(this.sizeOf(largest) * this.#groups.size > MAX_SIZE, 'evicts from a group above its equal part');
+      const names = [...this.#groups.keys()];
+      const largest = names.reduce((best, name) => (this.sizeOf(name) > this.sizeOf(best) ? name : best));
+      assert.ok(this.sizeOf(largest) * names.length > MAX_SIZE, 'evicts from a group above its equal part');
       const largestEntries = this.#groups.get(largest);
       largestEntries?.delete([...largestEntries.keys()][0] ?? '');
       if (largestEntries?.size === 0) this.#groups.delete(largest);
@@ -51,7 +52,7 @@ class Model {
 }
 
 describe('a fair cache', () => {
-  it('stays in its bound and evicts the least recently used entry of a group above its equal part', () => {
+  it('stays within its maximum size and evicts the least recently used entry of a group above its equal part', () => {
     fc.assert(
       fc.property(fc.array(act, { maxLength: 200, size: 'max' }), (acts) => {
         const cache = new FairCache<number>(MAX_SIZE);

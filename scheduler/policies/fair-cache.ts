@@ -10,7 +10,7 @@ interface Group<Value> {
 }
 
 /**
- * A bounded cache of several groups (tenants). While it holds too much, the group that takes most loses its least recently used entry. A
+ * A bounded cache of several groups (tenants). While the cache holds too much, the group that takes most loses its least recently used entry. A
  * group that takes at most its equal part of the cache therefore loses nothing to the others.
  */
 export class FairCache<Value> {
@@ -31,13 +31,13 @@ export class FairCache<Value> {
     const entries = this.#groups.get(group)?.entries;
     const entry = entries?.get(key);
     if (entries === undefined || entry === undefined) return undefined;
-    // Reinserting makes it the most recently used one.
+    // The reinserted entry is the most recently used one.
     entries.delete(key);
     entries.set(key, entry);
     return entry.value;
   }
 
-  /** Puts an entry in place of an earlier one. An entry larger than the cache is not kept. */
+  /** Adds an entry, which replaces an earlier one of this key. An entry larger than the cache is not stored, and the earlier one is deleted. */
   set(group: string, key: string, value: Value, size: number): void {
     this.delete(group, key);
     if (size > this.#maxSize) return;

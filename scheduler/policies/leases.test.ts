@@ -7,7 +7,7 @@ const tenant = fc.constantFrom('a', 'b', 'c');
 const pages = fc.integer({ min: 1, max: 40 });
 
 describe('leases', () => {
-  test('tenants that pin within their shares leave a part of all pages and of each quota free', () => {
+  test('tenants that pin within their shares leave some of all pages, and half of each quota, free', () => {
     const request = fc.record({ tenant, pages });
     const quotas = fc.record({ a: fc.nat({ max: 300 }), b: fc.nat({ max: 300 }), c: fc.constant(undefined) });
     fc.assert(
@@ -24,7 +24,7 @@ describe('leases', () => {
             if (own + pages <= pinShare({ maxPages, others, quota })) pinned.set(tenant, own + pages);
           }
           const totalPinned = [...pinned.values()].reduce((sum, each) => sum + each, 0);
-          assert.ok(totalPinned < Math.max(1, maxPages), 'nothing is left for the next tenant');
+          assert.ok(totalPinned < Math.max(1, maxPages), 'some pages stay free for the next tenant');
           for (const [name, own] of pinned) assert.ok(own <= (quotas[name as keyof typeof quotas] ?? maxPages) / 2);
         },
       ),
@@ -38,7 +38,7 @@ describe('leases', () => {
     assert.equal(pinShare({ maxPages: 100, others: 120 }), 0);
   });
 
-  test('the lease that ends early is that with the least time left, of the tenant that pins most', () => {
+  test('`leaseToEnd` returns the lease with the least time left of the tenant that pins most', () => {
     const lease: fc.Arbitrary<Pinned> = fc.record({ tenant, pages, leftMs: fc.nat({ max: 1000 }) });
     fc.assert(
       fc.property(fc.array(lease, { minLength: 1, maxLength: 20, size: 'max' }), (leases) => {
@@ -54,7 +54,7 @@ describe('leases', () => {
     assert.equal(leaseToEnd([]), undefined);
   });
 
-  test('the next name to leave is of the tenant with most pages; hints of a tenant order only its own names', () => {
+  test('the next name to leave belongs to the tenant with the most pages; hints of a tenant order only its own names', () => {
     const nextUseMs = fc.option(fc.integer({ min: -100, max: 100 }), { nil: undefined });
     const name = fc.record({ tenant, pages, nextUseMs });
     fc.assert(
@@ -76,14 +76,15 @@ describe('leases', () => {
           );
           remaining.set(each.tenant, (remaining.get(each.tenant) ?? 0) - each.pages);
         }
-        for (const who of ['a', 'b', 'c']) {
-          const own = departed.filter(({ tenant }) => tenant === who);
+        for (const owner of ['a', 'b', 'c']) {
+          const own = departed.filter(({ tenant }) => tenant === owner);
           for (const [i, each] of own.entries()) for (const later of own.slice(i + 1)) assert.ok(isBefore(each, later));
-          const hinted = names.map((each) => (each.tenant === who ? each : { ...each, nextUseMs: undefined }));
-          const alone = [...departures(hinted)].filter(({ tenant }) => tenant === who);
+          const onlyOwnHints = names.map((each) => (each.tenant === owner ? each : { ...each, nextUseMs: undefined }));
+          const ownWithoutOtherHints = [...departures(onlyOwnHints)].filter(({ tenant }) => tenant === owner);
           assert.deepEqual(
-            alone.map(({ order }) => order),
+            ownWithoutOtherHints.map(({ order }) => order),
             own.map(({ order }) => order),
+            'the hints of other tenants change nothing',
           );
         }
       }),
@@ -92,10 +93,11 @@ describe('leases', () => {
   });
 });
 
-/** True when `a` may leave before `b`, both of one tenant. */
+/** True when `a` must leave before `b`; both names belong to one tenant. */
 function isBefore(a: Departing & { order: number }, b: Departing & { order: number }): boolean {
-  const [next, other] = [a.nextUseMs ?? 0, b.nextUseMs ?? 0];
-  if (next <= 0 && other <= 0) return a.order < b.order;
-  if (next <= 0 || other <= 0) return next <= 0;
-  return next === other ? a.order < b.order : next > other;
+  const [nextUseOfA, nextUseOfB] = [Math.max(0, a.nextUseMs ?? 0), Math.max(0, b.nextUseMs ?? 0)];
+  if (nextUseOfA === nextUseOfB) return a.order < b.order;
+  // 0 is a name without a valid hint.
+  if (nextUseOfA === 0 || nextUseOfB === 0) return nextUseOfA === 0;
+  return nextUseOfA > nextUseOfB;
 }

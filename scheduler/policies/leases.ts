@@ -1,4 +1,4 @@
-/** Pinned pages of one model, from which the share of one more lease follows. */
+/** Pages of one model from which `pinShare` computes a tenant's share. */
 export interface PinnedPages {
   /** Pages that all tenants may pin together. */
   readonly maxPages: number;
@@ -17,7 +17,7 @@ export function pinShare({ maxPages, others, quota = Number.POSITIVE_INFINITY }:
   return Math.max(0, Math.floor(Math.min(maxPages - others, quota) / 2));
 }
 
-/** A lease, as {@link leaseToEnd} compares it. */
+/** A lease that pins pages, with the values that {@link leaseToEnd} compares. */
 export interface Pinned {
   readonly tenant: string;
   readonly pages: number;
@@ -26,25 +26,25 @@ export interface Pinned {
 }
 
 /**
- * The lease that ends early when the device runs out of memory: of the tenant that pins most, the lease that would end
- * first. A tenant that pins little therefore loses nothing to tenants that pin much. Undefined without leases.
+ * The lease that ends early when the device runs out of memory. It is a lease of the tenant that pins most, namely the one with the least time left.
+ * A tenant that pins little therefore loses nothing to tenants that pin much. Undefined without leases.
  */
 export function leaseToEnd<L extends Pinned>(leases: Iterable<L>): L | undefined {
-  const byTenant = new Map<string, { pages: number; first: L }>();
+  const byTenant = new Map<string, { pages: number; firstToEnd: L }>();
   for (const lease of leases) {
     const tenantPins = byTenant.get(lease.tenant);
-    if (!tenantPins) byTenant.set(lease.tenant, { pages: lease.pages, first: lease });
+    if (!tenantPins) byTenant.set(lease.tenant, { pages: lease.pages, firstToEnd: lease });
     else {
       tenantPins.pages += lease.pages;
-      if (lease.leftMs < tenantPins.first.leftMs) tenantPins.first = lease;
+      if (lease.leftMs < tenantPins.firstToEnd.leftMs) tenantPins.firstToEnd = lease;
     }
   }
-  let largest: { readonly pages: number; readonly first: L } | undefined;
+  let largest: { readonly pages: number; readonly firstToEnd: L } | undefined;
   for (const tenantPins of byTenant.values()) if (!largest || tenantPins.pages > largest.pages) largest = tenantPins;
-  return largest?.first;
+  return largest?.firstToEnd;
 }
 
-/** Pages under a name that may leave the device. */
+/** A named export whose pages may leave the device. */
 export interface Departing {
   readonly tenant: string;
   /** Pages on the device. */
@@ -54,9 +54,9 @@ export interface Departing {
 }
 
 /**
- * The order in which named pages leave the device. The next to leave always belongs to the tenant that has most pages left there, so a hint
- * moves only the tenant's own names. Within a tenant, names without a hint leave before those with one, the least recently used first; of
- * the names with a hint, the one that is needed last leaves first (Belady, 1966). A hint whose time has passed counts for nothing.
+ * The order in which named exports leave the device. The next name to leave always belongs to the tenant with the most pages on the device, so the
+ * hints of a tenant order only its own names. Within a tenant, names without a hint leave first, the least recently used before the others. Then
+ * the names with a hint leave, the one whose next use is latest first (Belady, 1966). A hint whose time has passed does not count.
  *
  * @param names least recently used first
  */
@@ -80,7 +80,7 @@ export function* departures<D extends Departing>(names: Iterable<D>): Generator<
   }
 }
 
-/** Larger leaves earlier. A name without a hint, or with a hint that has passed, leaves before all others. */
+/** A name with a larger rank leaves earlier. A name without a hint, or whose hint has passed, has the largest rank. */
 function rank({ nextUseMs = 0 }: Departing): number {
   return nextUseMs > 0 ? nextUseMs : Number.MAX_VALUE;
 }

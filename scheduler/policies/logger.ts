@@ -1,6 +1,6 @@
 /**
- * A log of one process, with levels and fields. A message says what happened and is constant; data go into `fields`: `error` (anything caught),
- * and names such as `invocation`, `function`, `tenant`, `model` or `machine`. Fields hold neither secrets nor inputs.
+ * A log of one process, with levels and fields. A message is a constant text that says what happened. Data go into `fields`: `error` (a caught error
+ * or value), and names such as `invocation`, `function`, `tenant`, `model` or `machine`. Fields hold neither secrets nor inputs.
  */
 export interface Logger {
   error(fields: LogFields, message: string): void;

@@ -1,11 +1,12 @@
-/** Time by which a tenant may spend ahead of its rate before it must pause. */
+/** A tenant may spend at once as many units as its rate allows in this time; beyond that it must pause. */
 const BURST_MS = 250;
-/** A tenant counts as a neighbour for this long after its last work ended, since most clients come back. */
+/** Other tenants count a tenant as a neighbour for this long after its last work ended, because most clients come back soon. */
 const NEIGHBOUR_MS = 10_000;
 
 interface Tenant {
+  /** Number of pieces of work that have not ended. */
   workCount: number;
-  /** Time at which the tenant's pace has caught up with its spending. */
+  /** Time at which the tenant's rate will have covered all that the tenant spent. */
   paidAt: number;
 }
 
@@ -18,8 +19,8 @@ export interface Pace extends Disposable {
 }
 
 /**
- * Limits how fast tenants spend a shared resource. A tenant with neighbours is limited to a rate (the generic cell rate algorithm of ATM
- * networks, I.371); a tenant alone has no limit.
+ * Limits how fast tenants spend a shared resource. While other tenants (neighbours) have work, or had work a short while ago, a tenant is limited to
+ * a rate (the generic cell rate algorithm of ATM networks, I.371). A tenant alone has no limit.
  */
 export class Paces {
   readonly #unitsPerMs: number;
@@ -27,19 +28,19 @@ export class Paces {
   readonly #tenants = new Map<string, Tenant>();
   /** Number of tenants with work. */
   #activeTenantCount = 0;
-  /** The last two tenants whose work ended, and when. Two suffice: at least one differs from the tenant that asks. */
+  /** The last two tenants whose work ended, to the time of that end. Two suffice, because at least one differs from the tenant that spends. */
   readonly #recentlyLeft = new Map<string, number>();
 
   /**
-   * @param perSecond units per second of one tenant
-   * @param clock milliseconds
+   * @param perSecond units that one tenant may spend per second
+   * @param clock returns the time in milliseconds
    */
   constructor(perSecond: number, clock = () => performance.now()) {
     this.#unitsPerMs = perSecond / 1000;
     this.#clock = clock;
   }
 
-  /** Tenants that have work, or whose pace has not caught up yet. */
+  /** Number of tenants that have work, or whose rate has not covered their spending yet. */
   get tenants(): number {
     return this.#tenants.size;
   }
@@ -55,7 +56,7 @@ export class Paces {
     return {
       pauseMs: () => (this.#hasNeighbours(name) ? Math.max(0, tenant.paidAt - BURST_MS - this.#clock()) : 0),
       spend: (units) => {
-        // A tenant without neighbours slows no other tenant.
+        // Spending without neighbours does not count, because it slows no other tenant.
         if (!this.#hasNeighbours(name)) return;
         tenant.paidAt = Math.max(this.#clock(), tenant.paidAt) + units / this.#unitsPerMs;
       },

@@ -5,14 +5,17 @@ import type { RuntimeGpuHost } from '../runtimes/types.ts';
 import { chosenKey, placementKey, preference, servingHost } from './placement.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
-/**
- * Random enough to count as draws. A count of draws with the probability p must lie within five standard deviations,
- * 5 √(draws · p · (1 − p)), of its mean.
- */
+/** Keys whose hashes are random enough to count as draws. */
 const KEYS = Array.from({ length: 4000 }, (_, i) => `tenant-${i}`);
 
+/** Asserts that a count of draws, each with the probability p, lies within five standard deviations of its mean. */
+function assertEven(counts: Iterable<number>, draws: number, p: number): void {
+  const deviation = Math.sqrt(draws * p * (1 - p));
+  for (const count of counts) assert.ok(Math.abs(count - draws * p) < 5 * deviation, `${count} of ${draws}`);
+}
+
 describe('placement on GPU hosts', () => {
-  test('the preference of a key is a stable order of all hosts', () => {
+  test('`preference` returns the same order of all hosts each time', () => {
     for (const key of KEYS.slice(0, 50)) {
       assert.deepEqual(preference(key, HOSTS), preference(key, HOSTS));
       assert.deepEqual([...preference(key, HOSTS)].sort(), [0, 1, 2, 3]);
@@ -21,19 +24,18 @@ describe('placement on GPU hosts', () => {
 
   test('keys spread evenly over hosts, and the keys of an absent host spread evenly over the others', () => {
     const served = [0, 0, 0, 0];
-    const instead = [0, 0, 0, 0];
+    /** The hosts that serve the keys of the first host while it is absent. */
+    const servedInstead = [0, 0, 0, 0];
     for (const key of KEYS) {
       const [first = 0, second = 0] = preference(key, HOSTS);
       served[first]! += 1;
-      if (first === 0) instead[second]! += 1;
+      if (first === 0) servedInstead[second]! += 1;
     }
-    for (const count of served) assert.ok(Math.abs(count - 1000) < 5 * Math.sqrt(750), `${served}`);
-    const moved = served[0]!;
-    for (const count of instead.slice(1))
-      assert.ok(Math.abs(count - moved / 3) < 5 * Math.sqrt((moved * 2) / 9), `${instead}`);
+    assertEven(served, KEYS.length, 1 / 4);
+    assertEven(servedInstead.slice(1), served[0]!, 1 / 3);
   });
 
-  test('the placement key is the tenant, or the root invocation with placement by invocation', () => {
+  test('the placement key is the tenant, or with placement by invocation the key or the id of the root invocation', () => {
     const job = { tenant: 'acme', id: 'child' };
     const root = { tenant: 'acme', id: 'root' };
     assert.equal(placementKey(undefined, job, root), 'acme');
@@ -51,8 +53,8 @@ describe('placement on GPU hosts', () => {
     }
   });
 
-  test('the host of an affinity is chosen while it has room, else the less crowded of two hosts that the id draws', () => {
-    // 1 is a host that the invocation fills exactly.
+  test('`chosenKey` is the affinity while its host has room, else it names the less crowded of two hosts that the id draws', () => {
+    // Crowding of a host; the invocation fills a host with the crowding 1 exactly.
     const part = fc.oneof(fc.double({ min: 0.01, max: 2, noNaN: true }), fc.constant(1));
     const hosts = fc.uniqueArray(fc.constantFrom(...HOSTS), { maxLength: 4 });
     const id = fc.stringMatching(/^[A-Za-z0-9_-]{1,20}$/);
@@ -81,16 +83,16 @@ describe('placement on GPU hosts', () => {
     );
   });
 
-  test('when neither of two hosts has room, ids choose both equally often, and spread evenly where one is gone', () => {
+  test('when neither of two hosts has room, ids choose both equally often, and the keys of one spread evenly over other hosts', () => {
     const two = HOSTS.slice(0, 2);
     const keys = KEYS.map((id) => chosenKey({ id }, two, (key) => (key.startsWith('@gpu-host-1/') ? 1.2 : 1.1)));
-    const first = keys.filter((key) => key.startsWith('@gpu-host-1/'));
-    assert.ok(Math.abs(first.length - 2000) < 5 * Math.sqrt(1000), `${first.length}`);
-    // Another model's hosts, and the hosts that remain: each takes an equal part.
+    const keysOfFirst = keys.filter((key) => key.startsWith('@gpu-host-1/'));
+    assertEven([keysOfFirst.length], KEYS.length, 1 / 2);
+    // The hosts of a model that `gpu-host-1` lacks, and the hosts that remain after its loss: each takes an equal part.
     for (const others of [['x', 'y', 'z', 'u'], HOSTS.slice(1).concat('x')]) {
       const served = others.map(() => 0);
-      for (const key of first) served[preference(key, others)[0] ?? -1]! += 1;
-      for (const count of served) assert.ok(Math.abs(count - first.length / 4) < 5 * Math.sqrt(375), `${served}`);
+      for (const key of keysOfFirst) served[preference(key, others)[0] ?? -1]! += 1;
+      assertEven(served, keysOfFirst.length, 1 / 4);
     }
   });
 
@@ -98,33 +100,45 @@ describe('placement on GPU hosts', () => {
     const pairs = new Map<string, number>();
     for (const id of KEYS) {
       const asked = new Set<string>();
-      // Notes the host of each question; any crowding of at most 1 will do.
-      chosenKey({ id }, HOSTS, (key) => asked.add(key.slice(0, key.indexOf('/'))).size / 4);
+      // Records each host whose crowding `chosenKey` asks for. Any crowding of at most 1 will do.
+      const crowding = (key: string) => {
+        asked.add(key.slice(0, key.indexOf('/')));
+        return asked.size / 4;
+      };
+      chosenKey({ id }, HOSTS, crowding);
       const pair = [...asked].sort().join();
       pairs.set(pair, (pairs.get(pair) ?? 0) + 1);
     }
+    // Four hosts have 4 · 3 / 2 = 6 pairs.
     assert.equal(pairs.size, 6);
-    for (const count of pairs.values()) assert.ok(Math.abs(count - 4000 / 6) < 5 * Math.sqrt(556), `${count}`);
+    assertEven(pairs.values(), KEYS.length, 1 / 6);
   });
 
   test('choosing between two hosts leaves the fullest of 50 much closer to the mean than hashing ids does', () => {
     const hosts = Array.from({ length: 50 }, (_, i) => `gpu-host-${i}`);
+    const INVOCATIONS = 1000;
+    /** Invocations that fill a host; the mean is 1,000 / 50 = 20. */
+    const CAPACITY = 28;
+    /** The load of the fullest host, as a multiple of the mean load. */
     const fullest = (choose: (id: string, crowding: (key: string) => number) => string) => {
       const used = hosts.map(() => 0);
-      // 1,000 invocations on 50 hosts: 20 each in the mean, 28 fill a host.
       const hostOf = (key: string) => preference(key, hosts)[0] ?? -1;
-      for (let i = 0; i < 1000; i++) used[hostOf(choose(`inv-${i}`, (key) => (used[hostOf(key)] ?? 0) / 28))]! += 1;
-      return Math.max(...used) / 20;
+      const crowding = (key: string) => (used[hostOf(key)] ?? 0) / CAPACITY;
+      for (let i = 0; i < INVOCATIONS; i++) {
+        const host = hostOf(choose(`inv-${i}`, crowding));
+        used[host]! += 1;
+      }
+      return Math.max(...used) / (INVOCATIONS / hosts.length);
     };
     const hashed = fullest((id) => id);
     const chosen = fullest((id, crowding) => chosenKey({ id }, hosts, crowding));
-    // The loads by hashing have a standard deviation of √(1000 · 0.02 · 0.98) = 4.4, and the largest of 50 normal draws is about 2.25
-    // deviations above the mean: (20 + 10) / 20 = 1.5. The better of two hosts leaves the fullest about ln ln 50 / ln 2 = 2 above the
+    // With hashing, the loads have a standard deviation of √(1000 · 0.02 · 0.98) = 4.4. The largest of 50 normal draws is about 2.25 deviations, or
+    // 10 invocations, above the mean: (20 + 10) / 20 = 1.5. With the better of two hosts, the largest load is about ln ln 50 / ln 2 = 2 above the
     // mean (Mitzenmacher, 2001): 22 / 20 = 1.1. The limits allow 3 invocations below the first estimate and 2 above the second.
     assert.ok(hashed > 1.35 && chosen < 1.2, `${hashed}, ${chosen}`);
   });
 
-  test('servingHost picks the first host that was connected and not draining when the invocation began', () => {
+  test('`servingHost` returns the first host that was connected and not drained when the invocation began', () => {
     const host = (name: string, connected: boolean, connectedAt: number): RuntimeGpuHost => ({
       name,
       connected,
@@ -135,15 +149,20 @@ describe('placement on GPU hosts', () => {
       const served = { id: 'i', tenant, root: null, startedAt: 500 };
       const [first = 0, second = 0] = preference(tenant, HOSTS.slice(0, 3));
       const hosts = HOSTS.slice(0, 3).map((name) => host(name, true, 100));
+      /** The serving host when the first host in the tenant's order has changed in this way. */
       const serving = (changed: Partial<(typeof hosts)[0]>) =>
         servingHost({ gpuHosts: hosts.map((each, i) => (i === first ? { ...each, ...changed } : each)) }, served);
       assert.equal(serving({}), `gpu-host-${first + 1}`);
       assert.equal(serving({ connected: false }), `gpu-host-${second + 1}`, 'not connected');
-      assert.equal(serving({ connectedAt: 501 }), `gpu-host-${second + 1}`, 'connected again since then');
-      assert.equal(serving({ drain: { since: 501 } }), `gpu-host-${first + 1}`, 'draining since then');
-      assert.equal(serving({ drain: { since: 400 } }), `gpu-host-${second + 1}`, 'draining from before');
-      assert.equal(serving({ drain: { since: 400, until: 501 } }), `gpu-host-${second + 1}`, 'draining at that time');
-      assert.equal(serving({ drain: { since: 300, until: 400 } }), `gpu-host-${first + 1}`, 'drain ended before');
+      assert.equal(serving({ connectedAt: 501 }), `gpu-host-${second + 1}`, 'connected after the start');
+      assert.equal(serving({ drain: { since: 501 } }), `gpu-host-${first + 1}`, 'drained after the start');
+      assert.equal(serving({ drain: { since: 400 } }), `gpu-host-${second + 1}`, 'drained since before the start');
+      assert.equal(serving({ drain: { since: 400, until: 501 } }), `gpu-host-${second + 1}`, 'drained at the start');
+      assert.equal(
+        serving({ drain: { since: 300, until: 400 } }),
+        `gpu-host-${first + 1}`,
+        'drain ended before the start',
+      );
       assert.equal(servingHost({ gpuHosts: hosts }, { ...served, startedAt: null }), null);
       const [byRoot = 0] = preference('r', HOSTS.slice(0, 3));
       const child = { ...served, root: 'r' };
@@ -153,7 +172,7 @@ describe('placement on GPU hosts', () => {
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, placed), `gpu-host-${first + 1}`);
       const named = { ...child, placement: '@gpu-host-3/r' };
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, named), 'gpu-host-3');
-      assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'no choice between hosts');
+      assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'there is only one host');
     }
   });
 });

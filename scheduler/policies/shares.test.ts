@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { InferletShare, Shares } from './shares.ts';
 
 describe('shares of a pool', () => {
-  it('the first tenant gets half of the pool, and later tenants a quarter while there is room', () => {
+  it('the first tenant gets half of the pool, and each later one a quarter while there is room', () => {
     const shares = new Shares(100);
     const countEntered = (tenant: string) => {
       let count = 0;
@@ -17,7 +17,7 @@ describe('shares of a pool', () => {
     assert.equal(shares.total, 100);
   });
 
-  it('leave() returns an amount to the pool', () => {
+  it('`leave` returns an amount to the pool', () => {
     const shares = new Shares(8);
     assert.ok(shares.enter('a', 4));
     assert.ok(!shares.enter('a', 1));
@@ -30,18 +30,18 @@ describe('shares of a pool', () => {
     assert.equal(shares.total, 0);
   });
 
-  it('a tenant that has returned a part still counts with the rest', () => {
+  it('a tenant that returns a part of its amount keeps holding the rest', () => {
     const shares = new Shares(8);
     shares.add('a', 3);
     shares.leave('a', 2);
     shares.add('b', 3);
     assert.ok(shares.enter('a', 1));
-    assert.ok(!shares.fits('a', 1), 'the tenant holds its quarter again');
+    assert.ok(!shares.fits('a', 1), 'the tenant holds a quarter of the pool again');
   });
 });
 
 describe('the share of an inferlet', () => {
-  it('what an inferlet holds counts for its tenant until it is returned or the share is closed', () => {
+  it('the amount that an inferlet holds counts for its tenant until the amount is returned or the share is closed', () => {
     const shares = new Shares(8);
     const [one, other] = [new InferletShare(shares, 'a'), new InferletShare(shares, 'a')];
     one.add(3);
@@ -52,11 +52,11 @@ describe('the share of an inferlet', () => {
     one.close();
     assert.equal(shares.total, 1);
     one.add(2);
-    assert.equal(shares.total, 1, 'a closed share counts nothing');
+    assert.equal(shares.total, 1, '`add` after `close` counts nothing');
     shares.add('b', 3);
     assert.ok(other.fits(1));
     assert.ok(!other.fits(2));
-    assert.ok(!shares.fits('a', 2), 'the tenant still holds the share of its other inferlet');
+    assert.ok(!shares.fits('a', 2), 'the tenant still holds the amount of its other inferlet');
   });
 
   it('an inferlet may hold its guaranteed amount, whatever the other inferlets of the tenant take', () => {

@@ -1,12 +1,12 @@
-/** Part of the pool that a tenant may hold as long as there is room. */
+/** Part of the pool that a tenant may hold whenever the pool has room. */
 const OWN_SHARE = 1 / 4;
 /** Part of the pool that must stay free when a tenant takes more than {@link OWN_SHARE}. */
 const LEFT_FREE = 1 / 2;
 
 /**
- * Shares a bounded resource of a process, such as connections or bytes, between tenants. Beyond a quarter of the pool,
- * a tenant grows only while half of the pool stays free. A tenant alone therefore gets half, and with one other tenant
- * always its quarter. Several other tenants can fill the pool.
+ * Shares a bounded resource of a process, such as connections or bytes, between tenants. Beyond a quarter of the pool, a tenant may take more only
+ * while half of the pool stays free. A tenant alone therefore gets at most half of the pool, and each of two tenants can always get a quarter. Three
+ * or more tenants together can fill the pool.
  */
 export class Shares {
   readonly #poolSize: number;
@@ -30,14 +30,14 @@ export class Shares {
     return ownAmount <= this.#poolSize * OWN_SHARE || total <= this.#poolSize * (1 - LEFT_FREE);
   }
 
-  /** Gives a tenant `amount` more and returns true, or refuses. After true, the caller must call `leave`. */
+  /** Gives a tenant `amount` more, and returns true. Returns false when it does not fit. After true, the caller must call `leave`. */
   enter(tenant: string, amount = 1): boolean {
     if (!this.fits(tenant, amount)) return false;
     this.add(tenant, amount);
     return true;
   }
 
-  /** Counts what a tenant has taken already, whether or not it fits. The caller must call `leave`. */
+  /** Counts an amount that a tenant has taken already, even when it does not fit. The caller must call `leave`. */
   add(tenant: string, amount: number): void {
     this.#heldByTenant.set(tenant, (this.#heldByTenant.get(tenant) ?? 0) + amount);
     this.#total += amount;
@@ -52,7 +52,7 @@ export class Shares {
   }
 }
 
-/** The amount that one inferlet holds of its tenant's share. */
+/** The part of its tenant's share that one inferlet holds. */
 export class InferletShare {
   readonly #shares: Shares;
   readonly #tenant: string;
@@ -67,11 +67,12 @@ export class InferletShare {
     this.#guaranteedAmount = guaranteedAmount;
   }
 
+  /** True when the inferlet may take `amount` more. */
   fits(amount: number): boolean {
     return this.#heldAmount + amount <= this.#guaranteedAmount || this.#shares.fits(this.#tenant, amount);
   }
 
-  /** Counts an amount, whether or not it fits; a negative amount returns to the pool. Does nothing after `close`. */
+  /** Counts an amount, even when it does not fit; a negative amount returns to the pool. Does nothing after `close`. */
   add(amount: number): void {
     if (this.#isClosed || amount === 0) return;
     this.#heldAmount += amount;

@@ -16,27 +16,28 @@ const steps = fc.array(
   { maxLength: 200, size: 'max' },
 );
 
-/** A tenant as the test counts it, without the class. */
+/** The state of a tenant, as the test counts it independently of `TenantTurns`. */
 class Expected {
   running = 0;
   /** Work that waits, in the order of its requests. */
   waiting: { readonly number: number; readonly cancel: () => void }[] = [];
-  /** For each other tenant, turns that it got while this one waited and had fewer than its limit. */
+  /** Number of turns that each other tenant has got since this one began to wait for a turn that its limit allows. */
   passedBy = new Map<string, number>();
 
+  /** True when work waits and the tenant's own limit lets it begin. */
   get couldRun(): boolean {
     return this.waiting.length > 0 && this.running < LIMITS.tenant;
   }
 }
 
 describe('turns of tenants', () => {
-  it('keep both limits, leave no turn unused, keep the order within a tenant and serve each tenant that waits', () => {
+  it('keep both limits, use every free turn, keep the order within a tenant, and serve waiting tenants in rotation', () => {
     fc.assert(
       fc.property(steps, (schedule) => {
         const turns = new TenantTurns(LIMITS);
         const tenants = new Map(TENANTS.map((name) => [name, new Expected()]));
-        let count = 0;
-        const begun = (name: string, number: number) => {
+        let requestCount = 0;
+        const noteBegun = (name: string, number: number) => {
           const tenant = tenants.get(name) as Expected;
           // Work that begins at once has not been added to `waiting`.
           if (tenant.waiting.length > 0)
@@ -52,14 +53,15 @@ describe('turns of tenants', () => {
         for (const { tenant: name, kind } of schedule) {
           const tenant = tenants.get(name) as Expected;
           if (kind === 'request') {
-            const number = count++;
+            const number = requestCount++;
             const before = tenant.running;
-            const cancel = turns.request(name, () => begun(name, number));
+            const cancel = turns.request(name, () => noteBegun(name, number));
             if (tenant.running === before) tenant.waiting.push({ number, cancel });
             else cancel();
           } else if (kind === 'cancel') {
-            tenant.waiting.splice(tenant.waiting.length >> 1, 1)[0]?.cancel();
-            // A tenant that waits no more, and asks later, is behind the others.
+            const middle = Math.floor(tenant.waiting.length / 2);
+            tenant.waiting.splice(middle, 1)[0]?.cancel();
+            // A tenant whose last waiting work was canceled comes behind the others with its next request.
             if (tenant.waiting.length === 0) tenant.passedBy.clear();
           } else if (tenant.running > 0) {
             tenant.running--;
@@ -69,15 +71,16 @@ describe('turns of tenants', () => {
           const running = all.reduce((sum, each) => sum + each.running, 0);
           const waiting = all.reduce((sum, each) => sum + each.waiting.length, 0);
           assert.equal(turns.size, running + waiting);
-          assert.ok(running <= LIMITS.all && all.every((each) => each.running <= LIMITS.tenant), 'a limit is exceeded');
-          if (running < LIMITS.all) assert.ok(!all.some(({ couldRun }) => couldRun), 'a turn is free while work waits');
+          assert.ok(running <= LIMITS.all && all.every((each) => each.running <= LIMITS.tenant), 'the limits hold');
+          if (running < LIMITS.all)
+            assert.ok(!all.some(({ couldRun }) => couldRun), 'no turn is free while work waits');
         }
       }),
       { numRuns: process.env.PIE_TEST_ALL ? 5000 : 300, seed: 20261129 },
     );
   });
 
-  it('a function that was canceled after its turn began takes nothing out of the queue', () => {
+  it('canceling work that has begun removes no other work from the queue', () => {
     const turns = new TenantTurns({ tenant: 1, all: 1 });
     const begun: string[] = [];
     const begin = (name: string) => () => void begun.push(name);

@@ -1,28 +1,31 @@
 /**
- * Bounds the work under way at once, of one tenant and of all tenants. While all turns are taken, work waits in one queue for each tenant, and
- * the tenants with waiting work get free turns one after another.
+ * Bounds the work that runs at once, for one tenant and for all tenants. A turn is the right to run one piece of work. Without a free turn, work
+ * waits in a queue of its tenant, and the tenants with waiting work get free turns in rotation.
  */
 export class TenantTurns {
   readonly #limits: { readonly tenant: number; readonly all: number };
+  /** Number of running pieces of work by tenant. */
   readonly #running = new Map<string, number>();
-  /** Waiting work by tenant, no queue empty; the tenant that gets the next turn is first. */
+  /** Queues of waiting work by tenant, none of them empty. The tenant that gets the next turn comes first. */
   readonly #waiting = new Map<string, Set<() => void>>();
+  /** Number of running pieces of work of all tenants. */
   #total = 0;
 
+  /** @param limits maximum pieces of work that run at once, of one tenant and of all tenants */
   constructor(limits: { readonly tenant: number; readonly all: number }) {
     this.#limits = limits;
   }
 
-  /** Pieces of work that run or wait. */
+  /** Number of pieces of work that run or wait. */
   get size(): number {
     let size = this.#total;
-    for (const { size: waiting } of this.#waiting.values()) size += waiting;
+    for (const queue of this.#waiting.values()) size += queue.size;
     return size;
   }
 
   /**
-   * Calls `begin` when the tenant gets a turn: during this call if one is free, else during a later `leave`. The caller
-   * calls `leave` when the work has ended, after `begin` has returned: `leave` begins other work.
+   * Calls `begin` when the tenant gets a turn: during this call if a turn is free, else during a later `leave`. When the work has ended, the caller
+   * must call `leave`, but not inside `begin`, because `leave` begins other work.
    *
    * @returns a function that takes the work out of the queue; it does nothing once the work has begun
    */
@@ -33,7 +36,7 @@ export class TenantTurns {
       begin();
       return () => undefined;
     }
-    // Makes a function of its own for each request, because two requests may have the same `begin`.
+    // Each request needs a function object of its own, because two requests may have the same `begin`.
     const work = () => begin();
     if (queue) queue.add(work);
     else this.#waiting.set(tenant, new Set([work]));
@@ -50,7 +53,7 @@ export class TenantTurns {
     const remaining = (this.#running.get(tenant) ?? 0) - 1;
     if (remaining > 0) this.#running.set(tenant, remaining);
     else this.#running.delete(tenant);
-    // A tenant that gets a turn goes behind the others, where this loop meets it again.
+    // A tenant that gets a turn is reinserted behind the others. The iteration over the map then comes to it again.
     for (const [nextTenant, waiting] of this.#waiting) {
       if (this.#total >= this.#limits.all) return;
       const [first] = waiting;

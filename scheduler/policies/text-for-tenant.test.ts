@@ -9,6 +9,7 @@ import { after, describe, it } from 'node:test';
 import { failureReporter, textForTenant } from './text-for-tenant.ts';
 
 describe('the text of an error for a tenant', () => {
+  /** A path with a quote, a space and a comma, which could end it in a text. */
   const home = mkdtempSync(path.join(tmpdir(), "pie's home, told-"));
   after(() => rmSync(home, { recursive: true }));
   const thrown = (act: () => unknown): Error => {
@@ -21,7 +22,7 @@ describe('the text of an error for a tenant', () => {
     throw new Error('it did not fail');
   };
 
-  it('the text says what happened to a file, and not where', () => {
+  it('the text of a file error has the code, its meaning and the operation, and no path', () => {
     const missing = path.join(home, 'no', 'file');
     assert.equal(textForTenant(thrown(() => readFileSync(missing))), 'ENOENT: no such file or directory, open');
     assert.equal(
@@ -36,14 +37,14 @@ describe('the text of an error for a tenant', () => {
       assert.equal(textForTenant(thrown(() => readFileSync(file))), 'EACCES: permission denied, open');
   });
 
-  it('the text says which operation failed on a program or a socket', async () => {
+  it('the text of an error of a program or a socket has the operation and the code, and no path', async () => {
     const [spawned] = await once(spawn(path.join(home, 'program')), 'error');
     assert.equal(textForTenant(spawned), 'spawn ENOENT');
     const [refused] = await once(connect(path.join(home, 'socket')), 'error');
     assert.equal(textForTenant(refused), 'connect ENOENT');
   });
 
-  it('other texts keep the names of files without their folders, and all that only looks like a path', () => {
+  it('in other texts a path becomes the name of its file, and text that only looks like a path stays', () => {
     const texts = [
       ['/srv/pie home is missing', 'pie home is missing'],
       [
@@ -68,7 +69,7 @@ describe('the text of an error for a tenant', () => {
   });
 });
 
-it('an unexpected failure is logged once in a while, whichever others are logged meanwhile', () => {
+it('a repeated failure is logged once, even when another failure is logged in between', () => {
   const logged: unknown[] = [];
   const unexpected = failureReporter((caught) => logged.push(caught));
   const [disk, bug] = [new Error('/srv/pie/a.bin is damaged'), new Error('a bug')];
@@ -81,7 +82,7 @@ it('an unexpected failure is logged once in a while, whichever others are logged
   assert.deepEqual(logged, [disk, bug]);
 });
 
-it('an unexpected failure is logged again after ten seconds, or after a hundred others', (t) => {
+it('a failure is logged again after ten seconds, or after a hundred other failures', (t) => {
   let nowMs = 0;
   t.mock.method(performance, 'now', () => nowMs);
   let logCount = 0;
@@ -97,9 +98,10 @@ it('an unexpected failure is logged again after ten seconds, or after a hundred 
   assert.ok(isLogged('bug'));
   nowMs = 10_000;
   assert.ok(isLogged('disk'));
-  // The two texts and 98 others are remembered; one more replaces the one logged longest ago.
+  // 100 texts are remembered: `disk`, `bug` and 98 others.
   for (let i = 0; i < 98; i++) assert.ok(isLogged(`fault ${i}`));
   assert.ok(!isLogged('bug'));
+  // One more replaces `bug`, which was logged longest ago.
   assert.ok(isLogged('fault 98'));
   assert.ok(!isLogged('disk'));
   assert.ok(isLogged('bug'));

@@ -1,15 +1,15 @@
-/** A path of at least two parts, alone or as a file's address. Not the path of a web address: its host stands before it. */
+/** A path of at least two parts, plain or in a `file:` address. It excludes the path of a web address, which follows the name of a host. */
 const PATH = /(?<![\w./@-])(?:file:\/\/)?\/(?:[^\s'"`:;,()<>[\]{}|/]+\/)+([^\s'"`:;,()<>[\]{}|/]*)/g;
 
 /**
- * The text of a caught error for a tenant. Errors of files and processes name paths of the host, which no tenant may learn: their text is the
- * code, its meaning and the operation. In any other text a path becomes the name of its file. The caller logs the error itself.
+ * The text of a caught error for a tenant, without paths of the host, which no tenant may learn. An error of a file or process becomes its code, the
+ * code's meaning and the operation. In any other text, a path becomes the name of its file. The caller logs the complete error.
  */
 export function textForTenant(error: unknown): string {
   if (!(error instanceof Error)) return withoutPaths(String(error));
   const { code, syscall } = error as NodeJS.ErrnoException;
   if (typeof code !== 'string' || typeof syscall !== 'string') return withoutPaths(error.message);
-  // The operation of a failed `spawn` has the path of the program.
+  // In the error of a failed `spawn`, the path of the program follows the operation.
   const [operation = ''] = syscall.split(' ');
   const [meaning = ''] = error.message.split(`, ${operation}`);
   return meaning.startsWith(`${code}: `) ? `${meaning}, ${operation}` : `${operation} ${code}`;
@@ -24,9 +24,9 @@ const LOG_EVERY_MS = 10_000;
 /** Maximum number of texts whose times are remembered. */
 const MAX_TEXTS = 100;
 
-/** Makes a function for failures that no caller caused: it passes them to `log`, with their paths, and returns their texts for callers. */
+/** Makes a function for failures that no caller caused. This function passes a failure to `log`, with its paths, and returns the text for callers. */
 export function failureReporter(log: (caught: unknown) => void): (caught: unknown) => string {
-  /** Texts, the one logged longest ago first, with the times of their last lines in the log. */
+  /** Texts to the time at which each was last logged; the text that was logged longest ago comes first. */
   const loggedMs = new Map<string, number>();
   return (caught) => {
     const text = textForTenant(caught);

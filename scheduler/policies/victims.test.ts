@@ -14,12 +14,14 @@ function holder(id: string, arrival: number, pages: readonly number[], order = 0
   return { id, arrival, order, pages: new Set(pages) };
 }
 
-/** Pages that come free once all of `ended` are gone. */
+/** Number of pages that are free once all of `ended` have ended. */
 function freed(all: readonly Holder[], ended: readonly Holder[]): number {
-  const left = new Set(all.filter((one) => !ended.includes(one)).flatMap(({ pages }) => [...pages]));
-  const gone = new Set(ended.flatMap(({ pages }) => [...pages]));
-  return [...gone].filter((page) => !left.has(page)).length;
+  const stillHeld = new Set(all.filter((one) => !ended.includes(one)).flatMap(({ pages }) => [...pages]));
+  const released = new Set(ended.flatMap(({ pages }) => [...pages]));
+  return [...released].filter((page) => !stillHeld.has(page)).length;
 }
+
+/** The decision as text: the ids of the victims, or the kind of another decision. */
 
 function decide(requester: Holder, others: readonly Holder[], needed: number, free: number): string {
   const all = [requester, ...others];
@@ -27,16 +29,20 @@ function decide(requester: Holder, others: readonly Holder[], needed: number, fr
   return decision.kind === 'terminate' ? decision.victims.map(({ id }) => id).join(' ') : decision.kind;
 }
 
-test('the newest holders end first, and only as many as are needed', () => {
+test('the newest holders end first, and as few as suffice', () => {
   const others = [holder('b', 2, [1, 2]), holder('d', 4, [3, 4]), holder('c', 3, [5, 6])];
   const oldest = holder('a', 1, [7]);
   assert.equal(decide(oldest, others, 1, 1), '');
   assert.equal(decide(oldest, others, 3, 1), 'd');
   assert.equal(decide(oldest, others, 4, 1), 'd c');
   assert.equal(decide(oldest, others, 7, 1), 'd c b');
-  assert.equal(decide(oldest, others, 8, 1), 'refuse', 'a request above the whole pool ends no holder');
+  assert.equal(decide(oldest, others, 8, 1), 'refuse', 'a request that never fits ends no holder');
   assert.equal(decide(holder('e', 9, []), others, 2, 1), 'requester');
-  assert.equal(decide(holder('x', 3, [], 1), others, 3, 1), 'd', 'c arrived earlier in its queue');
+  assert.equal(
+    decide(holder('x', 3, [], 1), others, 3, 1),
+    'd',
+    '`c` is older than the requester: smaller order, same arrival',
+  );
   assert.equal(decide(holder('x', 3, [], 1), others, 4, 1), 'requester');
 });
 
@@ -73,7 +79,7 @@ test('only newer holders that free pages end, and the oldest gets every request 
         const missing = (ended: readonly Holder[]): number => needed - free - freed(all, ended);
         const shortfall = new CountedShortfall(missing);
         const decision = chooseVictims(requester, others, shortfall);
-        assert.ok(shortfall.changes <= 3 * others.length, 'each holder leaves, stays and leaves again at most');
+        assert.ok(shortfall.changes <= 3 * others.length, 'at most, each holder leaves, stays and leaves again');
         const newer = others.filter((other) => isNewer(other, requester));
         if (missing(others) > 0) assert.equal(decision.kind, 'refuse');
         else if (missing(newer) > 0) assert.equal(decision.kind, 'requester');
@@ -94,7 +100,7 @@ test('only newer holders that free pages end, and the oldest gets every request 
             assert.equal(
               freed(all, [...victims, other]),
               freed(all, victims),
-              'a newer holder was spared although it frees pages',
+              'a spared holder that is newer than the oldest victim frees no pages',
             );
           }
           if (victims.length > 0) assert.ok(missing(victims.slice(0, -1)) > 0, 'the last victim is needed');

@@ -8,7 +8,7 @@ interface Loss {
   readonly alone: boolean;
 }
 
-/** Losses in order; some lie just within, some just beyond the window of others. */
+/** Losses in order. Some lie just within {@link WINDOW_MS} of the loss before, some just beyond. */
 const schedule = fc
   .array(
     fc.record({
@@ -28,18 +28,18 @@ const schedule = fc
 const play = (losses: readonly Loss[]): Conduct | null =>
   losses.reduce<Conduct | null>((known, { at, alone }) => afterLoss(known, alone, at), null);
 
-test('two losses within ten minutes while a version ran alone quarantine it, and nothing else does', () => {
+test('a version is quarantined exactly when it is lost twice within ten minutes while it runs alone', () => {
   fc.assert(
     fc.property(schedule, (losses) => {
-      const aloneAt = losses.filter((loss) => loss.alone).map(({ at }) => at);
-      const second = aloneAt.find((at, i) => i > 0 && at - (aloneAt[i - 1] ?? 0) < WINDOW_MS);
-      assert.equal(play(losses)?.quarantinedAt, second);
+      const strikesAt = losses.filter((loss) => loss.alone).map(({ at }) => at);
+      const secondStrikeAt = strikesAt.find((at, i) => i > 0 && at - (strikesAt[i - 1] ?? 0) < WINDOW_MS);
+      assert.equal(play(losses)?.quarantinedAt, secondStrikeAt);
     }),
     { seed: 13, numRuns: 2000 },
   );
 });
 
-test('suspicion ends ten minutes after the last loss, a quarantine never; the stored strikes are bounded', () => {
+test('suspicion ends ten minutes after the last loss, a quarantine does not end, and the stored strikes are bounded', () => {
   fc.assert(
     fc.property(schedule, fc.nat(WINDOW_MS * 3), (losses, laterMs) => {
       const conduct = play(losses);

@@ -46,7 +46,7 @@ describe('quarantine', () => {
     return begun.standing;
   };
 
-  test('random losses noted by two processes give the standing that the policy computes', async () => {
+  test('losses that two processes note give the standing that the policy computes', async () => {
     const loss = fc.record({ waitMs: fc.nat(WINDOW_MS), isAlone: fc.boolean() });
     await fc.assert(
       fc.asyncProperty(fc.array(loss, { minLength: 1, maxLength: 6 }), async (losses) => {
@@ -67,10 +67,10 @@ describe('quarantine', () => {
     );
   });
 
-  test('losses noted at the same time are all counted', async () => {
+  test('losses that are noted at the same time all count', async () => {
     const id = await submit(await deploy('at-once'));
     const standings = [scheduler, other, scheduler, other].map(({ quarantine }) => quarantine.noteLoss(id, true));
-    assert.ok((await Promise.all(standings)).includes('quarantined'));
+    assert.ok((await Promise.all(standings)).includes('quarantined'), 'two losses alone quarantine a version');
     assert.equal(await scheduler.quarantine.noteLoss(id, false), 'quarantined');
   });
 
@@ -98,17 +98,17 @@ describe('quarantine', () => {
     assert.equal(await scheduler.quarantine.noteLoss(id, true), 'quarantined');
   });
 
-  test('a quarantined version takes no new invocations, and those that wait begin with this standing; other versions and tenants stay clear', async () => {
+  test('a version is quarantined for one tenant: it takes no new invocations, and waiting ones begin as quarantined', async () => {
     const version = await deploy('one');
     const waiting = await submit(version);
-    // Of these three losses, only the second and the third are strikes: the version then ran alone in its sandbox. Two strikes quarantine it.
+    // The second and the third loss are strikes, because the version ran alone in its sandbox. Two strikes quarantine it.
     assert.equal(await scheduler.quarantine.noteLoss(waiting, false), 'suspect');
     assert.equal(await scheduler.quarantine.noteLoss(waiting, true), 'suspect');
     assert.equal(await other.quarantine.noteLoss(waiting, true), 'quarantined');
     await assert.rejects(submit(version), { code: 'quarantined', message: /one@.* is quarantined: twice within ten/ });
     assert.equal(await standingAt(waiting), 'quarantined');
-    assert.equal(await standingAt(await submit(version, 'acme')), 'clear', 'the version, for another tenant');
-    assert.equal(await standingAt(await submit(await deploy('one'))), 'clear', 'another version');
+    assert.equal(await standingAt(await submit(version, 'acme')), 'clear', 'the version for another tenant');
+    assert.equal(await standingAt(await submit(await deploy('one'))), 'clear', 'another version of the function');
     const [act] = await scheduler.audit.read({ tenant: TENANT, limit: 1 });
     assert.deepEqual(
       [act?.actor, act?.action, act?.target],
@@ -147,7 +147,7 @@ describe('quarantine', () => {
     assert.equal((await child()).standing, 'quarantined');
   });
 
-  test('a version whose quarantine was lifted is only a suspect after its next strike: the lift deleted the earlier ones', async () => {
+  test('lifting a quarantine deletes the strikes, so the next strike makes the version only a suspect', async () => {
     const version = await deploy('lifted');
     const id = await submit(version);
     for (let i = 0; i < 2; i++) await scheduler.quarantine.noteLoss(id, true);
@@ -158,7 +158,7 @@ describe('quarantine', () => {
     assert.equal(await scheduler.quarantine.noteLoss(await submit(version), true), 'suspect');
   });
 
-  test('a quarantine does not expire, suspicion does, and the removal of the version deletes both', async () => {
+  test('suspicion expires, a quarantine does not, and the removal of the version deletes the conduct', async () => {
     const { redis: commands, keys } = scheduler.store;
     const version = await deploy('kept');
     const key = keys.conduct(TENANT, 'kept', version.version);
@@ -168,7 +168,7 @@ describe('quarantine', () => {
     assert.ok(remainingMs > 0 && remainingMs <= WINDOW_MS, `${remainingMs} ms`);
     await scheduler.quarantine.noteLoss(id, true);
     assert.equal(await commands.pttl(key), -1, 'the quarantine stays until it is lifted');
-    // A removed version with an open invocation would go only after it.
+    // A removed version is deleted only when none of its invocations is open.
     await scheduler.cancel(id, 'enough');
     assert.deepEqual(await scheduler.removals.removeFunction(TENANT, 'kept'), []);
     assert.equal(await commands.exists(key), 0);

@@ -8,14 +8,14 @@ import { afterLoss, type Conduct, type Standing, standingOf } from './policy.ts'
 
 const CHANGE = loadScript(new URL('./scripts/change-conduct.lua', import.meta.url));
 
-/** Maximum concurrent changes of the same conduct before a change gives up. */
+/** Maximum tries of a change of a conduct (the stored losses of a version); a try fails when another process changed the conduct meanwhile. */
 const MAX_TRIES = 100;
 
 type Version = Pick<FunctionVersion, 'tenant' | 'name' | 'version' | 'platform'>;
 
 /**
- * Function versions whose sandboxes were lost: suspects run alone, quarantined ones do not run. Conduct is kept per tenant, so a platform
- * function that one tenant breaks keeps running for the others. The conduct is deleted with the version.
+ * Function versions whose sandboxes were lost: suspects run alone in a sandbox, and quarantined versions do not run. Conduct is kept per tenant, so
+ * a platform function that one tenant breaks keeps running for the others. The conduct is deleted with the version.
  */
 export class Quarantine {
   readonly #store: Store;
@@ -50,7 +50,7 @@ export class Quarantine {
     return standing;
   }
 
-  /** The times at which the versions were quarantined for their tenants, in order; null for no quarantine. One round trip. */
+  /** For each version, the time at which it was quarantined for its tenant; null for no quarantine. One round trip. */
   async quarantineTimes(versions: readonly Version[]): Promise<(number | null)[]> {
     const texts = await this.#store.call((redis) =>
       Promise.all(versions.map((version) => redis.hget(this.#key(version), version.tenant))),
@@ -71,6 +71,7 @@ export class Quarantine {
     return liftedVersions;
   }
 
+  /** Replaces a tenant's conduct in the hash `key` by the result of `change`, which is called again when another process changed the conduct. */
   async #change(
     key: string,
     tenant: string,
@@ -83,7 +84,7 @@ export class Quarantine {
       const after = change(before);
       if (after === before) return [before, after];
       const args = [tenant, text ?? '', after === null ? '' : JSON.stringify(after), now];
-      // A loss that was sent twice, because its answer was lost, must not count as two.
+      // By this reply, a call that the connection sends twice, because its answer was lost, counts once.
       const reply = this.#store.keys.reply(randomUUID());
       if ((await this.#store.script(CHANGE, [key, reply], args)) === 1) return [before, after];
     }

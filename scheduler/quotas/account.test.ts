@@ -14,7 +14,7 @@ const NOTE = { author: 'key_1', reason: '' };
 /** More bytes than any history stores. */
 const LIMIT = 1e12;
 const MINUTE_MS = 60_000;
-/** Accounts round lifetimes to minutes, so all of these are whole minutes. */
+/** Whole minutes, because accounts round lifetimes to minutes. */
 const RETENTION = {
   recordMs: 30 * MINUTE_MS,
   eventsMs: 10 * MINUTE_MS,
@@ -32,8 +32,8 @@ before(async () => {
 after(() => redis.stop());
 
 /**
- * The possible steps of a history; an act that is listed twice comes twice as often. `pick` chooses the item and the
- * variant of the act, `size` the number of bytes written.
+ * A step of a history. An act that is listed twice occurs twice as often. `pick` chooses the item that the act changes and the variant of the act;
+ * `size` chooses the number of bytes written.
  */
 const step = fc.record({
   act: fc.constantFrom(
@@ -70,9 +70,12 @@ const step = fc.record({
   size: fc.oneof(fc.nat({ max: 50 }), fc.nat({ max: 20_000 })),
 });
 
+/** Plays steps in a scheduler of its own, and compares the account with the stored values. */
 class History {
   readonly #scheduler: Scheduler;
+  /** Ids of all invocations. */
   readonly ids = new Set<string>();
+  /** Hashes of all uploaded components. */
   readonly components = new Set<string>();
   now = Date.UTC(2027, 0, 31, 12);
   #running: { id: string; epoch: number; seq: number }[] = [];
@@ -120,13 +123,13 @@ class History {
             data: JSON.stringify({ text: text.slice(0, 300) }),
           };
         });
-        // Append for one invocation alone, or for several in one call of the store.
+        // Appends to one invocation, or to all running ones in one call of the store.
         const targets = pick % 2 === 0 ? [running] : this.#running;
-        const append = (from: number) =>
-          Promise.all(targets.map(({ id, epoch, seq }) => invocations.append(id, epoch, seq + from, events)));
+        const append = (offset: number) =>
+          Promise.all(targets.map(({ id, epoch, seq }) => invocations.append(id, epoch, seq + offset, events)));
         const outcomes = await append(1);
         for (const [i, one] of targets.entries()) if (outcomes[i] === 'ok') one.seq += events.length;
-        // A repeated call, with the same numbers as before, counts nothing twice.
+        // Repeats the call with the same event numbers; nothing may count twice.
         await append(1 - events.length);
         return;
       }
@@ -199,6 +202,7 @@ class History {
       case 'pull': {
         const aborter = new AbortController();
         const pulled = messaging.queues.pull(TENANT, `queue-${pick % 3}`, aborter.signal);
+        // Aborts at once, or a turn later, when the pull may have taken a message.
         if (pick % 5 > 0) setImmediate(() => aborter.abort());
         else aborter.abort();
         await pulled;
@@ -236,7 +240,7 @@ class History {
       case 'long-wait':
         return this.advance(31 * MINUTE_MS);
       case 'crash':
-        // Redis loses acknowledged writes, values and account together.
+        // Redis loses acknowledged writes: those of values together with those of the account.
         await losingWrites(redis, () => this.play({ act: 'file', pick, size }));
         return this.#waitUntilConnected();
       case 'kill':
@@ -245,7 +249,7 @@ class History {
     }
   }
 
-  /** Advances the clock and all lifetimes in Redis. */
+  /** Advances the clock, and shortens all lifetimes in Redis. */
   async advance(ms: number): Promise<void> {
     this.now += ms;
     const { redis: client, keys } = this.#scheduler.store;
@@ -260,10 +264,10 @@ class History {
     for (const queue of await client.zrange(queues, '0', '-1')) await client.zincrby(queues, -ms, queue);
   }
 
-  /** The bytes in the account, and the bytes counted from the values. */
+  /** Returns the bytes in the account, and the bytes counted from the values. */
   async compare(): Promise<[number | undefined, number]> {
     const { quotas, store } = this.#scheduler;
-    // Commands that are under way come first, such as the return of a message whose puller was aborted.
+    // Waits for commands that were sent earlier, such as the return of a message whose puller was aborted.
     await store.ping();
     const found = await recount(store, TENANT, this.ids, this.components);
     const states = await quotas.status(TENANT);
@@ -279,7 +283,7 @@ class History {
 
   async #cancel(id: string): Promise<void> {
     const { invocations } = this.#scheduler;
-    // A running invocation gets a request; its runtime ends it.
+    // For a running invocation, `cancel` only sends a request to the runtime, which then ends the invocation as `fail` does here.
     if ((await this.#scheduler.cancel(id, 'enough')) === 'requested') await invocations.fail(id, 'cancelled', 'enough');
   }
 
@@ -306,7 +310,7 @@ class History {
   }
 }
 
-test('the byte account of a tenant equals its stored values after any act, expiry or SIGKILL of Redis', async () => {
+test('the byte account of a tenant equals the bytes of its stored values after any act, expiry or SIGKILL of Redis', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60, size: 'max' }), async (steps) => {
       const history = new History();

@@ -47,7 +47,7 @@ describe('bytes in Redis', () => {
     return found;
   };
 
-  test('every kind of write beyond the quota is refused and leaves nothing behind', async () => {
+  test('every kind of write beyond the quota is refused and stores nothing', async () => {
     await limitTo(100_000_000);
     const { invocations, inbox, files, keyValues, messaging, blobs, functions } = scheduler;
     const submit = (input = '{}') => {
@@ -59,6 +59,7 @@ describe('bytes in Redis', () => {
     assert.ok('epoch' in attempt);
     const { epoch, nextSeq } = attempt;
     const componentHash = await blobs.put('acme', Buffer.from('uploaded'));
+    // From here on, the tenant has no free byte.
     await limitTo((await used()) ?? 0);
     const dumpBefore = await dumpAll();
     const big = 'x'.repeat(1000);
@@ -90,21 +91,23 @@ describe('bytes in Redis', () => {
     await submit();
   });
 
-  test('inputs of one tenant that together would fill Redis leave room for another tenant', async () => {
+  test('a tenant whose inputs would fill Redis is refused in time, so that another tenant has room', async () => {
     const client = redis.connect();
     const maxBytes = 256 * MIB;
     await client.config('SET', 'maxmemory', String(maxBytes));
     try {
       await scheduler.quotas.setDefaults({ 'redis-bytes': redisShareBytes(maxBytes) });
-      const input = JSON.stringify('x'.repeat(4 * MIB - 100));
+      const inputBytes = 4 * MIB;
+      const input = JSON.stringify('x'.repeat(inputBytes - 100));
       let acceptedCount = 0;
-      for (let sentBytes = 0; sentBytes < maxBytes; sentBytes += 4 * MIB) {
+      for (let sentBytes = 0; sentBytes < maxBytes; sentBytes += inputBytes) {
         const outcome = await scheduler
           .submit(submission({ tenant: 'flood', submittedAt: now, input }))
           .catch((error: unknown) => error);
         if (outcome instanceof Error) assert.ok(outcome instanceof QuotaExceeded, String(outcome));
         else acceptedCount += 1;
       }
+      // The limit of 128 MiB is 32 times 4 MiB, but each invocation also takes a record of 2 KiB.
       assert.equal(acceptedCount, 31, 'half of a small Redis has room for 31 inputs of 4 MiB with their records');
       assert.ok((await scheduler.submit(submission({ tenant: 'acme', submittedAt: now, input }))).created);
       assert.ok(((await scheduler.store.memory()).usedBytes ?? 0) < maxBytes);
@@ -114,13 +117,13 @@ describe('bytes in Redis', () => {
     }
   });
 
-  test('repair drops lost values from the account, corrects its sum, and creates a missing account', async () => {
+  test('a repair drops lost values from an account, corrects the sum, and creates a missing account', async () => {
     const { store, quotas, invocations } = scheduler;
     const { redis: client, keys } = store;
     await limitTo(100_000_000);
     await client.sadd(keys.tenants, 'acme');
-    const [gone, kept] = [submission({ tenant: 'acme' }), submission({ tenant: 'acme' })];
-    for (const record of [gone, kept]) await invocations.create(record);
+    const [lost, kept] = [submission({ tenant: 'acme' }), submission({ tenant: 'acme' })];
+    for (const record of [lost, kept]) await invocations.create(record);
     await scheduler.keyValues.write('acme', 'key', Buffer.from('value'));
     const before = (await used()) ?? 0;
     assert.equal(await quotas.repairAccounts(0), 0);
@@ -130,14 +133,13 @@ describe('bytes in Redis', () => {
     await client.hincrby(account, 'bytes', 12_345);
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.equal(await used(), before);
-    await client.del(keys.invocation(gone.id));
-    // Fields of the account (account.lua): 500 bytes of a log that does not exist, and 700 bytes that expired in the
-    // first minute of 1970.
+    await client.del(keys.invocation(lost.id));
+    // Adds holders to the account (see account.lua): 500 bytes of a log that does not exist, and 700 bytes that expired in the first minute of 1970.
     await client.hset(account, 'l:lost', 500, '@1', 700);
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.ok(((await used()) ?? 0) < before, 'the lost record is not counted');
     assert.deepEqual(await client.hkeys(account).then((fields) => fields.sort()), ['bytes', `i:${kept.id}`].sort());
-    // A tenant of an earlier release has no account. The new account has the stored value alone.
+    // A tenant of an earlier release has no account. A new account has no entries for invocations of that time, only the stored value.
     await client.del(account);
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.equal(await used(), 'key'.length + 'value'.length + VALUE_BYTES);
@@ -146,7 +148,7 @@ describe('bytes in Redis', () => {
     assert.equal(await quotas.repairAccounts(), 0);
   });
 
-  test('a repair looks at a few tenants, and at a part of the holders of a large account', async () => {
+  test('a repair checks only a few tenants, and only a part of the holders of a large account', async () => {
     const { store, quotas } = scheduler;
     const { redis: client, keys } = store;
     const account = (tenant: string) => `${keys.account(tenant)}:redis`;
@@ -158,6 +160,7 @@ describe('bytes in Redis', () => {
     for (const tenant of tenants) await addLostHolders(tenant, 1);
     for (let wrongAccounts = tenants.length; wrongAccounts > 0; ) {
       const corrected = (await quotas.repairAccounts(0)) ?? 0;
+      // TENANTS_LOOKED_AT in repair-accounts.lua.
       assert.ok(corrected <= 8, `one repair corrected ${corrected} accounts`);
       wrongAccounts -= corrected;
     }
@@ -168,7 +171,7 @@ describe('bytes in Redis', () => {
     await quotas.repairAccounts(0);
     assert.ok((await client.hlen(account('large'))) > 300, 'most holders wait for later repairs');
     for (let i = 0; i < 10; i += 1) await quotas.repairAccounts(0);
-    assert.equal(await client.exists(account('large')), 0, 'later repairs have looked at the others');
+    assert.equal(await client.exists(account('large')), 0, 'later repairs have dropped the other holders');
 
     await client.sadd(keys.tenants, 'larger');
     for (const tenant of ['large', 'larger']) {
@@ -179,7 +182,7 @@ describe('bytes in Redis', () => {
     assert.deepEqual(
       [await quotas.repairAccounts(0), await quotas.repairAccounts(0)],
       [1, 1],
-      'a repair begins no further tenant after one with 20,000 holders',
+      'after a tenant with 20,000 holders, a repair checks no further tenant',
     );
   });
 

@@ -2,7 +2,10 @@ import { StoreError } from '../store/errors.ts';
 import { resetOf } from './limits.ts';
 import { isQuotaName, type QuotaName } from './names.ts';
 
-/** A limit and its use. */
+/**
+ * A limit and its use. A counted quota limits an amount per minute, day or month (its window); a held quota limits what exists at once, such as open
+ * invocations or bytes.
+ */
 export interface QuotaUse {
   readonly quota: QuotaName;
   /** Null for the tenant as a whole. */
@@ -26,7 +29,7 @@ export interface ExceededQuota {
 export interface PageLimit {
   /** Null for no limit. */
   readonly pages: number | null;
-  /** Time at which the limit was read, ms since the epoch by the clock of Redis. Of two limits, the one read later applies. */
+  /** Time at which the limit was read, ms since the epoch by the clock of Redis. Of two limits, the one that was read later applies. */
   readonly readAt: number;
 }
 
@@ -35,15 +38,15 @@ export interface Metered<Outcome> {
   readonly outcome: Outcome;
   /** The exceeded quota; null for none. The invocation must end with the error code of this quota. */
   readonly exceeded: ExceededQuota | null;
-  /** The fewest tokens left in any window of the token quotas; null without a token quota. */
+  /** Tokens left in the window with the fewest, of all token quotas; null without a token quota. */
   readonly tokensLeft: number | null;
-  /** End of that window, milliseconds since the epoch. From then on the window's whole limit is available again. */
+  /** End of the window with the fewest tokens left, ms since the epoch. From then on, its whole limit is available again. */
   readonly tokensUntil: number | null;
   /** The tenant's present page limit; null when the call was not metered. */
   readonly kvPages: PageLimit | null;
 }
 
-/** For each quota of bytes: the content that counts, and the tenant's ways to free some. */
+/** For each quota of bytes: the content that counts, and how the tenant can free bytes. */
 const CONTENT_TEXTS: Readonly<Partial<Record<QuotaName, string>>> = {
   'storage-bytes':
     "the tenant's stored values, files, indexes and components. " +
@@ -56,25 +59,24 @@ const CONTENT_TEXTS: Readonly<Partial<Record<QuotaName, string>>> = {
 };
 
 /**
- * Quotas on things that mostly stay until they are removed, so that a repeated request is refused again. Files of ended invocations and values with
- * an expiry do free `storage-bytes`, but only after hours or days (`[retention] files`).
+ * Quotas on things that mostly stay until they are removed, so that a repeated request is refused again. `storage-bytes` become free without a
+ * removal when files of ended invocations (`[retention] files`) and values with an expiry expire, but only after hours or days.
  */
 const MOSTLY_KEPT: readonly QuotaName[] = ['storage-bytes', 'disk-bytes', 'schedules'];
 
-/** Held amounts may be released soon, at an unknown time. */
+/** Time after which a client should try again when a held quota is full: the amount becomes free at an unknown time, perhaps soon. */
 const HELD_RETRY_MS = 1000;
 
-/** A quota has no room; nothing was stored. */
+/** The error of a request that a quota has no room for. The request has stored nothing. */
 export class QuotaExceeded extends StoreError {
   readonly use: QuotaUse;
   /**
-   * Time after which this quota may admit the same request: the end of a counted quota's window, a guess for a held quota. Null when a
-   * client should not try again by itself: the limit is 0, or what the quota bounds seldom goes away by itself.
+   * Time after which this quota may admit the same request: up to the end of a counted quota's window, or a guess for a held quota. Null when a
+   * client should not try again by itself, because the limit is 0 or the amount seldom becomes free without a removal.
    */
   readonly retryAfterMs: number | null;
   /**
-   * Every counted quota that limits the refused request, this one included if it is counted. Empty unless the request was a submission of an
-   * invocation.
+   * All counted quotas that limit the refused request, including this one if it is a counted quota. Empty unless the request submitted an invocation.
    */
   readonly counted: readonly QuotaUse[];
 
@@ -88,15 +90,10 @@ export class QuotaExceeded extends StoreError {
     super('quota-exceeded', message);
     this.use = use;
     this.counted = counted;
-    this.retryAfterMs =
-      use.limit === 0 || MOSTLY_KEPT.includes(use.quota)
-        ? null
-        : use.resetsAt === null
-          ? HELD_RETRY_MS
-          : Math.max(1, use.resetsAt - now);
+    this.retryAfterMs = retryAfterMs(use, now);
   }
 
-  /** Error for a full quota of bytes, from the quota, limit and use in a script's reply. */
+  /** The error for a full quota of bytes, from the quota, limit and use in a script's reply. */
   static ofBytes(quota: unknown, limit: unknown, used: unknown, now: number): QuotaExceeded {
     const [use] = parseUses([String(quota), '', limit, used], now);
     if (use === undefined) throw new StoreError('store-corrupt', 'A script answered no quota.');
@@ -108,15 +105,21 @@ export class QuotaExceeded extends StoreError {
   }
 }
 
+function retryAfterMs({ quota, limit, resetsAt }: QuotaUse, now: number): number | null {
+  if (limit === 0 || MOSTLY_KEPT.includes(quota)) return null;
+  return resetsAt === null ? HELD_RETRY_MS : Math.max(1, resetsAt - now);
+}
+
 function roundedText(used: number): string {
   return String(Math.round(used * 1000) / 1000);
 }
 
-/** Parses quotas from a script's reply: name, function or '', limit, used, in a flat list. */
+/** Parses quotas from a script's reply: a flat list with name, function or '', limit and use of each quota. */
 export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
+  const VALUES_PER_QUOTA = 4;
   const uses: QuotaUse[] = [];
-  for (let i = 0; i + 3 < values.length; i += 4) {
-    const [quota, fn, limit, used] = values.slice(i, i + 4);
+  for (let i = 0; i + VALUES_PER_QUOTA <= values.length; i += VALUES_PER_QUOTA) {
+    const [quota, fn, limit, used] = values.slice(i, i + VALUES_PER_QUOTA);
     if (!isQuotaName(quota)) throw new StoreError('store-corrupt', `A script answered the quota ${String(quota)}.`);
     uses.push({
       quota,
@@ -130,9 +133,8 @@ export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
 }
 
 /**
- * Parses a metering reply after its first value, as `quotaReply` of exceeded.lua makes it: exceeded quota, its
- * function, its limit, tokens left, their window, KV pages (each '' for none), and the time at which the page limit was
- * read.
+ * Parses the part of a metering reply that `quotaReply` in exceeded.lua makes. Its values are the exceeded quota with its function and limit, the
+ * tokens left and their window, the limit of KV pages ('' stands for a missing value), and the time at which the page limit was read.
  */
 export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
   const [quota, fn, limit, tokensLeft, window, kvPages, readAt] = values;
@@ -159,12 +161,14 @@ export function endOfTokens(window: unknown, now: number): number | null {
   return isQuotaName(quota) ? resetOf(quota, now) : null;
 }
 
-/** Parses a number that scripts leave out as ''. */
+/** Parses a number from a script, which returns '' when there is none. */
 export function optionalNumber(value: unknown): number | null {
   return value === '' || value == null ? null : Number(value);
 }
 
-/** Throws for a reply `[-4, quota, limit, used]`: the tenant may keep no more bytes. */
+/** Throws `QuotaExceeded` when a script's reply is `[-4, quota, limit, used]`, which means that the tenant may keep no more bytes. */
 export function throwBytesQuota(reply: unknown, now: number): void {
-  if (Array.isArray(reply) && reply[0] === -4) throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], now);
+  if (!Array.isArray(reply)) return;
+  const [code, quota, limit, used] = reply as unknown[];
+  if (code === -4) throw QuotaExceeded.ofBytes(quota, limit, used, now);
 }

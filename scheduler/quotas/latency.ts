@@ -1,6 +1,6 @@
 import type { LatencyTargets } from '../invocations/types.ts';
 
-/** Bounds of latency targets, milliseconds: `[least, most]`. */
+/** Bounds of the latency targets in milliseconds, as `[minimum, maximum]`. */
 export const LATENCY_BOUNDS = {
   firstTokenMs: [1, 60_000],
   perTokenMs: [1, 10_000],

@@ -29,7 +29,7 @@ describe('limits', () => {
   test('UTC windows have the same numbers in Lua and TypeScript, contain their time, and follow each other', async () => {
     const script = `${COUNTERS}\nlocal n = {}\nfor i, at in ipairs(ARGV) do for w, window in ipairs({'minute', 'hour', 'day', 'month'}) do
       n[#n + 1] = windowNumber(window, tonumber(at)) end end\nreturn n`;
-    // A leap day and its last millisecond, the end of February 2100 (no leap year), the end of 2000 (a leap year).
+    // The beginning and the end of a leap day, the end of February 2100 (no leap year), and the end of 2000 (a leap year).
     const leap = [Date.UTC(2028, 1, 29), Date.UTC(2028, 2, 1) - 1, Date.UTC(2100, 1, 28), Date.UTC(2000, 11, 31)];
     const time = fc.integer({ min: Date.UTC(1999, 0), max: Date.UTC(2200, 0) });
     const times = [...leap, ...fc.sample(time, { numRuns: 500, seed: SEED })];
@@ -55,6 +55,7 @@ describe('limits', () => {
   const defaults = fc.dictionary(fc.constantFrom(...QUOTA_NAMES), fc.nat({ max: 9 }));
 
   test('Lua and TypeScript resolve the same limits for any settings, defaults and times', async () => {
+    // ARGV: account, function, time, names of the held quotas.
     const script = `${LIMITS}\nlocal found = {}
       for _, limit in ipairs(countedLimits(ARGV[1], ARGV[2], tonumber(ARGV[3]))) do
         found[#found + 1] = limit.kind .. '-per-' .. limit.window .. ' ' .. limit.fn .. ' ' .. string.format('%.0f', limit.limit) end
@@ -116,7 +117,7 @@ describe('limits', () => {
     waitMs: fc.constantFrom(0, 0, 500, 20_000, 5 * 3_600_000),
   });
 
-  test('a request is refused one millisecond before its Retry-After ends and accepted at its end', async () => {
+  test('a refused request is refused again one millisecond before its `retryAfterMs` ends, and accepted at its end', async () => {
     const counted = QUOTA_NAMES.filter((quota) => /^(requests|tokens)-/.test(quota));
     const limits = fc.array(
       fc.record({
@@ -132,7 +133,7 @@ describe('limits', () => {
         limits,
         fc.array(step, { minLength: 10, maxLength: 25, size: 'max' }),
         async (changes, steps) => {
-          // Shortly before the end of a day, and a day before the end of a month.
+          // A minute before the end of a day, and about a day before the end of the month.
           now = Date.UTC(2026, 9, 30, 23, 59, 0);
           scheduler = openTestScheduler(redis, { clock: () => now });
           const { invocations } = scheduler;
@@ -144,21 +145,21 @@ describe('limits', () => {
             for (const change of changes) await scheduler.quotas.set('acme', change, { author: 'a', reason: '' });
             for (const { fn, tokens, waitMs } of steps) {
               now += waitMs;
-              let id = await create(fn);
-              if (id instanceof QuotaExceeded) {
-                const { retryAfterMs, use } = id;
+              let created = await create(fn);
+              if (created instanceof QuotaExceeded) {
+                const { retryAfterMs, use } = created;
                 assert.ok(retryAfterMs !== null && retryAfterMs <= 31 * DAY_MS && use.used >= use.limit);
                 now += retryAfterMs - 1;
                 assert.ok((await create(fn)) instanceof QuotaExceeded, 'one millisecond before');
                 now += 1;
-                id = await create(fn);
+                created = await create(fn);
               }
-              assert.ok(typeof id === 'string', String(id));
-              const attempt = await beginAttempt(scheduler, id, 'r1');
+              assert.ok(typeof created === 'string', String(created));
+              const attempt = await beginAttempt(scheduler, created, 'r1');
               assert.ok('epoch' in attempt);
-              // Reports state totals, so the second one adds nothing.
-              const tokensLeft = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
-              const exceeded = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;
+              // A report states the total of the attempt, so the second report adds nothing.
+              const { tokensLeft } = await invocations.report(created, attempt.epoch, { outputTokens: tokens });
+              const { exceeded } = await invocations.report(created, attempt.epoch, { outputTokens: tokens });
               assert.ok(exceeded === null || tokensLeft === 0 || !exceeded.quota.startsWith('tokens'));
             }
           } finally {

@@ -3,8 +3,9 @@ import { windowEnd } from './windows.ts';
 
 /** The largest limit: the largest integer in a structured field of HTTP (RFC 9651, 3.3.1). */
 export const MAX_LIMIT = 999_999_999_999_999;
-/** Longest override. A permanent change is a setting. */
-const MAX_OVERRIDE_MS = 366 * 86_400_000;
+const DAY_MS = 86_400_000;
+/** Longest duration of an override (a temporary limit). */
+const MAX_OVERRIDE_MS = 366 * DAY_MS;
 /** Maximum characters of the reason of a change. */
 export const MAX_REASON_LENGTH = 200;
 /** Maximum settings of one tenant, including its functions' settings. */
@@ -14,7 +15,7 @@ export const MAX_SETTINGS = 1000;
 export const LIMIT_SOURCES = ['default', 'tenant', 'override'] as const;
 export type LimitSource = (typeof LIMIT_SOURCES)[number];
 
-/** The setting of a tenant or one of its functions. */
+/** The limits that are set for a quota of a tenant or of one of its functions. */
 export interface Setting {
   /** Permanent limit; null for none. */
   readonly limit: number | null;
@@ -22,18 +23,18 @@ export interface Setting {
   readonly override: { readonly limit: number; readonly until: number } | null;
 }
 
-/** A limit that binds now. */
+/** A limit that applies now. */
 export interface ResolvedLimit {
   readonly quota: QuotaName;
   /** Null for the tenant as a whole. */
   readonly function: string | null;
   readonly limit: number;
   readonly source: LimitSource;
-  /** End of the override, ms since the epoch. */
+  /** End of the override, ms since the epoch; null for a permanent limit. */
   readonly until: number | null;
 }
 
-/** Limits of every tenant that has no setting of its own. */
+/** The platform's limits for a tenant that has no setting of its own for a quota. */
 export type DefaultLimits = Readonly<Partial<Record<QuotaName, number>>>;
 
 /** A change of one setting; see `QuotaChange` of the gateway. */
@@ -51,7 +52,7 @@ export function settingField(quota: QuotaName, fn: string | null): string {
   return fn === null ? quota : `${quota}:${fn}`;
 }
 
-/** Parses the value of a setting's field: `<limit>`, or `<limit, or - for none> <override> <until>`. */
+/** Parses the value of a setting's field: `<limit>`, or `<limit> <override> <until>`, where `-` stands for no limit. */
 export function parseSetting(text: string | null | undefined): Setting {
   const [limit = '-', override, until] = (text ?? '-').split(' ');
   return {
@@ -61,8 +62,8 @@ export function parseSetting(text: string | null | undefined): Setting {
 }
 
 /**
- * The limit that binds: an override that has not ended, otherwise the setting, otherwise (for a tenant as a whole) the platform's default.
- * Null when none applies.
+ * The limit that applies: an override that has not ended, else the permanent limit, else, for a tenant as a whole, the platform's default. Null when
+ * there is none of these.
  */
 export function resolve(
   quota: QuotaName,
@@ -97,11 +98,14 @@ export function resolveAll(
 ): ResolvedLimit[] {
   const holders = [null, ...functions];
   return QUOTA_NAMES.flatMap((quota) =>
-    holders.map((holder) => resolve(quota, holder, parseSetting(settings[settingField(quota, holder)]), defaults, now)),
+    holders.map((holder) => {
+      const setting = parseSetting(settings[settingField(quota, holder)]);
+      return resolve(quota, holder, setting, defaults, now);
+    }),
   ).filter((limit) => limit !== null);
 }
 
-/** The field at fault and the reason why a change is refused; null when it is allowed. */
+/** Checks a change. Returns the field at fault and the reason for the refusal, or null when the change is allowed. */
 export function changeFault(
   change: Omit<LimitChange, 'quota'> & { readonly quota: string },
   now: number,
@@ -124,11 +128,11 @@ export function changeFault(
     return { field: '/expiresAt', message: 'The override would have ended already: it needs a time in the future.' };
   }
   return until - now > MAX_OVERRIDE_MS
-    ? { field: '/expiresAt', message: `An override lasts at most ${MAX_OVERRIDE_MS / 86_400_000} days.` }
+    ? { field: '/expiresAt', message: `An override lasts at most ${MAX_OVERRIDE_MS / DAY_MS} days.` }
     : null;
 }
 
-/** End of the window of a counted quota, ms since the epoch; null for a held quota. */
+/** End of the present window of a counted quota, ms since the epoch; null for a held quota, which has no window. */
 export function resetOf(quota: QuotaName, now: number): number | null {
   const part = countedPart(quota);
   return part === null ? null : windowEnd(part.window, now);

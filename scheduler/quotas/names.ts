@@ -1,6 +1,6 @@
 import type { UsageCounts } from '../usage/usage.ts';
 
-/** Windows of the counted quotas. Each begins with a minute, day or month of UTC. */
+/** Windows of the counted quotas (those that limit an amount per window): a minute, a day or a month of UTC. */
 export const QUOTA_WINDOWS = ['minute', 'day', 'month'] as const;
 export type QuotaWindow = (typeof QUOTA_WINDOWS)[number];
 
@@ -14,13 +14,13 @@ interface QuotaDescription {
 }
 
 interface CountedAmount extends QuotaDescription {
-  /** The use of the amount, from the counters of a window. */
+  /** Computes the use of the amount from the counters of a window. */
   use(counts: UsageCounts): number;
 }
 
 /**
- * Amounts counted in windows. Each has a quota per minute, per day and per month. `tokens` are sampled tokens, and embedded ones that no cache
- * had. `scripts/include/limits.lua` repeats the names, and `../usage/scripts/include/counters.lua` computes the same use.
+ * Amounts counted in windows. Each has a quota per minute, per day and per month. `tokens` are sampled tokens, and input tokens that were not cached.
+ * `scripts/include/limits.lua` repeats the names, and `../usage/scripts/include/counters.lua` computes the same use.
  */
 const COUNTED = {
   requests: { code: 'quota-requests', label: 'Requests', unit: 'count', use: ({ requests }) => requests },
@@ -36,7 +36,7 @@ const COUNTED = {
 export type Counted = keyof typeof COUNTED;
 
 type CountedCode = (typeof COUNTED)[Counted]['code'];
-/** Code of a counted quota that ends running invocations when it is used up. */
+/** Error code of a counted quota that ends running invocations when they exceed it. Requests are counted only when an invocation is created. */
 export type EndingQuotaCode = Exclude<CountedCode, 'quota-requests'>;
 const endsRunning = (code: CountedCode): code is EndingQuotaCode => code !== 'quota-requests';
 export const ENDING_QUOTA_CODES = Object.values(COUNTED)
@@ -44,10 +44,11 @@ export const ENDING_QUOTA_CODES = Object.values(COUNTED)
   .filter(endsRunning);
 
 /**
- * Held amounts. An invocation is open until it ends. `concurrent-invocations` of a tenant are those that run; of a function, its open ones.
- * `latency-invocations` are open invocations with granted latency targets; without this quota, no targets are granted. `storage-bytes` are
- * stored values, files, vector indexes and components. `redis-bytes` are the same without the indexes, and with inputs, events, messages, logs
- * and the records of invocations.
+ * Held amounts: what exists at once. An invocation is open until it ends.
+ * - `concurrent-invocations`: a tenant's running invocations, or a function's open ones.
+ * - `latency-invocations`: open invocations with granted latency targets; without this quota, no targets are granted.
+ * - `storage-bytes`: stored values, files, vector indexes, and components with the records of their versions.
+ * - `redis-bytes`: the same without the indexes, and also inputs, events, messages, logs and the records of invocations.
  */
 const HELD_AMOUNTS = {
   'concurrent-invocations': { code: 'quota-concurrency', label: 'Running at once', unit: 'count' },
@@ -86,7 +87,7 @@ export function countedPart(quota: QuotaName): { readonly counted: Counted; read
   return match === null ? null : { counted: match[1] as Counted, window: match[2] as QuotaWindow };
 }
 
-/** The use of a counted quota in a window. */
+/** The use of a counted amount, from the counters of a window. */
 export function countedUse(counted: Counted, counts: UsageCounts): number {
   return COUNTED[counted].use(counts);
 }

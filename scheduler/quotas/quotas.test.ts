@@ -11,8 +11,9 @@ import type { QuotaName } from './names.ts';
 const RESULT: TerminalEvent = { event: 'result', data: '{}' };
 const MESSAGE = [{ event: 'message' as const, data: '{"text":"a"}' }];
 const NOTE = { author: 'key_1', reason: 'for the test' };
-/** 2027-01-31T23:59:30.500Z: minute, day and month all end in 29.5 s. */
+/** 2027-01-31T23:59:30.500Z: the minute, the day and the month all end after {@link REST_MS}. */
 const START = Date.UTC(2027, 0, 31, 23, 59, 30, 500);
+const REST_MS = 29_500;
 
 describe('quotas', () => {
   let redis: TestRedis;
@@ -50,18 +51,18 @@ describe('quotas', () => {
   const used = async (quota: QuotaName, fn: string | null = null) =>
     (await scheduler.quotas.status('acme', fn)).find((state) => state.quota === quota && state.function === fn)?.used;
 
-  test('a request beyond the limit is refused until the window ends, and only the rejection is stored', async () => {
+  test('a request beyond the limit is refused until the window ends, and only its rejection is counted', async () => {
     await set('requests-per-minute', 2);
     const key = { idempotencyKey: 'once', fingerprint: 'f' };
     const first = await create(key);
     assert.deepEqual(first.quotas, [
-      { quota: 'requests-per-minute', function: null, limit: 2, used: 1, resetsAt: START + 29_500 },
+      { quota: 'requests-per-minute', function: null, limit: 2, used: 1, resetsAt: START + REST_MS },
     ]);
     assert.deepEqual((await create(key)).created, false, 'a repeated request does not count');
     await create();
     const refused = submission({ tenant: 'acme', submittedAt: now });
     const error = await refusal(scheduler.invocations.create(refused));
-    assert.deepEqual([error.quota, error.use.used, error.retryAfterMs], ['requests-per-minute', 2, 29_500]);
+    assert.deepEqual([error.quota, error.use.used, error.retryAfterMs], ['requests-per-minute', 2, REST_MS]);
     assert.equal(await scheduler.invocations.get(refused.id), null);
     const [minute] = await scheduler.usage.minutes('acme', 1);
     assert.deepEqual([minute?.counts.requests, minute?.rejections], [2, { 'quota-requests': 1 }]);
@@ -73,20 +74,20 @@ describe('quotas', () => {
     assert.ok((await scheduler.invocations.create(submission())).created, 'another tenant has its own quota');
   });
 
-  test('of several exhausted quotas, the last window to end sets Retry-After; a limit of 0 refuses all requests', async () => {
+  test('of several exhausted quotas, the last window to end sets `retryAfterMs`; a limit of 0 refuses all requests', async () => {
     await set('requests-per-minute', 1);
     await set('requests-per-day', 1);
     await set('tokens-per-month', 5, { function: 'story' });
     await create();
-    // The clock goes back to noon of 10 January, so that day and month end at different times. The request above counts
-    // in the minute and the day of 31 January, so the next request is accepted.
+    // The clock goes back to noon of 10 January, so that day and month end at different times. The request above counts in the minute and the day of
+    // 31 January. The next request is therefore accepted.
     now = Date.UTC(2027, 0, 10, 12);
     const { id } = await create();
     const { epoch, tokensLeft, tokensUntil } = await begin(id);
     assert.deepEqual([tokensLeft, tokensUntil], [5, Date.UTC(2027, 1, 1)]);
     const outcome = await scheduler.invocations.append(id, epoch, 1, MESSAGE, { inputTokens: 4, outputTokens: 1 });
     assert.deepEqual(
-      // The test cannot know `kvPages`: it has the time at which Redis read the page limit.
+      // `kvPages` is not compared, because it has the time at which Redis read the page limit.
       { ...outcome, kvPages: null },
       { outcome: 'ok', exceeded: null, tokensLeft: 0, tokensUntil, kvPages: null },
       'usage equal to the limit does not exceed it',
@@ -110,11 +111,12 @@ describe('quotas', () => {
     assert.deepEqual((await report({ gpuMs: 100.25, cpuMs: 50 })).exceeded, {
       quota: 'gpu-ms-per-minute',
       limit: 100,
-      resetsAt: START + 29_500,
+      resetsAt: START + REST_MS,
       scope: 'tenant',
     });
-    const passed = await report({ gpuMs: 100.25, cpuMs: 50.001 });
-    assert.deepEqual([passed.exceeded?.quota, passed.exceeded?.scope], ['cpu-ms-per-day', 'function']);
+    // Both quotas are exceeded now; the one with the longer window is reported.
+    const { exceeded } = await report({ gpuMs: 100.25, cpuMs: 50.001 });
+    assert.deepEqual([exceeded?.quota, exceeded?.scope], ['cpu-ms-per-day', 'function']);
     assert.equal(await used('gpu-ms-per-minute'), 100.25);
     assert.equal((await refusal(create())).quota, 'cpu-ms-per-day');
     assert.equal((await scheduler.invocations.report(id, epoch + 1, { gpuMs: 1 })).outcome, 'stale');
@@ -133,7 +135,7 @@ describe('quotas', () => {
     assert.deepEqual((await refusal(create())).use.used, 2);
     assert.deepEqual([await used('waiting-invocations'), await used('concurrent-invocations')], [2, 0]);
     await scheduler.invocations.fail(first.id, 'internal', 'gone');
-    // A repeated call must not make room a second time.
+    // A repeated call must not make room a second time: one more invocation is accepted, and no second one.
     await scheduler.invocations.fail(first.id, 'internal', 'gone');
     const { id } = await create();
     await refusal(create());
@@ -141,17 +143,20 @@ describe('quotas', () => {
     assert.ok((await create()).created, 'the cancelled invocation made room for one');
     await set('concurrent-invocations', 3);
     await set('concurrent-invocations', 3, { function: 'story' });
-    // Three invocations of the default function `story` are open.
-    const own = await refusal(create());
-    assert.deepEqual([own.quota, own.use.function, own.use.used], ['concurrent-invocations', 'story', 3]);
+    // Three invocations of `story`, the default function of `submission`, are open.
+    const ofFunction = await refusal(create());
+    assert.deepEqual(
+      [ofFunction.quota, ofFunction.use.function, ofFunction.use.used],
+      ['concurrent-invocations', 'story', 3],
+    );
     assert.ok((await create({ function: 'other' })).created);
     await set('concurrent-invocations', 0);
     await set('waiting-invocations', 1000);
-    const none = await refusal(create({ function: 'other' }));
-    assert.deepEqual([none.quota, none.use.function, none.use.limit], ['concurrent-invocations', null, 0]);
+    const ofTenant = await refusal(create({ function: 'other' }));
+    assert.deepEqual([ofTenant.quota, ofTenant.use.function, ofTenant.use.limit], ['concurrent-invocations', null, 0]);
   });
 
-  test('status and refusal count debounced invocations, and those that wait for an answer, as waiting', async () => {
+  test('debounced invocations, and invocations that wait for an answer, count as waiting', async () => {
     const { id } = await create();
     const { epoch } = await begin(id);
     const question = { text: 'Publish?', schema: { type: 'boolean' }, timeoutMs: 60_000, state: '{}' };
@@ -170,9 +175,10 @@ describe('quotas', () => {
     assert.equal(await used('waiting-invocations'), 3);
   });
 
-  test('as many invocations get latency targets as the quota allows, and the end of one makes room again', async () => {
+  test('the quota limits the invocations that get latency targets, and the end of one makes room again', async () => {
     const { keys, redis: commands } = scheduler.store;
     const latency = { firstTokenMs: 200, perTokenMs: 40 };
+    /** The targets and the arrival number in an invocation's job. */
     const granted = async (id: string) => {
       const job = JSON.parse((await commands.hget(`${keys.jobs}:${id}`, 'data')) ?? '{}');
       const record = await commands.hget(keys.invocation(id), 'latency');
@@ -199,10 +205,10 @@ describe('quotas', () => {
     assert.deepEqual((await granted((await create({ latency })).id))[0], null, 'more than the tenant may run at once');
     await commands.set(keys.arrivals, 5);
     await set('concurrent-invocations', 5);
-    assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'no place is before the first');
+    assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'the first arrival number is 1');
   });
 
-  test('a repair takes a lost invocation out of the set of invocations with latency targets', async () => {
+  test('a repair removes a lost invocation from the set of invocations with latency targets', async () => {
     const { keys, redis: commands } = scheduler.store;
     const grantedKey = `${keys.account('acme')}:latency`;
     await commands.sadd(keys.tenants, 'acme');
@@ -215,7 +221,7 @@ describe('quotas', () => {
     assert.equal(await scheduler.quotas.repairAccounts(0), 0, 'nothing is left to repair');
   });
 
-  test('a tenant’s latency targets go to functions that state none, within the same quota', async () => {
+  test('invocations of functions without latency targets get those of the tenant, within the same quota', async () => {
     const { keys, redis: commands } = scheduler.store;
     const [ownTargets, tenantTargets] = [
       { firstTokenMs: 200, perTokenMs: 40 },
@@ -256,7 +262,7 @@ describe('quotas', () => {
     assert.equal(exceeded?.limit, large - 1);
   });
 
-  test('an override holds until its end, a permanent limit replaces it, and null restores the default', async () => {
+  test('an override applies until its end or until a permanent limit replaces it, and null restores the default', async () => {
     await scheduler.quotas.setDefaults({ 'requests-per-minute': 9, 'kv-pages': 8 });
     const shownStates = async () => {
       const states = await scheduler.quotas.status('acme');
@@ -288,13 +294,18 @@ describe('quotas', () => {
     const overridden = await reportedPages();
     now += 1000;
     const restored = await reportedPages();
-    assert.deepEqual([kvPages.pages, overridden?.pages, restored?.pages], [3, 1, 3], 'while the invocation runs');
+    assert.deepEqual(
+      [kvPages.pages, overridden?.pages, restored?.pages],
+      [3, 1, 3],
+      'an override during an invocation',
+    );
     assert.ok(kvPages.readAt <= (overridden?.readAt ?? 0) && (overridden?.readAt ?? 0) <= (restored?.readAt ?? 0));
   });
 
-  test('a tenant may have 1000 settings; the mark `#counted` beside them in Redis is no setting', async () => {
+  test('a tenant may have 1000 settings; the mark `#counted` in the same hash does not count', async () => {
     assert.equal(await set('requests-per-minute', 5), 'ok');
     const { keys, redis: connection } = scheduler.store;
+    // All but two: the setting above, and the last one that fits.
     const others = Array.from({ length: MAX_SETTINGS - 2 }, (_, i) => [`requests-per-day:f${i}`, 1]);
     await connection.hset(`${keys.account('acme')}:quotas`, Object.fromEntries(others));
     assert.equal(await set('tokens-per-day', 1), 'ok', 'the last one that the tenant may have');
@@ -326,8 +337,9 @@ describe('quotas', () => {
     await functions.put(version as never);
     const total = (await used('storage-bytes')) ?? 0;
     const record = Buffer.byteLength(JSON.stringify(version));
-    // 700 bytes are the contents of the value, the file and the component. Names take less than 60 bytes.
-    assert.ok(total > 700 + record && total < 760 + record, `${total}`);
+    const contents = 100 + 200 + 400;
+    // Names and other fields take less than 60 bytes.
+    assert.ok(total > contents + record && total < contents + 60 + record, `${total}`);
     const other = { ...version, version: 'v2' };
     assert.deepEqual((await refusal(functions.put(other as never))).use.used, total);
     assert.equal((await refusal(files.put(id, 'g', 'text/plain', new Uint8Array(300)))).quota, 'storage-bytes');
@@ -339,11 +351,11 @@ describe('quotas', () => {
       'a smaller value is always accepted',
     );
     await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
-    // No file of an ended invocation is kept for forty days.
+    // Longer than files of an ended invocation are kept.
     now += 40 * 86_400_000;
     // A stored value takes 8 bytes besides its key and content.
     const valueBytes = 'k'.length + 10 + 8;
     const remaining = valueBytes + component.length + record;
-    assert.equal(await used('storage-bytes'), remaining, 'files expire with their invocation');
+    assert.equal(await used('storage-bytes'), remaining, 'the file has expired after the end of its invocation');
   });
 });

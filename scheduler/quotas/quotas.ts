@@ -44,18 +44,18 @@ const SCRIPTS = {
   counts: loadScript(new URL('../usage/scripts/read-counts.lua', import.meta.url)),
 };
 
-/** Each repair checks eight tenants, or fewer with large accounts, so a thousand accounts take ten minutes or more. */
+/** Minimum time between two repairs. Each repair checks at most eight tenants, so the accounts of a thousand tenants take ten minutes or more. */
 const ACCOUNT_REPAIR_INTERVAL_MS = 5000;
 
 /** Tenant name under which the platform's defaults are stored. */
 const EVERY_TENANT = '*';
-/** Field of a tenant's settings that exists when one of them is a counted limit; scripts look these up only then. */
+/** Field that marks a tenant's settings when they include a counted limit. Without the mark, scripts do not look up counted limits. */
 const COUNTED_MARK = '#counted';
 
-/** Name under which the counters have the whole tenant, in place of a function. */
+/** Stands for the whole tenant where the usage counters otherwise name a function. */
 const WHOLE = '*';
 
-/** Use of a tenant or a function: counts by the windows of `QUOTA_WINDOWS`, and held amounts. */
+/** Use of a tenant or a function: usage counts, one for each window of `QUOTA_WINDOWS`, and the amounts that it holds now. */
 interface Used {
   readonly windows: readonly UsageCounts[];
   readonly held: Readonly<Record<HeldQuota, number>>;
@@ -118,7 +118,7 @@ export class Quotas {
       await Promise.all(holders.map(async (fn) => [fn, await this.#readUse(tenant, fn, now)] as const)),
     );
     const concurrencyLimit = limits.find(
-      ({ quota, function: of }) => quota === 'concurrent-invocations' && of === null,
+      ({ quota, function: fn }) => quota === 'concurrent-invocations' && fn === null,
     );
     return limits.map((limit) => {
       const { quota, function: fn, source, until } = limit;
@@ -137,7 +137,7 @@ export class Quotas {
   }
 
   /**
-   * Sets a permanent limit, which removes an override; or sets an override; or removes both.
+   * Sets a permanent limit and removes an override, or sets an override beside the permanent limit, or removes both.
    *
    * @throws StoreError `invalid-argument` for a fault that `changeFault` finds.
    */
@@ -171,8 +171,8 @@ export class Quotas {
   }
 
   /**
-   * Corrects the accounts of all tenants of a platform that has just been restored: repairs until a scan of all tenants (a `round`) has ended.
-   * One scan is enough: a scan may skip some holders of an account, and a restored account has none.
+   * Corrects the accounts of all tenants of a platform that has just been restored: repairs until one scan of all tenants (a `round`) has ended.
+   * In a large account, one scan checks only some of the entries. That is enough here, because a restored account has no entries yet.
    */
   async repairRestored(): Promise<void> {
     const readRound = async () =>
@@ -242,7 +242,7 @@ export class Quotas {
 }
 
 /** The use of a limit, computed as in the scripts that enforce it. */
-function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: number | null): number {
+function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrencyLimit: number | null): number {
   const part = countedPart(quota);
   if (part !== null) {
     const window = windows[QUOTA_WINDOWS.indexOf(part.window)];
@@ -251,8 +251,8 @@ function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: n
   const heldAmount = held[quota as HeldQuota];
   // Of the open invocations (running and waiting), those beyond the concurrency limit count as waiting: they are in the
   // queue or on their way to a runtime.
-  if (quota !== 'waiting-invocations' || concurrent === null) return heldAmount;
-  return Math.max(0, held['concurrent-invocations'] + heldAmount - concurrent);
+  if (quota !== 'waiting-invocations' || concurrencyLimit === null) return heldAmount;
+  return Math.max(0, held['concurrent-invocations'] + heldAmount - concurrencyLimit);
 }
 
 function defaultsOf(fields: Readonly<Record<string, string>>): DefaultLimits {

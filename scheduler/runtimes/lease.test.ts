@@ -16,7 +16,7 @@ describe('the lease of a runtime', () => {
   afterEach(() => scheduler.close());
   after(() => redis.stop());
 
-  test('a renewal writes the load when it has changed since the last one, or since a description', async () => {
+  test('a renewal stores the load when it differs from the load that was stored last, also by a description', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 4000 });
     const { redis: client, keys } = scheduler.store;
     const lease = await scheduler.runtimes.acquire({ name: 'steady', slots: 1 });
@@ -30,7 +30,7 @@ describe('the lease of a runtime', () => {
       await eventually(() => lease.answeredAt > before, 'a renewal');
     };
     await untilStored(1);
-    // The value has no lifetime until the next renewal, so it cannot expire before.
+    // This value has no lifetime, so it cannot expire before the next renewal. A renewal of an unchanged load only sets a lifetime.
     await client.set(alive, 'of another');
     await eventually(async () => (await client.pttl(alive)) > 0, 'the lease is renewed');
     assert.equal(await client.get(alive), 'of another');
@@ -55,23 +55,25 @@ describe('the lease of a runtime', () => {
     };
     scheduler = openTestScheduler(redis, { connect, leaseMs: 1200 });
     const lease = await scheduler.runtimes.acquire({ name: 'leaving', slots: 1 });
-    const vital = connections.at(-1) ?? assert.fail('no connection');
+    // The connection for leases was opened last, by `acquire`.
+    const leaseConnection = connections.at(-1) ?? assert.fail('no connection');
     const renewing = Promise.withResolvers<void>();
     const answered = Promise.withResolvers<void>();
-    const { set } = vital;
-    vital.set = (async (...args: Parameters<typeof set>) => {
-      const reply = await set.apply(vital, args);
+    const { set } = leaseConnection;
+    leaseConnection.set = (async (...args: Parameters<typeof set>) => {
+      const reply = await set.apply(leaseConnection, args);
       renewing.resolve();
       await answered.promise;
       return reply;
     }) as typeof set;
     // After a reconnection, the next renewal stores the load and the description again.
-    vital.emit('ready');
+    leaseConnection.emit('ready');
     await renewing.promise;
     await lease.release();
     answered.resolve();
     await setImmediate();
-    await vital.ping();
+    // If the renewal registered the runtime now, Redis would handle the registration before this ping.
+    await leaseConnection.ping();
     await lease.describe({ slots: 2 });
     assert.deepEqual(await scheduler.runtimes.list(), []);
   });

@@ -26,7 +26,7 @@ export class RuntimeLease {
   /** Length of the lease without renewal, ms. */
   readonly lengthMs: number;
   readonly #lostListeners = new Set<() => void>();
-  /** Number of deaths of which the listeners have learned. Calls that were under way at the same death count it once. */
+  /** Number of times that this runtime was declared dead and told its listeners. Several calls may find the same death; it counts once. */
   #deaths = 0;
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
@@ -37,7 +37,10 @@ export class RuntimeLease {
   /** The load that Redis holds; undefined while unknown. */
   #storedLoad: string | undefined;
   #answeredAt = performance.now();
-  /** After an outage, Redis may have lost the last description and load, or may receive older ones after them. */
+  /**
+   * Makes the next renewal store the description and the load again. After an outage this is needed: Redis may have lost the last ones, or may
+   * receive older ones after them.
+   */
   readonly #storeAgain = () => {
     this.#revision += 1;
     this.#storedLoad = undefined;
@@ -47,7 +50,7 @@ export class RuntimeLease {
   /** The last error that was reported; empty after a renewal that succeeded. */
   #reportedMessage = '';
 
-  /** @param log gets errors of renewals, except that Redis cannot be reached */
+  /** @param log gets the errors of renewals, except those of a Redis that cannot be reached */
   constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number, log: Logger) {
     this.#store = store;
     this.#log = log;
@@ -63,7 +66,7 @@ export class RuntimeLease {
     this.#schedule();
   }
 
-  /** Adds to the runtime's description, such as its models once the GPU hosts have answered. Admission uses it at once. */
+  /** Adds to the runtime's description, for example its models once the GPU hosts have answered. Admission uses the new description at once. */
   async describe(changes: Omit<Partial<RuntimeDescription>, 'name'>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...changes });
     this.#revision += 1;
@@ -126,8 +129,8 @@ export class RuntimeLease {
     const { keys } = this.#store;
     const aliveKey = keys.alive(this.id);
     try {
-      // While the lease holds, the runtime is registered: the script that unregisters it ends the lease. These commands take a third of the time
-      // of `RENEW`, and PEXPIRE writes less than SET to the append-only file.
+      // A lease that holds shows that the runtime is registered, since the script that unregisters a runtime ends its lease. So one plain command is
+      // enough here: it takes a third of the time of `RENEW`. PEXPIRE writes less than SET to the append-only file.
       if (load === this.#storedLoad) {
         if (await this.#store.call((redis) => redis.pexpire(aliveKey, this.lengthMs))) return true;
       } else {
@@ -141,7 +144,7 @@ export class RuntimeLease {
       // A full Redis refuses SET, but not `RENEW`.
       if (!StoreError.from(error).full) throw error;
     }
-    // Counts of the capacity leave out a runtime whose lease has run out: only a registration adds it again.
+    // If the lease has run out, a recount of the platform's capacity may have left this runtime out. Only a registration adds it again.
     this.#storeAgain();
     return (await this.#store.script(RENEW, [keys.runtimes, aliveKey], [this.id, this.lengthMs, load])) === 1;
   }
@@ -151,7 +154,12 @@ export class RuntimeLease {
     if (!(await this.#register('update'))) await this.#rejoin(deaths);
   }
 
-  /** @param deaths their number before the call that found this runtime not registered */
+  /**
+   * Tells the listeners that this runtime was declared dead, and registers it again. When another call has done so for the same death, only
+   * updates the description.
+   *
+   * @param deaths `#deaths` before the call that found this runtime not registered
+   */
   async #rejoin(deaths: number): Promise<void> {
     if (this.#isReleased) return;
     if (deaths < this.#deaths) return this.#update();
@@ -179,10 +187,9 @@ export class RuntimeLease {
 }
 
 /**
- * Removes a runtime: it no longer counts as registered. Returns the jobs that it holds at this moment; it can fetch others only once it has
- * registered again.
+ * Removes a runtime from the registered ones. Returns the jobs that it holds; it can fetch others only once it has registered again.
  *
- * @param onlyDead true to leave a runtime alone whose lease holds; then returns null
+ * @param onlyDead true to do nothing, and to return null, when the runtime's lease holds
  */
 export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<HeldJob[] | null> {
   const { keys, clock } = store;

@@ -17,19 +17,22 @@ const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 
 /** Rounds per lease in which the reaper checks leases and deadlines. */
 const ROUNDS_PER_LEASE = 5;
-/** Living runtimes up to which each reaper looks in every round. With more, the rate of all together stays the same. */
+/**
+ * Maximum number of living runtimes with which each reaper keeps to `ROUNDS_PER_LEASE`. With more runtimes each reaper waits longer, so that all
+ * together ask Redis no more often.
+ */
 const REAPERS_AT_PACE = 8;
 /**
- * Minimum time between two looks that list the work, in a larger platform, as a fraction of the time between two
- * rounds. A look in between gets only the number of living runtimes.
+ * Minimum time between two answers of Redis that list the due work, in a platform with more than `REAPERS_AT_PACE` runtimes, as a fraction of the
+ * time between two rounds. A reaper that asks earlier gets only the number of living runtimes.
  */
 const PACE = 1 / 2;
-/** Fraction of a lease. When no reaper has looked for that long, leases may have run out because Redis stood still. */
+/** Fraction of a lease. When no reaper has asked Redis for that long, leases may have run out because Redis stood still. */
 const PAUSE = 1 / 2;
 /** Checks per lease for a pause of this process. */
 const BEATS_PER_LEASE = 10;
-/** A delay of more than this part of a lease means that this process or Redis stood still. */
-const LATE = 1 / 4;
+/** Fraction of a lease. A longer delay means that this process or Redis stood still. */
+const STANDSTILL = 1 / 4;
 /** Interval of the search for faults: jobs without a registered runtime, and counters that do not equal what they count. */
 const SEARCH_INTERVAL_MS = 5000;
 /** A runtime ends its overdue invocations itself. After this grace the reaper ends those that remain. */
@@ -84,7 +87,7 @@ export class Reaper {
   start(): void {
     if (!this.#isStopped) return;
     this.#isStopped = false;
-    // No runtime can renew its lease while Redis is away. After a reconnection, all of them get the time to do so.
+    // Runtimes may have been unable to renew their leases until now. As after a reconnection (`#onReady`), all of them get the time to do so.
     this.#reachableSince = performance.now();
     this.#beatAt = performance.now();
     this.#beatTimer = setInterval(() => this.#heedPause(), this.#leaseMs / BEATS_PER_LEASE);
@@ -125,7 +128,7 @@ export class Reaper {
     const dueWork = await this.#readDue();
     this.#livingCount = typeof dueWork === 'number' ? dueWork : dueWork.living;
     // Redis or its connection stood still, so the runtimes' renewals were delayed too.
-    if (performance.now() - askedAt > this.#leaseMs * LATE) this.#reachableSince = performance.now();
+    if (performance.now() - askedAt > this.#leaseMs * STANDSTILL) this.#reachableSince = performance.now();
     if (typeof dueWork === 'number') return;
     for (const id of dueWork.dead) {
       // The reply may have arrived only after a reconnection or a pause.
@@ -137,7 +140,7 @@ export class Reaper {
     if (dueWork.waiting) await this.#step(() => admission.admit());
     if (dueWork.expired) await this.#step(() => keyValues.sweep());
     if (dueWork.removals) await this.#step(() => removals.sweep());
-    // At least once per lease: the first search after a start or a reconnection cannot trust leases, but one a lease later can.
+    // Searches at least once per lease. The first search after a start or a reconnection cannot trust leases; a search one lease later can.
     if (performance.now() - this.#searchedAt < Math.min(SEARCH_INTERVAL_MS, this.#leaseMs)) return;
     this.#searchedAt = performance.now();
     if (this.#canTrustLeases) await this.#step(() => runtimes.recoverOrphans(SEARCH_INTERVAL_MS));
@@ -169,6 +172,7 @@ export class Reaper {
       ? reply
       : [];
     if (typeof time === 'number') clock?.adjust(time, askedAt);
+    // Another reaper has just asked: the second value is the number of living runtimes.
     if (typeof dead === 'number') return dead;
     if (!Array.isArray(dead) || !Array.isArray(overdue) || !Array.isArray(unanswered))
       throw new StoreError('store-corrupt', `The script due answered ${JSON.stringify(reply)}.`);
@@ -198,7 +202,8 @@ export class Reaper {
   /** A pause of this process may have hit the runtimes too. As after a reconnection, all of them get the time to renew their leases. */
   #heedPause(): void {
     const now = performance.now();
-    if (now - this.#beatAt - this.#leaseMs / BEATS_PER_LEASE > this.#leaseMs * LATE) this.#reachableSince = now;
+    const delayMs = now - this.#beatAt - this.#leaseMs / BEATS_PER_LEASE;
+    if (delayMs > this.#leaseMs * STANDSTILL) this.#reachableSince = now;
     this.#beatAt = now;
   }
 

@@ -171,7 +171,7 @@ describe('runtimes', () => {
     );
   });
 
-  test('a runtime that was stopped beyond its lease can write nothing more and takes new work', async () => {
+  test('a runtime that stood still for longer than its lease can write no more events, and takes new work', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     scheduler.reaper.start();
     const { child, saw } = await startChild('runtime-1', LEASE_MS);
@@ -240,10 +240,10 @@ describe('runtimes', () => {
     };
     const first = await launch(root, epoch);
     assert.ok('epoch' in first.outcome);
-    const late: { id: string; outcome: object }[] = [];
+    const laterChildren: { id: string; outcome: object }[] = [];
     // Each time the observer has read the children, the slow runtime launches two more.
     const launching = async (parentEpoch: number) => {
-      late.push(await launch(root, epoch), await launch(first.id, parentEpoch));
+      laterChildren.push(await launch(root, epoch), await launch(first.id, parentEpoch));
     };
     const observer = openScheduler({
       log: silentLog,
@@ -261,7 +261,7 @@ describe('runtimes', () => {
     });
     assert.equal((await observer.runtimes.recover(lease.id)).failed, 1);
     assert.equal((await scheduler.invocations.children()).size, 0);
-    const [ofRoot, ofChild, ...more] = late;
+    const [ofRoot, ofChild, ...more] = laterChildren;
     assert.ok(ofRoot && ofChild);
     assert.deepEqual(ofRoot.outcome, { refused: 'parent-ended' }, 'the root ended earlier');
     assert.ok('epoch' in ofChild.outcome, 'the first child had not ended yet');
@@ -308,7 +308,8 @@ describe('runtimes', () => {
   });
 
   test('an outage of Redis longer than a lease loses no runtime', async () => {
-    // After Redis returns, the reaper waits for the length of a lease; the runtime renews more often, so it need not be fast.
+    // After Redis returns, the reaper trusts leases only once `graceMs` have passed. The runtime renews its lease several times in this time, so the
+    // test also passes on a slow machine.
     const graceMs = 3 * LEASE_MS;
     scheduler = openTestScheduler(redis, { leaseMs: graceMs });
     const { child, lines, saw, runOut } = await startChild('runtime-1', LEASE_MS);
@@ -326,6 +327,7 @@ describe('runtimes', () => {
     await redis.restart();
     const { store } = scheduler;
     const { runtimes } = store.keys;
+    // The reaper removes this dead runtime as soon as it trusts leases again.
     await store.call((client) => client.hset(runtimes, 'dead', JSON.stringify({ id: 'dead', name: 'dead', slots: 1 })));
     const isKnown = () => store.call((client) => client.hexists(runtimes, 'dead'));
     await eventually(async () => (await isKnown()) === 0, 'leases count again');
@@ -361,7 +363,7 @@ describe('runtimes', () => {
     assert.ok(!lines.includes('lost'));
   });
 
-  test('a clock of Redis that steps by an hour and back ends no living runtime and hides no dead one', async () => {
+  test('steps of the clock of Redis, an hour back and an hour forward, end no living runtime and hide no dead one', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 3 * LEASE_MS });
     const { child, lines, saw, runOut } = await startChild('runtime-1', LEASE_MS);
     const id = await submit();
@@ -392,7 +394,7 @@ describe('runtimes', () => {
     child.kill('SIGKILL');
   });
 
-  test('one reaper is enough after most runtimes of a large platform died at once', async () => {
+  test('a single reaper recovers invocations after the 200 runtimes of a large platform died at once', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 400 });
     const { store, invocations } = scheduler;
     const id = await submit();
@@ -405,7 +407,7 @@ describe('runtimes', () => {
     );
   });
 
-  test('a runtime that took the place of another between two checks is found dead, too', async () => {
+  test('a dead runtime that replaced another one between two checks of the leases is found', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 400 });
     const { redis: client, keys } = scheduler.store;
     await registerRuntime(scheduler.store, 'earlier');
@@ -413,8 +415,8 @@ describe('runtimes', () => {
     scheduler.reaper.start();
     await eventually(async () => (await client.zcard(`${keys.looks}:checks`)) === 1, 'a check of the leases');
     const later = JSON.stringify({ id: 'later', name: 'later', slots: 1 });
-    const gone = client.multi().hdel(keys.runtimes, 'earlier').del(keys.alive('earlier'));
-    await gone.hset(keys.runtimes, 'later', later).exec();
+    const removal = client.multi().hdel(keys.runtimes, 'earlier').del(keys.alive('earlier'));
+    await removal.hset(keys.runtimes, 'later', later).exec();
     await eventually(async () => (await client.hexists(keys.runtimes, 'later')) === 0, '`later` is found dead');
   });
 

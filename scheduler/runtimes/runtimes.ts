@@ -98,8 +98,8 @@ export class Runtimes {
    * belongs to one attempt. Several processes may recover the same runtime at once. A runtime that was slow rather than dead can write nothing
    * more, and learns of the recovery when it renews its lease or changes its description.
    *
-   * @param onlyDead true to leave a runtime alone whose lease holds: since it was found dead, it has renewed the lease, or another process has
-   *   recovered it and it has registered again.
+   * @param onlyDead true to do nothing when the runtime's lease holds: since the runtime was found dead, it has renewed the lease, or another
+   *   process has recovered it and it has registered again.
    */
   async recover(runtimeId: string, onlyDead = false): Promise<Recovery> {
     const heldJobs = await unregister(this.#store, runtimeId, onlyDead);
@@ -128,9 +128,9 @@ export class Runtimes {
   }
 
   /**
-   * Ends the children whose runtime satisfies `isLost` and whose parents have ended, one generation after another, until none is left. A slow
-   * runtime may still launch children for parents that have not ended. Once it has registered again, it owns the new children of its living
-   * parents.
+   * Ends the children whose runtime satisfies `isLost` and whose parents have ended, one generation after another, until none is left. Each pass
+   * reads the children anew, since a slow runtime may still launch some for parents that have not ended. Children of running parents stay: a
+   * runtime that has registered again goes on with them.
    */
   async #loseChildren(isLost: (runtimeId: string) => boolean): Promise<void> {
     for (;;) {
@@ -146,8 +146,8 @@ export class Runtimes {
   }
 
   /**
-   * Takes jobs from runtimes that were not registered when the jobs were listed. A runtime may have registered again since, and have fetched one
-   * of them again: the token tells the new attempt from the lost one. A job that cannot be taken does not stop the others.
+   * Takes jobs from runtimes that were not registered when the jobs were listed. Since then, a runtime may have registered again and fetched one of
+   * the jobs again: the token tells the new attempt from the lost one. A job that cannot be taken does not stop the others.
    */
   async #recoverJobs(jobs: readonly HeldJob[]): Promise<Recovery> {
     const outcomes = values(

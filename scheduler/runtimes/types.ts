@@ -7,7 +7,7 @@ export interface RuntimeModel {
   /** KV slots (tokens) in a page. */
   readonly pageSize: number;
   readonly pageCount: number;
-  /** Id of one run of the GPU host's process. Runtimes that share a host report the same id, and its pages count once. */
+  /** Id of one run of the GPU host's process. Runtimes that share a host report the same id, and the host's pages count once. */
   readonly hostId?: string;
   /** Name of the GPU host, unchanged by a restart; absent when the platform has a single host. */
   readonly host?: string;
@@ -18,7 +18,7 @@ export interface RuntimeModel {
 export interface RuntimeEncoder {
   readonly name: string;
   readonly kind: 'embedding' | 'reranker';
-  /** Values of a vector; 1 for a reranker. */
+  /** Number of values in a vector; 1 for a reranker. */
   readonly size: number;
   /** Maximum tokens of a text, or of a query with a document. */
   readonly contextLength: number;
@@ -38,7 +38,7 @@ export interface RuntimeGpuHost {
   readonly drain?: Drain;
   /** Id of the present run of the host's process, or of the last run while disconnected. Runtimes that share a host report the same id. */
   readonly hostId?: string;
-  /** The models it had when it was last connected. */
+  /** The models that the host had when it was last connected. */
   readonly models: readonly HostedModel[];
 }
 
@@ -75,8 +75,8 @@ export const DEMOTIONS = ['cgroup', 'autogroup', 'none'] as const;
 export const PLACEMENTS = ['invocation', 'tenant'] as const;
 
 /**
- * Placement of invocations on GPU hosts. `tenant`: all of a tenant's on one host, with its saved state. `invocation`: each root invocation on
- * any host, with its children.
+ * Placement of invocations on GPU hosts. `tenant`: all invocations of a tenant run on one host, which also has the tenant's saved state.
+ * `invocation`: each root invocation runs on any host, together with its children.
  */
 export type PlacementPolicy = (typeof PLACEMENTS)[number];
 
@@ -86,13 +86,13 @@ export interface RuntimeDescription {
   readonly name: string;
   /** The machine that it runs on. */
   readonly machine?: string;
-  /** Names the calls that it offers to components, see `wit/contract.ts`; absent in earlier releases. */
+  /** Identifies the runtime's contract, the calls that it offers to components (`wit/contract.ts`); absent in earlier releases. */
   readonly contract?: string;
   /** Maximum invocations that the runtime runs at once. */
   readonly slots: number;
-  /** Invocations that the runtime's thread keeps up with now; by default all slots. Tenants with few may exceed it. */
+  /** Number of invocations that the runtime's thread keeps up with now; by default all slots. Tenants with few invocations may exceed it. */
   readonly pace?: number;
-  /** Placement on GPU hosts, `tenant` by default. Machines of the release before read and write it under this name, so the name stays. */
+  /** Placement on GPU hosts, `tenant` by default. The field keeps this name because machines of the previous release read and write it. */
   readonly spread?: PlacementPolicy;
   /** The layers that confine its sandboxes and builds, with a notice for the operator when the machine lacks some. */
   readonly isolation?: { readonly layers: (typeof ISOLATION_LAYERS)[number]; readonly notice?: string };
@@ -112,7 +112,7 @@ export interface RuntimeDescription {
   readonly pid?: number;
   /** Path of the socket on which the runtime sends events before they are in the log; absent when it has none. */
   readonly live?: string;
-  /** `host:port` at which it sends them to gateways of other machines; absent when it has none. */
+  /** `host:port` at which the runtime sends these events to gateways of other machines; absent when it has none. */
   readonly liveAt?: string;
   /** True while the runtime takes invocations: from its worker's start until it drains. Its slots and pages count only then. */
   readonly accepting?: boolean;
@@ -169,9 +169,11 @@ export interface ModelLoad {
   readonly tokensPerSecond: number;
   /** Number of tokens up to which a larger device step costs little more time; absent when the GPU host does not measure its steps. */
   readonly efficientTokens?: number;
-  /** Measured ms of device steps, by the tokens of all sequences, and of steps that only decode by their sequences; absent without measurements. */
+  /** Measured times of device steps; absent without measurements. */
   readonly stepTimes?: {
+    /** Times by a step's number of tokens, those of all sequences together. */
     readonly tokens: readonly { readonly size: number; readonly ms: number }[];
+    /** Times of steps that only decode, by their number of sequences. */
     readonly sequences: readonly { readonly size: number; readonly ms: number }[];
   };
   /** Calls that wait for the device. */
@@ -196,8 +198,9 @@ export interface EncoderLoad {
   readonly tokensPerSecond: number;
   /** Calls that wait for the device, or that it computes now. */
   readonly waitingCalls: number;
-  /** Maximum tokens of the next batch, and the measured time of batches by their size, both with padding. */
+  /** Maximum tokens of the next batch, padding included. */
   readonly maxBatchTokens: number;
+  /** Measured time of batches by their number of tokens, padding included. */
   readonly latency: readonly { readonly tokens: number; readonly msPerToken: number }[];
 }
 
@@ -207,8 +210,8 @@ export interface Recovery {
   readonly waiting: number;
   /** Jobs ended with `runtime-lost`. */
   readonly failed: number;
-  /** Jobs ended as cancelled, because a cancel was under way. */
+  /** Jobs whose invocation ended as cancelled, because a cancel was under way. */
   readonly cancelled: number;
-  /** Jobs that had ended already. */
+  /** Jobs whose invocation had ended already. */
   readonly dropped: number;
 }

@@ -34,7 +34,7 @@ test('a cron pattern has five fields, a time zone, and at least one time that fi
   assert.equal(nextAt({ cron: '0 3 * * *', timezone: 'Europe/Berlin' }, NOW), Date.UTC(2026, 10, 25, 2));
 });
 
-test('a pattern whose days no month has is refused without a search', () => {
+test('a pattern is refused without a search when none of its months has one of its days', () => {
   const noDay = (cron: string) => timingFault({ cron, timezone: 'UTC' })?.message;
   for (const cron of ['0 0 31 2,4,6,9,11 *', '0 0 30-31 feb ?', '0 0 31-31 4 *', '0 0 30/1 2 *', '0 0 31 apr-jun/2 *'])
     assert.match(noDay(cron) ?? '', /No time fits/, cron);

@@ -48,8 +48,8 @@ export function timingFault(timing: Timing): { readonly field: string; readonly 
 }
 
 /**
- * True when no month of a pattern has one of its days, as in `0 0 31 2,4 *`. cron-parser would search for seconds. If the
- * pattern names a day of the week, that day suffices.
+ * True when none of a pattern's months has one of its days, as in `0 0 31 2,4 *`. For such a pattern, cron-parser would search for seconds. A
+ * pattern that names a day of the week always has a day.
  */
 function hasNoDay(cron: string): boolean {
   const [, , day = '', month = '', weekday = ''] = cron.split(' ');
@@ -57,21 +57,24 @@ function hasNoDay(cron: string): boolean {
   const days = valuesOf(day, 1, 31);
   const months = valuesOf(month, 1, 12, MONTH_NAMES);
   if (days === null || months === null) return false;
-  return !months.some((each) => days.some((value) => value <= (MONTH_DAYS[each - 1] ?? 31)));
+  return !months.some((monthNumber) => days.some((dayNumber) => dayNumber <= (MONTH_DAYS[monthNumber - 1] ?? 31)));
 }
 
-/** The values of a field of a cron pattern; null for a form that is left to cron-parser: `L`, and mistakes. */
+/** The values of a field of a cron pattern; null for `L` and for mistakes, which are left to cron-parser. */
 function valuesOf(field: string, least: number, most: number, names: readonly string[] = []): number[] | null {
   const numberOf = (text: string): number => {
     const index = names.indexOf(text.toLowerCase());
-    return index >= 0 ? index + 1 : /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (index >= 0) return index + 1;
+    return /^\d+$/.test(text) ? Number(text) : Number.NaN;
   };
   const values: number[] = [];
   for (const part of field.split(',')) {
     const [range = '', step = '1'] = part.split('/');
     const [first = '', last] = range === '*' || range === '?' ? [`${least}`, `${most}`] : range.split('-');
     const from = numberOf(first);
-    const to = last === undefined ? (part.includes('/') ? most : from) : numberOf(last);
+    // A single value stands for itself; with a step it begins a range that ends at the largest value.
+    const endWithoutRange = part.includes('/') ? most : from;
+    const to = last === undefined ? endWithoutRange : numberOf(last);
     if (!(from >= least && to <= most && from <= to && /^[1-9]\d*$/.test(step))) return null;
     for (let value = from; value <= to; value += Number(step)) values.push(value);
   }

@@ -94,7 +94,7 @@ export class Schedules {
   /** Removes a schedule; false when there is no such schedule. Invocations that it has made go on. */
   async remove(tenant: string, name: string): Promise<boolean> {
     const { keys } = this.#store;
-    // The answer to `HDEL` cannot tell: the store repeats the command when the connection loses the first answer.
+    // The answer to `HDEL` does not show this: when the connection loses the first answer, the store repeats the command.
     const exists = (await this.#store.call((redis) => redis.hexists(keys.schedules(tenant), name))) === 1;
     await this.#store.call((redis) => redis.hdel(keys.schedules(tenant), name));
     await this.align(tenant, name);

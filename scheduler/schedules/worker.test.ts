@@ -70,7 +70,7 @@ test('the worker of schedules stops while Redis is away', { timeout: 240_000 }, 
     'the worker is connected',
   );
   await redis.kill();
-  // All connections lose Redis in the same turn. Only a worker that has noticed it could wait for ever.
+  // All connections notice the outage in the same turn of the event loop. `stop` could wait for ever only once the worker has noticed it.
   await eventually(() => scheduler.store.redis.status !== 'ready', 'the connections notice that Redis is away');
   await worker.stop();
 });

@@ -75,11 +75,11 @@ describe('the environment of functions', () => {
       ]);
       const elsewhere = await deploy(scheduler, MANIFEST, 'acme');
       // The version ids that a reader could compute from guessed values, or from the sealed manifest.
-      const guess = [MANIFEST, version.manifest].map((manifest) => versionOf(manifest, version.componentHash));
+      const guesses = [MANIFEST, version.manifest].map((manifest) => versionOf(manifest, version.componentHash));
       assert.equal(
-        new Set([...guess, version.version, elsewhere.version.version]).size,
+        new Set([...guesses, version.version, elsewhere.version.version]).size,
         4,
-        'versions reveal no values to a guess',
+        'all ids differ, so a version id confirms no guess of the values',
       );
       const { ZONE: sealedZone = '' } = version.environment ?? {};
       for (const wrong of [

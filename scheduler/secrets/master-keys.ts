@@ -78,7 +78,7 @@ class FixedKeys implements MasterKeys {
 }
 
 /**
- * Keys in `master.key`. The file is read again for every sealing and unknown id, so that a rotation needs no restart.
+ * Keys in `master.key`. The file is read again for every sealing and for every unknown id, so that a rotation needs no restart.
  */
 class KeyFile implements MasterKeys {
   readonly #file: string;
@@ -109,7 +109,9 @@ class KeyFile implements MasterKeys {
 
   async byId(id: string): Promise<MasterKey | null> {
     const find = () => this.#keys.find((key) => key.id === id) ?? null;
-    return find() ?? ((await this.#read()) ? find() : null);
+    const known = find();
+    if (known !== null) return known;
+    return (await this.#read()) ? find() : null;
   }
 
   /** False when there is no file. */
@@ -158,7 +160,7 @@ async function writeOnce(file: string, text: string): Promise<void> {
   try {
     await writeFile(draft, text, { mode: 0o600, flag: 'wx', flush: true });
     await link(draft, file);
-    // Redis may keep secrets of this key through a loss of power, so the key must be on the disk before it is used.
+    // Secrets that are sealed under this key may survive a loss of power in Redis, so the key must be on the disk before it is used.
     await using directory = await open(path.dirname(file), 'r');
     await directory.sync();
   } catch (error) {

@@ -16,8 +16,8 @@ export const MAX_VARIABLES = 64;
 export const MAX_VARIABLE_LENGTH = 4096;
 
 /**
- * Maximum characters of the values of a function's secrets and plain variables together: to hide them, the runtime searches each log line and
- * error message of its invocations for them.
+ * Maximum characters of the values of a function's secrets and plain variables together. It bounds the cost of hiding these values: the runtime
+ * searches each log line and error message of the function's invocations for them.
  */
 export const MAX_ENVIRONMENT_CHARACTERS = 64 * 1024;
 

@@ -20,11 +20,11 @@ export async function sealedUnder(store: Store, functions: StoredVersions): Prom
     const sealedValues = await store.call((redis) =>
       Promise.all(
         tenants.slice(i, i + BATCH).map(async (tenant) => {
-          const [entry, webhooks] = await Promise.all([
+          const [[, secretValue], webhookSecret] = await Promise.all([
             redis.hrandfield(keys.secretValues(tenant), 1, 'WITHVALUES') as Promise<string[]>,
             redis.get(keys.webhookSecret(tenant)),
           ]);
-          return entry[1] ?? webhooks ?? '';
+          return secretValue ?? webhookSecret ?? '';
         }),
       ),
     );

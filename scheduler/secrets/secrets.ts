@@ -15,7 +15,7 @@ const SCRIPTS = {
   reseal: loadScript(new URL('./scripts/reseal.lua', import.meta.url)),
 };
 
-/** Length of a pin, longer than any build: once a pin ends, a stored version refers to the value, or none ever will. */
+/** Length of a pin, longer than any build: when a pin ends, the deploy has stored a version that refers to the value, or has failed. */
 const PIN_MS = 3_600_000;
 
 /** A secret without its value. */

@@ -15,7 +15,7 @@ export async function keyOfOthers({ store, machines }: SchedulerParts, machine: 
 
 /**
  * Checks that this gateway has the master key of the other machines, and stores the id of this gateway's first key for
- * them. The gateway may seal under another key than they do while it still has their key, as during a rotation.
+ * them. During a rotation, the gateway may seal under another key than the other machines, as long as it also has their key.
  * @throws when other machines use a key that this machine lacks
  */
 export async function agreeOnMasterKey(shared: SchedulerParts, masterKeys: MasterKeys, machine: string): Promise<void> {

@@ -27,7 +27,7 @@ export class Channels {
   /** @param redis a connection used for nothing else, since it enters subscriber mode. */
   constructor(redis: Redis) {
     this.#redis = redis;
-    // After an outage, ioredis would also subscribe to the channels whose last listener has stopped meanwhile.
+    // After an outage, ioredis would by default also subscribe to channels whose last listener has stopped meanwhile.
     redis.options.autoResubscribe = false;
     redis.on('messageBuffer', this.#onMessage);
     redis.on('ready', this.#onReady);
@@ -103,19 +103,19 @@ export class Channels {
     if (this.#redis.status === 'ready') this.#redis.unsubscribe(channel).catch(() => undefined);
   }
 
-  /** Waits for the reply to a subscribe, until the time limit of a call has passed or the connection is lost. */
+  /** Waits for the reply to a subscribe, for at most the time limit of a call, and only until the connection is lost. */
   async #settled(reply: Promise<unknown>, channel: string, listener: ChannelListener): Promise<void> {
     const settled = Promise.withResolvers<void>();
     const settle = () => settled.resolve();
-    const settleLate = () => {
+    const stopWaiting = () => {
       settle();
-      // `listen` no longer waits for the subscription, so tell the listener when it is active.
+      // `listen` returns before the subscription is active, so the listener must learn when it is.
       reply.then(
         () => this.#listeners.get(channel)?.has(listener) && listener.resumed(),
         () => undefined,
       );
     };
-    const timer = setTimeout(settleLate, DEFAULT_CALL_DEADLINE_MS);
+    const timer = setTimeout(stopWaiting, DEFAULT_CALL_DEADLINE_MS);
     this.#onceLost.add(settle);
     reply.then(settle, (error) => (isConnectionError(error) ? settle() : settled.reject(error)));
     try {

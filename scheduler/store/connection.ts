@@ -1,5 +1,7 @@
 import { Redis, type RedisOptions } from 'ioredis';
 
+/** Pause before the first attempt to reconnect; each later pause is twice as long. */
+const FIRST_RECONNECT_DELAY_MS = 25;
 /** Longest pause between two attempts to reconnect, and so the longest time to find a restarted Redis. */
 const MAX_RECONNECT_DELAY_MS = 500;
 
@@ -10,7 +12,7 @@ const MAX_RECONNECT_DELAY_MS = 500;
 export function connectionOptions(): RedisOptions {
   return {
     maxRetriesPerRequest: null,
-    retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times - 1, 6), MAX_RECONNECT_DELAY_MS),
+    retryStrategy: (attempt) => Math.min(FIRST_RECONNECT_DELAY_MS * 2 ** (attempt - 1), MAX_RECONNECT_DELAY_MS),
     connectTimeout: 2000,
     enableReadyCheck: true,
     maxLoadingRetryTime: MAX_RECONNECT_DELAY_MS,

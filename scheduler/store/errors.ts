@@ -45,7 +45,7 @@ const CONNECTION_CODES = [
   'ENOTFOUND',
   'EAI_AGAIN',
 ];
-/** Messages by which ioredis reports such a failure without a code. */
+/** Messages by which ioredis reports a failed connection without a code. */
 const CONNECTION_MESSAGE =
   /connection (is )?clos|command timed out|socket timeout|max retries per request|stream isn't writeable|connect etimedout/i;
 

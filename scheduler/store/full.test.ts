@@ -14,8 +14,8 @@ describe('Redis at its memory limit', () => {
   const leases: RuntimeLease[] = [];
   before(async () => {
     redis = await TestRedis.start();
-    // Both are longer than the platform's defaults, since the machine may be busy. The lease is shorter than the one of
-    // other tests, since this test waits for a renewal.
+    // Both times are longer than the platform's defaults, since the machine may be busy. The lease is shorter than in other tests, since this test
+    // waits for a renewal.
     scheduler = openTestScheduler(redis, { leaseMs: 6000, deadlineMs: 60_000 });
   });
   after(async () => {
@@ -53,14 +53,14 @@ describe('Redis at its memory limit', () => {
       messaging.broadcasts.broadcast('t', 'topic', { sender: 's', message: { text } });
     const concurrency = { key: 'one', limit: 1 };
     await client.sadd(keys.concurrency('default', concurrency.key), 'lost');
-    // A connection of its own sends the filler, since Redis keeps a large buffer for a connection that has sent so much.
+    // A separate connection sends the filler and is then closed, since Redis keeps a large buffer for a connection that has sent so much.
     const filling = client.duplicate();
     await filling.set('filler', Buffer.alloc(8 * 2 ** 20));
     await filling.quit();
     await client.config('SET', 'maxmemory', '6mb');
 
     const event = { event: 'message', data: '{"text":"x"}' } as const;
-    for (const stored of [
+    for (const write of [
       () => invocations.create(submission()),
       // Redis has lost the record of the invocation that holds the key.
       () => invocations.create(submission({ concurrency })),
@@ -76,7 +76,7 @@ describe('Redis at its memory limit', () => {
           .exec()
           .catch((error) => Promise.reject(StoreError.from(error))),
     ]) {
-      await assert.rejects(stored, isFull);
+      await assert.rejects(write, isFull);
     }
     await assert.rejects(invocations.create(submission()), { message: /memory of Redis is used up.*max_memory_mb/ });
 

@@ -69,7 +69,7 @@ return used(1)`;
   });
 });
 
-it('keeps the text that its files had when it was loaded, whenever it is first used', () => {
+it('a script keeps the text that its files had when it was loaded, even if it is first used later', () => {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lua-'));
   const write = (number: number) => {
     writeFileSync(path.join(folder, 'include.lua'), `local function one() return ${number} end\n`);
@@ -86,11 +86,14 @@ it('keeps the text that its files had when it was loaded, whenever it is first u
   }
 });
 
-/** Makes the top-level functions of a script global, so that the compiled script shows which of them each one uses. */
+/**
+ * Names of the top-level functions that a script cannot reach. Makes all top-level functions global first, so that the compiled script shows
+ * which of them each function uses.
+ */
 async function unreachable(redis: Redis, lua: string): Promise<string[]> {
-  const open = lua.replaceAll(/^local (?=function )/gm, '').replaceAll(/^local [\w, ]+$/gm, '');
-  const lines = open.split('\n');
-  const main = await compileLua(redis, open);
+  const withGlobals = lua.replaceAll(/^local (?=function )/gm, '').replaceAll(/^local [\w, ]+$/gm, '');
+  const lines = withGlobals.split('\n');
+  const main = await compileLua(redis, withGlobals);
   const nameOf = ({ line }: LuaFunction) => /^function (\w+)/.exec(lines[line - 1] ?? '')?.[1];
   const functions = new Map(main.inner.map((inner) => [nameOf(inner), inner]));
   const reached = new Set(main.readGlobals);

@@ -12,7 +12,7 @@ export interface Script {
 
 /** Texts of files by URL. */
 const texts = new Map<string, string>();
-/** The statements of these files, and between them the paths of their includes. Most includes belong to many scripts. */
+/** The statements of files by URL, with the paths of included files between them. Kept because many scripts include the same files. */
 const files = new Map<string, readonly (LuaStatement | string)[]>();
 
 /**
@@ -20,8 +20,8 @@ const files = new Map<string, readonly (LuaStatement | string)[]>();
  * the including file. A file that is included several times is inserted once, at its first place.
  *
  * Leaves out comments, and the functions and constants that the script cannot reach (`reachable`): most scripts use a few functions of the
- * files that they include. That takes a millisecond, so it waits for the first use: a process uses few scripts of the modules that it imports.
- * The files are read at once, since another release may replace them while this process runs.
+ * files that they include. This takes a millisecond, so it happens at the script's first use: a process uses few scripts of the modules that it
+ * imports. But all files are read at once, since another release may replace them while this process runs.
  *
  * `lua` throws an Error for a file that `parseLua` cannot split into statements.
  * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));

@@ -1,10 +1,10 @@
 /** A statement of the outermost level of a Lua file, or of a block `do … end` there. */
 export interface LuaStatement {
-  /** Its lines, without comment lines. */
+  /** The lines of the statement, without comment lines. */
   readonly text: string;
-  /** The names that it defines, when it has no other effect: a script that uses none of them can do without it. */
+  /** The names that the statement defines, if it has no other effect. A script that uses none of these names does not need the statement. */
   readonly defines?: readonly string[] | undefined;
-  /** The names in it. Fields and keywords may be among them, which keeps more than needed. */
+  /** The names in the text. Fields and keywords may be among them, so a script may keep a few statements that it does not need. */
   readonly uses: readonly string[];
 }
 
@@ -12,15 +12,16 @@ const HEADER = /^--\[\[[\s\S]*?\]\]/;
 /** A line that stands for another file; the group is its path. */
 export const INCLUDE = /^--- @include "([a-z./-]+)"$/;
 const COMMENT_OR_BLANK = /^\s*(?:--.*)?$/;
-/** Names and keywords. A string, a comment, `..`, and a name after a dot or colon are one word each, which is no name. */
+/** Words of the code: names, keywords, strings, comments, `..`, and names after a dot or colon. Only the first two match `NAME`. */
 const WORDS = /'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|--.*|\.\.+|[.:]?[A-Za-z_]\w*/g;
 const NAME = /^[A-Za-z_]/;
+/** By how much a keyword changes the number of open blocks. */
 const NEST = new Map(Object.entries({ function: 1, do: 1, if: 1, repeat: 1, end: -1, until: -1 }));
 /** A line that continues a statement. A line `end` does so when the statement has an open block. */
 const CONTINUES = /^(?:\s|else|then\b|until\b|end\b.|[)}\]])/;
 /** A function. Without `local`, an earlier statement has declared its name. */
 const FUNCTION = /^(?:local )?function (\w+)\(/;
-/** Local variables without values, or with values that take no call. */
+/** Local variables without values, or with values that contain no call. */
 const VARIABLES = /^local (\w+(?:, \w+)*)(?: = ([^(]+))?$/;
 const STRINGS = /'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"/g;
 
@@ -60,7 +61,7 @@ class OpenStatement {
   /** The number of blocks that are open after the last line. */
   depth = 0;
   readonly #words: string[] = [];
-  /** The number of words at the end of its first block. */
+  /** Number of words up to the end of the statement's first block; 0 before that end. */
   #closedAt = 0;
 
   add(line: string): void {
@@ -73,12 +74,14 @@ class OpenStatement {
     }
   }
 
-  /** Usually one statement. Names without values become one each, since a script may use some of them. */
+  /** The statement. Local names without values become one statement each, since a script may use only some of them. */
   finish(file: string): readonly LuaStatement[] {
     const text = this.lines.join('\n');
     if (text === 'do' || text === 'end') return [{ text, uses: [] }];
     const name = FUNCTION.exec(text)?.[1];
-    const [, list, values] = (name === undefined && VARIABLES.exec(text)) || [];
+    const variables = name === undefined ? VARIABLES.exec(text) : null;
+    const [, list, values] = variables ?? [];
+    // Nothing may follow the block of a function.
     const isAlone = name === undefined ? !hasTwo(values ?? '') : this.#closedAt === this.#words.length;
     if (this.depth !== 0 || !isAlone) throw new Error(`${file}: not exactly one statement:\n${text}`);
     const defines = name === undefined ? list?.split(', ') : [name];

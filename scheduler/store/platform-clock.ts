@@ -10,9 +10,9 @@ export interface ClockSources {
 }
 
 /**
- * The platform's time: this process's estimate of the time of Redis, which all processes share. A process whose own clock steps, or is wrong
- * from the beginning, therefore neither makes invocations that other processes find overdue, nor ends theirs too early. While the process's
- * own clock agrees with the estimate, that clock gives the time, because it is finer.
+ * The platform's time: this process's estimate of the time of Redis, which all processes share. The process's own clock may step, or be wrong
+ * from the beginning. Thanks to the estimate, other processes do not find this process's invocations overdue even then, and this process does not
+ * end theirs too early. While the process's own clock agrees with the estimate, that clock gives the time, because it is finer.
  *
  * When only the clock of Redis steps, the process goes on with its own. When both step, as on a single machine, the platform's time steps.
  */
@@ -39,7 +39,7 @@ export class PlatformClock {
     return this.#sources.steady();
   }
 
-  /** Takes the time that Redis answered, in ms, and the steady time at which this process asked for it. */
+  /** Adjusts the estimate to the time that Redis answered, in ms. `askedAt` is the steady time at which this process asked for it. */
   adjust(redisMs: number, askedAt: number): void {
     const { wall, steady } = this.#sources;
     const now = steady();
@@ -47,9 +47,11 @@ export class PlatformClock {
     const [minOffset, maxOffset] = [redisMs - now, redisMs + 1 - askedAt];
     const wallOffset = wall() - now;
     const isPlausible = (offset: number): boolean => offset >= minOffset - AGREES_MS && offset <= maxOffset + AGREES_MS;
+    const measuredOffset = (minOffset + maxOffset) / 2;
     if (isPlausible(wallOffset)) this.#offset = wallOffset;
-    else if (this.#offset === undefined) this.#offset = (minOffset + maxOffset) / 2;
+    else if (this.#offset === undefined) this.#offset = measuredOffset;
+    // If this process's own clock agrees with the estimate, only the clock of Redis has stepped, and the estimate stays.
     else if (!isPlausible(this.#offset) && Math.abs(wallOffset - this.#offset) > AGREES_MS)
-      this.#offset = (minOffset + maxOffset) / 2;
+      this.#offset = measuredOffset;
   }
 }

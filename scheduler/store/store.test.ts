@@ -55,7 +55,7 @@ describe('store', () => {
     );
   });
 
-  test('a write that Redis cannot serve now may be made again, also in a transaction', async () => {
+  test('a write that Redis cannot serve now fails with `store-unavailable`, also in a transaction', async () => {
     const store = new Store(redis.connect());
     await store.redis.config('SET', 'min-replicas-to-write', '1');
     try {
@@ -81,10 +81,11 @@ describe('store', () => {
     const [ours] = (await once(server, 'connection')) as [net.Socket];
     try {
       const reply = store.call(() => {
-        // The kernel has these bytes when `write` returns; Redis could answer later than the deadline.
+        // A socket takes the place of Redis, which could answer after the deadline: the kernel has these bytes when `write` returns.
         theirs.write('in time');
         return once(ours, 'data');
       }, 20);
+      // Blocks the event loop until the deadline has passed.
       const untilMs = performance.now() + 50;
       while (performance.now() < untilMs);
       assert.equal(String(await reply), 'in time');

@@ -26,8 +26,8 @@ export interface StoreOptions {
 
 /**
  * Redis with deadlines: every call either answers or fails with a `StoreError` within `deadlineMs`. The store passes a command to the
- * connection only when that is ready. After a loss of the connection it repeats the calls whose callers still wait, so every call may run
- * twice. No command is sent over a new connection after its caller has given up.
+ * connection only when the connection is ready. After a loss of the connection, the store repeats the calls whose callers still wait, so every
+ * call may run twice. No command is sent over a new connection after its caller has given up.
  */
 export class Store {
   readonly redis: Redis;
@@ -43,10 +43,10 @@ export class Store {
     this.keys = createKeys(options.prefix);
     this.deadlineMs = options.deadlineMs ?? DEFAULT_CALL_DEADLINE_MS;
     this.clock = options.clock ?? Date.now;
-    // ioredis would send the commands of a lost connection again, however long ago their callers gave up.
+    // By default, ioredis would send the commands of a lost connection again, however long ago their callers gave up.
     redis.options.maxRetriesPerRequest = 0;
     redis.on('close', () => {
-      // Auto-pipelining still holds commands that waited for the answers to earlier ones, and ioredis would queue them now.
+      // Auto-pipelining may still hold commands that wait for the answers to earlier ones. ioredis would queue them for the next connection.
       redis.options.enableOfflineQueue = false;
       // A restarted Redis knows no script.
       this.#sent.clear();
@@ -54,8 +54,8 @@ export class Store {
   }
 
   /**
-   * Runs a script: EVAL the first time, EVALSHA from then on, and EVAL again when Redis has lost the script. If the
-   * first call were an EVALSHA too, Redis would refuse it, and later calls would overtake the EVAL that has to follow.
+   * Runs a script: EVAL the first time, EVALSHA from then on, and EVAL again when Redis has lost the script. The first call is not an EVALSHA,
+   * because Redis would refuse it, and later calls would overtake the EVAL that repeats it.
    */
   script(script: Script, keys: readonly string[], args: readonly Argument[], deadlineMs?: number): Promise<unknown> {
     const run = (redis: Redis, name: EvaluationName, text: string) => redis[name](text, keys.length, ...keys, ...args);
@@ -125,10 +125,7 @@ export class Store {
     await this.call((redis) => redis.ping(), deadlineMs);
   }
 
-  /**
-   * In bytes: the memory that Redis uses, its limit (null for none), and the memory of its machine. Past its limit,
-   * Redis refuses scripts that store data.
-   */
+  /** The memory that Redis uses, its limit (null for none), and the memory of its machine. Past the limit, Redis refuses scripts that store data. */
   async memory(): Promise<{
     readonly usedBytes: number;
     readonly maxBytes: number | null;
@@ -187,11 +184,11 @@ function unavailable(deadlineMs: number, unsent: boolean): StoreError {
 
 async function withDeadline<T>(work: Promise<T>, deadlineMs: number, unsent = false): Promise<T> {
   let stop: () => void = () => undefined;
-  const late = new Promise<never>((_resolve, reject) => {
+  const timeout = new Promise<never>((_resolve, reject) => {
     stop = deadline(deadlineMs, () => reject(unavailable(deadlineMs, unsent)));
   });
   try {
-    return await Promise.race([work, late]);
+    return await Promise.race([work, timeout]);
   } catch (error) {
     throw StoreError.from(error);
   } finally {

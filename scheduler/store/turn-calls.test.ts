@@ -26,6 +26,7 @@ const outcomes = async (answers: readonly Promise<number>[]) =>
   );
 
 test('the items of a turn share calls of a bounded size, in order, and each gets its own answer', async () => {
+  // Three items fill a call.
   const { calls, turns } = doubling(() => 1 / 3);
   const first = outcomes([2, 4, 5, 6].map((item) => turns.run(item)));
   await nextTurn();
@@ -35,6 +36,7 @@ test('the items of a turn share calls of a bounded size, in order, and each gets
 });
 
 test('an item above the bound has its own call, and a failed call fails only its items', async () => {
+  // The item 4 is above the bound. Two other items fill a call.
   const { calls, turns } = doubling((item) => (item === 4 ? 5 : 0.5));
   const answers = [2, 4, 13, 6, 8].map((item) => turns.run(item));
   assert.deepEqual(await outcomes(answers), [4, 8, 'The call fails.', 'The call fails.', 16]);

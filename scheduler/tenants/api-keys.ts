@@ -167,7 +167,7 @@ export class ApiKeys {
   async rotate(tenant: string, id: string, graceMs: number, actor?: string): Promise<CreateKeyOutcome> {
     const { keys } = this.#store;
     const oldSha256 = await this.#hashOf(tenant, id);
-    // The outcome needs this record. A read after the script could fail, and the caller would never get the new key, which is returned only here.
+    // The outcome needs this record. It is read before the script: a read after it could fail, and the caller would never get the new key.
     const record = oldSha256 === null ? null : await this.#record(oldSha256);
     if (oldSha256 === null || record === null) return { kind: 'unknown' };
     const apiKey = newApiKey();
@@ -241,7 +241,7 @@ export class ApiKeys {
   }
 
   async #ask(sha256: string): Promise<Authentication> {
-    // The cache counts from before the query, so that a slow reply is cached for less time.
+    // The lifetime of the cached key begins before the query, so that a slow reply is cached for less time.
     const askedAt = this.#store.clock();
     const earlier = this.#cached.get(sha256);
     this.#cached.delete(sha256);
@@ -304,7 +304,7 @@ export class ApiKeys {
     return actArguments(this.#store, actor === undefined ? null : { actor, tenant, action, target, details });
   }
 
-  /** The arguments of `scripts/include/room.lua`; the first is the prefix of the keys of all key records. */
+  /** The arguments of `scripts/include/room.lua`; the first is the prefix under which Redis has the records of API keys. */
   #roomArguments(now: number): readonly (string | number)[] {
     return [this.#store.keys.apiKey(''), now, MAX_KEYS];
   }

@@ -7,18 +7,20 @@ import { AUDIT_CURSOR } from './rules.ts';
 
 const SCRIPT = loadScript(new URL('./scripts/record-act.lua', import.meta.url));
 
-/** Approximate maximum of entries in each stream: of one tenant, and of all tenants together. */
+/** Approximate maximum of entries in each stream of one tenant. */
 const KEPT = 2000;
+/** Approximate maximum of entries in each stream of all tenants together. */
 const KEPT_OF_ALL = 20_000;
 /** Acts with a stream of their own, so that many deploys cannot push them out of the log. */
 const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host|machine)\./;
-/** Maximum characters of an entry's target, which is cut, and of its details as JSON, which are left out beyond it. */
+/** Maximum characters of an entry's target; a longer target is cut. */
 const MAX_TARGET = 256;
+/** Maximum characters of an entry's details as JSON text; longer details are left out. */
 const MAX_DETAILS = 4096;
 /** Maximum number of entries that are read at once. */
 const MAX_AUDIT_LIMIT = 1000;
 
-/** Actor of acts without a key. */
+/** Actor of acts that the platform made, without a key. */
 export const PLATFORM_ACTOR = 'platform';
 
 /** An administrative act. */

@@ -24,13 +24,16 @@ export function keyIdOf(hash: string): string {
   return `key_${hash.slice(0, 12)}`;
 }
 
-/** Every text is equally likely: bytes from the last multiple of the alphabet's length on are discarded. */
+/**
+ * A text in which every character of the alphabet is equally likely. Discards bytes from the largest multiple of the alphabet's length on, since
+ * their remainders would favour the first characters.
+ */
 function randomText(length: number): string {
-  const usable = 256 - (256 % ALPHABET.length);
+  const usableBytes = 256 - (256 % ALPHABET.length);
   let text = '';
   while (text.length < length) {
     for (const byte of randomBytes(length)) {
-      if (byte < usable && text.length < length) text += ALPHABET[byte % ALPHABET.length];
+      if (byte < usableBytes && text.length < length) text += ALPHABET[byte % ALPHABET.length];
     }
   }
   return text;

@@ -19,7 +19,7 @@ export const MAX_TENANTS = 10_000;
 export const MAX_KEYS = 100;
 
 const DAY_MS = 86_400_000;
-/** `ApiKeys.remove` with `keepLast`: a key that ends within this time is not another key that administers the tenant. */
+/** `ApiKeys.remove` with `keepLast` does not count other administrative keys that expire within this time. */
 export const LASTING_MS = DAY_MS;
 /** Longest time that a rotated key keeps working beside its replacement. */
 export const MAX_GRACE_MS = 30 * DAY_MS;

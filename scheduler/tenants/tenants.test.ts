@@ -13,6 +13,7 @@ import { SCOPES } from './scopes.ts';
 import { Tenants } from './tenants.ts';
 
 const MINUTE = 60_000;
+const DAY = 24 * 60 * MINUTE;
 
 describe('tenants and their keys', () => {
   let redis: TestRedis;
@@ -21,7 +22,8 @@ describe('tenants and their keys', () => {
   const newApiKeys = () => new ApiKeys(newStore());
   let tenants: Tenants;
   before(async () => {
-    // Redis has its own clock, so this one starts at the present: the tests of other files in this process may have run for long.
+    // Redis ends lifetimes by its own clock, so this clock must start at the present. It is set here and not when the module is loaded, because the
+    // tests of other files in this process may run for long in between.
     now = Math.floor(Date.now() / MINUTE) * MINUTE + MINUTE / 2;
     redis = await TestRedis.start();
     tenants = new Tenants(newStore());
@@ -183,8 +185,8 @@ describe('tenants and their keys', () => {
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last');
     assert.equal(await keys.remove('last', plain.key.id, { keepLast: true }), 'removed');
     assert.equal(await keys.remove('last', brief.key.id, { keepLast: true }), 'removed');
-    // Exactly a day is too short; a minute more suffices below.
-    assertCreated(await keys.create('last', { name: 'd', scopes: ['operator'], expiresAt: now + 1440 * MINUTE }));
+    // A key that expires in exactly a day does not count; the key below, which expires a minute later, does.
+    assertCreated(await keys.create('last', { name: 'd', scopes: ['operator'], expiresAt: now + DAY }));
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last', 'the other key expires too soon');
     const next = assertCreated(await keys.rotate('last', admin.key.id, MINUTE));
     assert.equal(
@@ -193,7 +195,7 @@ describe('tenants and their keys', () => {
       'the rotated key expires too soon',
     );
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'removed');
-    assertCreated(await keys.create('last', { name: 'e', scopes: ['operator'], expiresAt: now + 1441 * MINUTE }));
+    assertCreated(await keys.create('last', { name: 'e', scopes: ['operator'], expiresAt: now + DAY + MINUTE }));
     assert.equal(await keys.remove('last', next.key.id, { keepLast: true }), 'removed');
   });
 
@@ -240,27 +242,27 @@ describe('tenants and their keys', () => {
 
   it('the last use of a key is written once a minute, and a use does not restore a removed key', async () => {
     await tenants.ensure('used');
-    const connection = newStore();
-    const keys = new ApiKeys(connection);
+    const store = newStore();
+    const keys = new ApiKeys(store);
     const { apiKey, key } = assertCreated(await keys.create('used', { name: 'a', scopes: ['invoke'] }));
     const lastUse = async () => (await keys.get('used', key.id))?.lastUsedAt ?? null;
     assert.equal(await lastUse(), null);
     await keys.authenticate(apiKey);
     await eventually(async () => (await lastUse()) === Math.floor(now / MINUTE) * MINUTE, 'the use is written');
-    let touched = 0;
-    const script = connection.script.bind(connection);
-    connection.script = (...args) => {
-      touched += args[0].name === 'touch-key' ? 1 : 0;
+    let writtenUses = 0;
+    const script = store.script.bind(store);
+    store.script = (...args) => {
+      if (args[0].name === 'touch-key') writtenUses += 1;
       return script(...args);
     };
     for (let i = 0; i < 50; i++) {
       now += 100;
       await keys.authenticate(apiKey);
     }
-    assert.equal(touched, 0);
+    assert.equal(writtenUses, 0);
     now += MINUTE;
     await keys.authenticate(apiKey);
-    assert.equal(touched, 1);
+    assert.equal(writtenUses, 1);
     await eventually(async () => (await lastUse()) === Math.floor(now / MINUTE) * MINUTE, 'the next use is written');
     await keys.remove('used', key.id);
     now += 1000;
@@ -317,7 +319,7 @@ describe('tenants and their keys', () => {
     await assert.rejects(audit.read({ before: 'nonsense', limit: 1 }), StoreError);
   });
 
-  it('frequent acts of one kind do not displace the others, and both are read in one order', async () => {
+  it('frequent acts do not displace guarded ones, and readers get both kinds in one order', async () => {
     const audit = new AuditLog(newStore(), silentLog);
     for (let i = 0; i < 3; i++) {
       await audit.record('key_1', 'flood', 'quota.set', `q${i}`);
@@ -343,7 +345,7 @@ describe('tenants and their keys', () => {
     assert.equal(await connection.xlen('pie:guarded-audit:flood'), 3);
   });
 
-  it('an act without a connection does not fail, and its full text is reported as an error', async () => {
+  it('recording an act without a connection does not fail, and the whole act is logged as an error', async () => {
     const log = new CollectedLog();
     const connection = redis.connect();
     const audit = new AuditLog(new Store(connection, { deadlineMs: 200 }), log);

@@ -73,8 +73,8 @@ export class Tenants {
   }
 
   /**
-   * False when there is no such tenant. Admission applies weight and suspension from its next round on. Latency targets
-   * apply to later invocations.
+   * Changes the given settings; returns false when there is no such tenant. Admission applies weight and suspension from its next round on.
+   * Latency targets apply to later invocations.
    */
   async change(name: string, settings: TenantSettings): Promise<boolean> {
     if (!TENANT_NAME.test(name)) return false;

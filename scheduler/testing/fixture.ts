@@ -19,8 +19,8 @@ const TEST_MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, tra
 const LEASE_MS = 120_000;
 
 /**
- * A scheduler with its own prefix on a test's Redis, whose leases do not run out. When it is closed, the keys that it leaves must fit the
- * table in `keys.ts`. A test that damages a key on purpose removes it again.
+ * A scheduler with its own prefix on a test's Redis. By default, its leases do not run out. When the scheduler is closed, the keys that it leaves
+ * must fit the table in `keys.ts`, so a test that damages a key on purpose must remove the key.
  */
 export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOptions> = {}): Scheduler {
   const prefix = `test-${randomUUID()}`;
@@ -33,7 +33,7 @@ export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOp
   return scheduler;
 }
 
-/** Longest wait for the keys of a Redis that a test may have stopped, ms. */
+/** Maximum wait for the keys, ms: a test may have stopped its Redis (SIGSTOP). */
 const SCHEMA_MS = 2000;
 
 async function assertSchema(redis: TestRedis, prefix: string): Promise<void> {
@@ -76,8 +76,8 @@ export function offer(
 }
 
 /**
- * Makes a runtime hold a queued invocation, as when BullMQ fetches a job, even one that is not first or does not fit. The runtime is
- * registered, but does not renew its lease.
+ * Makes a runtime hold a queued invocation, as if it had fetched the invocation's job from BullMQ. The invocation need not be first in its queue,
+ * nor fit. Registers the runtime, which renews no lease.
  */
 export async function hold(scheduler: Scheduler, id: string, runtimeId: string): Promise<void> {
   const { admission, store } = scheduler;
@@ -153,8 +153,8 @@ export async function eventually(
 }
 
 /**
- * Names of the scripts that a library defined on a connection: ioredis defines each also as `<name>Buffer`. Each
- * pipeline of the connection, and so each call, copies these scripts.
+ * Names of the scripts that a library defined on a connection, as `<name>Buffer`: ioredis defines each script under this name, too. Each pipeline
+ * of the connection, and so each call, copies these scripts.
  */
 export const definedScripts = ({ redis }: Store): string[] =>
   Object.keys(redis.pipeline()).filter((name) => name.endsWith('Buffer'));

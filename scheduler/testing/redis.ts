@@ -10,12 +10,12 @@ import { openConnection } from '../store/connection.ts';
 export interface TestRedisOptions {
   /** Writes an append-only file, so that a restarted server keeps its data; false by default: nothing is written. */
   readonly appendOnly?: boolean;
-  /** True for a server whose files `limitFiles` limits. */
+  /** True for a test that calls `limitFiles`. */
   readonly limitedFiles?: boolean;
 }
 
 const READY_MS = 30_000;
-/** Longest wait for the final write before a kill. A server that is stopped (SIGSTOP) is killed without that write. */
+/** Maximum wait for the server's last write before a kill. A server that is stopped (SIGSTOP) is killed without this write. */
 const WRITTEN_MS = 20_000;
 
 /**
@@ -67,7 +67,7 @@ export class TestRedis {
     await this.#end();
   }
 
-  /** Lets no file of the server grow past `bytes`, until the next call or restart. It needs the program `prlimit`. */
+  /** Lets no file of the server grow past `bytes`, until the next call or restart. Needs the program `prlimit`. */
   limitFiles(bytes: number | 'unlimited'): void {
     execFileSync('prlimit', [`--pid=${this.pid}`, `--fsize=${bytes}:`]);
   }
@@ -78,7 +78,7 @@ export class TestRedis {
     const { appendOnly, limitedFiles } = this.#options;
     const args = ['--port', '0', '--unixsocket', this.socket, '--dir', this.#directory, '--save', ''];
     args.push('--appendonly', appendOnly ? 'yes' : 'no', '--appendfsync', 'everysec', '--loglevel', 'warning');
-    // A server that ignores SIGXFSZ finds its files limited as on a full disk: its writes fail.
+    // A server that ignores SIGXFSZ survives a write beyond the limit of its files: the write fails, as on a full disk.
     const server = limitedFiles
       ? spawn('/bin/sh', ['-c', `trap '' XFSZ; exec redis-server "$@"`, 'redis-server', ...args], { stdio: 'ignore' })
       : spawn('redis-server', args, { stdio: 'ignore' });
@@ -110,7 +110,7 @@ export class TestRedis {
     await exited;
   }
 
-  /** Makes the server write what it has acknowledged: with `everysec` and a slow disk it may do so a second late. */
+  /** Makes the server write the changes that it has acknowledged. With `everysec` and a slow disk, it may write them a second late. */
   async #write(server: ChildProcess): Promise<void> {
     const connection = openConnection(this.socket);
     const written = connection.config('SET', 'appendfsync', 'always').catch(() => undefined);

@@ -34,8 +34,9 @@ const worker = scheduler.createWorker({
     }
     await new Promise((resolve) => signal.addEventListener('abort', resolve));
     // Too late: a runtime that was declared dead can write nothing more.
-    const late = await invocations.append(job.id, epoch, nextSeq + 1, [{ event: 'message', data: '{"text":"late"}' }]);
-    console.log(`stopped ${job.id} ${signal.reason.code} ${late}`);
+    const lateMessage = { event: 'message', data: '{"text":"late"}' } as const;
+    const outcome = await invocations.append(job.id, epoch, nextSeq + 1, [lateMessage]);
+    console.log(`stopped ${job.id} ${signal.reason.code} ${outcome}`);
   },
 });
 await worker.start();

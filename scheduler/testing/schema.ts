@@ -40,7 +40,7 @@ export function schema(): readonly Entry[] {
     const comment = comments.get(kind);
     if (comment?.type === undefined) throw new Error(`keys.ts does not say of which type ${kind} is.`);
     const type = comment.type === 'Sorted set' ? 'zset' : comment.type.toLowerCase();
-    const hasTtl = comment.ttl === undefined ? 'never' : comment.ttl.startsWith(',') ? 'sometimes' : 'always';
+    const hasTtl = lifetimeOf(comment.ttl);
     return namesOf(key).map((name) => {
       const pattern = patternOf(name, FREE_TEXT.has(kind));
       return { kind: kind as keyof Keys, name, pattern, type, hasTtl };
@@ -48,12 +48,21 @@ export function schema(): readonly Entry[] {
   });
 }
 
+/** @param ttl the words about a TTL in an entry's comment */
+function lifetimeOf(ttl: string | undefined): Entry['hasTtl'] {
+  if (ttl === undefined) return 'never';
+  // Comments begin with "Hash with a TTL", or with "Hash, with a TTL after …" when the key has no TTL at first.
+  return ttl.startsWith(',') ? 'sometimes' : 'always';
+}
+
+/** The names of an entry, without the colon that follows the platform's prefix. */
 function namesOf(key: string | ((...names: string[]) => string)): string[] {
   if (typeof key === 'string') return [key.slice(1)];
   const withAll = key(...Array<string>(key.length).fill('*')).slice(1);
-  // The arguments of the audit logs are optional.
   const withNone = key().slice(1);
-  return withNone.includes(':') || !withAll.startsWith(`${withNone}:`) ? [withAll] : [withNone, withAll];
+  // The argument of the audit logs is optional. Any other key without its arguments has a part `undefined` after a colon.
+  const isOptional = !withNone.includes(':') && withAll.startsWith(`${withNone}:`);
+  return isOptional ? [withNone, withAll] : [withAll];
 }
 
 function patternOf(name: string, isFreeText: boolean): RegExp {
@@ -62,7 +71,7 @@ function patternOf(name: string, isFreeText: boolean): RegExp {
   return new RegExp(`^${parts.join('[^:]+')}${last}$`);
 }
 
-/** The keys of a platform that contradict the table by their name, type or lifetime; the first 1,000 keys count. */
+/** The keys of a platform that contradict the table by their name, type or lifetime. Checks at most 1,000 keys. */
 export async function schemaFaults(redis: Redis, prefix: string): Promise<readonly string[]> {
   const faults = (await redis.keys(`${prefix}:*`)).slice(0, 1000).map(async (key) => {
     const name = key.slice(prefix.length + 1);

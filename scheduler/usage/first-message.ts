@@ -9,7 +9,7 @@ function bucketEnd(bucket: number): number {
   return 2 ** (bucket / BUCKETS_PER_DOUBLING);
 }
 
-/** The time within which the fraction `part` of all first messages came, ms: the upper end of its bucket. Null without any. */
+/** The time, ms, within which the fraction `part` of all first messages came, rounded up to the end of a bucket. Null without messages. */
 export function quantile(times: FirstMessageTimes, part: number): number | null {
   const buckets = [...times].sort(([a], [b]) => a - b);
   const total = buckets.reduce((sum, [, count]) => sum + count, 0);

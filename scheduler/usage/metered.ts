@@ -51,6 +51,7 @@ export function totalUsage(
   const earlier = numbers(textBefore);
   const last = numbers(textNow);
   const sum = meteredOf(last.map((n, i) => n + (earlier[i] ?? 0)));
+  // A part that is 0 appears only if the final report names it.
   const spentEntries = Object.entries(sum).filter(([name, n]) => n > 0 || final?.[name] !== undefined);
   return { ...final, ...Object.fromEntries(spentEntries) };
 }

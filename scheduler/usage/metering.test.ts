@@ -31,9 +31,10 @@ interface Run {
   epoch: number;
   seq: number;
   usage: Record<string, number>;
-  /** The usage of this attempt that reached Redis; `before` has that of the earlier attempts. */
-  said: Usage;
-  readonly before: Usage[];
+  /** The usage of the present attempt that reached Redis. */
+  reported: Usage;
+  /** The usage of each earlier attempt. */
+  readonly earlier: Usage[];
   calls: (() => Promise<unknown>)[];
   isOver: boolean;
 }
@@ -57,7 +58,7 @@ describe('metering', () => {
   async function begin(name: Name): Promise<Run> {
     const record = submission({ tenant: TENANTS[name], function: name, submittedAt: now, restartable: true });
     await scheduler.invocations.create(record);
-    return { ...(await attempt(record.id)), id: record.id, name, said: {}, before: [], calls: [], isOver: false };
+    return { ...(await attempt(record.id)), id: record.id, name, reported: {}, earlier: [], calls: [], isOver: false };
   }
 
   async function attempt(id: string): Promise<Pick<Run, 'epoch' | 'seq' | 'usage'>> {
@@ -77,8 +78,8 @@ describe('metering', () => {
       epoch: begun.epoch,
       seq: begun.nextSeq,
       usage: {},
-      said: {},
-      before: [],
+      reported: {},
+      earlier: [],
       calls: [],
       isOver: false,
     };
@@ -98,7 +99,7 @@ describe('metering', () => {
       case 'report': {
         spend(run, spent);
         const usage: Usage = { ...run.usage };
-        run.said = usage;
+        run.reported = usage;
         if (kind === 'report') return call(() => invocations.report(id, epoch, usage));
         run.seq += 2;
         const events = [1, 2].map((i) => ({ event: 'message' as const, data: `"${seq} ${i}"` }));
@@ -108,14 +109,15 @@ describe('metering', () => {
         for (const again of run.calls.slice(-3).reverse()) await again().catch(() => undefined);
         return;
       case 'lose': {
-        // The runtime reports the last usage of the lost attempt, or dies before it can.
-        if (which % 2 === 0) spend(run, spent);
-        const usage: Usage | null = which % 2 === 0 ? { ...run.usage } : null;
+        // The runtime reports the last usage of the lost attempt, or dies before it can do so.
+        const isReported = which % 2 === 0;
+        if (isReported) spend(run, spent);
+        const usage: Usage | null = isReported ? { ...run.usage } : null;
         run.calls.push(() => invocations.requeue(id, epoch, seq, 'lost', usage));
         const outcome = await invocations.requeue(id, epoch, seq, 'lost', usage);
         if (outcome === 'requeued') {
-          run.before.push(usage ?? run.said);
-          Object.assign(run, await attempt(id), { said: {} });
+          run.earlier.push(usage ?? run.reported);
+          Object.assign(run, await attempt(id), { reported: {} });
         } else assert.ok(outcome === 'not-restartable' || outcome === 'no-attempts-left', outcome);
         return;
       }
@@ -123,7 +125,7 @@ describe('metering', () => {
         spend(run, spent);
         const usage: Usage = { ...run.usage };
         run.isOver = true;
-        run.said = usage;
+        run.reported = usage;
         return call(() => invocations.finish(id, epoch, seq, { event: 'result', data: '{}' }, usage));
       }
       case 'settle': {
@@ -132,8 +134,8 @@ describe('metering', () => {
         const usage: Usage = { ...run.usage };
         const settle = () => invocations.settle({ id, tenant: TENANTS[run.name] }, epoch, usage);
         run.calls.push(settle);
-        // Once another process has ended the invocation, its runtime reports nothing more.
-        if ((await settle()) === 'ok') run.said = usage;
+        // Redis takes the usage only if this attempt ended the invocation (`finish`), and not another process (`fail`).
+        if ((await settle()) === 'ok') run.reported = usage;
         return;
       }
       case 'fail':
@@ -179,11 +181,13 @@ describe('metering', () => {
     const { store, usage } = scheduler;
     const account = store.keys.account('acme');
     try {
-      for (let minute = 0; minute < 12; minute++) {
-        for (let i = 0; i < 40; i++) await runOnce(`f${minute}-${i}`);
+      const minutes = 12;
+      const functionsPerMinute = 40;
+      for (let minute = 0; minute < minutes; minute++) {
+        for (let i = 0; i < functionsPerMinute; i++) await runOnce(`f${minute}-${i}`);
         now += 60_000;
       }
-      for (let i = 0; i < 12; i++) {
+      for (let i = 0; i < minutes; i++) {
         await runOnce('last');
         now += 60_000;
       }
@@ -191,8 +195,8 @@ describe('metering', () => {
       assert.deepEqual(latestFields.sort(), ['*', 'last']);
       assert.deepEqual(await store.redis.hkeys(`${account}:open`), ['*']);
       const rows = await usage.spans('acme', 'month', START, now, 'functions');
-      assert.equal(new Set(rows.map((row) => row.function)).size, 12 * 40 + 1);
-      for (const row of rows) assert.equal(row.counts.failed, row.function === 'last' ? 12 : 1, `${row.function}`);
+      assert.equal(new Set(rows.map((row) => row.function)).size, minutes * functionsPerMinute + 1);
+      for (const row of rows) assert.equal(row.counts.failed, row.function === 'last' ? minutes : 1, `${row.function}`);
     } finally {
       await scheduler.close();
     }
@@ -226,7 +230,7 @@ describe('metering', () => {
       // With `*` and `first`, the day has its 2,048 fields, so `late` and `later` are counted as `-`.
       await countMany('day', 1, 2046);
       for (const name of ['late', 'later', 'late', 'first']) await runOnce(name);
-      // The counts of this minute reach the day when the next minute counts.
+      // `countMany` runs `first` twice, so the day has six runs. The counts of a minute join those of the day once a later minute counts.
       now += 60_000;
       await runOnce('tomorrow');
       const day = `${store.keys.account('acme')}:usage:day:${spanNumber('day', START)}`;
@@ -260,7 +264,7 @@ describe('metering', () => {
     const keyOf = (number: number) => `${keys.account('acme')}:usage:${span}:${number}`;
     await runOnce('first');
     now += 60_000;
-    // The counts of a minute join those of longer spans once the next minute counts.
+    // The counts of a minute join those of longer spans once a later minute counts.
     await runOnce('first');
     const last = spanNumber(span, START);
     const counts = await client.hgetBuffer(keyOf(last), 'first');
@@ -282,9 +286,9 @@ describe('metering', () => {
 
   async function check(runs: readonly Run[]): Promise<void> {
     const records = await Promise.all(runs.map(({ id }) => scheduler.invocations.get(id)));
-    for (const [i, { said, before }] of runs.entries()) {
+    for (const [i, { reported, earlier }] of runs.entries()) {
       for (const name of NAMES) {
-        const attemptsTotal = [...before, said].reduce((sum, one) => sum + (one[name] ?? 0), 0);
+        const attemptsTotal = [...earlier, reported].reduce((sum, one) => sum + (one[name] ?? 0), 0);
         assert.equal(records[i]?.usage?.[name] ?? 0, attemptsTotal, `${name} of run ${i} over its attempts`);
       }
     }
@@ -296,7 +300,7 @@ describe('metering', () => {
           ...(await usage.spans(tenant, span, START, now, 'tenant')),
           ...(await usage.spans(tenant, span, START, now, 'functions')),
         ];
-        // Minutes are kept for only three hours; one hour is to spare.
+        // Minutes are kept for three hours, of which the check leaves one hour as a margin.
         if (span === 'minute' && now - START > 2 * 3_600_000) continue;
         for (const fn of [null, 'story', 'poem', 'other']) {
           const ofFunction = ofTenant.filter((record) => fn === null || record?.function === fn);

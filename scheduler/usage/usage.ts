@@ -43,7 +43,7 @@ const TENANT_FIELD = '*';
 
 const ZERO_COUNTS = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
 
-/** Reads the usage of tenants and their functions, which the scripts count. */
+/** Reads the usage of tenants and their functions. The scheduler's Lua scripts count it. */
 export class UsageCounters {
   readonly #store: Store;
 
@@ -83,7 +83,11 @@ export class UsageCounters {
     return found;
   }
 
-  /** @param field a field of the windows; '' for all fields */
+  /**
+   * Yields each window (the counts of one span; empty without counts) from the one that contains `from` to the one that contains `to`.
+   *
+   * @param field the field to read of each window; '' for all fields
+   */
   async *#windows(
     tenant: string,
     span: Span,
@@ -125,7 +129,7 @@ function toMinute(at: number, window: readonly [string, unknown][]): MinuteCount
   const rejections = new Map<string, number>();
   let counts = toCounts([]);
   for (const [field, value] of window) {
-    // Behind the prefix `f:`, `r:` or `t:`; see `scripts/include/counters.lua`.
+    // The text behind the prefix `f:`, `r:` or `t:` of a field with one number; see `scripts/include/counters.lua`.
     const name = field.slice(2);
     if (field === TENANT_FIELD && Array.isArray(value)) counts = toCounts(value);
     else if (field.startsWith('t:')) times.set(Number(name), Number(value));

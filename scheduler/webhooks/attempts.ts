@@ -11,7 +11,7 @@ export function waitAfter(attempt: number, firstWaitMs = FIRST_WAIT_MS): number 
 /** Outcome of an attempt: the HTTP status of the response, or the reason why there was no response. */
 export type Answer = { readonly status: number } | { readonly error: string };
 
-/** `delivered` when the receiver accepted it; `gone` when it wants no further attempt. */
+/** `delivered` when the receiver accepted the webhook; `gone` when the receiver wants no further attempt (410 Gone); else `retry`. */
 export function verdictOn(answer: Answer): 'delivered' | 'retry' | 'gone' {
   if (!('status' in answer)) return 'retry';
   if (answer.status >= 200 && answer.status < 300) return 'delivered';

@@ -42,11 +42,11 @@ test('a tenant never has more concurrent deliveries than allowed, and waiting de
         }
         assert.ok(activeSince.length <= maxActive);
       }
-      // Past every time that a delivery was given.
+      // Later than every time at which a delivery was told to ask again.
       now += 10 ** 9;
       for (const [tenant, mine] of active) {
         for (const since of mine) slots.leave(tenant, now, now - since);
-        // A tenant whose deliveries ended before the times given out keeps its state until its next delivery ends.
+        // A tenant keeps its state when its last delivery ends before a time that was given out. The next end removes the state.
         assert.equal(slots.enter(tenant, now), 0, 'ended deliveries no longer count');
         slots.leave(tenant, now, 0);
       }
@@ -63,7 +63,7 @@ test("the waits follow the durations of the tenant's deliveries", () => {
     let now = 0;
     for (let i = 0; i < 20; i++) {
       assert.equal(slots.enter(tenant, now), 0);
-      // The tenant's state, which holds the durations, stays as long as another delivery has been given a later time.
+      // This refused delivery is given a later time. Until then the tenant's state is kept, and with it the mean duration.
       assert.ok(slots.enter(tenant, now) > 0);
       slots.leave(tenant, now, i < 19 ? tookMs : lastMs);
     }
@@ -79,7 +79,7 @@ test("the waits follow the durations of the tenant's deliveries", () => {
   assert.ok(mixed > 2900 && mixed < 3100, `one slow delivery counts for three tenths: ${mixed} ms`);
 });
 
-test('after an outage, waits are short again within the longest wait, and an idle tenant has no state', () => {
+test('once the longest wait has passed after an outage, an idle tenant has no state, and waits are short again', () => {
   const slots = new DeliverySlots(1);
   assert.equal(slots.enter('a', 0), 0);
   for (let i = 0; i < 10_000; i++) assert.ok(slots.enter('a', 0) <= LONGEST_WAIT_MS);
@@ -90,10 +90,10 @@ test('after an outage, waits are short again within the longest wait, and an idl
   assert.equal(slots.enter('a', LONGEST_WAIT_MS), 100);
 });
 
-test('waiting deliveries ask again as often as running ones end, however many may run at once', () => {
+test('waiting deliveries ask again as often as running ones end, for any number of concurrent deliveries', () => {
   for (const maxActive of [1, 2, 8]) {
     const slots = new DeliverySlots(maxActive);
-    // Before the first end, a delivery is taken to last 50 ms.
+    // Before the first delivery ends, a mean duration of 50 ms is assumed.
     for (let i = 0; i < maxActive; i++) assert.equal(slots.enter('a', 0), 0);
     for (let i = 1; i <= 8; i++) assert.equal(slots.enter('a', 0), Math.ceil((i * 50) / maxActive));
   }

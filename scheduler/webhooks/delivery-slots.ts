@@ -43,8 +43,8 @@ export class DeliverySlots {
       return 0;
     }
     const spacingMs = Math.max(MIN_SPACING_MS, state.meanMs / this.#maxActive);
-    // Deliveries that ask again are given further times. Without the bound, an outage of the endpoints would delay
-    // deliveries for hours after its end.
+    // Each delivery that asks again gets a time behind all earlier ones. Without the bound `MAX_WAIT_MS`, an outage of the endpoints would therefore
+    // delay deliveries for hours after its end.
     state.givenUntil = Math.min(Math.max(nowMs, state.givenUntil) + spacingMs, nowMs + MAX_WAIT_MS);
     return Math.ceil(state.givenUntil - nowMs);
   }

@@ -13,7 +13,7 @@ const RESPONSE = 'http.client.response.finish';
 /** Bounds a test that hangs. */
 const HANG_MS = 20_000;
 
-/** The outcome of a delivery to a server that runs `answer` on a request. `timeOver` ends the time of the delivery. */
+/** The outcome of a delivery to a server that runs `answer` on a request. `timeOver` lets the time limit of the delivery pass. */
 async function deliverTo(answer: (socket: Socket, timeOver: () => void) => void): Promise<Answer> {
   const time = new AbortController();
   const timeOver = () => time.abort();

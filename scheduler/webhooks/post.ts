@@ -4,13 +4,13 @@ import { respond } from '../addresses/respond.ts';
 import { untilAborted } from '../addresses/until-aborted.ts';
 import type { Answer } from './attempts.ts';
 
-/** Bytes read of a response body, which is ignored: enough for a normal server to finish. */
+/** Maximum bytes read of a response's body. The content is ignored, but reading lets a normal server finish its response. */
 const MAX_DRAINED_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 16 * 1024;
 
 /**
- * Sends a body and returns the response's status. It connects to exactly the checked addresses, follows no redirect, and gives up when the
- * signal aborts, whatever the server does. Never throws.
+ * Sends a body and returns the response's status. Connects only to the addresses that `reach` has checked, follows no redirect, and gives up when
+ * the signal aborts, whatever the server does. Never throws.
  */
 export async function post(
   url: URL,

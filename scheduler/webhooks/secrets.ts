@@ -66,7 +66,7 @@ export class WebhookSecrets {
 }
 
 /**
- * The owner for which a tenant's webhook secret is sealed. The tenant's secrets for functions have names in capitals
- * (`VARIABLE_NAME`). So no other value has this owner, and none of them opens in place of the webhook secret.
+ * The owner for which a tenant's webhook secret is sealed; a sealed value opens only for its owner. The tenant's secrets for functions have names in
+ * capitals (`VARIABLE_NAME`), so none of them has this owner or opens in place of the webhook secret.
  */
 const owner = (tenant: string) => ({ tenant, name: 'webhook-secret' });

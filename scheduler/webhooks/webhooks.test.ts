@@ -11,7 +11,9 @@ import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
-test('a gateway that may not subscribe reports it, tries again, and stops', { timeout: 240_000 }, async () => {
+test('a gateway whose Redis user may not subscribe reports each refusal, tries again, and can be stopped', {
+  timeout: 240_000,
+}, async () => {
   const redis = await TestRedis.start();
   const connections: Redis[] = [];
   const connect = () => {
@@ -27,7 +29,7 @@ test('a gateway that may not subscribe reports it, tries again, and stops', { ti
     const subscriber = connections[1] ?? assert.fail('no subscriber');
     await subscriber.call('ACL', 'SETUSER', 'deaf', 'on', 'nopass', '+@all', '~*', 'resetchannels');
     await subscriber.auth('deaf', '');
-    const payload = () => assert.fail('nothing ends');
+    const payload = () => assert.fail('no invocation ends');
     const webhooks = scheduler.createWebhooks({ reach: new Reach({ privateHosts: [] }), payload, version: '1' });
     webhooks.start();
     await eventually(() => errors.length >= 2, 'two refusals are reported');
@@ -39,7 +41,7 @@ test('a gateway that may not subscribe reports it, tries again, and stops', { ti
   }
 });
 
-test('a webhook is signed at the time of the platform', { timeout: 240_000 }, async () => {
+test("a webhook's signature has the time of the platform's clock", { timeout: 240_000 }, async () => {
   const redis = await TestRedis.start();
   const now = Date.UTC(2027, 0, 31);
   const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };

@@ -209,8 +209,9 @@ export class Webhooks {
     // The stop has interrupted the attempt: the gateway that takes over the delivery repeats it.
     if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
     const verdict = verdictOn(answer);
-    const isOver = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
-    const status = verdict === 'delivered' ? 'delivered' : isOver ? 'failed' : 'pending';
+    const isLast = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
+    const statusOfFailure = isLast ? 'failed' : 'pending';
+    const status = verdict === 'delivered' ? 'delivered' : statusOfFailure;
     await this.#note(invocation.id, [
       attempt,
       status,
@@ -221,12 +222,12 @@ export class Webhooks {
     onAttempt?.(status === 'pending' ? 'retry' : status);
     if (status === 'delivered') return;
     const why = 'error' in answer ? answer.error : `status ${answer.status}`;
-    throw isOver ? new UnrecoverableError(why) : new Error(why);
+    throw isLast ? new UnrecoverableError(why) : new Error(why);
   }
 
   /**
-   * Stores the outcome of an attempt. Tries again until Redis answers or the gateway stops: no later attempt would
-   * correct a lost last outcome.
+   * Stores the outcome of an attempt. Tries again until Redis answers or the gateway stops: after the last attempt, no later one would replace a lost
+   * outcome.
    *
    * @param args the arguments of note-attempt.lua
    */

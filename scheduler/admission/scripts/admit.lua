@@ -16,7 +16,7 @@ local a = openAdmission(ARGV[1], ARGV[2])
 if a.leaving then
   settleSome(a)
 else
-  -- A process of an earlier release has written the capacity.
+  -- Without `leaving`, a process of an earlier release has written the capacity.
   recount(a)
 end
 if ARGV[3] == '*' then

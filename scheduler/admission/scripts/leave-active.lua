@@ -1,8 +1,8 @@
 --[[
   Takes a job from its runtime, and ends or requeues its invocation in one step. The first case that holds decides:
     - the invocation has ended, or its record is gone, or another runtime runs it: the job is dropped;
-    - it has not begun, and the mode is not `over`: back to its place in the queue;
-    - it is running, and a client has requested a cancel: cancelled;
+    - the invocation has not begun, and the mode is not `over`: back to its place in the queue;
+    - the invocation is running, and a client has requested a cancel: cancelled;
     - the mode is not `over`, and the attempt was begun by a fetch whose jobs the runtime has not received (take-jobs.lua): back to its place in
       the queue. Nothing of the attempt can have run, so it does not count;
     - the mode is not `over`, and the invocation may be restarted (it has attempts left, and all its client's messages are still stored): back to

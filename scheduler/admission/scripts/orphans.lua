@@ -1,16 +1,16 @@
 --[[
-  Looks for active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Also looks for children
-  whose runtime is registered, but whose parent's attempt is over: the recovery of that runtime broke off, and it has registered again.
+  Searches for active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Also searches for
+  children whose runtime is registered, but whose parent's attempt is over: the recovery of that runtime broke off, and it has registered again.
 
   KEYS[1] BullMQ active (list)
   KEYS[2] children that have not ended (hash), id to runtime
   KEYS[3] registered runtimes (hash)
-  KEYS[4] times of the reapers' looks (hash): `orphansAt`, the last look by this script, ms by the clock of Redis
+  KEYS[4] times of the reapers' searches (hash): `orphansAt`, the last search by this script, ms by the clock of Redis
   ARGV[1] prefix of the keys of jobs
-  ARGV[2] least time between two looks, ms
+  ARGV[2] least time between two searches, ms
   ARGV[3] prefix of the keys of invocations' records
 
-  Returns {{job, runtime, token of its fetch or '', ...}, {child, runtime, ...}}, or nothing when the last look was less than ARGV[2] ago.
+  Returns {{job, runtime, token of its fetch or '', ...}, {child, runtime, ...}}, or nothing when the last search was less than ARGV[2] ago.
 ]]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -18,7 +18,7 @@ local last = tonumber(redis.call('HGET', KEYS[4], 'orphansAt') or 0)
 if last <= now and now - last < tonumber(ARGV[2]) then
   return false
 end
--- A full Redis refuses the write; then every caller looks.
+-- A full Redis refuses the write; then every caller searches.
 redis.pcall('HSET', KEYS[4], 'orphansAt', now)
 
 -- Maximum number of children whose parents one call reads, since Redis serves no other client meanwhile. The call chooses them at random.

@@ -2,8 +2,8 @@
   Checks the ledger against the invocations and repairs it. Every transition is one script, so a fault found here comes from writes that
   Redis lost (a killed Redis comes back without its last second) or from a bug in the platform. The script
     - drops a ledger entry whose invocation has ended or is unknown, and requeues an admitted invocation that is queued and in no BullMQ list;
-    - finds queued invocations that are not in their queues, not debounced and not admitted, and puts each into its queue again; it returns the
-      ids of those that have no job;
+    - finds queued invocations that are neither in their queues nor debounced nor admitted, and puts each into its queue again; for those without
+      a job, it returns the ids instead;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;
     - counts the capacity again from all runtimes: once a minute, and while a runtime that takes no more jobs holds some.
@@ -100,7 +100,7 @@ for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   end
 end
 
--- Forget places on the way, and claims, of invocations that have begun or left the ledger.
+-- Take invocations that have begun or left the ledger out of the sets of those on their way, and remove the claims of those that left the ledger.
 for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:' .. UNBEGUN)) do
   if redis.call('HGET', prefix .. ':invocation:' .. id, 'status') ~= 'queued' or redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
     leaveWay(prefix .. ':admission:', id)

@@ -1,9 +1,9 @@
 --[[
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
   for one job. A call hands over at most one runtime's equal part of the waiting jobs, and fewer when they are large. It hands none to a runtime
-  that takes no jobs, is not registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. The script also begins the attempts of
-  the first jobs. A call repeated with its token hands over the same jobs, since their attempts may have begun. Until the runtime has said that
-  it received the jobs, none of the attempts that the script began can have run; leave-active.lua relies on this.
+  that takes no jobs, is not registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. The script also
+  begins the attempts of the first jobs. A call that is repeated with the same token hands over the same jobs, since their attempts may have begun.
+  Until the runtime has said that it received the jobs, none of the attempts that the script began can have run; leave-active.lua relies on this.
 
   The script reads the time itself: it may run seconds after it was sent, behind a command that waits for jobs.
 
@@ -12,7 +12,7 @@
   KEYS[3] BullMQ marker (sorted set), which wakes a sleeping runtime
   KEYS[4] registered runtimes (hash)
   KEYS[5] the runtime's last fetch (hash): `token`; and `jobs:<token>`, the ids of its jobs, separated by spaces, until the runtime says that it
-          received them (it may say so again after a later fetch)
+          received them. The field's name has the token because the runtime may say so again after a later fetch
   KEYS[6] the runtime's alive key
 
   ARGV[1] prefix of every key
@@ -40,7 +40,7 @@ end
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
--- True for a registered runtime that takes jobs and is not late.
+-- True when the runtime is registered, takes jobs and is not late to renew its lease.
 local function mayTake()
   if redis.call('PTTL', alive) < tonumber(ARGV[11]) or redis.call('HEXISTS', runtimes, runtimeId) == 0 then
     return false
@@ -57,7 +57,7 @@ end
 -- Time for which Redis keeps the record of a fetch (KEYS[5]), ms: longer than the recovery of a dead runtime takes.
 local FETCH_MS = 3600000
 
--- Returns the number of jobs left. The marker wakes another runtime for them; without such jobs it would only cause an empty fetch.
+-- Returns the number of jobs left. If there are any, sets the marker, which wakes another runtime; otherwise removes it, to cause no empty fetch.
 local function wakeForLeft()
   local left = redis.call('LLEN', wait)
   if left > 0 then
@@ -108,7 +108,8 @@ local function takenBefore()
   return ids
 end
 
--- Begins an attempt and returns the reply, or '' after an error, such as one of a damaged record: then the runtime begins it and gets the error.
+-- Begins an attempt and returns the reply. Returns '' after an error, for example for a damaged record: the runtime then begins the attempt itself
+-- and gets the error.
 local function begin(id)
   local record = prefix .. ':invocation:' .. id
   local ok, reply = pcall(beginAttempt, { record = record, job = jobs .. id, runtimes = runtimes, now = now, ahead = ahead,

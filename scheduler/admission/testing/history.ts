@@ -138,7 +138,7 @@ export class Player {
     this.steps.push({ kind: 'resize', now: this.now, admitted: [], onTheirWay: [], ...capacity });
   }
 
-  /** Plays a history; changes that may share a script share it when their orders say so. */
+  /** Plays a history. Changes that scripts can make together (`SCRIPT_SHARING_KINDS`) share a script when their orders say so. */
   playAll(orders: readonly Order[]): void {
     for (const order of orders) {
       if (!SCRIPT_SHARING_KINDS.has(order.kind)) this.#endChange();
@@ -249,7 +249,7 @@ export class Player {
   }
 }
 
-/** Changes that scripts make for several invocations at once. */
+/** Kinds of orders whose changes one script can make for several invocations at once. */
 const SCRIPT_SHARING_KINDS: ReadonlySet<Order['kind']> = new Set(['enter', 'leave', 'return', 'withdraw', 'short']);
 
 function pick(from: ReadonlyMap<string, Demand>, which: number): Demand | undefined {

@@ -10,9 +10,9 @@
     begin: id, tenant                       an attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
     resize: slots, pace, starts, reserve, pages
-    Memory is an entry of the pages, as in the policy.
     admit                                   ends a change
     report: free                            reports of GPU hosts on their free memory
+    Memory is an entry of `pages`, as in the policy.
 
   Returns for each step the ids that are on their way to runtimes after it, in fetch order, separated by spaces; '' within a change.
 ]]
@@ -34,7 +34,7 @@ local function change(now, tenant, description)
   closeAdmission(a)
 end
 
--- Changes of the steps so far that belong together.
+-- Changes of the steps so far that `apply` makes together.
 local changes = {}
 
 local function apply(now)

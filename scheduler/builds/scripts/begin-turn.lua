@@ -1,6 +1,6 @@
 --[[
-  Marks the beginning of a build, so that later requests get its turn or a later one. Requests of its own tenant get a later turn, even after
-  the build has ended; this holds until the time up to which the requester would have waited for the build.
+  Records that a build has begun. Later requests then get at least the turn of this build. Later requests of the same tenant get a later turn
+  than this build, even after the build has ended, until its deadline.
 
   KEYS[1] turns (hash), see take-turn.lua
 

@@ -1,14 +1,16 @@
 --[[
   Gives a new build its turn; `nextTurn` of build-turns.ts computes the same. A repeated call gets the same turn.
 
-  KEYS[1] turns (hash): `<tenant> <turn> <until, ms>` of each unfinished build by id, and of the last build that each tenant began under
-          `began <tenant>`; `time`: the largest turn that has begun
+  KEYS[1] turns (hash). Its fields:
+          <id of a build>: `<tenant> <turn> <deadline, ms>`, for each unfinished build
+          began <tenant>: the same, for the last build of the tenant that has begun
+          time: the largest turn that has begun
 
   ARGV[1] id
   ARGV[2] tenant
   ARGV[3] now, ms
-  ARGV[4] until when the requester waits for the build, ms
-  ARGV[5] most unfinished builds of a tenant
+  ARGV[4] deadline: the time up to which the requester waits for the build, ms
+  ARGV[5] maximum unfinished builds of a tenant
 
   Returns the turn, or -1 when the tenant has as many unfinished builds as it may have.
 ]]
@@ -22,7 +24,8 @@ for i = 1, #fields, 2 do
   if fields[i] ~= 'time' then
     local tenant, other, deadline = string.match(fields[i + 1], '^(%S+) (%d+) (%d+)$')
     local began = string.sub(fields[i], 1, 6) == 'began '
-    -- The gateway of an unfinished build died before it removed the turn, or the tenant's last build began before `time`.
+    -- A field with a past deadline is left over, for example from a gateway that died before it removed the turn. The last build of a tenant
+    -- does not matter once `time` is past its turn: every new build gets at least the turn `time`.
     if tonumber(deadline) < tonumber(ARGV[3]) or began and tonumber(other) < time then
       redis.call('HDEL', KEYS[1], fields[i])
     else

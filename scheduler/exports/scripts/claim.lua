@@ -1,5 +1,5 @@
 --[[
-  Notes the owner of a name, unless another owner is noted. Idempotent.
+  Notes the owner of a name. An owner that is noted already stays, unless it is ARGV[3]. Idempotent.
 
   KEYS[1] the tenant's names of a model (hash)
 
@@ -7,7 +7,7 @@
   ARGV[2] the owner
   ARGV[3] the owner that may be replaced; empty for none
 
-  Returns the noted owner that was not replaced; nothing when ARGV[2] is noted now.
+  Returns the other owner, which stays noted; nothing when ARGV[2] is noted now.
 ]]
 
 local noted = redis.call('HGET', KEYS[1], ARGV[1])

@@ -14,7 +14,7 @@
   ARGV[7] maximum bytes of all copies of the tenant together
 
   Returns one of three:
-    {'changed'}: the name has another owner's entry, or none
+    {'changed'}: the name has another entry than ARGV[2], or none
     {'full', copies, bytes}: a bound would be exceeded; the numbers are those of the tenant's other copies
     {'kept', replaced}: the copy is recorded; `replaced` is the former record of this name's copy, or ''
 ]]

@@ -9,8 +9,8 @@
   ARGV[2] the owner
   ARGV[3] field of the copy
   ARGV[4] the copy (JSON)
-  ARGV[5] field of the mark that the owner must forget the name, too; empty for none
-  ARGV[6] the mark (JSON)
+  ARGV[5] field of the removal: a note that the owner's host must forget the name when it is back; empty when no note is needed
+  ARGV[6] the removal (JSON)
 
   Returns 1 when the name and its copy were removed, else 0.
 ]]

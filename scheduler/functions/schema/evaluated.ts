@@ -1,4 +1,4 @@
-/** The members of one value that some schema has accepted, for `unevaluatedProperties` and `unevaluatedItems`. */
+/** The members of one value that some part of the schema has accepted already: `unevaluatedProperties` and `unevaluatedItems` skip them. */
 export class Evaluated {
   readonly #members = new Set<string | number>();
   readonly #enclosing: Evaluated | null;

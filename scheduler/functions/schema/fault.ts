@@ -7,9 +7,9 @@ export interface Place {
 /** The first rule that a value breaks. */
 export interface Fault {
   readonly place: Place | null;
-  /** For `missing` and `unexpected`, a predicate about the place (`is missing.`); for `other`, a whole sentence. */
+  /** If `kind` is `other`, a whole sentence; else the rest of a sentence that begins with the place (`is missing.`). */
   readonly message: string;
-  /** `missing` and `unexpected` say all that there is to say; `message` explains `other` faults. */
+  /** `missing`: a required member is absent. `unexpected`: the schema `false` stands for the value at the place. */
   readonly kind: 'missing' | 'unexpected' | 'other';
 }
 

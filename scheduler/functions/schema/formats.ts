@@ -2,7 +2,7 @@ import { format as library } from '@cfworker/json-schema';
 import type { StepBudget } from './budget.ts';
 import { PROPERTY_ESCAPE } from './pattern-syntax.ts';
 
-/** Longest text that can have a format. V8 backtracks in the expressions below; this limit bounds their time, which was measured. */
+/** Longest text that can have a format. V8 backtracks in the expressions below. This limit bounds their time, as measured. */
 const MAX_FORMAT_LENGTH = 2048;
 
 /** Steps charged for a check, and further ones for each character. */
@@ -27,7 +27,7 @@ const FORMATS: ReadonlyMap<string, (text: string) => boolean> = new Map([
   ['url', (text: string) => URL_TEXT.test(text)],
 ]);
 
-/** True when a text has a format; an unknown format is not a condition. */
+/** True when a text has a format. Every text passes an unknown format. */
 export function hasFormat(text: string, name: unknown, budget: StepBudget): boolean {
   const matches = typeof name === 'string' ? FORMATS.get(name) : undefined;
   if (matches === undefined) return true;

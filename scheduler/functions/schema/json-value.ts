@@ -16,8 +16,8 @@ export function jsonValue(text: string, revive?: (value: unknown, source: string
   if (keys.length === 0) return JSON.parse(text, reviver);
   // Throws for malformed JSON, with the position in the original text.
   JSON.parse(text);
-  // Rewrite the text so that no key has an escape: a key that needs one gets a random name, and its own name again
-  // after the parsing.
+  // Rewrite the text so that no key has an escape. A key that needs an escape gets a random name; `rename` restores its
+  // own name after the parsing.
   const names = new Map<string, string>();
   const parts: string[] = [];
   let from = 0;
@@ -31,7 +31,7 @@ export function jsonValue(text: string, revive?: (value: unknown, source: string
   return value;
 }
 
-/** The name that takes the place of one that cannot be written without escapes. No text has it, because it is random. */
+/** The substitute for a name that needs escapes. It is random, so no stranger's text contains it. */
 function substitute(names: Map<string, string>, name: string): string {
   const replacement = names.get(name) ?? crypto.randomUUID();
   names.set(name, replacement);

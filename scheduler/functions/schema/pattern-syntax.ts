@@ -14,7 +14,7 @@ export class PatternError extends Error {
   override readonly name = 'PatternError';
 }
 
-/** An escape for a property of characters, such as `\p{Lu}`. V8 makes its set of characters each time it reads one. */
+/** An escape for a property of characters, such as `\p{Lu}`. V8 computes the set of characters again for each escape that it reads. */
 export const PROPERTY_ESCAPE = /\\p/gi;
 
 const MAX_PATTERN_LENGTH = 2000;
@@ -129,13 +129,14 @@ class Parser {
     const match = quantifier.exec(this.#source);
     if (match === null) return item;
     this.#position += match[0].length;
-    // A lazy quantifier matches the same texts.
+    // Skip the mark of a lazy quantifier, which matches the same texts.
     this.#take('?');
     const [text, least, comma, most] = match;
     if (text === '*') return { kind: 'repeat', item, least: 0, most: Number.POSITIVE_INFINITY };
     if (text === '+') return { kind: 'repeat', item, least: 1, most: Number.POSITIVE_INFINITY };
     if (text === '?') return { kind: 'repeat', item, least: 0, most: 1 };
-    const maxCount = comma === undefined ? Number(least) : most === '' ? Number.POSITIVE_INFINITY : Number(most);
+    let maxCount = Number(least);
+    if (comma !== undefined) maxCount = most === '' ? Number.POSITIVE_INFINITY : Number(most);
     // V8 limits both numbers to 2^31 - 1 before it compares them, so it accepts `a{99999999999,3000000000}`.
     if (maxCount < Number(least)) throw new PatternError('has a quantifier whose maximum is below its minimum');
     return { kind: 'repeat', item, least: Number(least), most: maxCount };

@@ -26,7 +26,7 @@ const MATCH = 4;
  */
 export class Pattern {
   readonly #program: Program;
-  /** Threads of this and of the next position. */
+  /** Threads (see `Threads`) of this and of the next position. */
   #currentThreads: Threads;
   #nextThreads: Threads;
 
@@ -57,12 +57,12 @@ export class Pattern {
     let previousCode = -1;
     for (let position = 0; ; ) {
       const code = position < text.length ? (text.codePointAt(position) ?? -1) : -1;
-      const startedCount = this.#currentThreads.count;
+      const carriedCount = this.#currentThreads.count;
       const isMatch = this.#follow(0, previousCode, code);
       budget.spend((1 + this.#currentThreads.count) * (code < ASCII ? 1 : OTHER_STEPS));
       if (isMatch) return true;
       // No thread is left, and an anchored pattern starts new ones only at the start of the text.
-      if (code < 0 || (program.anchored && startedCount === 0 && position > 0)) return false;
+      if (code < 0 || (program.anchored && carriedCount === 0 && position > 0)) return false;
       position += code > 0xffff ? 2 : 1;
       const consumedCode = code;
       const nextCode = position < text.length ? (text.codePointAt(position) ?? -1) : -1;
@@ -79,7 +79,7 @@ export class Pattern {
     }
   }
 
-  /** Adds an instruction and all that it reaches without a character. Returns true when it reaches the end of the pattern. */
+  /** Adds threads for an instruction and for all that it reaches without a character. Returns true when the pattern's end is among them. */
   #follow(start: number, previousCode: number, nextCode: number): boolean {
     const { op, first, second } = this.#program;
     const threads = this.#currentThreads;
@@ -107,8 +107,8 @@ export class Pattern {
 }
 
 /**
- * The threads at one position: a list of distinct instructions, and the index of each in the list. Indexes from `count`
- * on are outdated.
+ * The threads at one position of the text. A thread is the instruction that one way of matching has reached; each instruction is listed once.
+ * `#indexes` has the place of each instruction in the list; entries of earlier positions stay in it, and `add` detects them.
  */
 class Threads {
   readonly list: Uint16Array;
@@ -136,7 +136,7 @@ class Threads {
   }
 }
 
-/** A pattern's instructions. `first` and `second` are a split's targets; `first` is also a code point, or a set's or assertion's number. */
+/** A pattern's instructions. `first` and `second` of a split are its targets; `first` of others is a code point, or a set's or assertion's number. */
 class Program {
   readonly op: number[] = [];
   readonly first: number[] = [];
@@ -160,7 +160,8 @@ class Program {
   takes(pc: number, code: number): boolean {
     const op = this.op[pc];
     const operand = this.first[pc] ?? 0;
-    return op === LITERAL ? operand === code : op === SET && this.#sets[operand]?.has(code) === true;
+    if (op === LITERAL) return operand === code;
+    return op === SET && this.#sets[operand]?.has(code) === true;
   }
 
   #emit(node: PatternNode): void {
@@ -248,7 +249,7 @@ class CodePoints {
   readonly #regExp: RegExp;
   /** 0 not tested yet, 1 in the set, 2 not in it. */
   readonly #ascii = new Uint8Array(ASCII);
-  /** Cached answers for other code points, `2 × code + answer`, by the lowest bits of the code. */
+  /** Cached answers for other code points. Slot `code % OTHER_ANSWERS` has `2 × code + answer` of the last code point asked for. */
   readonly #otherAnswers = new Int32Array(OTHER_ANSWERS);
 
   constructor(source: string) {

@@ -7,7 +7,7 @@ const MAX_SHOWN_REFERENCE = 100;
 /** Deepest nesting of schemas, unused ones included. */
 export const MAX_SCHEMA_DEPTH = 64;
 
-/** Keywords whose values are schemas, lists of schemas, and objects of schemas by name. */
+/** Keywords with inner schemas: one (`ofOne`), a list of them (`ofLists`), or an object of them by name (`ofNamed`). */
 export const SCHEMA_KEYWORDS = {
   ofOne: [
     'items',
@@ -34,17 +34,18 @@ export class SchemaError extends Error {
 /** Every schema within a schema, and the targets of its references. */
 export class References {
   /**
-   * Each schema, with the schema at which its references start: itself or the nearest one around it with an `$id`, else
-   * the root.
+   * Maps each schema to its resource, the schema at which its references start: the nearest one with an `$id` (the schema
+   * itself or one around it), else the root.
    */
   readonly #resources = new Map<JsonSchema, JsonSchema>();
+  /** By resource: schemas by the name of their anchor. */
   readonly #anchors = new Map<JsonSchema, Map<string, JsonSchema>>();
   readonly #targets = new Map<JsonSchema, JsonSchema | boolean>();
 
   /** @throws SchemaError */
   constructor(root: JsonSchema) {
     this.#walk(root, root, 0);
-    // A reference may lead to a place that no schema keyword reaches; the loop walks schemas found there as well.
+    // A reference may lead to a schema that no keyword reaches. `#resolve` adds it to the map, so this loop visits it as well.
     for (const [schema, resource] of this.#resources) {
       const reference = referenceOf(schema);
       if (reference !== undefined) this.#targets.set(schema, this.#resolve(reference, resource));

@@ -9,8 +9,9 @@ import { Pattern } from './pattern.ts';
 import { PatternError } from './pattern-syntax.ts';
 import { isObject, References, SchemaError } from './references.ts';
 
-/** Maximum patterns of a schema, and maximum instructions of all its patterns together. */
+/** Maximum different patterns of a schema. */
 export const MAX_PATTERNS = 100;
+/** Maximum instructions of all patterns of a schema together. */
 const MAX_PATTERN_STEPS = 4000;
 /** Steps of one check: 10 to 20 ms, measured in 2026. */
 export const MAX_STEPS = 1_000_000;
@@ -133,7 +134,7 @@ class Run {
   #anyValue(value: unknown, schema: JsonSchema, place: Place | null): Fault | null {
     const { type, const: constant, enum: allowed, not } = schema;
     if (Array.isArray(type)) this.#budget.spend(type.length);
-    if (type !== undefined && !(Array.isArray(type) ? type.some((each) => isOf(value, each)) : isOf(value, type))) {
+    if (type !== undefined && !hasType(value, type)) {
       return otherFault(place, `Instance type "${typeOf(value)}" is invalid. Expected "${typesText(type)}".`);
     }
     if (constant !== undefined && !areEqual(value, constant, this.#budget)) {
@@ -157,7 +158,7 @@ class Run {
       if (fault === null) acceptedBranches.push(branchEvaluated);
       return fault;
     };
-    // Each alternative may evaluate further members, so when those are tracked all alternatives must run.
+    // Each alternative may evaluate further members. So all alternatives must run when evaluated members are tracked.
     if (anyOf !== undefined) {
       const alternatives = listOf(anyOf);
       const matches = this.#tracksEvaluated
@@ -368,7 +369,8 @@ class Run {
     if (restSchema === undefined) return null;
     for (const name of names) {
       this.#budget.spend(MEMBER_STEPS + (evaluated?.depth ?? 0) / SETS_PER_STEP);
-      if (additionalProperties === undefined ? evaluated?.has(name) === true : namedProperties.has(name)) continue;
+      const isDone = additionalProperties === undefined ? evaluated?.has(name) === true : namedProperties.has(name);
+      if (isDone) continue;
       const fault = this.#member(value[name], restSchema, place, name);
       if (fault !== null) return fault;
       evaluated?.add(name);
@@ -403,6 +405,11 @@ class Run {
     }
     return length;
   }
+}
+
+/** True when a value has a type, or one of a list of types. */
+function hasType(value: unknown, type: unknown): boolean {
+  return Array.isArray(type) ? type.some((each) => isOf(value, each)) : isOf(value, type);
 }
 
 function isOf(value: unknown, type: unknown): boolean {

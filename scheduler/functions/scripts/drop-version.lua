@@ -1,17 +1,17 @@
 --[[
-  Deletes a removed version once all its invocations have ended, and its component when no other version uses that.
+  Deletes a removed version if all its invocations have ended. Deletes its component, too, if no other version uses the component.
 
   KEYS[1] removed versions of the function (hash)
-  KEYS[2] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
+  KEYS[2] functions with removed versions, and removed versions whose invocations are to be cancelled (hash)
   KEYS[3] invocations of the version that have not ended (set)
   KEYS[4] component (string)
   KEYS[5] users of the component (set)
-  KEYS[6] how the version has behaved (hash)
-  KEYS[7] peaks learned from its runs (hash)
+  KEYS[6] the version's conduct: losses of sandboxes in which it computed (hash)
+  KEYS[7] peak use learned from the version's runs (hash)
 
   ARGV[1] version
   ARGV[2] <tenant>/<name>
-  ARGV[3] this version's entry among the users
+  ARGV[3] this version's entry among the users of the component
   ARGV[4] prefix of the keys of the tenant's quotas
   ARGV[5] <name>@<version>
 

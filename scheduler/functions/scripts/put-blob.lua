@@ -1,5 +1,5 @@
 --[[
-  Stores bytes, which expire unless a function version comes to use them.
+  Stores the bytes of a component. They expire unless a function version uses them by then.
 
   KEYS[1] component (string)
   KEYS[2] users of the component (set)
@@ -10,11 +10,11 @@
   ARGV[4] account of the uploading tenant: the prefix of the keys of its quotas
   ARGV[5] hash of the bytes
 
-  Returns 1 stored, 0 they were there already, {-4, quota, limit, used} the tenant may keep no more in Redis.
+  Returns 1 stored, 0 they were there already, {-4, quota, limit, used} the tenant may keep no more bytes in Redis.
 ]]
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 local account, now, holder = ARGV[4], tonumber(ARGV[3]), 'u:' .. ARGV[5]
--- A component that a version uses counts as that version's.
+-- `holder` is the upload's entry in the account. A component that a version uses counts with that version instead.
 if redis.call('SCARD', KEYS[2]) == 0 and redis.call('HEXISTS', accountKey(account), holder) == 0 then
   local refusal = bytesRefusal(account, #ARGV[1], now)
   if refusal then

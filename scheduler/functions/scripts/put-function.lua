@@ -16,12 +16,12 @@
   ARGV[1] name
   ARGV[2] version
   ARGV[3] the version as JSON text
-  ARGV[4] this version's entry among the users
+  ARGV[4] this version's entry among the users of the component
   ARGV[5] <tenant>/<name>
-  ARGV[6] alias that serves it afterwards, or ''
+  ARGV[6] alias that serves the version afterwards, or ''
   ARGV[7] state of that alias and of the tag as JSON text, without its revision
   ARGV[8] tag, or ''
-  ARGV[9] 1: an alias that exists is left unchanged when the version existed
+  ARGV[9] 1: an existing alias stays unchanged when the version was already deployed
   ARGV[10] how many states of an alias are kept
   ARGV[11] how many aliases a function may have
   ARGV[12] channel of changes
@@ -31,7 +31,7 @@
   ARGV[16] how many functions the tenant may have
   ARGV[17] how many versions a function may have, draining ones included
   ARGV[18] hash of the component
-  ARGV[19] bytes of its compiled files
+  ARGV[19] bytes of the component's compiled files
   ARGV[20] how many bytes the records of the tenant's versions may have
 
   Returns {1, alias} new version, {0, alias} the version existed; `alias` is the present state of the alias, '' without one.
@@ -85,7 +85,7 @@ local account, bytes = ARGV[13], tonumber(ARGV[14])
 if not known and recordBytes(account) + #ARGV[3] > tonumber(ARGV[20]) then
   return {-7}
 end
--- The uploaded component now counts as the version's. A refusal gives the bytes back to the upload.
+-- The bytes of the uploaded component now count as the version's. A refusal gives them back to the upload.
 local upload = 'u:' .. ARGV[18]
 local uploaded = releaseBytes(account, upload)
 local onDisk = tonumber(ARGV[19])
@@ -95,7 +95,7 @@ if refusal then
   holdBytes(account, upload, uploaded or 0)
   return {-4, unpack(refusal)}
 end
--- Counting comes before the writes that take no memory: a full Redis refuses it, which ends the script before it has changed anything.
+-- `countComponent` comes before the writes that take no memory: a full Redis refuses its write, which ends the script before any change.
 countComponent(account, ARGV[1] .. '@' .. version, bytes, #ARGV[3], onDisk)
 redis.call('ZREM', account .. ':redis-ends', upload)
 redis.call('SREM', KEYS[12], account)

@@ -1,18 +1,19 @@
 --[[
   Removes a function with all its aliases, so that no new invocation can run it. Its versions stay among the removed ones until their
-  invocations have ended (drop-version.lua). A repeated call for a draining function may add the request to cancel them.
+  invocations have ended (drop-version.lua). A repeated call for a draining function may add the request to cancel
+  the invocations.
 
   KEYS[1] names of the tenant's functions (set)
   KEYS[2] function (hash), see include/alias.lua
   KEYS[3] removed versions of the function (hash)
-  KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
+  KEYS[4] functions with removed versions, and removed versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
   KEYS[6] the reply to this call, see ../../store/scripts/once.lua
   KEYS[7…10] see ../../tenants/scripts/include/record-act.lua
 
   ARGV[1] name
   ARGV[2] <tenant>/<name>
-  ARGV[3] drain | now
+  ARGV[3] `drain`; or `now` to cancel the invocations of the removed versions
   ARGV[4] channel of changes
   ARGV[5…] the act, see ../../tenants/scripts/include/record-act.lua; not recorded when an earlier call had the same effect
 
@@ -28,7 +29,7 @@ if answered then
   return answered
 end
 local fields = redis.call('HGETALL', fn)
--- Counts changes, in any unit: without one, the audit log gets no entry.
+-- Above 0 when this call changes something. Only then the audit log gets an entry.
 local changes = #fields
 for i = 1, #fields, 2 do
   local kind, name = string.match(fields[i], '^(%a+):(.*)$')

@@ -4,14 +4,14 @@
   KEYS[1] names of the tenant's functions (set)
   KEYS[2] function (hash), see include/alias.lua
   KEYS[3] removed versions of the function (hash)
-  KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
+  KEYS[4] functions with removed versions, and removed versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
   KEYS[6] the reply to this call, see ../../store/scripts/once.lua
   KEYS[7…10] see ../../tenants/scripts/include/record-act.lua
 
   ARGV[1] name
   ARGV[2] <tenant>/<name>
-  ARGV[3] drain | now
+  ARGV[3] `drain`; or `now` to cancel the version's invocations
   ARGV[4] version
   ARGV[5…] the act, see ../../tenants/scripts/include/record-act.lua; not recorded when an earlier call had the same effect
 
@@ -28,7 +28,7 @@ if answered then
 end
 local version = ARGV[4]
 local text = redis.call('HGET', fn, 'version:' .. version)
--- Without a change, the audit log gets no entry.
+-- Above 0 when this call changes something. Only then the audit log gets an entry.
 local changes = text and 1 or 0
 if text then
   local serving = aliasesOf(fn, version)

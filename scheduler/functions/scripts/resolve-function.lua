@@ -7,9 +7,10 @@
 
   ARGV[1] version or alias, '' for `live`
 
-  Returns false when none of the functions has the reference. Otherwise returns {index in KEYS of the function that has
-  it, basis, record of a version as JSON text…}. There is one record for each version that the reference serves, and
-  those of an alias are in the order of its shares. `basis` is the alias's state as JSON text, or the version itself.
+  Returns false when none of the functions has the reference, else {index, basis, record…}:
+    index: place in KEYS of the function that has the reference
+    basis: the alias's state as JSON text, or the version itself
+    record: JSON text of a version, one for each version that the reference serves, in the order of the alias's shares
 ]]
 --- @include "./include/serving.lua"
 local i, basis = findServing(KEYS, ARGV[1])

@@ -5,8 +5,8 @@
   KEYS[2] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1] alias
-  ARGV[2] its state as JSON text, without the revision
-  ARGV[3] the revision that it must have now, 0 for a new alias; '' for any
+  ARGV[2] the alias's new state as JSON text, without the revision
+  ARGV[3] the revision that the alias must have before the change, 0 for a new alias; '' for any
   ARGV[4] how many states are kept
   ARGV[5] how many aliases a function may have
   ARGV[6] channel of changes

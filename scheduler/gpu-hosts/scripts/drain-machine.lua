@@ -7,10 +7,10 @@
   KEYS[4] the reply to this call, see ../../store/scripts/once.lua
   ARGV[1] prefix of every key
   ARGV[2] name of the machine
-  ARGV[3] its entry among the drained
+  ARGV[3] the machine's entry among the drained hosts and machines
   ARGV[4] '1': drain it even when no other runtime or no other connected GPU host would be left undrained
   ARGV[5] note on the drain, as JSON text
-  ARGV[6…] names of its GPU hosts
+  ARGV[6…] names of the machine's GPU hosts
 
   Returns 1 drained, 2 it was drained already, -1 no other runtime with a GPU host would be left undrained.
 ]]

@@ -11,7 +11,7 @@
   ARGV[4] note on the drain, as JSON text
   ARGV[5] the text before the name in the entry of any machine
 
-  Returns 1 drained, 2 it was drained already, 0 no living runtime knows it, -1 no other connected host would be left undrained.
+  Returns 1 drained, 2 it was drained already, 0 no living runtime knows the host, -1 no other connected host would be left undrained.
 ]]
 --- @include "../../store/scripts/once.lua"
 local answered = answeredBefore(KEYS[4])

@@ -1,8 +1,8 @@
 --[[
-  Stores the bytes of a tenant's indexes (a sum), unless the stored sum is at least as late. It is if it comes from the same run of the index host
-  and has no smaller number, or if it comes from the run after that. Records of earlier releases name no run; any sum replaces them.
+  Stores a sum of the bytes of a tenant's indexes, unless the sum is outdated. A sum of the same run of the index host as the stored one is
+  outdated unless its number is larger. A sum of the run before is always outdated. A record of an earlier release names no run: any sum replaces it.
 
-  KEYS[1] the sum (hash)
+  KEYS[1] the stored sum (hash): `bytes`, `life` (id of its run), `sequence` (its number), `before` (id of the run before)
 
   ARGV[1] bytes
   ARGV[2] id of the index host's run

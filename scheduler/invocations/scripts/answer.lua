@@ -15,9 +15,11 @@
   ARGV[4] answer as the next attempt gets it, JSON text: `answer` of ../../admission/job.ts
   ARGV[5] '1' for an answer of a person, '0' when the time has passed
 
-  Returns 1; 0 when the invocation waits for no answer to that question (any more), or when ARGV[5] is '0' and the time has not passed;
+  Returns 1 when the invocation goes on;
+          0 when it does not wait for an answer to that question (any more), when a person's answer comes after the end of the wait, or when ARGV[5]
+            is '0' before that end;
           -1 for an unknown invocation;
-          {-4, quota, limit, used} the tenant may keep no more bytes in Redis.
+          {-4, quota, limit, used} when the tenant may keep no more bytes in Redis.
 ]]
 --- @include "../../store/scripts/once.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
@@ -41,7 +43,7 @@ if status ~= 'waiting' then
   redis.call('ZREM', KEYS[3], id)
   return 0
 end
--- An answer of a person counts only before the time has passed, and the expiry only after.
+-- An answer of a person counts only before the end of the wait, and the expiry only after it.
 local passed = due and due <= now
 if (ARGV[3] ~= '' and ARGV[3] ~= seq) or (ARGV[5] == '0') ~= (passed or false) then
   return 0
@@ -53,8 +55,8 @@ end
 leaveQuestion({ id = id, questionsKey = KEYS[3], tenantQuestionsKey = tenantQuestionsKey })
 holdBytes(account, 'i:' .. id, #ARGV[4])
 redis.call('HINCRBY', record, 'questionBytes', #ARGV[4])
--- The wait does not count toward the deadline. It earns no earlier place in the queue, so the invocation gets a new arrival. An invocation
--- with latency targets keeps its arrival, which create.lua has moved ahead.
+-- The wait does not count toward the deadline, which therefore moves back. The wait earns no place in the queue before others, so the invocation
+-- gets a new arrival. An invocation with latency targets keeps its arrival, which create.lua has moved ahead.
 local later = tonumber(deadlineMs) + now - tonumber(askedAt)
 if redis.call('HEXISTS', record, 'latency') == 0 then
   arrival = redis.call('INCR', KEYS[5])
@@ -62,7 +64,7 @@ end
 local data = redis.call('HGET', job, 'data')
 if data then
   data = replaced(data, '^{"arrival":%d+', '{"arrival":' .. arrival)
-  -- Quotation marks inside the input are escaped, so the first match is the job's own.
+  -- The input is a JSON string, in which quotation marks are escaped. So only the job's own field matches.
   data = replaced(data, '"deadlineMs":%d+', '"deadlineMs":' .. string.format('%.0f', later))
   local state = redis.call('HGET', job, 'state') or '""'
   redis.call('HSET', job, 'data', data, 'resumption', '{"state":' .. state .. ',"answer":' .. ARGV[4] .. '}')

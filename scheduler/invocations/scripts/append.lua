@@ -16,18 +16,21 @@
   ARGV[8...] for each record: live channel, or '' when the attempt shows its events itself; epoch of the attempt; number of the first event;
     usage after these events (../../usage/scripts/include/metering.lua) or ''; number of events; then a pair of event and data for each
 
-  Returns for each record 1 appended (with usage {1, quotaReply of ../../quotas/scripts/include/exceeded.lua}), 0 stale epoch (or no such
-          record), -1 ended, -2 byte limit of the invocation or its family exceeded (nothing was appended).
-          {-3, number of the log's last event} a gap in the numbers.
-          {-4, quota, limit, used} the tenant may keep no more bytes in Redis (nothing was appended).
-          {-5, text of the error}.
+  Returns for each record
+          1 appended, for a write without usage; {1, quotaReply of ../../quotas/scripts/include/exceeded.lua} for one with usage
+          0 stale epoch, or no such record
+          -1 the invocation has ended
+          -2 the events would exceed the byte limit of the invocation or its family; nothing was appended
+          {-3, number of the log's last event} a gap in the numbers; nothing was appended
+          {-4, quota, limit, used} the tenant may keep no more bytes in Redis; nothing was appended
+          {-5, text of the error}
 ]]
 --- @include "./include/append-events.lua"
 --- @include "../../usage/scripts/include/metering.lua"
 --- @include "../../quotas/scripts/include/exceeded.lua"
 
 local now = tonumber(ARGV[1])
--- Numbers of: arguments before those of the first record; arguments of a record before its events.
+-- HEAD is the number of arguments before those of the first record, HEAD_OF_WRITE that of a record's arguments before its events.
 local HEAD, HEAD_OF_WRITE = 7, 5
 local bounds = { now = now, events = tonumber(ARGV[2]), bytes = tonumber(ARGV[3]), lines = ARGV[4], linesMs = ARGV[5],
   familyBytes = tonumber(ARGV[6]), ahead = tonumber(ARGV[7]) }
@@ -35,7 +38,7 @@ local bounds = { now = now, events = tonumber(ARGV[2]), bytes = tonumber(ARGV[3]
 -- Usage by account and function; the script counts each once, after all writes.
 local tallies = {}
 
--- Adds the usage of one attempt to the sum of its tenant's function; `i` is the index of the answer.
+-- Adds the usage of one attempt to the sum of its tenant's function; `i` is the index of the write's reply.
 local function tally(account, fn, added, i)
   local name = account .. '\0' .. fn
   local known = tallies[name] or {account = account, fn = fn, added = {}, answers = {}}
@@ -49,7 +52,7 @@ end
 local READ = {'status', 'epoch', 'seq', 'bytes', 'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id', 'usageEpoch', 'usageNow',
   'usageBefore', 'submitter'}
 
--- Performs one write; `at` is the index of its head in ARGV, `i` that of its answer.
+-- Performs one write; `at` is the index of its first argument, `i` that of its reply.
 local function write(key, events, at, i)
   local record, values = {}, redis.call('HMGET', key, unpack(READ))
   for place, name in ipairs(READ) do

@@ -1,5 +1,6 @@
 --[[
-  Ends an attempt that asks a person. The invocation waits for the answer without an attempt, a slot or pages. Its job stays, in no BullMQ list.
+  Ends an attempt that asks a person. The invocation waits for the answer without an attempt, a slot or pages. Redis keeps its
+  job, but in none of BullMQ's lists.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -14,19 +15,19 @@
   ARGV[1..8] see include/end-arguments.lua
   ARGV[9] epoch of the attempt
   ARGV[10] number of the event `question`
-  ARGV[11] 'question'
+  ARGV[11] 'question', the event's name; appendEvents reads the name and the data from ARGV
   ARGV[12] data of that event, JSON text
   ARGV[13] end of the wait, ms
   ARGV[14] state for the next attempt, a JSON string
   ARGV[15] token of the last message that the attempt has handled, 16 bytes, or '' for none
   ARGV[16] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua
-  ARGV[17..19] approximate number of events that a log keeps, maximum bytes of their data, maximum bytes of the family's; see append.lua
+  ARGV[17..19] approximate number of events that a log keeps, maximum bytes of their data, maximum bytes of the family's events; see append.lua
   ARGV[20] maximum messages that wait in an inbox, besides the kept ones
 
-  Returns 'waiting' by this call, or by the same call made before; 'cancelled' when a cancel is in progress (nothing changes); 'stale' epoch
-          (or no such record); 'ended'; 'full' when the log has no room for the event (nothing changes).
-          {-3, number of the log's last event} when the number is not the next one.
-          {-4, quota, limit, used} the tenant may keep no more bytes in Redis.
+  Returns 'waiting' when this call, or the same call made before, has ended the attempt. After any other reply, nothing has changed:
+          'cancelled' when a cancel is in progress; 'stale' for another epoch, or no such record; 'ended'; 'full' when the log has no room for the
+          event; {-3, number of the log's last event} when the event's number is not the next one; {-4, quota, limit, used} when the tenant may
+          keep no more bytes in Redis.
 ]]
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
@@ -66,8 +67,8 @@ if ARGV[15] ~= '' then
     end
   end
 end
--- Until the next question, the account counts this question (although the end of the wait removes it from the record) and the state in the job.
--- The question's event in the log counts like any other.
+-- The account counts the bytes of the question and of the state in the job until the next question, although the record loses the question at the
+-- end of the wait. The question's event in the log counts like any other event.
 local questionBytes = #ARGV[12] + #ARGV[14]
 local added = questionBytes - tonumber(heldBefore or 0) - freed
 local refusal = bytesRefusal(account, math.max(0, added + EVENT_BYTES + #ARGV[12]), tonumber(ARGV[4]))
@@ -93,7 +94,7 @@ redis.call('HDEL', record, 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 
 redis.call('HSET', record, 'status', 'waiting', 'epoch', tonumber(epoch) + 1, 'askedEpoch', epoch, 'askedAt', ARGV[4], 'question', ARGV[12],
   'questionBytes', questionBytes, 'questionsKey', KEYS[8], 'tenantQuestionsKey', KEYS[9], unpack(changed))
 if idempotencyKey then
-  -- At least until the deadline, which does not count the wait.
+  -- Keep the key at least until the deadline, which moves back by the time of the wait.
   redis.call('PEXPIRE', idempotencyKey, tonumber(ARGV[13]) - tonumber(ARGV[4]) + tonumber(deadlineMs) + tonumber(idempotencyMs))
 end
 redis.call('HSET', job, 'state', ARGV[14])

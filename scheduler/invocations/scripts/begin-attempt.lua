@@ -20,7 +20,7 @@
 ]]
 --- @include "./include/begin-attempt.lua"
 
--- Numbers of: arguments before those of the first record; arguments of a record.
+-- HEAD is the number of arguments before those of the first record, PER_ATTEMPT that of the arguments of each record.
 local HEAD, PER_ATTEMPT = 2, 6
 
 local replies = {}

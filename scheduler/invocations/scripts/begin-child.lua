@@ -10,13 +10,13 @@
   ARGV[1] id
   ARGV[2] submitted at, ms
   ARGV[3] deadline, ms after submission
-  ARGV[4] number of ended invocations of the function that are listed
-  ARGV[5] age since submission from which ended invocations without a record leave the lists, ms
+  ARGV[4] maximum ended invocations in the function's list
+  ARGV[5] time after its submission when an ended invocation without a record leaves the lists, ms
   ARGV[6] runtime id
   ARGV[7] a token of this call, so that a command sent twice begins one attempt
   ARGV[8] epoch of the parent's attempt
   ARGV[9] now, ms
-  ARGV[10] number of ended invocations of the tenant that are listed
+  ARGV[10] maximum ended invocations in the tenant's list
   ARGV[11] events past the log's last one that the child may show before it has written them; 0 when it shows none
   ARGV[12...] further fields and values of the record
 
@@ -71,7 +71,7 @@ addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
 listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))
 runGathered()
--- A child does not count as a request, but as an invocation.
+-- The usage counts a child as an invocation, but not as a request.
 account, fn = given.account, given['function']
 addUsage(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
 return {1, tonumber(ARGV[9]), 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}

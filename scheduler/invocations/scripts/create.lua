@@ -9,10 +9,10 @@
 
   ARGV[1] now, ms
   ARGV[2] retention of idempotency keys after the end, ms
-  ARGV[3] number of ended invocations of a function that are listed
-  ARGV[4] number of ended invocations of a tenant that are listed
+  ARGV[3] maximum ended invocations in a function's list
+  ARGV[4] maximum ended invocations in a tenant's list
   ARGV[5] retention of records, ms. Lists drop ended invocations that were submitted longer ago and have no record
-  ARGV[5..8] record, events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
+  ARGV[5..8] that retention and the others, as `keptFor` in include/end-arguments.lua takes them; for the invocations that are replaced
   ARGV[9...] for each invocation:
     - id
     - submitted at, ms
@@ -23,21 +23,21 @@
     - further fields of the record, each followed by its value. Among them: `prefix` (prefix of every key); `debounceKey`, `debounceField`,
       `debounceDelayMs` and `debounceMaxMs` (see include/debounce.lua); and `latency`, JSON text: the function's latency targets, or `false`
       for none. Without `latency`, the targets of the tenant's record apply. Granted targets become part of the record and the job
-    - the basis, from which the version was chosen: a text, the reference, and the keys of the functions that were searched, the found one
-      last (see ../../functions/scripts/include/serving.lua)
+    - the basis, the state of the registry from which the version was chosen: a text and the reference (see
+      ../../functions/scripts/include/serving.lua), and the keys of the functions that were searched, the found one last
     - the job as JSON text, without its arrival
 
   Returns for each invocation
           {1, arrival, end, quotas}; `arrival` is its place in the order of all invocations, `end` the time when its debounce ends, or 0.
             The same when the record already exists (a command sent twice).
-          {0, id, quotas} when the idempotency key belongs to an invocation of the same function and body; this does not count as a request.
-          {-2, id} when that invocation is of another function or body; nothing was stored.
+          {0, id, quotas} when the idempotency key belongs to invocation `id` of the same function and body; this does not count as a request.
+          {-2, id} when the idempotency key belongs to invocation `id` of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; only the refusal was counted (a command sent twice counts it again).
           {-5} when the version is not deployed (any more); nothing was stored.
-          {-9} when the reference leads elsewhere by now; nothing was stored.
+          {-9} when the reference does not lead to the basis any more; nothing was stored.
           {-7} when the version is quarantined; nothing was stored.
-          {-10, limit} when as many invocations with its concurrency key as it allows have not ended; nothing was stored.
-          {-11, keys} when the waiting debounce keys of the tenant have reached their limit; nothing was stored.
+          {-10, limit} when `limit` invocations with the concurrency key have not ended, and no more are allowed; nothing was stored.
+          {-11, limit} when `limit` debounce keys of the tenant wait, and no more are allowed; nothing was stored.
           {-6, MiB} when the instance may take more memory than all runtimes together have; nothing was stored.
           {-8, text of the error}
           A quota is four texts: name, function or '', limit, used; `quotas` are the quotas that limit this request.
@@ -58,7 +58,8 @@
 --- @include "./include/platform-failure.lua"
 --- @include "./include/debounce.lua"
 
--- Numbers of: arguments before those of the first invocation; fixed arguments of an invocation; keys of an invocation.
+-- HEAD is the number of arguments before those of the first invocation, HEAD_OF_ONE that of the fixed arguments of each invocation, KEYS_OF_ONE
+-- that of its keys.
 local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 8, 6, 5
 -- An invocation with latency targets gets an arrival that is smaller by this number. In its tenant's queue, and in the competition for memory
 -- on a GPU host, it thus overtakes the 10,000 invocations that arrived last. It overtakes no earlier ones.
@@ -183,7 +184,7 @@ local function create(place, at)
   if given.concurrencyKey and not hasConcurrency(given.concurrencyKey, tonumber(given.concurrencyLimit), given.prefix, replaced) then
     return {-10, tonumber(given.concurrencyLimit)}
   end
-  -- First puts the invocations stored so far into their queues, so that admission may start them: started ones do not count here.
+  -- The quota counts invocations that wait. Admission may start some of those stored so far, so put them into their queues before the count.
   if quotaLimit(account, 'waiting-invocations', '', now) then
     enterQueues()
   end
@@ -193,8 +194,8 @@ local function create(place, at)
     local states = quotaStates(limits)
     return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
   end
-  -- A Redis at its memory limit refuses only a script's first write, and only one that may take memory (../../store/scripts/even-when-full.lua).
-  -- INCR counts as one, so such a Redis stores nothing.
+  -- A Redis at its memory limit refuses only a script's first write, and only if that may take memory (../../store/scripts/even-when-full.lua).
+  -- INCR may, so such a Redis refuses the INCR and stores nothing.
   local arrival = redis.call('INCR', arrivals)
   if replaced then
     replace(given.prefix, replaced, id)

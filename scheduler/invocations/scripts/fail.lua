@@ -11,7 +11,7 @@
   ARGV[9] failure code
   ARGV[10] failure message
   ARGV[11] data of the error event
-  ARGV[12] a runtime, so that a running attempt of any other runtime is left alone; or ''
+  ARGV[12] a runtime: the script leaves running attempts of all other runtimes alone; '' for attempts of any runtime
 
   Returns 1 ended by this call, -1 ended before, 0 no such record, -2 left alone.
 ]]

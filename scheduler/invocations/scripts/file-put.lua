@@ -17,7 +17,7 @@
   ARGV[10] maximum bytes of all files of the tenant, likewise
 
   Returns 1 put, 0 no such record, -1 ended or the attempt is over, -2 too many files, -3 too many bytes,
-          -4 too many bytes of the family, -5 of the tenant, {-6, quota, limit, used} the tenant's storage quota has no room.
+          -4 too many bytes of the family, -5 too many bytes of the tenant, {-6, quota, limit, used} the tenant's storage quota has no room.
 ]]
 --- @include "./include/family.lua"
 --- @include "./include/file-usage.lua"
@@ -29,7 +29,7 @@ local status, current, bytes, id = unpack(redis.call('HMGET', record, 'status', 
 if not status then
   return 0
 end
--- A client may put files until the end; an attempt, only while it runs.
+-- A client may put files until the invocation ends; an attempt may put them only while it runs.
 if status ~= 'running' and ((status ~= 'queued' and status ~= 'waiting') or epoch ~= '') then
   return -1
 end

@@ -1,6 +1,6 @@
 --[[
   Ends invocations for their running attempts, and writes the attempts' last events. Exactly one terminal event is written to each, even with
-  concurrent callers. An attempt that ends its invocation is done with its BullMQ job. A refused end does not affect the others.
+  concurrent callers. An end also removes the BullMQ job, which the attempt's runtime holds. A refused end does not affect the others.
 
   KEYS[1] deadlines (sorted set)
   KEYS[2, 5, ...] records (hashes); KEYS[3, 6, ...] their events (streams); KEYS[4, 7, ...] their inboxes (lists)
@@ -24,9 +24,9 @@
     - the peak of the run, pairs of model and number in a JSON list, or ''
     - number of the last event that followers were shown
     - number of the last events, which the log lacks
-    - event and data of each of these. Followers get those that they were not shown together with the terminal event
+    - event and data of each of these. The terminal event's message brings followers those that they were not shown
 
-  Returns for each record 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise;
+  Returns for each record 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended by another call;
           -2 the family has no room for this result; -6 the last events, or the result together with them, are refused: both store nothing.
           After -6, the caller appends the last events alone and ends the invocation without them; a refusal of either call tells why.
           {-3, number of the log's last event} when that differs from the attempt's.
@@ -39,7 +39,7 @@
 --- @include "./include/append-events.lua"
 --- @include "../../admission/scripts/include/learn-peaks.lua"
 
--- Numbers of: arguments before those of the first record; arguments of a record before its last events.
+-- HEAD is the number of arguments before those of the first record, HEAD_OF_END that of a record's arguments before its last events.
 local HEAD, HEAD_OF_END = 9, 16
 local now, familyMost = ARGV[1], tonumber(ARGV[6])
 -- The first number of ARGV[5] is the retention of the function's log.
@@ -58,7 +58,7 @@ local function notePeaks(key, text)
   table.insert(peaks[key], run)
 end
 
--- Ends one invocation; `a` as for endInvocation, `at` the index of the record's first argument.
+-- Ends one invocation; `a` is the argument of endInvocation, `at` the index of the record's first argument.
 local function finish(a, record, at)
   local usage, after, peak, shown, count = ARGV[at + 11], ARGV[at + 12], ARGV[at + 13], tonumber(ARGV[at + 14]), tonumber(ARGV[at + 15])
   if not record.status then
@@ -90,7 +90,7 @@ local function finish(a, record, at)
     return count > 0 and -6 or {-4, refusal[1], refusal[2], refusal[3] + earlier}
   end
   if count > 0 then
-    -- Without a channel, this publishes nothing: followers get the events in `a.before`, with the terminal event.
+    -- Without a channel, `appendEvents` publishes nothing: `endInvocation` publishes the events of `a.before` with the terminal event.
     refusal = appendEvents({ record = a.record, events = a.events, channel = '', firstSeq = tonumber(after) + 1, first = at + HEAD_OF_END,
       count = count }, record, bounds, {})
     if refusal then

@@ -1,7 +1,7 @@
 --[[
   Returns waiting messages and releases the handled ones: it drops them, or keeps them when another attempt may come. Two calls with the
-  same token return the same messages. Tokens identify messages, so that after a loss of handled messages in Redis, newer messages in their
-  places do not count as handled.
+  same token return the same messages. A call names the last handled message by its token, not by its place in the list: after Redis lost
+  handled messages, newer messages take their places.
 
   KEYS[1] record (hash); `inboxKept` number of kept messages at the head of the inbox, `inboxKeptBytes` their bytes, part of `inboxBytes`
   KEYS[2] inbox (list)

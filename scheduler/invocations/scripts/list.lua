@@ -16,7 +16,7 @@
 local CHUNK = 128
 local from, fromId = ARGV[2], ARGV[3]
 
--- Iterates over the members of a list after the cursor: time and id.
+-- Returns an iterator over the members of a list after the cursor; each is a table of time and id.
 local function reader(list)
   local offset, chunk, at = 0, {}, 1
   return function()
@@ -45,6 +45,7 @@ for i, list in ipairs(KEYS) do
 end
 
 local found, looked, last = {}, 0, nil
+-- Each round takes the newest of the lists' next members.
 while #found < tonumber(ARGV[4]) and looked < tonumber(ARGV[5]) do
   local first
   for i = 1, #KEYS do

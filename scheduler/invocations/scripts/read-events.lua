@@ -1,9 +1,10 @@
 --[[
-  Returns the entries of an event log after a reader's position, oldest first, up to bounds on events and bytes, but at least one entry. Event
-  sizes vary a thousandfold, and a reader holds the entries in memory. The first entry may begin with events that the reader has.
+  Returns the entries of an event log after a reader's position, oldest first, up to bounds on events and bytes, but at least one entry. The
+  bytes are bounded since a reader holds the entries in memory, and event sizes vary a thousandfold. The first entry may begin with events that
+  the reader has.
 
-  A Redis that loses writes may give numbers that the reader has to events of a later epoch. The entries then begin with the first event
-  of a later epoch.
+  After Redis lost writes, events of a later epoch may have numbers of events that the reader has. The entries then begin with the first event of
+  a later epoch.
 
   KEYS[1] events (stream)
   KEYS[2] record (hash)

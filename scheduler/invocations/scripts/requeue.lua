@@ -17,7 +17,7 @@
   ARGV[12] attempts that a restartable invocation gets
   ARGV[13] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua, or ''
   ARGV[14] maximum pages that the attempt held or asked for, JSON by model, or '': the next attempt is expected to hold at least as many
-  ARGV[15] '1' when it was ended for lack of memory: the next attempt waits until a GPU host has that many pages, see ../../admission
+  ARGV[15] '1' when the attempt ended for lack of memory: the next attempt waits until a GPU host has the pages of ARGV[14], see ../../admission
 
   Returns 'requeued' by this call, or by the same call made before; 'not-restartable'; 'no-attempts-left'; 'cancelled' when a cancel is in
           progress (after these three, the attempt is still the running one); 'stale' epoch (or no such record); 'ended'.

@@ -19,8 +19,8 @@ if epoch ~= ARGV[1] or not (status == 'succeeded' or status == 'failed' or statu
 end
 local added = newUsage(record, epoch, ARGV[2])
 if next(added) then
-  -- With `usageBefore`, even of zeros, `totalUsage` of metered.ts takes the record's usage from the counted usage, which now exceeds that of the
-  -- terminal event.
+  -- The counted usage now exceeds that of the terminal event. `totalUsage` of metered.ts reads the counted usage only from a record with
+  -- `usageBefore`, so set it to zeros if the record has none.
   redis.call('HSETNX', record, 'usageBefore', string.rep('0 ', METERED - 1) .. '0')
   addUsage(ARGV[4], fn, tonumber(ARGV[3]), added)
 end

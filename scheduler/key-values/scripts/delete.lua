@@ -1,5 +1,5 @@
 --[[
-  Deletes a value. A call that is sent again after it deleted one only returns the first reply.
+  Deletes a value. When a call that has deleted a value is sent again, it only returns the first reply.
 
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)
@@ -11,7 +11,7 @@
   ARGV[5] epoch of the attempt that deletes, or '' for none
   ARGV[6] see include/stored.lua
 
-  Returns 1 when there was an unexpired value, else 0; -1 the attempt is over.
+  Returns 1 when there was an unexpired value, else 0; -1 when the attempt is over.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/stored.lua"

@@ -10,7 +10,7 @@
   ARGV[4] how many keys are wanted
   ARGV[5] maximum keys to read
 
-  Returns {1 when the range may have more keys, the last key read or '', key...}.
+  Returns {1 when the range may have more keys, else 0; the last key read or ''; key...}.
 ]]
 local looked = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[5])
 local wanted, now = tonumber(ARGV[4]), tonumber(ARGV[1])

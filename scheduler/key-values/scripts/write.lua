@@ -1,6 +1,6 @@
 --[[
-  Writes a value under a new version, unconditionally or only over a given version. A call that is sent again
-  after it wrote only returns the first reply.
+  Writes a value under a new version, unconditionally or only over a given version. When a call that has written is sent again, it only returns
+  the first reply.
 
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)
@@ -10,17 +10,20 @@
   ARGV[1..2] see include/stored.lua
   ARGV[3] key
   ARGV[4] value
-  ARGV[5] its expiry, ms since the epoch, or '' for none (with a given version: keeps the present expiry)
+  ARGV[5] expiry of the value, ms since the epoch; '' for none, or with a version in ARGV[6] for the present expiry
   ARGV[6] the version that the key must have (8 bytes), 'none' when it must have no value, or '' for any
-  ARGV[7] bytes that the tenant may store, keys and 8 bytes a value included
+  ARGV[7] maximum bytes of the tenant's store: keys, values, and 8 bytes for each version
   ARGV[8] keys that the tenant may store
   ARGV[9] maximum number of expired keys to drop before the write
   ARGV[10] how long the reply is kept, ms
   ARGV[11] epoch of the attempt that writes, or '' for none
   ARGV[12] see include/stored.lua
 
-  Returns {1, version (8 bytes)} written, {0} the key has another version, {-1, bytes, keys} no room: the store's present size,
-      {-2, quota, limit, used} no room in that quota, {-3} the attempt is over.
+  Returns {1, version (8 bytes)} written
+          {0} the key has another version
+          {-1, bytes, keys} the store, which has this size, has no room
+          {-2, quota, limit, used} the quota has no room
+          {-3} the attempt is over
 ]]
 --- @include "./include/stored.lua"
 --- @include "../../invocations/scripts/include/attempt.lua"

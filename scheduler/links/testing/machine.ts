@@ -7,13 +7,13 @@ interface Certificate {
   readonly fingerprint: string;
 }
 
-/** A machine for tests, which choose and change the peers that it accepts. */
+/** A machine for tests. A test sets the peers that the machine accepts with `accept`. */
 export class TestMachine implements LinkSecurity {
   readonly name: string;
   readonly key: string;
   readonly certificate: string;
   readonly fingerprint: string;
-  /** Reasons of refusals. */
+  /** The reasons that `refused` got. */
   readonly refusalReasons: string[] = [];
   readonly #listeners = new Set<() => void>();
   #peers: readonly TestMachine[] = [];

@@ -1,17 +1,17 @@
 --[[
-  Claims the name of a machine for a supervisor, unless another supervisor holds it, or renews the claim.
+  Claims the name of a machine for a supervisor, or renews the claim. Refuses while another supervisor holds the name.
 
   KEYS[1] names of registered machines (set)
   KEYS[2] description of the machine, as JSON text (string with a TTL)
-  KEYS[3] the lease: the life of the supervisor that holds it (string with a TTL)
+  KEYS[3] the lease: id of the run of the supervisor that holds it (string with a TTL)
   KEYS[4] channel of changes
   KEYS[5] fingerprints of the certificates of removed machines (set)
-  KEYS[6] name of the machine that has this certificate (string with a TTL)
-  KEYS[7] machines that have joined (hash)
+  KEYS[6] name of the machine that has the certificate ARGV[7] (string with a TTL)
+  KEYS[7] machines that have joined with a token (hash, name to JSON text)
   KEYS[8] mark of a restore that changes the platform or broke off (string)
   KEYS[9] lease of the restore that runs (string with a TTL)
   ARGV[1] name
-  ARGV[2] life of the supervisor
+  ARGV[2] id of this run of the supervisor
   ARGV[3] how long the lease holds, ms
   ARGV[4] how long the description is kept without renewal, ms
   ARGV[5] description of the machine, as JSON text
@@ -19,9 +19,12 @@
   ARGV[7] fingerprint of the machine's certificate, or empty
   ARGV[8] roles of the machine, as JSON text
 
-  Returns false when the name is claimed; 'removed' when an operator has removed the machine; 'owned NAME' when the machine NAME has the
-  certificate; 'restoring HOLDER' while a restore keeps the machine from starting or going on; 'roles ROLES' when the machine's token allowed
-  only ROLES; else, when another supervisor holds the name, {description of its machine as JSON text, how long its lease still holds, ms}.
+  Returns false when the name is claimed, else the reason:
+    'removed'            an operator has removed the machine
+    'owned NAME'         the machine NAME has the certificate
+    'restoring HOLDER'   a restore keeps the machine from starting or going on
+    'roles ROLES'        the machine's token allowed only ROLES
+    {description, ms}    another supervisor holds the name: its machine as JSON text, and how long its lease still holds
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then
@@ -34,14 +37,14 @@ if ARGV[7] ~= '' then
   end
 end
 local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
--- A restore that has not changed anything yet does not stop running machines: it may yet be refused because of them. A machine whose lease has
--- run out counts as one that starts: the restore may have looked for running machines and not found it.
+-- The mark stops every machine. The lease alone, before the restore has changed anything, stops only machines that start: the restore is refused
+-- when it finds running machines. A machine whose lease has run out counts as one that starts, because the restore may not have found it.
 local restore = redis.call('GET', KEYS[8]) or (holder ~= ARGV[2] and redis.call('GET', KEYS[9]))
 if restore then
   return 'restoring ' .. restore
 end
 local note = redis.call('HGET', KEYS[7], ARGV[1])
--- Notes of earlier releases name no roles.
+-- Entries of earlier releases name no roles: any role is then allowed.
 local allowed = note and cjson.decode(note).roles
 if allowed then
   local isAllowed = {}

@@ -1,11 +1,11 @@
 --[[
-  Ends the lease of a restore, which may have run out, and removes its mark when the platform is whole. The lease and the mark of another
-  restore stay.
+  Ends the lease of a restore, which may have run out already. Removes the mark of this restore when the platform is complete. The lease and the
+  mark of another restore stay.
 
-  KEYS[1] the lease: the restore that holds it (string with a TTL)
-  KEYS[2] the mark: the last restore that began to change the platform (string)
-  ARGV[1] the restore
-  ARGV[2] '1': the platform is whole
+  KEYS[1] the lease: id of the restore that holds it (string with a TTL)
+  KEYS[2] the mark: id of the last restore that began to change the platform (string)
+  ARGV[1] id of the restore
+  ARGV[2] '1': the platform is complete (fully restored, or fully removed)
 
   Returns 0 when another restore holds the lease, else 1.
 ]]

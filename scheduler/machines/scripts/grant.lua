@@ -1,20 +1,20 @@
 --[[
-  Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable. A grant ends the drains of a removed
-  machine of the same name: they would keep new work from the new machine's processes. A repeated call only returns the reply.
+  Uses a token up for a machine that joins, and stores the machine's note. A refusal leaves the token usable. A grant ends the drains of a removed
+  machine of the same name, because they would keep new work from the new machine's processes. A repeated call only returns the reply.
 
-  KEYS[1] machines that have joined (hash)
+  KEYS[1] machines that have joined (hash, name to note)
   KEYS[2] description of the machine of this name (string with a TTL)
   KEYS[3] fingerprints of the certificates of removed machines (set)
   KEYS[4] the token (string with a TTL)
   KEYS[5] drained GPU hosts and machines (hash)
   KEYS[6] channel of changes of KEYS[5]
   ARGV[1] name
-  ARGV[2] its note, as JSON text: certificate, roles, time, and the hash of its password. Each call makes a new password, so an equal note
-          shows a repeated call
-  ARGV[3] fingerprint of its certificate
+  ARGV[2] the machine's note, as JSON text: certificate, roles, time, and the hash of its password. Each call has a new password, so an equal stored
+          note means that this call is a repetition
+  ARGV[3] fingerprint of the machine's certificate
   ARGV[4] the machine's field in KEYS[5]; the fields of its GPU hosts end in `@<name>`
 
-  Returns 1 when the machine is noted; 0 when a machine of its name has joined or is registered, or its certificate is that of a removed
+  Returns 1 when the note is stored; 0 when a machine of this name has joined or is registered, or when the certificate is that of a removed
   machine; -1 when the token is used or has expired.
 ]]
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then

@@ -6,9 +6,9 @@
   KEYS[3] the lease (string with a TTL)
   KEYS[4] channel of changes
   KEYS[5] fingerprints of the certificates of removed machines (set)
-  KEYS[6] name of the machine that has its certificate (string with a TTL)
+  KEYS[6] name of the machine that has this machine's certificate (string with a TTL)
   ARGV[1] name
-  ARGV[2] life of the supervisor
+  ARGV[2] id of this run of the supervisor
 
   Returns 1 when the machine is removed, 0 when another supervisor holds the name.
 ]]

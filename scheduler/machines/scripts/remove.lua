@@ -1,6 +1,6 @@
 --[[
-  Removes a machine for good: no supervisor with its certificate can claim a name. A supervisor without a certificate learns of the removal
-  by the notice alone.
+  Removes a machine for good: no supervisor with its certificate can claim a name again. A supervisor without a certificate learns of the removal
+  only from the notice.
 
   KEYS[1] names of registered machines (set)
   KEYS[2] description of the machine, as JSON text (string with a TTL)
@@ -14,7 +14,7 @@
   ARGV[1] name
   ARGV[2] notice of the removal for the channel
 
-  Returns 1 when the machine is removed, 0 when no machine has the name and none of that name has joined.
+  Returns 1 when the machine is removed, 0 when no machine of this name is registered or has joined.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"

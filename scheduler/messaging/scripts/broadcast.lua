@@ -9,8 +9,9 @@
   ARGV[2] how long the reply is kept, ms
   ARGV[3] epoch of the attempt that sends, or '' for none
 
-  Publishes `<generation>`, a zero byte and ARGV[1]; subscriptions of a later generation were not counted.
-  Returns the number of subscriptions reached; -1 the attempt is over.
+  Publishes `<generation>`, a zero byte and ARGV[1] to each process. The process delivers only to subscriptions up to this generation, because later
+  ones were not counted.
+  Returns the number of subscriptions reached, or -1 when the attempt is over.
 ]]
 --- @include "../../invocations/scripts/include/attempt.lua"
 local known = redis.call('GET', KEYS[2])
@@ -20,7 +21,7 @@ end
 if not isCurrent(KEYS[3], ARGV[3]) then
   return -1
 end
--- A full Redis refuses this write, and then no subscriber may get the message.
+-- This write comes before the message is published: when a full Redis refuses the write, no subscriber must get the message.
 redis.call('SET', KEYS[2], 0, 'PX', ARGV[2])
 local reached = 0
 local processes = redis.call('HGETALL', KEYS[1])

@@ -2,8 +2,8 @@
   Takes the first message of a queue. A repeated call gets the same message. While the reply is kept, the message can be put back
   (put-back.lua).
 
-  KEYS[1] queue (sorted set)
-  KEYS[2] state (hash)
+  KEYS[1] queue (sorted set): number (8 bytes) and message, by number
+  KEYS[2] state (hash): `bytes` of the waiting messages, `last` number
   KEYS[3] reply to this call (string): number and message; empty when the call was cancelled
   KEYS[4..5] see include/queue-usage.lua
   KEYS[6] record of the invocation that pulls (hash)
@@ -32,7 +32,7 @@ local first = redis.call('ZPOPMIN', KEYS[1])[1]
 if not first then
   return {0}
 end
--- The number before the message does not count.
+-- The 8 bytes of the number before the message do not count.
 redis.call('HINCRBY', KEYS[2], 'bytes', 8 - #first)
 countQueue(ARGV[1])
 redis.call('SET', KEYS[3], first, 'PX', ARGV[2])

@@ -2,7 +2,7 @@
   Appends a message to a queue. A repeated call only returns the reply.
 
   KEYS[1] queue (sorted set): number (8 bytes) and message, by number
-  KEYS[2] state (hash): bytes, last number
+  KEYS[2] state (hash): `bytes` of the waiting messages, `last` number
   KEYS[3] reply to this call (string)
   KEYS[4..5] see include/queue-usage.lua
   KEYS[6] record of the invocation that pushes (hash)
@@ -18,8 +18,11 @@
   ARGV[9] now, ms
   ARGV[10] see include/queue-usage.lua
 
-  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all queues of the tenant are full, {-3} the attempt is over,
-          {-4, quota, limit, used} the tenant may keep no more in Redis.
+  Returns {1} when the message was added, else the reason:
+    {-1, messages, bytes}      the queue is full; this much waits in it
+    {-2, bytes}                all queues of the tenant together are full
+    {-3}                       the attempt is over
+    {-4, quota, limit, used}   the tenant may keep no more in Redis
 ]]
 --- @include "./include/queue-usage.lua"
 --- @include "../../invocations/scripts/include/attempt.lua"

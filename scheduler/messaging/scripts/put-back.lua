@@ -1,8 +1,8 @@
 --[[
-  Cancels a pull: puts the message that it took back into its place in the queue. A pull that arrives only after this call takes nothing.
+  Cancels a pull: puts the message that the pull took back into its place in the queue. If the pull arrives only after this call, it takes nothing.
 
-  KEYS[1] queue (sorted set)
-  KEYS[2] state (hash)
+  KEYS[1] queue (sorted set): number (8 bytes) and message, by number
+  KEYS[2] state (hash): `bytes` of the waiting messages, `last` number
   KEYS[3] reply to the pull (string)
   KEYS[4..5] see include/queue-usage.lua
 
@@ -22,6 +22,7 @@ if not taken or taken == '' then
   return 0
 end
 redis.call('ZADD', KEYS[1], struct.unpack('>I8', taken), taken)
+-- The 8 bytes of the number before the message do not count.
 redis.call('HINCRBY', KEYS[2], 'bytes', #taken - 8)
 countQueue(ARGV[2])
 redis.call('PUBLISH', ARGV[1], '')

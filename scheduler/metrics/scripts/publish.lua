@@ -1,15 +1,14 @@
 --[[
-  Replaces the snapshot of one process, and deletes expired snapshots of other processes.
-  A repeated call only renews the expiry.
+  Replaces the snapshot of one process, and deletes expired snapshots of other processes. A repeated call only renews the expiry.
 
   KEYS[1] snapshots (hash): process to text
   KEYS[2] expiries (sorted set): process by expiry of its snapshot (ms since the epoch, Redis' clock)
   ARGV[1] process
-  ARGV[2] its snapshot
-  ARGV[3] how long it is valid, ms
+  ARGV[2] the process's snapshot
+  ARGV[3] how long the snapshot is valid, ms
   ARGV[4] maximum number of processes with a snapshot
 
-  Returns 1 stored, 0 when ARGV[4] other processes have a snapshot (nothing was stored).
+  Returns 1 when the snapshot is stored, 0 when ARGV[4] other processes have one, so that this one is not stored.
 ]]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

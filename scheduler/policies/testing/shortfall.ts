@@ -1,28 +1,29 @@
 import type { Shortfall } from '../victims.ts';
 
-/** A shortfall that is counted anew for each question. It fails when a holder leaves twice, or stays without having left. */
+/** A shortfall that computes `missing` from scratch each time. It throws when a holder leaves twice, or stays without having left. */
 export class CountedShortfall<H> implements Shortfall<H> {
-  readonly #missing: (gone: readonly H[]) => number;
-  readonly #gone = new Set<H>();
-  /** Changes so far. */
+  readonly #missing: (departed: readonly H[]) => number;
+  readonly #departed = new Set<H>();
+  /** Number of calls of `leave` and `stay`. */
   changes = 0;
 
-  constructor(missing: (gone: readonly H[]) => number) {
+  /** @param missing computes the missing pages from the holders that have left */
+  constructor(missing: (departed: readonly H[]) => number) {
     this.#missing = missing;
   }
 
   get missing(): number {
-    return this.#missing([...this.#gone]);
+    return this.#missing([...this.#departed]);
   }
 
   leave(holder: H): void {
-    if (this.#gone.has(holder)) throw new Error('a holder left twice');
-    this.#gone.add(holder);
+    if (this.#departed.has(holder)) throw new Error('a holder left twice');
+    this.#departed.add(holder);
     this.changes++;
   }
 
   stay(holder: H): void {
-    if (!this.#gone.delete(holder)) throw new Error('a holder stayed that had not left');
+    if (!this.#departed.delete(holder)) throw new Error('a holder stayed that had not left');
     this.changes++;
   }
 }

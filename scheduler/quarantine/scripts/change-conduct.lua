@@ -1,5 +1,6 @@
 --[[
-  Stores the conduct of a function version, unless another process changed it since it was read. Deletes expired conduct.
+  Stores a tenant's conduct of a function version (the losses of its sandboxes), unless another process has changed the conduct since this process
+  read it. Also deletes expired conduct of all tenants.
 
   KEYS[1] conduct of the version (hash, tenant to JSON text)
   KEYS[2] the reply to this call, see ../../store/scripts/once.lua
@@ -9,7 +10,7 @@
   ARGV[3] the new text, '' for none
   ARGV[4] now, ms
 
-  Returns 1 stored, 0 it was changed: read it again.
+  Returns 1 when the conduct is stored, 0 when another process has changed it: read it again.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"
@@ -26,7 +27,7 @@ if ARGV[3] == '' then
 else
   redis.call('HSET', conduct, tenant, ARGV[3])
 end
--- A quarantine lasts until it is lifted or the version is deleted.
+-- A hash with a quarantine must not expire: a quarantine lasts until it is lifted or the version is deleted.
 local holds, latest = false, 0
 local all = redis.call('HGETALL', conduct)
 for i = 1, #all, 2 do

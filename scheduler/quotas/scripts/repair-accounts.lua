@@ -1,16 +1,16 @@
 --[[
-  Compares the accounts of some tenants (include/account.lua) with the values stored in Redis. The script that writes a value also updates its
-  account. A difference therefore dates from before there were accounts, or from a restore, which brings back no account of bytes in Redis;
-  or it is a fault of the platform. The repair:
+  Compares the accounts of some tenants and their holders (include/account.lua) with the values stored in Redis. The script that writes a value
+  also updates its account. A difference therefore dates from before there were accounts, or from a restore, which brings back no account of
+  bytes in Redis; or it is a fault of the platform. The repair:
     - drops a holder whose invocation has ended or is gone, whose log is gone, or whose bytes are negative;
     - drops an invocation that has ended or is gone from those with latency targets;
-    - lists a holder that ends by itself and is missing from `redis-ends`, as due now;
+    - adds a holder whose content expires and that is missing from `redis-ends` to this set, as due now;
     - sets a sum that does not equal the bytes of its parts.
-  Each call checks some of the tenants. Of a tenant with many holders, it reads the bytes of all, but looks up the
-  invocations, logs and ends of a part of them, another part in each scan of all tenants.
+  Each call checks some of the tenants. It reads the bytes of all holders of such a tenant. If they are many, it looks up the invocations, logs and
+  ends of only a part of them; each scan of all tenants takes another part.
 
-  KEYS[1] `at` time of the last repair, `cursor` position in the scan of tenants, `passed` tenants from there on that are done, `round`
-          number of scans that have ended (hash)
+  KEYS[1] state of the repairs (hash): `at` time of the last repair, `cursor` position in the scan of tenants, `passed` number of tenants after
+          this position that are done, `round` number of scans that have ended
   KEYS[2] names of all tenants (set)
 
   ARGV[1] prefix of every key
@@ -22,9 +22,9 @@
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/storage.lua"
 
--- Tenants that one call checks; holders read after which it begins no further tenant; approximate number of holders of a tenant whose invocation,
--- log or end it looks up. With the default retention, a busy tenant has 10,000 holders, one for each minute of the next week: reading
--- them costs little, but a command for each would block Redis for many ms.
+-- A call checks at most TENANTS_LOOKED_AT tenants, and begins no further tenant once it has read HOLDERS_READ holders. Of each tenant, it looks up
+-- the invocation, log or end of about HOLDERS_LOOKED_AT holders. With the default retention, a busy tenant has 10,000 holders, one for each minute
+-- of the next week: reading them costs little, but a command for each would block Redis for many ms.
 local TENANTS_LOOKED_AT, HOLDERS_READ, HOLDERS_LOOKED_AT = 8, 20000, 250
 
 local prefix, now = ARGV[1], tonumber(ARGV[2])
@@ -50,7 +50,7 @@ end
 -- Corrects the account; returns true when anything was wrong.
 local function putRight(tenant)
   local account = prefix .. ':account:' .. tenant
-  -- Only to release what has expired.
+  -- Called only to release the bytes of expired content.
   settledBytes(account, now)
   local wrong, sum = false, 0
   local fields = redis.call('HGETALL', accountKey(account))

@@ -2,7 +2,7 @@ import type { Store } from '../../store/store.ts';
 
 /** Cost of each item in addition to its content, in bytes, from quotas/README.md. */
 const COST = { record: 2048, event: 64, logLine: 128, message: 64, queue: 512 } as const;
-/** Bytes of the number before a message in a queue; they do not count. */
+/** A queue stores each message behind a number. These are the bytes of the number, which do not count. */
 const QUEUE_NUMBER_BYTES = 8;
 
 /**

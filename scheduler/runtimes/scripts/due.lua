@@ -1,6 +1,6 @@
 --[[
-  Returns the work of a reaper's round, so that an idle platform costs one command a round. In a large platform, a call soon after that of
-  another reaper returns only the number of living runtimes.
+  Returns the work of a reaper's round, so that an idle platform costs one command a round. In a large platform, a call soon after another
+  reaper's call returns only the number of living runtimes.
 
   No runtime counts as dead until reapers have looked for the length of a lease without a long pause: while Redis stood still, no runtime
   could renew its lease.
@@ -12,10 +12,10 @@
   KEYS[5] removed functions and versions that still drain (hash)
   KEYS[6] debounced invocations by the end of their delay (sorted set)
   KEYS[7] invocations that wait for a person, by the end of the wait (sorted set)
-  KEYS[8] looks (calls of this script) of all reapers (hash): `at`, the time of the last look, `since`, that of the first look after the last
-          pause (ms by the clock of Redis), and `living`, the number of runtimes that lived at the last look. `<key>:checks` (sorted set):
-          registered runtimes by the time until which their leases last at least (ms by the clock of Redis); a look checks only those whose
-          time has come
+  KEYS[8] looks (calls of this script that list the work) of all reapers (hash): `at`, the time of the last look, `since`, the time of the first
+          look after the last pause (both in ms by the clock of Redis), and `living`, the number of living runtimes at the last look.
+          `<key>:checks` (sorted set) has the registered runtimes by a time until which their leases hold (ms by the clock of Redis); a look
+          checks only the leases of runtimes whose time has come
   ARGV[1] prefix of every key
   ARGV[2] now, ms
   ARGV[3] maximum overdue invocations returned, and maximum invocations with an unanswered question
@@ -24,9 +24,9 @@
   ARGV[6] least time between two looks of a large platform, ms
   ARGV[7] maximum runtimes of a platform that is not large
 
-  Returns {time of Redis, ms, number of runtimes that live} when another reaper has just looked; else {that time, ids of runtimes whose lease
-  has run out, ids of overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have expired, 1 when removals are under
-  way, 1 when debounced invocations are due, ids of invocations whose question was not answered in time, number of runtimes that live}.
+  Returns {time of Redis in ms, number of living runtimes} when another reaper has just looked; else {time of Redis in ms, ids of runtimes whose
+  lease has run out, ids of overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have expired, 1 when removals are under
+  way, 1 when debounced invocations are due, ids of invocations whose question was not answered in time, number of living runtimes}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 local checks, time = KEYS[8] .. ':checks', redis.call('TIME')
@@ -41,7 +41,7 @@ if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
   redis.call('DEL', checks)
 end
 local runtimes = redis.call('HLEN', KEYS[1])
--- Runtimes have come or gone.
+-- Runtimes have registered or have been removed: `checks` begins anew, with all of them due.
 if redis.call('ZCARD', checks) ~= runtimes then
   redis.call('DEL', checks)
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -50,6 +50,7 @@ if redis.call('ZCARD', checks) ~= runtimes then
 end
 -- Maximum number of values that one call passes: Lua's stack holds about 8,000.
 local MOST_AT_ONCE = 2000
+-- `late`: ids of registered runtimes whose lease has run out. `alive`: pairs of time and id, the new entries of `checks`.
 local late, alive = {}, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', checks, '-inf', now)) do
   local leftMs = redis.call('PTTL', ARGV[1] .. ':runtime:' .. id .. ':alive')
@@ -60,7 +61,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', checks, '-inf', now)) do
   elseif redis.call('HEXISTS', KEYS[1], id) == 1 then
     late[#late + 1] = id
   else
-    -- Another runtime has come in its place: the next look counts all of them anew.
+    -- This runtime is not registered. The numbers are equal, so a runtime that is registered has no entry yet. Without this entry the numbers
+    -- differ, and the next look begins `checks` anew.
     redis.call('ZREM', checks, id)
   end
 end

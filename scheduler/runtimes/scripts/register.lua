@@ -1,6 +1,6 @@
 --[[
-  Registers a runtime, or updates its description unless the runtime has been declared dead; its lease begins anew. Changes the platform's
-  capacity by what it offers now, and admits what fits.
+  Registers a runtime, or updates the description of one that has not been declared dead. The runtime's lease begins anew. Adjusts the platform's
+  capacity to what the runtime offers now, and admits the invocations that fit.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key

@@ -1,5 +1,5 @@
 --[[
-  Removes a runtime from the registered ones and its offer from the platform's capacity.
+  Removes a runtime from the registered runtimes, and what it offers from the platform's capacity.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key
@@ -9,10 +9,10 @@
   ARGV[1] runtime id
   ARGV[2] prefix of every key
   ARGV[3] now, ms
-  ARGV[4] '1' to leave a runtime alone whose lease holds
+  ARGV[4] '1' to do nothing when the runtime's lease holds
   ARGV[5] prefix of the keys of jobs
 
-  Returns {job, token of its BullMQ lock or '', ...} for the jobs that the runtime holds; 0 for a runtime that was left alone.
+  Returns {job, token of its BullMQ lock or '', ...} for the jobs that the runtime holds; 0 when the lease holds and nothing was done.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"

@@ -15,7 +15,7 @@ if not entry or entry.id ~= ARGV[2] then
   return 0
 end
 -- Changes the text instead of encoding the entry again: cjson would write an empty list as an object. Quotes within the entry's texts are
--- escaped, so the search finds only the member `last`, which is the last one.
+-- escaped, so the search finds only the member `last`, which is the last member.
 local last = string.find(text, ',"last":', 1, true)
 redis.call('HSET', KEYS[1], ARGV[1], string.sub(text, 1, (last or #text) - 1) .. ',"last":' .. ARGV[3] .. '}')
 return 1

@@ -21,7 +21,7 @@ end
 if missing or ARGV[2] == '' then
   return revisions
 end
--- The new pins come first: after an HDEL, a full Redis would accept them (../../store/scripts/even-when-full.lua).
+-- Stores the new pins first, so that a full Redis refuses them. After an HDEL it would accept them (../../store/scripts/even-when-full.lua).
 for i, revision in ipairs(revisions) do
   redis.call('HSET', KEYS[2], ARGV[i + 2] .. '@' .. string.format('%d', revision), ARGV[2])
 end

@@ -2,8 +2,8 @@
 -- reads do not see gathered changes before `runGathered`, except through `gatheredSum`.
 local gather, addLater, expireLater, gatheredSum, runGathered
 
--- Runs a step that several invocations share. A failure, such as a damaged key of one tenant, goes to the log of Redis: the invocations'
--- own writes are done, and the steps of other tenants must follow.
+-- Runs a step that several invocations share. A failure, such as a damaged key of one tenant, only goes to the log of Redis: the invocations'
+-- own writes are done already, and the steps of other tenants must still run.
 local function isolated(step, ...)
   local ok, raised = pcall(step, ...)
   if not ok then
@@ -12,7 +12,8 @@ local function isolated(step, ...)
 end
 
 do
--- Keys in the order of their first use, with the command and its arguments.
+-- `commands`: lists of a command, its key and its arguments, in the order of their first use. `known`: the same lists by command and key. `sums`:
+-- additions by key and field. `expiries`: lifetimes by key, ms.
 local commands, known, sums, expiries = {}, {}, {}, {}
 
 -- Gathers arguments of a command that takes any number of them after its key.

@@ -2,7 +2,7 @@ import { cp, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { TestRedis } from '../../testing/redis.ts';
 
-/** Runs `work`. All writes that Redis acknowledged by its end are on disk, and survive a kill -9. */
+/** Runs `work`. All writes that Redis has acknowledged by the end of `work` are on disk, and survive a kill -9. */
 export async function durably<T>(redis: TestRedis, work: () => Promise<T>): Promise<T> {
   await setFsync(redis, 'always');
   const result = await work();
@@ -11,13 +11,13 @@ export async function durably<T>(redis: TestRedis, work: () => Promise<T>): Prom
 }
 
 /**
- * Runs `work`, kills Redis with SIGKILL and restarts it without the writes acknowledged during `work`, as a slow disk and a kill -9 may do
- * with `appendfsync everysec`. Writes acknowledged before `work` survive. Requires an append-only Redis.
+ * Runs `work`, kills Redis with SIGKILL and restarts it without the writes acknowledged during `work`. With `appendfsync everysec`, a slow disk
+ * and a kill -9 may have this effect. Writes acknowledged before `work` survive. Requires an append-only Redis.
  */
 export async function losingWrites<T>(redis: TestRedis, work: () => Promise<T>): Promise<T> {
   const files = join(dirname(redis.socket), 'appendonlydir');
   const copy = `${files}-copy`;
-  // Once Redis answers, all earlier writes are in the file.
+  // Once Redis has answered this command, all earlier writes are in the file.
   await setFsync(redis, 'always');
   await cp(files, copy, { recursive: true });
   try {

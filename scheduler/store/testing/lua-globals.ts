@@ -16,14 +16,14 @@ export async function compileLua(redis: Redis, lua: string): Promise<LuaFunction
 }
 
 /** The globals of a function and of all functions inside it. */
-export function allGlobals(of: LuaFunction, kind: 'readGlobals' | 'writtenGlobals'): ReadonlySet<string> {
-  return new Set([...of[kind], ...of.inner.flatMap((inner) => [...allGlobals(inner, kind)])]);
+export function allGlobals(outer: LuaFunction, kind: 'readGlobals' | 'writtenGlobals'): ReadonlySet<string> {
+  return new Set([...outer[kind], ...outer.inner.flatMap((inner) => [...allGlobals(inner, kind)])]);
 }
 
 const GETGLOBAL = 5;
 const SETGLOBAL = 7;
 const STRING_CONSTANT = 4;
-/** Bytes that follow the type of a constant: nil, boolean, number (3). */
+/** Number of bytes that follow the type of a constant, by type: nil (0), boolean (1), number (3). */
 const CONSTANT_BYTES = [0, 1, 0, 8];
 /** 64-bit little endian, 4-byte `int` and instructions, 8-byte `size_t` and numbers. */
 const HEADER = Buffer.from('1b4c75615100010408040800', 'hex');
@@ -65,7 +65,7 @@ class Dump {
 function readFunction(dump: Dump): LuaFunction {
   dump.string();
   const line = dump.int();
-  // The last line; the numbers of upvalues, parameters and registers, and whether there are more arguments.
+  // The last line (4 bytes), the numbers of upvalues, parameters and registers, and the mark of a vararg function (1 byte each).
   dump.skip(8);
   const code = dump.list(() => dump.int());
   const constants = dump.list(() => {
@@ -75,10 +75,16 @@ function readFunction(dump: Dump): LuaFunction {
     return '';
   });
   const inner = dump.list(() => readFunction(dump));
+  // For debuggers: the lines of the instructions, the local variables, the names of the upvalues.
   dump.list(() => dump.int());
   dump.list(() => [dump.string(), dump.skip(8)]);
   dump.list(() => dump.string());
+  // The lowest 6 bits of an instruction are the operation, and the highest 18 bits the index of the constant with the global's name.
   const globals = (operation: number) =>
-    new Set(code.filter((one) => (one & 0x3f) === operation).map((one) => constants[one >>> 14] ?? ''));
+    new Set(
+      code
+        .filter((instruction) => (instruction & 0x3f) === operation)
+        .map((instruction) => constants[instruction >>> 14] ?? ''),
+    );
   return { line, readGlobals: globals(GETGLOBAL), writtenGlobals: globals(SETGLOBAL), inner };
 }

@@ -32,7 +32,8 @@ for field, packed in pairs(fieldsOf(KEYS[1])) do
   latest[field] = cmsgpack.unpack(packed)
 end
 
--- For each span, the fields by the number of the window that has their last minute: a search for each window would take long.
+-- For each kind of window, the fields by the number of the window that contains their last minute. To search all fields for each window would take
+-- long.
 local fieldsByNumber = {}
 local function latestIn(window, number)
   if not fieldsByNumber[window] then

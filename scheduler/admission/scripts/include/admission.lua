@@ -4,17 +4,17 @@
 -- code; `policy-script.test.ts` plays random histories to both, and README.md says what to do when they differ. A script does all its
 -- admission work between `openAdmission` and `closeAdmission`. `scheduler/keys.ts` describes the keys.
 
--- Ends of keys, and the beginning of a field of the capacity. Processes of the release before use these keys at the same time, so they
--- keep their names.
--- Tenants that may start their head; those of them that may use the reserve of slots, and those for whose head room is kept.
+-- Suffixes of keys, and the prefix of a field of the capacity. Processes of the previous release use the same keys at the same time, so these
+-- texts must not change.
+-- Tenants that may start their head; the subset that may use the reserve of slots, and the subset for whose head room is kept.
 local STARTABLE, RESERVE_USERS, ROOM_KEPT = 'turns', 'modest', 'kept'
--- Admitted invocations that have not begun, and those of them that may use the reserve of slots.
+-- Admitted invocations that have not begun, and the subset that may use the reserve of slots.
 local UNBEGUN, UNBEGUN_RESERVE_USERS = 'starting', 'startingFew'
 -- Pages and memory that a runtime still holds although it takes no more jobs.
 local HELD_BY_LEAVING = 'apart:'
 
 -- `changeAdmission` calls `openAdmission`, makes changes (`enterQueue`, `leaveAdmission`, `parkAdmitted`), admits and calls `closeAdmission`.
--- The functions of the second line are for scripts that call `openAdmission` and `closeAdmission` themselves.
+-- The functions of the second line below are for scripts that call `openAdmission` and `closeAdmission` themselves.
 local changeAdmission, enterQueue, leaveAdmission, parkAdmitted, beginAdmitted
 local openAdmission, closeAdmission, countRuntime, recount, settle, settleAll, settleSome, admit, leaveWay
 
@@ -34,10 +34,10 @@ local LEAST_MS = 10
 local MAX_STARTS = 256
 -- Time after which Redis forgets a tenant without waiting or admitted invocations, ms.
 local FORGET_MS = 3600000
--- Time after its admission, ms, in which an invocation that waited for memory may not hold its pages yet: `findsMemory` subtracts its claim from
--- the GPU hosts' reports of that time.
+-- An invocation that waited for memory may need this time after its admission, ms, to take its pages: `findsMemory` subtracts its claim from
+-- the GPU hosts' reports up to then.
 local CLAIM_MS = 2000
--- Number of tenants (SSCAN's COUNT) in one step of settling all tenants.
+-- Number of tenants (SSCAN's COUNT) in one step of settling all tenants (see `settle`).
 local SETTLED_AT_ONCE = 128
 
 -- The text of a number that reads back as the same number: Lua's own conversion keeps only 14 digits.
@@ -71,8 +71,8 @@ local function smallPages(a, model)
   return a.pages[model] and smallShareOf(reservePages(a, model))
 end
 
--- Scripts read sums and tenants here and in `openTenant`, change them only in `a`, and write them in `closeAdmission`. They write sets, the
--- ledger, the capacity and the progress of a settling to Redis immediately.
+-- Returns `a`, the state of a script's admission work. Scripts read sums and tenants here and in `openTenant`, change them only in `a`, and write
+-- them in `closeAdmission`. They write sets, the ledger, the capacity and the progress of settling all tenants to Redis immediately.
 function openAdmission(prefix, now)
   local base = prefix .. ':admission:'
   local a = {
@@ -125,9 +125,10 @@ local function recordOf(a, id)
   return a.prefix .. ':invocation:' .. id
 end
 
--- This script's copy of a tenant. `turn` is its score in STARTABLE: false for none, nil until it is read; `moved` is set while the score is
--- not written yet. `closeTenant` writes what these mark: `holdingsChanged` (running, finish, and `held` of the models in `changedHeld`),
--- `changedHome` (models of which `home` has changed), `headChanged`, `comes` and `goes` (add the tenant to the set `tenants`, or remove it).
+-- Returns this script's copy of a tenant. `turn` is its score in STARTABLE: false for none, nil until the score is read; `moved` is set while a new
+-- score is not written yet. These fields mark what `closeTenant` writes: `holdingsChanged` (running, finish, and `held` of the models in
+-- `changedHeld`), `changedHome` (models of which `home` has changed), `headChanged`, `comes` and `goes` (add the tenant to the set `tenants`, or
+-- remove it).
 local function openTenant(a, name)
   local tenant = a.tenants[name]
   if tenant then
@@ -235,7 +236,7 @@ local function dropJob(a, id)
   redis.call('DEL', job, job .. ':lock', job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
--- Reads the fields of a head's record that admission uses. Fields of the record that count for the expected pages: see expected-pages.lua.
+-- Reads the fields of a head's record that admission uses; expected-pages.lua explains those that determine the expected pages.
 local function readHead(a, id)
   local head = {}
   head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory, head.affinity, head.placement,
@@ -244,8 +245,8 @@ local function readHead(a, id)
   return head
 end
 
--- With placement by invocation, the key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). A
--- key other than the id is also written to the record, for readers, and to the job, for the runtime.
+-- Returns the placement key of an invocation, with placement by invocation (`placementKey` in ../../../policies/placement.ts): the GPU hosts that
+-- the key prefers serve the invocation. Writes a key other than the id also to the record, for readers, and to the job, for the runtime.
 local function placementOf(a, id, record, pages)
   local key = chosenKey(a, id, record.affinity, pages)
   if key ~= id then
@@ -258,8 +259,8 @@ local function placementOf(a, id, record, pages)
   return key
 end
 
--- Decides which GPU hosts serve the head of a queue, and sets the pages it needs of them (`need`) and, after a requeue for lack of memory, those that
--- must be free (`short`).
+-- Decides which GPU hosts serve the head of a queue. Sets the pages that the head needs of them (`need`) and, after a requeue for lack of memory,
+-- the pages that must be free (`short`).
 local function placeHead(a, tenant, record)
   tenant.most = tenantLimits(a, tenant.name).pages
   local pages = expectedPages(a, record, tenant.most)
@@ -324,7 +325,8 @@ local function turnOf(a, tenant)
   return tenant.turn
 end
 
--- Updates a tenant's head and turn after a change of its queue, limits or holdings; `anew` recomputes the need of its head in any case.
+-- Settles a tenant: updates its head and turn after a change of its queue, limits or holdings. With `anew`, computes the head's need again even if
+-- the head stays the same.
 function settle(a, name, anew)
   local tenant = openTenant(a, name)
   local head, record = headOf(a, name, tenant.head)
@@ -383,7 +385,7 @@ function settle(a, name, anew)
   end
 end
 
--- Continues a settling of all tenants, if one is in progress. Tenants that come meanwhile are settled when they enter.
+-- Settles the next tenants, if settling all tenants is in progress. Tenants that come meanwhile are settled when they enter.
 function settleSome(a)
   if not a.settling then
     return

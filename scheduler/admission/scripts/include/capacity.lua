@@ -2,27 +2,27 @@
 -- of one runtime; `recount` alone reads all runtimes.
 --
 -- A place is a model, `<model>`, or a model on one of several GPU hosts, `<model>@<host>`, since one host serves an inferlet. A pool is the
--- pages of a place in one process of a GPU host; they count once, however many runtimes share the process. A kind is the text of the settings
--- that a runtime has in common with others: `<overcommit> <reserve> <1 with a memory limit, else 0> <placement>`.
+-- pages of a place in one process of a GPU host; they count once, however many runtimes share the process. A kind is the text of those settings of
+-- a runtime that hold for the whole platform (`recount` combines all kinds): `<overcommit> <reserve> <1 with a memory limit, else 0> <placement>`.
 
 -- Default maximum of invocations on their way to a runtime: enough to keep it busy, and few enough that later ones do not wait long behind them.
 local STARTS = 8
 
--- The offer of a runtime that takes jobs: {kind, slots, pace, starts, MiB, {{pool, place, pages, process}...}}.
+-- Returns the offer of a runtime that takes jobs: {kind, slots, pace, starts, memory in MiB, {{pool, place, pages, process}...}}.
 local function offerOf(description)
   local pools, placement = {}, ''
   for i, model in ipairs(description.models or {}) do
     local place = model.host and model.name .. '@' .. model.host or model.name
     pools[i] = { (model.hostId or description.id) .. ' ' .. place, place, model.pageCount, model.hostId or '' }
-    -- Runtimes of the release before write this name, `spread`, too.
+    -- The field for the placement is called `spread`, since runtimes of the previous release write this name.
     placement = model.host and description.spread or placement
   end
   local kind = table.concat({ exact(description.overcommit or 1), exact(description.reserve or 0), description.memoryMb and 1 or 0, placement }, ' ')
   return { kind, description.slots, description.pace or description.slots, description.starts or STARTS, description.memoryMb or 0, pools }
 end
 
--- Returns the counts that `addOffer` changes. `slots` to `memory` are changes of the sums. The tables `kinds`, `pools` and `places` are as in
--- Redis, or empty when `isEmpty`. `before` has the first number (a count) of each changed entry, as it was before the change.
+-- Returns the counts that `addOffer` changes. The fields from `slots` to `memory` are differences to the sums. The tables `kinds`, `pools` and
+-- `places` are as in Redis, or empty when `isEmpty`. `before` has, for each changed entry, its first number (a count) before the change.
 local function openCounts(a, isEmpty)
   local counts = { slots = 0, pace = 0, starts = 0, memory = 0, before = {} }
   for _, name in ipairs({ 'kinds', 'pools', 'places' }) do
@@ -49,7 +49,7 @@ local function addOffer(counts, offer, sign)
     local sharers, known = unpack(counts.pools[pool] or { 0, 0 })
     -- True when no other runtime shares the pool. `sharers` includes this runtime only when it goes.
     local isOnlySharer = sharers == (sign == 1 and 0 or 1)
-    -- Where runtimes differ about a process, the last description counts.
+    -- When runtimes disagree about the pages of a process, the last description counts.
     local change = sign == 1 and pages - known or isOnlySharer and -known or 0
     addCount(counts, 'pools', pool, sign, change)
     if isOnlySharer or change ~= 0 then
@@ -144,7 +144,7 @@ local function heldBy(a, runtimeId)
   return held
 end
 
--- Counts as capacity what a runtime that takes no more jobs still holds, so that its invocations take no room on other runtimes. Returns the
+-- Adds to the capacity what a runtime that takes no more jobs still holds, so that its invocations take no room on other runtimes. Returns the
 -- value of its field HELD_BY_LEAVING. The pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose
 -- pages are added here.
 local function addLeaving(a, counts, totals, id, description)
@@ -224,7 +224,7 @@ function recount(a)
     local factor, kept, memory, by = string.match(kind, '^(%S+) (%S+) (%d) (.*)$')
     overcommit, reserve = math.max(overcommit, tonumber(factor)), math.max(reserve, tonumber(kept))
     hasMemory = hasMemory or memory == '1'
-    -- If runtimes differ, `tenant` counts, the default.
+    -- If runtimes differ, the default, `tenant`, counts.
     placement = placement ~= 'tenant' and by ~= '' and by or placement
   end
   local had, models, sameModels = {}, {}, true
@@ -290,10 +290,12 @@ function recount(a)
   settleCapacity(a, sameModels)
 end
 
--- Counts what one runtime offers now; `text` is its description, or nil when it goes. Changes the sums by its
--- offers (last and new) where that suffices.
--- Recounts all runtimes when a process of an earlier release has written the capacity, when the runtime is leaving or was until now, when the first
--- runtime of a kind comes or the last one goes, and when pools come, go or change while any runtime is leaving.
+-- Counts what one runtime offers now; `text` is its description, or nil when it goes. Usually subtracts its last offer from the sums and adds the
+-- new one. In these cases it recounts all runtimes instead:
+--   - a process of an earlier release has written the capacity;
+--   - the runtime is leaving (it takes no more jobs and still holds some), or was until now;
+--   - the first runtime of a kind comes, or the last one goes;
+--   - pools come, go or change while any runtime is leaving.
 function countRuntime(a, id, text)
   local description = describedIn(text)
   local offer = description and description.accepting == true and offerOf(description) or nil

@@ -1,4 +1,4 @@
--- True when the tenant holds little of every model that its head needs, the head's need included.
+-- True when the tenant, counting its head's need, holds little of every model that the head needs.
 local function holdsFewPages(a, tenant)
   for model, needed in pairs(tenant.need) do
     local most = smallPages(a, model)
@@ -9,15 +9,15 @@ local function holdsFewPages(a, tenant)
   return true
 end
 
--- Maximum runtimes whose loads a script reads for one place: runtimes that share a GPU host report the same.
+-- Maximum runtimes whose loads a script reads for one place. More are not needed, since runtimes that share a GPU host report the same.
 local REPORTERS = 16
 
 -- Time for which Redis keeps the readings of a load, ms; a runtime stores a new load about once a second.
 local READINGS_MS = 60000
 
--- Returns the free memory in a runtime's load: a list of {process of the GPU host, model, pages, readAt in ms}. A load describes every GPU host
--- that the runtime reaches, and Redis takes about a millisecond to decode a load of 60 hosts. So the first script that decodes a load stores
--- these readings for the others.
+-- Returns the free memory that a runtime reports in its load: a list of {process of the GPU host, model, pages, readAt in ms}. A load describes
+-- every GPU host that the runtime reaches, and Redis takes about a millisecond to decode a load of 60 hosts. So the first script that decodes a load
+-- stores these readings for the others.
 local function readingsIn(a, runtimeId)
   local load = redis.call('GET', a.prefix .. ':runtime:' .. runtimeId .. ':alive')
   if not load then
@@ -38,8 +38,8 @@ local function readingsIn(a, runtimeId)
   return list
 end
 
--- The last report of each GPU host of a place (`<model>` or `<model>@<host>`): the pages that it could give without ending an inferlet, as a
--- list of {pages, readAt}; nil when none has reported.
+-- Returns the last report of each GPU host of a place (`<model>` or `<model>@<host>`) as a list of {pages, readAt}: the pages that the host could
+-- give without ending an inferlet. Returns nil when no host has reported.
 local function readingsOf(a, place)
   local key, newest = a.base .. 'reporters:' .. place, {}
   local model, namesHost = string.match(place, '^[^@]+'), string.find(place, '@', 1, true)
@@ -131,6 +131,7 @@ local function chooseNext(a)
     return (mayUseReserve(a, tenant) and reserveUsers or others) >= a.starts
   end
   local seen, passed = {}, {}
+  -- Returns the first of these tenants whose head fits. Until then, the need of each head with kept room counts as taken.
   local function look(names, isRoomKept)
     for _, name in ipairs(names) do
       if not seen[name] then
@@ -173,8 +174,8 @@ local function holdsItsPart(a, tenant, waitingTenantCount)
   return false
 end
 
--- Counts an overtaking for every head passed over. A tenant that holds few pages does not overtake a head that also needs only few: only its
--- own tenant's holdings keep that head from the reserve.
+-- Counts an overtaking for every head passed over. A start of a tenant that holds few pages does not overtake a head that needs only few: that head
+-- may use the reserve itself, unless its own tenant holds too much.
 local function countOvertaken(a, chosen, passed)
   local fewPages = holdsFewPages(a, chosen)
   local waitingTenantCount = #passed > 0 and redis.call('ZCARD', a.base .. STARTABLE)

@@ -1,5 +1,5 @@
--- How full the fullest of the GPU hosts that serve a key would be with `pages` added: its admitted pages as a fraction of all its pages. A host
--- without invocations counts as 1 at most, since any need may start there.
+-- Returns how full the GPU hosts of a key would be with `pages` added: the largest fraction of a host's pages that admitted invocations would then
+-- take. A host without invocations counts as 1 at most, since a head of any size may start there.
 local function crowdingOf(a, key, pages)
   local most = 0
   for place, count in pairs(placed(a, nil, key, pages)) do
@@ -12,8 +12,8 @@ local function crowdingOf(a, key, pages)
   return most
 end
 
--- The placement keys of two GPU hosts that an id draws (`drawTwo` in ../../../policies/placement.ts). They serve the model with the most
--- expected pages (of several, the first by name); nil when it has fewer than two hosts.
+-- Returns placement keys for two GPU hosts, which the id draws (`drawTwo` in ../../../policies/placement.ts) among the hosts of the model with the
+-- most expected pages (of several such models, the first by name). Returns nil when that model has fewer than two hosts.
 local function drawnKeys(a, id, pages)
   local chosen
   for model, count in pairs(pages) do
@@ -36,7 +36,8 @@ local function drawnKeys(a, id, pages)
   return keyAt(one), keyAt(other < one and other or other + 1)
 end
 
--- Implements `chosenKey` in ../../../policies/placement.ts.
+-- Implements `chosenKey` in ../../../policies/placement.ts: the affinity while its hosts have room; else the less crowded of two drawn hosts, if it
+-- has room, or the first one drawn; the id when there are no two hosts.
 local function chosenKey(a, id, affinity, pages)
   if affinity and crowdingOf(a, affinity, pages) <= 1 then
     return affinity

@@ -3,7 +3,8 @@ local MEMORY = '#memory'
 -- Pages expected of an unknown function, on the first model that its manifest names, or the platform's first model by name.
 local DEFAULT_PAGES = 4
 
--- The platform's first model by name, or nil. A capacity that an earlier release has written does not name it, so search its fields.
+-- Returns the platform's first model by name, or nil. A capacity that an earlier release has written does not name this model, so the function
+-- searches the fields of that capacity.
 local function firstModel(a)
   for _, field in ipairs(not a.leaving and redis.call('HKEYS', a.base .. 'capacity') or {}) do
     local model = string.match(field, '^pages:([^@]+)')
@@ -12,10 +13,10 @@ local function firstModel(a)
   return a.first
 end
 
--- Returns the KV pages that an invocation is expected to hold, by model: declared in its manifest, else learned from the version, else the
--- default; at least what an attempt held or asked for when it was ended for lack of memory (`least`); at most what its tenant's quota allows
--- (`most`, nil for no quota). Adds the runtime memory that it is expected to take: learned from the version, else from its record.
--- Fields read from the record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
+-- Returns the KV pages, by model, that an invocation is expected to hold: declared in its manifest, else learned from its version, else the default.
+-- They are at least what an attempt held or asked for when it was ended for lack of memory (`least`), and at most what the tenant's quota allows
+-- (`most`, nil for no quota). The result also has the runtime memory that the invocation is expected to take: learned from its version, else from
+-- its record. Fields read from the record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
 local function expectedPages(a, record, most)
   local declared, first = record.declared, record.first
   first = first or firstModel(a)

@@ -24,8 +24,8 @@ local function largest(samples, rank)
   return top[rank]
 end
 
--- Adds the peaks of `runs` of one version, in order: each run is a table from model to the most that it held. For a model of earlier runs that
--- a run does not name, 0 is added. Redis forgets the hash `retentionMs` after the last run.
+-- Adds the peaks of `runs` of one version, in order: each run is a table from model to the most that it held. A run that does
+-- not name a model of earlier runs counts as 0 for that model. Redis forgets the hash `retentionMs` after the last run.
 function learnPeaks(key, runs, retentionMs)
   local known, models = {}, {}
   local fields = redis.call('HGETALL', key)

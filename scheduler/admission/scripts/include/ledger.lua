@@ -20,7 +20,7 @@ local function addUsed(a, tenant, pages, sign)
   end
 end
 
--- The pages that an admitted invocation counts for: at most all outside the reserve, so that it alone keeps no newcomer out.
+-- Returns the pages that admission counts for an invocation: at most all pages outside the reserve, so that it alone keeps no newcomer out.
 local function countedPages(a, need)
   local counted = {}
   for model, needed in pairs(need) do
@@ -43,8 +43,8 @@ local function enterLedger(a, tenant, id, need, turn, place)
   tenant.finish = finish
 end
 
--- Admits the head of a tenant's queue: into the ledger, and into the list that runtimes fetch from. There, one that may use the reserve goes
--- ahead of up to `starts` others.
+-- Admits the head of a tenant's queue: adds it to the ledger and to the list from which runtimes fetch. In that list, a head that may use the
+-- reserve goes ahead of up to `starts` others.
 local function startHead(a, tenant)
   local id, turn = tenant.head, turnOf(a, tenant)
   local ahead = mayUseReserve(a, tenant)
@@ -75,7 +75,7 @@ function admit(a)
     if not chosen then
       return
     end
-    -- Before `startHead`, which replaces the head of `chosen`.
+    -- Count first: `startHead` replaces the head of `chosen`.
     countOvertaken(a, chosen, passed)
     startHead(a, chosen)
   end
@@ -100,7 +100,7 @@ local function leaveLedger(a, id)
   if charge > 0 then
     tenant.finish = tenant.finish + charge
     a.latest = math.max(a.latest, tenant.finish)
-    -- `settle` updates its score in RESERVE_USERS.
+    -- `settle` updates the tenant's score in RESERVE_USERS.
     tenant.turn = tonumber(redis.call('ZADD', a.base .. STARTABLE, 'XX', 'INCR', charge, entry.tenant)) or false
     if tenant.turn then
       redis.call('ZADD', a.base .. ROOM_KEPT, 'XX', 'INCR', charge, entry.tenant)
@@ -168,7 +168,7 @@ function enterQueue(a, tenant, id, arrival)
   settle(a, tenant)
 end
 
--- Records that attempts have begun, and admits others to their places on the way.
+-- Records that attempts have begun, and admits other invocations, for which there is room on the way to runtimes now.
 function beginAdmitted(prefix, ids, now)
   local base, begun = prefix .. ':admission:', false
   for _, id in ipairs(ids) do

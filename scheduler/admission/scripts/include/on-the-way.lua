@@ -25,9 +25,9 @@ function leaveWay(base, id)
   return redis.call('SREM', base .. UNBEGUN, id) == 1
 end
 
--- Inserts an invocation that may use the reserve into BullMQ's list `wait` by its place; one without latency targets also behind all others of
--- its tenant. Runtimes fetch from the right end, so the scan begins with the one that they fetch last. It is cheap, since the
--- list is short.
+-- Inserts an invocation that may use the reserve into BullMQ's list `wait` by its place. An invocation without latency targets also goes behind all
+-- others of its tenant. Runtimes fetch from the right end, so the scan begins with the invocation that they fetch last. The scan is cheap, since
+-- the list is short.
 local function enterWait(a, tenant, id, place)
   local wait = a.queue .. 'wait'
   for _, other in ipairs(redis.call('LRANGE', wait, 0, -1)) do

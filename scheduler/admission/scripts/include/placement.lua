@@ -1,4 +1,4 @@
--- The GPU hosts of a model. When an earlier release has written the capacity, only the list inside that hash is right.
+-- Returns the GPU hosts of a model. When an earlier release has written the capacity, only the list in the capacity's hash is right.
 local function hostsOf(a, model)
   if a.leaving then
     return a.hostsVersion and redis.call('ZRANGE', a.base .. 'hosts:' .. model, 0, -1) or {}
@@ -7,8 +7,8 @@ local function hostsOf(a, model)
   return text and cjson.decode(text) or {}
 end
 
--- Of `hosts` and `best` (a host or nil), the one that `preference` in ../../../policies/placement.ts puts first for a key that names none of
--- them; nil without hosts.
+-- Returns the host among `hosts` and `best` (a host or nil) that `preference` in ../../../policies/placement.ts puts first for a key. The key must
+-- name none of the hosts. Returns nil without hosts.
 local function preferred(key, hosts, best)
   local most = best and redis.sha1hex(best .. '\0' .. key) or ''
   for _, host in ipairs(hosts) do
@@ -20,8 +20,8 @@ local function preferred(key, hosts, best)
   return best
 end
 
--- The GPU host of a model that serves a tenant. The tenant's hash stores it with the version of the list of hosts at that time, so that a script
--- compares it only with hosts that came later: a comparison takes about a microsecond.
+-- Returns the GPU host of a model that serves a tenant. The tenant's hash stores this host with the version of the list of hosts at that time, so
+-- that a script compares it only with hosts that came later: a comparison takes about a microsecond.
 local function homeOf(a, tenant, model)
   if not a.leaving or not a.hostsVersion then
     return preferred(tenant.name, hostsOf(a, model))
@@ -29,7 +29,7 @@ local function homeOf(a, tenant, model)
   local key = a.base .. 'hosts:' .. model
   local seen, home = string.match(tenant.home[model] or '', '^(%d+) (.*)$')
   local came = home and redis.call('ZSCORE', key, home)
-  -- A host that has gone, even if it came back later, is no basis: compare all hosts.
+  -- When the stored host has gone, even if it came back later, compare all hosts.
   if not came or tonumber(came) > tonumber(seen) then
     seen, home = 0, nil
   elseif tonumber(seen) == a.hostsVersion then

@@ -1,6 +1,6 @@
--- Finds the first of the functions (keys of hashes, see alias.lua) in which `reference` names a version or an alias ('' for `live`). Returns its
--- index and the text that decides which versions the reference serves: the alias's state as JSON, or the version itself. Returns nothing when
--- none has the reference.
+-- Finds the first of the functions (keys of hashes, see alias.lua) in which `reference` names a version or an alias ('' for `live`). Returns that
+-- function's index and the text that decides which versions the reference serves: the alias's state as JSON, or the version itself. Returns
+-- nothing when no function has the reference.
 local function findServing(functions, reference)
   local alias = reference == '' and 'live' or reference
   for i, fn in ipairs(functions) do
@@ -11,7 +11,7 @@ local function findServing(functions, reference)
     if state then
       return i, state
     end
-    -- Releases without aliases named the version in service by `current`.
+    -- Earlier releases of Pie had no aliases: they named the version in service in the field `current`.
     local current = alias == 'live' and redis.call('HGET', fn, 'current')
     if current and redis.call('HEXISTS', fn, 'version:' .. current) == 1 then
       return i, current

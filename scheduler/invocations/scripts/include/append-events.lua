@@ -7,13 +7,13 @@
 --- @include "../../../usage/scripts/include/first-message.lua"
 --- @include "../../../quotas/scripts/include/bytes-limit.lua"
 
--- Maximum bytes of a log entry, unless one event alone has more; readers take whole entries.
+-- Maximum bytes of a log entry, unless one event alone has more. Entries are bounded because readers take whole entries.
 local ENTRY_BYTES = 16384
 
--- Free bytes by account. The script reads them once: the changes that it gathers do not show in them.
+-- Free bytes by account, as the script first read them. They do not include the changes that the script has gathered.
 local roomOf = {}
 
--- Like `bytesRefusal`, with the gathered changes.
+-- Like `bytesRefusal`, but counts the gathered changes too.
 local function refusalOf(account, bytes, now)
   local earlier = gatheredSum(accountKey(account), 'bytes')
   if roomOf[account] == nil then
@@ -30,8 +30,8 @@ end
 -- Appends the events of a running attempt to its log, except those that the log already has. Call `runGathered` after the last call.
 -- `w`: keys `record` and `events`; `channel` on which they are published, or '' when the attempt shows its events itself; `firstSeq`, number
 --   of the first event; `first`, index in ARGV of the first pair of event and data; `count`.
--- `record`: the record's fields epoch, seq, bytes, account, id, firstMessageAt, rootKey, familyBytes, submitter; also `parent` when the caller
---   stores `record`, since the record of a child gets no `firstMessageAt`.
+-- `record`: the record's fields epoch, seq, bytes, account, id, firstMessageAt, rootKey, familyBytes, submitter; a caller that
+--   stores `record` also passes `parent`, because the record of a child gets no `firstMessageAt`.
 -- `bounds`: `now`; maximum `events` and `bytes` of a log; `lines` of the function's log, and the time `linesMs` that it is kept; `familyBytes`;
 --   `ahead`, the events that an attempt may show before it writes them.
 -- Returns nil, or the refusal that append.lua returns; after a refusal, nothing was appended. New values go to `record` and, as pairs of field

@@ -1,4 +1,4 @@
--- True while the attempt of that epoch runs, and so may write data that others read. A caller with epoch '' is no attempt, and may write.
+-- True while the attempt of that epoch runs: only then may it write data that others read. A caller that is no attempt passes '' and may write.
 local function isCurrent(record, epoch)
   if epoch == '' then
     return true

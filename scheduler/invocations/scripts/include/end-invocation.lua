@@ -19,7 +19,8 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
   'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore',
   'question', 'askedAt', 'askedEpoch', 'questionBytes', 'questionsKey', 'tenantQuestionsKey'}
 
--- Invocations that this script has ended and not yet taken out of admission: lists of {tenant, id, holder}, by the prefix of their keys.
+-- Invocations that this script has ended and not yet taken out of admission: lists of {tenant, id, runtime that holds the job}, by the prefix of
+-- their keys.
 local endedByPrefix = {}
 
 -- The fields of a record by name.
@@ -45,7 +46,7 @@ local function writeFinalRecord(key, record)
   redis.call('HSET', key, unpack(fields))
 end
 
--- Counts bytes of content that Redis drops at `at` (ms since the epoch), in the account's holder of that minute (see account.lua).
+-- Counts bytes of content that Redis drops at `at` (ms since the epoch). The account counts them in the holder of that minute (see account.lua).
 local function holdUntilLater(account, bytes, at)
   local step = math.ceil(at / LIFETIME_STEP_MS)
   local holder = '@' .. string.format('%.0f', step)
@@ -73,8 +74,8 @@ local function keepInput(a, record)
 end
 
 -- Removes the invocation's holder from the account, and counts what stays until it expires: the record with its failure's message, the events,
--- the kept input and the outcome. The bytes of the job, the inbox and the question are released now. The rest of the holder's bytes, without
--- those of the record, belongs to the events.
+-- the kept input and the outcome. The bytes of the job, the inbox and the question are released now. The holder's other bytes are those of the
+-- record and of the events.
 local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local account, holder = record.account, 'i:' .. a.id
   local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)
@@ -95,7 +96,7 @@ end
 -- Ends an invocation that has not ended: writes its one terminal event and its final record, and sets its retention. The script calls
 -- `settleEnds` after its last end. `a` holds the keys record, events, inbox and deadlines, and id, live, inboxChannel, epoch, seq, event,
 -- data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs, and optionally `added`, the increase of
--- the usage counters, `before`, events that followers get with the terminal one, and `holder`, the runtime that is done with the job.
+-- the usage counters, `before`, events that followers get with the terminal one, and `holder`, the runtime that holds the job.
 -- `record` has the record's fields; `endInvocation` changes it.
 local function endInvocation(a, record)
   redis.call('XADD', a.events, a.seq .. '-' .. a.epoch, 'e', a.event, 'd', a.data)

@@ -1,8 +1,8 @@
 --- @include "../../../quotas/scripts/include/account.lua"
 
--- The root's record counts the bytes of the root and all its descendants; a child's record holds the root's key.
--- Returns the key of that record and the bytes. `root` and `own` are the fields `rootKey` and `familyBytes` of `record`, the invocation's
--- record. When the root's record is gone, the invocation counts its bytes in `record`.
+-- Returns the key of the record that counts the bytes of an invocation's family, and these bytes. It is the record of the root, the topmost
+-- ancestor; when that is gone, the invocation's own record counts. `record` is the invocation's record; `root` and `own` are its fields `rootKey`
+-- (a root has none) and `familyBytes`.
 local function familyOf(record, root, own)
   if root and redis.call('EXISTS', root) == 1 then
     return root, tonumber(redis.call('HGET', root, 'familyBytes') or 0)

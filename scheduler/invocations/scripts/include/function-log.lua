@@ -2,8 +2,8 @@
 -- A log is cut once it exceeds its bound by this many lines, or its first line is too old.
 local LINES_CUT_AT_ONCE = 64
 
--- Drops the oldest lines past those bounds, and releases their bytes. `functionLog` writes the fields of a line: their sixth text is the time,
--- the tenth the data.
+-- Drops the oldest lines past those bounds, and releases their bytes. In the list of fields and values that `functionLog` writes for a line, the
+-- sixth text is the time and the tenth the data.
 local function cutLog(account, holder, logs, keepLines, oldestMs)
   local excess = redis.call('XLEN', logs) - keepLines
   local first = redis.call('XRANGE', logs, '-', '+', 'COUNT', 1)[1]

@@ -6,7 +6,7 @@
 local USAGE_NAMES = {'inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'wallMs', 'queuedMs', 'pageSeconds'}
 local USAGE_UNITS = {1, 1, 1, 1000, 1000, 1000, 1000, 1000}
 
--- `data`, the JSON text of an error event, with a member `usage`: the sum over all attempts that have reported usage.
+-- Returns `data`, the JSON text of an error event, with an added member `usage`: the sum over all attempts that have reported usage.
 local function withUsage(record, data)
   local usageBefore, usageNow = unpack(redis.call('HMGET', record, 'usageBefore', 'usageNow'))
   -- Each report sets `usageNow`, so without it there is no `usageBefore` either.

@@ -1,4 +1,4 @@
--- <text> with <by> in place of the first match of <pattern>. `string.gsub` would copy the rest of a long text character by character.
+-- Returns `text` with `by` in place of the first match of `pattern`. `string.gsub` would copy the rest of a long text character by character.
 local function replaced(text, pattern, by)
   local first, last = string.find(text, pattern)
   if not first then

@@ -5,8 +5,9 @@
 local values, names, expiries, usage, sweeps = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tenant, now, account = ARGV[1], tonumber(ARGV[2]), ARGV[#ARGV]
 
--- Drops a key with its expiry and bytes; returns true when it was there. Counts the bytes first: a full Redis refuses this write, which ends a
--- script that has written nothing yet. Redis would accept an HDEL, and then also writes that take memory (`store/scripts/even-when-full.lua`).
+-- Drops a key with its expiry and bytes; returns true when the key existed. Changes the count of bytes first: when this is the script's first
+-- write, a full Redis refuses it, and the script ends without effect. A full Redis would accept an HDEL, and then also writes that take memory
+-- (`store/scripts/even-when-full.lua`).
 local function remove(key)
   local bytes = redis.call('HSTRLEN', values, key)
   if bytes == 0 then
@@ -29,7 +30,7 @@ local function sweep(count)
   return #over
 end
 
--- Stores the time at which the tenant's next key expires: `KeyValues.sweep` finds by it the stores that no write cleans.
+-- Stores the time at which the tenant's next key expires. `KeyValues.sweep` sweeps the stores whose time has passed.
 local function schedule()
   local first = redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')
   if first[2] then

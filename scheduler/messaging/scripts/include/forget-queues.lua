@@ -1,5 +1,5 @@
 --- @include "../../../quotas/scripts/include/forget-expired.lua"
--- The clock of this Redis server, by which its keys expire.
+-- The time in ms, by the clock of this Redis server, by which its keys expire.
 local function nowMs()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

@@ -1,13 +1,13 @@
 --- @include "./forget-queues.lua"
 
--- Bytes of all queues of a tenant. An unused queue expires; the next access to the tenant's queues releases its bytes.
+-- Counts the bytes of all queues of a tenant. An unused queue expires; a later push to any of the tenant's queues releases its bytes.
 -- KEYS[1] queue (sorted set), KEYS[2] state (hash)
--- KEYS[4] usage (hash): `bytes` in all, and by queue
+-- KEYS[4] usage (hash): `bytes` of all queues, and bytes of each queue by its key
 -- KEYS[5] expiries (sorted set): queues by the time at which their keys expire, ms of this server's clock
--- The last argument is the prefix of the keys of the tenant's quotas.
+-- The last ARGV is the prefix of the keys of the tenant's quotas.
 local account = ARGV[#ARGV]
 
--- Cost of a message and of a queue in addition to their content.
+-- Bytes that a message, and a queue, count in addition to their content.
 local MESSAGE_BYTES, QUEUE_BYTES = 64, 512
 
 -- Bytes of all queues that have not expired.

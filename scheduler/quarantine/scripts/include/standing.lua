@@ -1,5 +1,5 @@
--- The standing of a function version with a tenant: 'clear', 'suspect' or 'quarantined', as `standingOf` of ../../policy.ts computes it.
--- `conduct` is the key of the version's hash (tenant to JSON text), or nil for records from before that hash existed.
+-- The standing of a function version for a tenant: 'clear', 'suspect' or 'quarantined'. `standingOf` in ../../policy.ts computes the same.
+-- `conduct` is the key of the version's hash (tenant to JSON text), or nil when the invocation's record names no such key.
 local function standingOf(conduct, tenant, now)
   local text = conduct and redis.call('HGET', conduct, tenant)
   if not text then

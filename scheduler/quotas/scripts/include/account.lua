@@ -3,10 +3,10 @@
 -- with its bytes:
 --   `i:<invocation>`: record, input, events and waiting messages of an invocation that has not ended;
 --   `l:<function>`: its log; `u:<component>`: an uploaded component that no version uses yet;
---   `@<minute>`: what is kept of ended invocations and expires in the minute before that time (`<minute>` minutes since the epoch).
--- The sorted set `<account>:redis-ends` has the holders that end by themselves, by the time of their end (ms since the epoch).
--- The sum also includes content without a holder, which is counted in hashes of its own: stored values, files, message queues, and versions
--- of functions with their components.
+--   `@<minute>`: content of ended invocations that expires within one minute, the last one before `<minute>` minutes since the epoch.
+-- The sorted set `<account>:redis-ends` has the holders whose content expires, by the time at which they end (ms since the epoch).
+-- The sum also includes content without a holder, which other hashes count: stored values, files, message queues, and versions of functions with
+-- their components.
 local RECORD_BYTES, EVENT_BYTES, LOG_LINE_BYTES = 2048, 64, 128
 -- The expiry of a holder `@<minute>` is a multiple of this.
 local LIFETIME_STEP_MS = 60000
@@ -32,8 +32,8 @@ local function holdBytes(account, holder, bytes)
   end
 end
 
--- Removes a holder with its bytes. Returns the bytes; nil when there is no such holder. Changes the sum first: a full Redis refuses this write,
--- which ends the script before it has changed anything. Redis would accept an HDEL, and then also writes that take memory
+-- Removes a holder with its bytes. Returns the bytes; nil when there is no such holder. The sum changes first: a full Redis refuses this first
+-- write and thereby ends the script before anything has changed. It would accept an HDEL, and after it also writes that take memory
 -- (`store/scripts/even-when-full.lua`).
 local function releaseBytes(account, holder)
   local bytes = redis.call('HGET', accountKey(account), holder)

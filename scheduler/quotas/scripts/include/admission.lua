@@ -14,8 +14,8 @@ local function countedUse(account, fn, now)
   return limits
 end
 
--- The counted quota that is used up, or nil. Of several it is one with a limit of 0, which never resets, else the last, whose window is the
--- longest.
+-- A counted quota that is used up, or nil. A limit of 0 takes precedence, because it never resets. Otherwise the quota with the longest window is
+-- returned, because it resets last.
 local function usedUp(limits)
   local found
   for _, limit in ipairs(limits) do
@@ -26,10 +26,10 @@ local function usedUp(limits)
   return found
 end
 
--- The quota of open invocations or bytes that has no room, or nil. An invocation is open from its submission to its end. A function's
--- `concurrent-invocations` bounds its open ones. A tenant's `concurrent-invocations` refuses only when it is 0; the tenant's open invocations
--- beyond it (without that limit, `waitingCount` of them) count against `waiting-invocations`. `bytes` is what the invocation takes in Redis,
--- `replaced` the number of open invocations of the function that end because this one replaces them.
+-- The quota of bytes or open invocations that has no room for a new invocation, or nil. An invocation is open from its submission to its end.
+-- A function's `concurrent-invocations` bounds the function's open invocations. A tenant's `concurrent-invocations` refuses an invocation only when
+-- it is 0: the tenant's open invocations beyond it wait, and count against `waiting-invocations`. Without that limit, `waitingCount` invocations
+-- count. `bytes` is what the new invocation takes in Redis, `replaced` the number of open invocations of the function that it replaces and thus ends.
 local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   local full = bytesRefusal(account, bytes, now)
   if full then
@@ -81,13 +81,14 @@ local function quotaStates(limits)
   return states
 end
 
--- Refuses a request of the tenant, or allows it to be stored. Returns the refusing quota or nil, then the limits with their present use.
+-- Refuses a request of the tenant and counts the refusal, or allows the request to be stored. Returns the refusing quota or nil, then the limits
+-- with their present use.
 local function admitRequest(account, fn, now, waitingCount, bytes, replaced)
   local limits = countedUse(account, fn, now)
   local refusing = usedUp(limits) or noRoom(account, fn, now, waitingCount, bytes, replaced)
   if refusing then
-    -- A full Redis refuses this HINCRBY, and the request is refused all the same. PEXPIRE must then be left out: a full Redis accepts it, and
-    -- after this first write also each later write of the script.
+    -- A full Redis refuses this HINCRBY, and the request is refused without being counted. PEXPIRE must then not run: a full Redis would accept it,
+    -- and after this first write also each later write of the script.
     if type(redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)) == 'number' then
       redis.call('PEXPIRE', windowKey(account, 'minute', now), KEPT_MS.minute)
     end

@@ -3,7 +3,7 @@
 --- @include "./forget-expired.lua"
 --- @include "../../../messaging/scripts/include/forget-queues.lua"
 
--- Releases the bytes of what has expired, up to 256 entries of each kind; returns the bytes that the account then has. The keys of message
+-- Releases the bytes of expired content, up to 256 entries of each kind, and returns the bytes that the account then has. The keys of message
 -- queues begin with `lines`.
 local function settledBytes(account, now)
   local prefix, tenant = string.match(account, '^(.*):account:([^:]*)$')

@@ -1,12 +1,13 @@
 -- Needs limits.lua and counters.lua, included before it.
 
--- The number as text without loss of precision, or ''.
+-- A number as text without loss of precision; '' stays ''.
 local function exactText(number)
   return number ~= '' and string.format('%.17g', number) or ''
 end
 
--- Compares an invocation's counted quotas with their use. Returns the exceeded quota whose window ends last, or nil; the fewest tokens left
--- in any token window, or ''; and that window (the longest of several). Requests are skipped: they were counted when the invocation was made.
+-- Compares an invocation's counted quotas with their use. Returns three values: the exceeded quota with the longest window, or nil; the fewest
+-- tokens left in any window with a token limit, or ''; and the longest window with that few tokens left, or ''. Skips requests: they were counted
+-- when the invocation was made.
 local function exceededQuota(account, fn, now)
   local exceeded, tokensLeft, tokensWindow = nil, '', ''
   local read = {}

@@ -2,8 +2,8 @@
 -- Maximum expired members that one call handles.
 local FORGOTTEN_AT_ONCE = 256
 
--- Releases the bytes of members that have expired by now: `usage` (hash) has `bytes` in all, and by member; `expiries` (sorted set) has
--- members by expiry time.
+-- Releases the bytes of members that have expired by now. The hash `usage` has the bytes of each member and their sum in the field `bytes`. The
+-- sorted set `expiries` has the members by expiry time.
 local function forgetExpired(account, usage, expiries, now)
   local forgotten = redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, FORGOTTEN_AT_ONCE)
   for _, member in ipairs(forgotten) do

@@ -1,6 +1,6 @@
--- Limits of a tenant. In the hash `<account>:quotas` the field `<quota>` (of the tenant) or `<quota>:<function>` holds `<limit>`, or
--- `<limit, or - for none> <override> <until, ms>`; `#counted` exists when at least one counted limit is set. The account `*` holds the
--- defaults of every tenant. `resolve` of limits.ts computes the same.
+-- Limits of a tenant, in the hash `<account>:quotas`. The field `<quota>` (of the tenant) or `<quota>:<function>` holds `<limit>`; with an override
+-- it holds `<limit, or - for none> <override> <until, ms>`. The field `#counted` exists when at least one counted limit (see COUNTED) is set. The
+-- account `*` holds the defaults of every tenant. `resolve` of limits.ts finds the same limit.
 local COUNTED = {'requests', 'tokens', 'gpu-ms', 'cpu-ms'}
 local QUOTA_WINDOWS = {'minute', 'day', 'month'}
 
@@ -61,6 +61,7 @@ local function countedLimits(account, fn, now)
       fields[#fields + 1] = name .. ':' .. fn
     end
   end
+  -- `set` has the values of this tenant, two for each name: the tenant's and the function's. `given` has the defaults.
   local set = own and redis.call('HMGET', settings, unpack(fields)) or {}
   local given = usual and redis.call('HMGET', defaults, unpack(names)) or {}
   for i in ipairs(names) do

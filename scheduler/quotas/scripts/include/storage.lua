@@ -1,8 +1,8 @@
 --- @include "./bytes-limit.lua"
 
 -- A tenant's stored content counts as one number: its stored values, the files of its invocations, its vector indexes, and the versions of
--- its functions (the record with the manifest, and the whole component, even when two versions share it). The hash `<account>:components`
--- counts the versions: `bytes` in all, and by `<function>@<version>`. `Functions.runnableVersions` finds all versions of a tenant by these fields.
+-- its functions (the record with the manifest, and the whole component, even when two versions share it). The hash `<account>:components` has the
+-- bytes of each version in `<function>@<version>` and their sum in `bytes`. `Functions.runnableVersions` finds a tenant's versions by these fields.
 
 -- Bytes of the tenant's vector indexes, which are on the disk of the index host.
 local function indexBytes(account)
@@ -27,7 +27,7 @@ local function storageRefusal(account, storedUsage, fileUsage, fileExpiries, add
   return bytesRefusal(account, added, now)
 end
 
--- Bytes of the tenant's compiled versions: the hash `<account>:disk` has `bytes` in all, and by `<function>@<version>`.
+-- Bytes of the tenant's compiled versions. The hash `<account>:disk` has the same fields as `<account>:components`.
 local function diskBytes(account)
   return tonumber(redis.call('HGET', account .. ':disk', 'bytes') or 0)
 end
@@ -39,7 +39,7 @@ local function diskRefusal(account, added, now)
   return limit and used + added > limit and {'disk-bytes', limit, used} or nil
 end
 
--- Bytes of the records (JSON texts) of the tenant's versions: the hash `<account>:records` has `bytes` in all, and by `<function>@<version>`.
+-- Bytes of the records (JSON texts) of the tenant's versions. The hash `<account>:records` has the same fields as `<account>:components`.
 local function recordBytes(account)
   return tonumber(redis.call('HGET', account .. ':records', 'bytes') or 0)
 end

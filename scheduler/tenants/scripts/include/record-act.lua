@@ -1,10 +1,7 @@
 -- Adds an administrative act to the log of its tenant and to the log of all tenants. Each log consists of two streams, which are bounded
--- separately and read as one. A new entry's id is later than all ids in both streams of its log, so no two entries of a log share an id.
---
--- KEYS[at], KEYS[at + 1] the log of the tenant: the stream that takes this act, and the other stream
--- KEYS[at + 2], KEYS[at + 3] the same for the log of all tenants
--- fields: approximate maximum of entries in KEYS[at], the same for KEYS[at + 2], then fields and values of the entry; an empty list writes
--- nothing
+-- separately and read as one.
+
+-- The id of a log's next entry: it is later than all ids in both streams of the log, so no two entries of a log share an id.
 local function later_id(stream, other)
   local time = redis.call('TIME')
   local ms, sequence = time[1] * 1000 + math.floor(time[2] / 1000), 0
@@ -21,6 +18,10 @@ local function later_id(stream, other)
   return string.format('%.0f-%.0f', ms, sequence)
 end
 
+-- KEYS[at], KEYS[at + 1] the log of the tenant: the stream that takes this act, and the other stream
+-- KEYS[at + 2], KEYS[at + 3] the same for the log of all tenants
+-- fields: approximate maximum of entries in KEYS[at], the same for KEYS[at + 2], then fields and values of the entry; an empty list writes
+-- nothing
 local function record_act(at, fields)
   if #fields < 3 then
     return

@@ -3,7 +3,7 @@
 -- included before it.
 local ENDS = {succeeded = SUCCEEDED, failed = FAILED, cancelled = CANCELLED}
 
--- Ends by account and function, counted once by `countEnds`.
+-- Ends by account and function, gathered until `countEnds` counts them.
 local endsCounted = {}
 
 local function countEnd(account, fn, ofClient, status, code, now, added)

@@ -1,16 +1,18 @@
 -- Usage by windows of UTC: hashes `<account>:usage:<window>:<number of the window>`, with a field `*` for the tenant and one for each of
 -- its functions, up to a bound. Each value is a MessagePack array: requests, invocations, succeeded, failed, cancelled, then the
 -- METERED_FIELDS of metered.ts. All are whole numbers (tokens, µs, page-ms), so that sums are exact.
--- The hash `<account>:usage:latest` holds each field's counts of its last minute, followed by the number of that minute. A script adds them
--- to the windows that contain that minute when it counts in a later minute; readers add them when they read. So most calls write one hash
--- instead of four. Once a minute, a script moves and drops some older fields, so that the hash does not keep every function that ever ran.
+-- The hash `<account>:usage:latest` holds, for each field, the counts of its last minute (the last one in which it counted), followed by the number
+-- of this minute. When a script counts in a later minute, it first adds these counts to the windows that contain the last minute; readers add them
+-- when they read. So most calls write one hash instead of four. Once a minute, a script moves and drops some older fields, so that the hash does
+-- not keep every function that ever ran.
 -- A minute's hash also counts `f:<failure code>`, `r:<quota that refused a request>` and `t:<bucket of the time to a first message>`.
--- Indexes in the array of counts; BEFORE_METERED is the last index before the METERED_FIELDS.
+
+-- Indexes in the array of counts. BEFORE_METERED is the last index before the METERED_FIELDS, COUNTS the length of the array.
 local REQUESTS, INVOCATIONS, SUCCEEDED, FAILED, CANCELLED, BEFORE_METERED = 1, 2, 3, 4, 5, 5
 local INPUT_TOKENS, OUTPUT_TOKENS, CACHED_TOKENS, GPU_US, CPU_US = 6, 7, 8, 9, 10
 local COUNTS = 13
 
--- Least fields of `<account>:usage:latest` that `dropLatest` looks at.
+-- Minimum number of fields of `<account>:usage:latest` that one call of `dropLatest` looks at.
 local DROPPED_AT_LEAST = 32
 local MINUTE_MS, HOUR_MS, DAY_MS = 60000, 3600000, 86400000
 local KEPT_MS = {minute = 3 * HOUR_MS, hour = 40 * DAY_MS, day = 400 * DAY_MS, month = 400 * DAY_MS}
@@ -58,7 +60,7 @@ local function addCounts(counts, latest)
   return counts
 end
 
--- True when a field's last minute is in the window of that number.
+-- True when a field has a last minute (`latest`) and the window of this number contains it.
 local function isIn(latest, window, number)
   return latest and windowNumber(window, latest[COUNTS + 1] * MINUTE_MS) == number
 end
@@ -83,9 +85,9 @@ end
 local addToWindows
 
 do
--- A window with MAX_FIELDS fields, `*` and the fields of one number included, counts no further function by its name: their counts are added
--- up in OTHERS, which is no name of a function. A tenant has fewer functions at a time, but may deploy and remove functions for ever, and the
--- counts of removed ones stay.
+-- Once a window has MAX_FIELDS fields (`*` and fields such as `f:<code>` included), it adds up the counts of all further functions in the field
+-- OTHERS, which is not a valid name of a function. A tenant has fewer functions at a time, but may deploy and remove functions for ever, and the
+-- counts of removed functions stay.
 local MAX_FIELDS, OTHERS = 2048, '-'
 
 local function fieldIn(key, field)
@@ -122,8 +124,8 @@ local function latestCounts(account, field, packed, minute)
   return latest
 end
 
--- Moves the counts of some fields of earlier minutes to their windows, and drops these fields: an eighth of all fields per minute, so that the
--- hash grows to the additions of about eight minutes.
+-- Looks at some fields, moves the counts of those from earlier minutes to their windows, and drops these fields. A script calls it once a minute.
+-- Each call looks at an eighth of all fields or more, so the hash grows only to about the fields that eight minutes add.
 local function dropLatest(account, minute)
   local key = latestKey(account)
   local some = math.max(DROPPED_AT_LEAST, math.ceil(redis.call('HLEN', key) / 8))
@@ -144,7 +146,7 @@ local function addUsage(account, fn, now, added)
   local first = not packedAll or cmsgpack.unpack(packedAll)[COUNTS + 1] ~= minute
   if packedAll and first then
     dropLatest(account, minute)
-    -- The call may have dropped these two.
+    -- `dropLatest` may have dropped these two fields.
     packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
   end
   local all = latestCounts(account, '*', packedAll, minute)

@@ -1,8 +1,8 @@
 --- @include "./counters.lua"
 
 -- An attempt reports cumulative usage. The record keeps each attempt's last report, and only the increase is counted, so a repeated or
--- outdated report counts nothing. Fields of the record: `usageEpoch` attempt that reported last, `usageNow` its usage, `usageBefore` the
--- sum of the attempts before it; texts of as many whole numbers as METERED_FIELDS of metered.ts has.
+-- outdated report counts nothing. The record has the field `usageEpoch`, the attempt that reported last, `usageNow`, the usage of this attempt, and
+-- `usageBefore`, the sum over the attempts before it. A usage is a text of METERED whole numbers, one for each of METERED_FIELDS of metered.ts.
 local METERED = 8
 local METERED_PATTERN = '^' .. string.rep('(%d+) ', METERED - 1) .. '(%d+)$'
 local METERED_FORMAT = string.rep('%.0f ', METERED - 1) .. '%.0f'
@@ -15,8 +15,8 @@ local function meteredNumbers(text)
   return numbers
 end
 
--- The increase in an attempt's usage ('' for none), by index in the counters. The new values of the record's fields `usageEpoch`, `usageNow`
--- and `usageBefore` are added to `fields`.
+-- The increase in usage that an attempt's report `usage` ('' for none) brings, by index in the counts. Appends the changed ones of the record's
+-- fields `usageEpoch`, `usageNow` and `usageBefore`, with their new values, to `fields`.
 local function usageChange(fields, usageEpoch, usageNow, usageBefore, epoch, usage)
   local added = {}
   if usage == '' then
