@@ -41,11 +41,11 @@ describe('the confined programs of a runtime', { skip }, () => {
   });
 
   for (const name of ['sandbox', 'build', 'examination'] as const) {
-    it(`the program of the ${name} takes its compiled code from its code cache`, async () => {
+    it(`the ${name} program takes its compiled code from its code cache`, async () => {
       const program = { ...PROGRAMS[name].program, environment: { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' } };
       const { code, errors } = await runConfined(layers[name], program, LIMITS);
       assert.equal(code, 0, errors);
-      // The test checks no later log line: threads that end with the program may write into the middle of such a line.
+      // The test reads only this log line: when the program ends, its threads may write into the middle of later lines.
       const accepted = `V8 code cache for ESM ${pathToFileURL(program.main)} was accepted`;
       assert.ok(errors.includes(accepted), errors.slice(0, 2000));
       assert.doesNotMatch(errors, /was rejected|mismatch|no such file/);

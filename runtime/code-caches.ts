@@ -5,7 +5,7 @@ import { LOADING as SANDBOX } from './fleet/process.ts';
 import { LOADING as EXAMINATION } from './pool/examine.ts';
 import { type Layers, openCodeCache, type ProgramCode } from './sandboxes/index.ts';
 
-/** Layers of each confined program that a runtime starts, with the program's compiled code. */
+/** Layers of isolation for each confined program that a runtime starts, each with a cache of the program's compiled code. */
 export interface ProgramLayers {
   readonly sandbox: Layers;
   readonly build: Layers;
@@ -19,10 +19,10 @@ export interface CompiledCode {
 }
 
 /**
- * Adds to the layers each confined program's code cache, inside this process's compile cache. Background runs of the programs fill the
- * caches; until then the programs only take longer to start. The layers stay as they are in a process without a compile cache.
+ * Returns the layers for each confined program, with a code cache inside this process's compile cache. Background runs of the programs fill the
+ * caches; until then the programs take longer to start. In a process without a compile cache, the layers get no code cache.
  *
- * @param signal ends the runs
+ * @param signal ends the background runs
  */
 export function withCompiledCode(layers: Layers, signal: AbortSignal, log: Logger): CompiledCode {
   const compileCache = process.env.NODE_COMPILE_CACHE;

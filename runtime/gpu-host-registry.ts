@@ -6,14 +6,16 @@ import type { Logger } from '#scheduler/policies/logger.ts';
 import { retrying } from '#scheduler/store/retrying.ts';
 import type { EncoderKind } from '#wit/generated/host.ts';
 
+/** Time between two reads of the registry without a notice of a change. */
 const LOOK_EVERY_MS = 60_000;
 
 /** A runtime's own configuration. */
 interface OwnConfig {
   readonly machine: { readonly name: string };
   readonly gpuHosts: readonly GpuHostAddress[];
-  /** The supervisor has pulled their sources. */
+  /** Models whose sources the supervisor has pulled. */
   readonly models: readonly Named[];
+  /** Encoders whose sources the supervisor has pulled. */
   readonly encoders: readonly Named[];
 }
 
@@ -69,7 +71,7 @@ export class GpuHostRegistry {
     );
     const stop = await this.#machines.onChange(reading.run);
     reading.run();
-    // The entry of a dead machine ends without a notice.
+    // The entry of a dead machine expires without a notice.
     const lookTimer = setInterval(reading.run, LOOK_EVERY_MS).unref();
     return () => {
       clearInterval(lookTimer);
@@ -78,7 +80,7 @@ export class GpuHostRegistry {
     };
   }
 
-  /** Directories of this machine's copies of the models and encoders: another machine's directories are not here. */
+  /** By name, the directories of this machine's copies of models and encoders. The directories of another machine cannot be read from here. */
   async #localModels(): Promise<ReadonlyMap<string, string>> {
     const { models, encoders } = this.#ownConfig;
     const pulled = [...models, ...encoders].map(

@@ -15,6 +15,7 @@ describe('a runtime on a machine without user namespaces', () => {
 
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'pie-path-'));
+    // This `bwrap` fails as the real one does on such a machine.
     const bubblewrap = join(folder, 'bwrap');
     await writeFile(bubblewrap, '#!/bin/sh\necho "bwrap: setting up uid map: Permission denied" >&2\nexit 1\n');
     await chmod(bubblewrap, 0o755);
@@ -27,7 +28,7 @@ describe('a runtime on a machine without user namespaces', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('starts with the process layers and reports them', async () => {
+  it('starts with isolation by processes alone, and reports that', async () => {
     const [runtime] = await platform.scheduler.runtimes.list();
     assert.equal(runtime?.isolation?.layers, 'process');
     assert.match(runtime?.isolation?.notice ?? '', /without namespaces: .*setting up uid map: Permission denied/);

@@ -86,6 +86,7 @@ describe('live events between machines', () => {
     await follower.hears('logged 0');
     attempt.show('once');
     await follower.hears('once');
+    // Removes `front` from the registered machines.
     run.accept(run);
     await follower.hears('lost');
     assert.equal(server.followed, 0, 'a removed machine follows nothing');

@@ -3,7 +3,7 @@ import { runtimeName } from '#infra/runtimes.ts';
 import { enterPermissions } from './permissions.ts';
 
 enterPermissions();
-// Not before the call above, which may replace the process.
+// Import these modules only after the call above, which may replace the process.
 const [{ logEnding, openLog }, { runProcess }] = await Promise.all([import('#infra/log.ts'), import('./process.ts')]);
 try {
   await runProcess();

@@ -4,8 +4,8 @@ const LATE_MS = 100;
 const MAX_RETRIES = 3;
 
 /**
- * Calls back after `ms` milliseconds during which this process could run. A busy machine may stall the process with all its threads, and
- * the awaited work with it. Input that arrived while the thread was busy is read before the callback.
+ * Calls `callback` after `ms` milliseconds during which this process could run. A busy machine may stall the process and, with it, the work that the
+ * caller awaits, so a timer that fires late starts again. The event loop reads the input that arrived meanwhile before it calls `callback`.
  *
  * @returns the function that ends the timer.
  */

@@ -5,18 +5,21 @@ import { liveSocket, runtimeName } from '#infra/runtimes.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
 import { ownGroup } from './sandboxes/cgroups/own-group.ts';
 
-/** Environment variable that switches the permission model off, for debuggers and profilers, which it would block. */
+/** Environment variable that switches the permission model off: the model would block debuggers and profilers. */
 const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 /** Node's environment variable for the folder of compiled code. */
 const COMPILE_CACHE = 'NODE_COMPILE_CACHE';
 
 /**
- * Puts this process under Node's permission model. The process may read files (models may be anywhere), write
- * artifacts, the directory that machines share, its compile cache, its socket and its control group, and connect. It
- * may start children (sandboxes, builds and examinations) and worker threads (grammars, images and texts);
- * `runtime/sandboxes` confines both, and the threads may only read their own code and tokenizers. It may use no addons
- * or inspector. Node reads flags at the start, so this replaces the process image once (same pid, arguments, streams).
- * Call it before opening anything.
+ * Puts this process under Node's permission model. The process may then
+ * - read every file (models may be anywhere);
+ * - write artifacts, the directory that machines share, its compile cache, its socket and its control group;
+ * - open network connections;
+ * - start children (sandboxes, builds and examinations) and worker threads (grammars, images and texts). `runtime/sandboxes` confines both; the
+ *   threads may only read their own code and tokenizers.
+ *
+ * It may use neither addons nor the inspector. Node reads these flags only when a process starts, so this function replaces the process image once
+ * (same pid, arguments and streams). Call it before opening anything.
  */
 export function enterPermissions(): void {
   if (process.permission || process.env[SWITCH] === 'off' || !process.execve) return;
@@ -28,9 +31,9 @@ export function enterPermissions(): void {
     '--allow-fs-read=*',
     // Node treats a missing path as a file, so make the directory first.
     `--allow-fs-write=${openArtifactsDirectory(config.artifactsDirectory)}`,
-    // An earlier process may have left its socket behind.
+    // The socket of this process. An earlier process may have left one at the same path.
     `--allow-fs-write=${liveSocket(config, runtimeName())}`,
-    // Copies of durable names.
+    // The directory that machines share has the copies of durable names.
     ...(config.storage.sharedDirectory === undefined ? [] : [`--allow-fs-write=${config.storage.sharedDirectory}`]),
     // The control groups of sandboxes.
     ...('directory' in group ? [`--allow-fs-write=${group.directory}`] : []),
@@ -52,8 +55,8 @@ export function enterPermissions(): void {
 }
 
 /**
- * Makes the folder of the runtimes' compiled code and returns its path; null when this installation keeps none. Node uses no cache that it may
- * not write, and then a runtime takes 0.5 s longer to load. The folder serves runtimes only: no other process loads what a runtime wrote.
+ * Makes the folder of the runtimes' compiled code and returns its path; null when this installation keeps none. Node uses only a cache
+ * that it may write; without a cache, a runtime takes 0.5 s longer to load. The folder serves runtimes only: no other process loads what they wrote.
  */
 function ownCompileCache(): string | null {
   const shared = process.env[COMPILE_CACHE];

@@ -32,7 +32,7 @@ export async function runProcess(): Promise<void> {
   const name = runtimeName();
   const log = openLog(name, config.log);
   logUnexpected(log);
-  // Follow the supervisor from here on, because the wait for Redis below has no end.
+  // Follow the supervisor from here on, because the wait for Redis below may last forever.
   let closing = async (): Promise<void> => undefined;
   exitWithParent(log, () => closing());
   const security = openLinkSecurity(config, log);
@@ -46,7 +46,7 @@ export async function runProcess(): Promise<void> {
   });
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
   const { machine } = config;
-  // A gateway of the same machine checks the key itself, or makes it meanwhile.
+  // On a machine with a gateway, the gateway checks the master key, and may still be creating it.
   if (!machine.roles.includes('gateway')) await assertMasterKey(scheduler, masterKeys, machine.name);
   const { concurrency, sandboxes } = config.runtime;
   const durable = await openDurable(config.storage, scheduler);
@@ -117,7 +117,7 @@ export async function runProcess(): Promise<void> {
   });
 }
 
-/** Copies of names in the directory that machines share; undefined without one. @throws SharedDirectoryError @throws StoreError */
+/** Copies of names in the directory that machines share; undefined without such a directory. @throws SharedDirectoryError @throws StoreError */
 async function openDurable(
   { sharedDirectory, tenantNames, tenantMb }: StorageSettings,
   { durableNames: records, nameOwners: owners }: Scheduler,

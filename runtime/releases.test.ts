@@ -79,7 +79,7 @@ describe('under running streams,', () => {
     );
   };
 
-  // This test comes first, because pools of functions that ran shrink for minutes.
+  // This test comes first, because the pools of functions that ran take minutes to shrink.
   it('a runtime keeps instances of the versions that aliases serve, and releases others', async () => {
     const { fleet } = platform.runtime;
     const untilReady = async (least: number, most = least) => {
@@ -108,7 +108,7 @@ describe('under running streams,', () => {
     await platform.scheduler.removals.removeFunction('default', 'served');
   });
 
-  it('switches, splits, rollbacks and removals break no stream, and each stream is of one version', async () => {
+  it('switches, splits, rollbacks and removals break no stream, and each stream comes from one version', async () => {
     const { releases, removals, functions, blobs } = platform.scheduler;
     const streams: Promise<void>[] = [];
     const start = async (count: number, random?: (i: number) => number) => {

@@ -10,7 +10,7 @@ import { TestPlatform, type Transcript } from './testing/platform.ts';
 import { callbackGuest, RETURN_42, watComponent } from './testing/wat.ts';
 
 const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 64 };
-/** CPU limit of a function that only spins; on a slow machine, other work may need more. */
+/** CPU limit of the function that spins. The other functions get more, because they may need more on a slow machine. */
 const SHORT_CPU_MS = 250;
 
 describe('a runtime', () => {
@@ -18,7 +18,9 @@ describe('a runtime', () => {
   let version: FunctionVersion;
   let shortCpu: FunctionVersion;
   const invoke = (wish: Record<string, unknown>, deadlineMs?: number) => platform.invoke(version, wish, deadlineMs);
-  const untilAllFree = () => eventually(async () => (await platform.freePages()) === 256, 'all pages are free');
+  /** Number of pages of the platform's GPU host. */
+  const allPages = 256;
+  const untilAllFree = () => eventually(async () => (await platform.freePages()) === allPages, 'all pages are free');
 
   let codeFolder: string | undefined;
   before(async () => {
@@ -55,6 +57,7 @@ describe('a runtime', () => {
     // The prompt of 3 tokens, and 4 of the 5 decoded tokens, because the last one is not fed back.
     assert.equal(usage?.inputTokens, 7);
     assert.equal(usage?.outputTokens, 5);
+    // The inferlet allocates 8 pages at its start.
     assert.equal(usage?.kvPagesPeak, 8);
     await untilAllFree();
   });
@@ -92,7 +95,7 @@ describe('a runtime', () => {
   it('ends an inferlet at its deadline', async () => {
     let deadlineMs = 400;
     let transcript = await invoke({ do: 'sleep' }, deadlineMs);
-    // An invocation that begins after its deadline sends no message, so it is repeated.
+    // An invocation that begins after its deadline sends no message, so the loop tries a longer deadline.
     for (; transcript.messages.length === 0; transcript = await invoke({ do: 'sleep' }, deadlineMs)) deadlineMs *= 2;
     const { messages, end } = transcript;
     assert.deepEqual(messages, ['sleeping', 'deadline-exceeded true']);
@@ -105,24 +108,20 @@ describe('a runtime', () => {
   });
 
   it('cancels a sleeping inferlet, and a spinning one', async () => {
-    const startAndCancel = async (wish: Record<string, unknown>): Promise<Transcript> => {
+    const startAndCancel = async (wish: Record<string, unknown>): Promise<Transcript & { readonly id: string }> => {
       const id = await platform.submit(version, wish);
       await untilStarted(platform, id);
       await platform.scheduler.cancel(id, 'no longer wanted');
-      return platform.transcript(id);
+      return { id, ...(await platform.transcript(id)) };
     };
-    // One after the other: they share a sandbox, in which the spinning one could keep the sleeping one from its turn
+    // The second one starts after the end of the first: they share a sandbox, where the spinning one could keep the sleeping one from its turn
     // until the grace period ends.
     const asleep = await startAndCancel({ do: 'sleep' });
     const spinning = await startAndCancel({ do: 'spin' });
     assert.deepEqual(asleep.messages, ['sleeping', 'cancelled true']);
     assert.equal(asleep.end.data.code, 'cancelled');
     assert.equal(spinning.end.data.code, 'cancelled');
-    assert.equal(
-      (await platform.scheduler.invocations.get(asleep.events[0] ? JSON.parse(asleep.events[0].data).invocation : ''))
-        ?.status,
-      'cancelled',
-    );
+    assert.equal((await platform.scheduler.invocations.get(asleep.id))?.status, 'cancelled');
   });
 
   it("delivers the client's messages to an inferlet in order, until the end", async () => {

@@ -62,7 +62,7 @@ export interface RuntimeOptions {
   readonly scheduler: Scheduler;
   /** The runtime's machine, whose gateways reach the live socket. */
   readonly machine?: string;
-  /** True when other machines may share the Redis: while no GPU host is connected, the runtime leaves invocations to their runtimes. */
+  /** True when other machines may share the Redis. While no GPU host is connected, the runtime then leaves invocations to the other runtimes. */
   readonly sharesWork?: boolean;
   readonly gpuHosts: readonly GpuHostAddress[];
   /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that ends these calls. */
@@ -238,7 +238,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     jobs: {
       functionOf: async (parent, name, reference) => {
         const found = await scheduler.functions.resolve(parent.tenant, name, reference);
-        // A running invocation may launch its own function even after that was removed.
+        // A running invocation may launch its own function even after the function was removed.
         const isOwn = name === parent.function && (reference ?? parent.version) === parent.version;
         return found ?? (isOwn ? launcher.function(parent.tenant, parent.function, parent.version) : null);
       },

@@ -1,4 +1,4 @@
-/** The parts of WebAssembly's JavaScript API, with promise integration, that this project uses: only the DOM library types have them. */
+/** The parts of WebAssembly's JavaScript API that this project uses. TypeScript itself declares them only in its DOM library. */
 declare namespace WebAssembly {
   type ExportValue = ((...args: never[]) => unknown) & object;
   type Exports = Record<string, unknown>;
@@ -37,7 +37,7 @@ declare namespace WebAssembly {
   class Suspending {
     constructor(call: (...args: never[]) => unknown);
   }
-  /** Wraps an export so that it may be suspended: it returns a promise. */
+  /** Wraps an export so that a call may be suspended; the call returns a promise. */
   function promising<Args extends unknown[]>(call: (...args: Args) => unknown): (...args: Args) => Promise<unknown>;
   function compile(bytes: Uint8Array): Promise<Module>;
   function validate(bytes: Uint8Array): boolean;

@@ -16,12 +16,12 @@ import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
 import { ArtifactCollector } from './collector.ts';
 import { artifactWanted } from './wanted.ts';
 
-/** Guests of a few hundred bytes: the tests build each of them several times. The first returns its input, the second 42. */
+/** Guests of a few hundred bytes, because the tests build each of them several times. ECHO returns its input, OTHER returns 42. */
 const ECHO = callbackGuest({ run: '(call $return (i32.const 0) (local.get 0) (local.get 1)) (i32.const 0)' });
 const OTHER = callbackGuest({ run: `${RETURN_42} (i32.const 0)` });
 const LONG_AGO = new Date(0);
 
-describe('artifacts without a version', () => {
+describe('the collector of artifacts', () => {
   let platform: TestPlatform;
   let store: string;
   before(async () => {
@@ -42,7 +42,7 @@ describe('artifacts without a version', () => {
       log: failingLog,
       ...options,
     });
-  /** Removes the whole function with all its versions, or only this version, which no alias may serve. */
+  /** Removes the function with all its versions, or (`wholeFunction` false) only this version; no alias may then name the version. */
   const remove = async ({ tenant, name, version }: FunctionVersion, wholeFunction = true) => {
     const { removals, functions } = platform.scheduler;
     if (wholeFunction) await removals.removeFunction(tenant, name, true);
@@ -52,12 +52,12 @@ describe('artifacts without a version', () => {
       return (await functions.runnable(tenant, name, version)) === null;
     }, `${name} is gone`);
   };
-  /** Puts an artifact into the store, which the next deploy then need not build. */
+  /** Puts a component's artifact into the store, so that the next deploy need not build it. */
   const prepare = async (component: Uint8Array, memoryMb = DEFAULT_LIMITS.memoryMb) => {
     const { hash, directory } = await testArtifact(component, memoryPagesOf(memoryMb));
     await cp(directory, join(store, hash), { recursive: true });
   };
-  /** Copies an artifact under another hash, which it returns. */
+  /** Copies the artifact `hash` under the hash `to`, and returns `to`. */
   const copyArtifact = async (hash: string, to: string): Promise<string> => {
     await cp(join(store, hash), join(store, to), { recursive: true });
     const meta = await readFile(join(store, to, 'artifact.json'), 'utf8');
@@ -67,7 +67,7 @@ describe('artifacts without a version', () => {
   const answer = async (version: FunctionVersion, input: unknown) =>
     (await platform.invoke(version, input)).end.data.output;
 
-  it('are removed, and artifacts of deployed or draining versions stay', async () => {
+  it('removes artifacts without a version, and keeps those of deployed or draining versions', async () => {
     const component = await watComponent(ECHO);
     await prepare(component);
     const keptVersion = await platform.deploy(component, { name: 'kept' });
@@ -82,7 +82,7 @@ describe('artifacts without a version', () => {
     });
     assert.ok(small.ok);
     assert.equal((await artifactNames()).length, 2);
-    // An artifact of another toolchain, and a broken one.
+    // The current toolchain would give `old` another hash, as if another toolchain had made it. `broken` has no valid description.
     const [old, broken] = [await copyArtifact(keptHash, '0'.repeat(64)), '1'.repeat(64)];
     assert.ok(await readArtifact(store, old), 'the copied artifact is complete');
     await mkdir(join(store, broken));
@@ -99,34 +99,35 @@ describe('artifacts without a version', () => {
     assert.deepEqual(await artifactCollector.round(), [keptHash]);
     assert.deepEqual(await readdir(store), [], 'the store is empty, without set-aside artifacts');
 
-    // This runtime still has the artifact's program; another runtime would build it.
+    // The deploy builds the removed artifact again.
     const again = await platform.deploy(component, { name: 'again' });
     assert.deepEqual(await artifactNames(), [keptHash]);
     assert.equal(await answer(again, 'b'), 'b');
     await remove(again);
   });
 
-  it('stay when this process or another begins to use them at the last moment', async () => {
-    const version = await platform.deploy(await watComponent(ECHO), { name: 'late' });
+  it('keeps artifacts that this or another process begins to use just before the removal', async () => {
+    const version = await platform.deploy(await watComponent(ECHO), { name: 'used' });
     await remove(version);
     const [name = ''] = await artifactNames();
     const path = join(store, name);
-    const begins: ((artifact: Artifact) => Promise<unknown>)[] = [
-      ({ hash }) => readArtifact(store, hash),
-      ({ directory }) => utimes(directory, new Date(), new Date()),
+    // Another process that reads an artifact sets the time of the artifact's folder.
+    const uses: [copyHash: string, use: (artifact: Artifact) => Promise<unknown>][] = [
+      ['a'.repeat(64), ({ hash }) => readArtifact(store, hash)],
+      ['b'.repeat(64), ({ directory }) => utimes(directory, new Date(), new Date())],
     ];
-    for (const [i, begin] of begins.entries()) {
-      // The copy looks unused for a long time, so that only `begin` protects it.
-      const copy = await copyArtifact(name, `${'ab'[i]}`.repeat(64));
+    for (const [copyHash, use] of uses) {
+      // The copy looks unused for a long time, so that only `use` protects it.
+      const copy = await copyArtifact(name, copyHash);
       await utimes(join(store, copy), LONG_AGO, LONG_AGO);
-      const late = collector({
+      const collectorWithUse = collector({
         unusedMs: 3_600_000,
         isWanted: async (artifact) => {
-          if (artifact.hash === copy) await begin(artifact);
+          if (artifact.hash === copy) await use(artifact);
           return false;
         },
       });
-      assert.deepEqual(await late.round(), []);
+      assert.deepEqual(await collectorWithUse.round(), []);
       const artifact = await readArtifact(store, copy);
       assert.ok(artifact);
       for (const file of artifact.coreModules) await readFile(join(store, copy, file));
@@ -144,11 +145,11 @@ describe('artifacts without a version', () => {
     assert.deepEqual(
       await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(),
       [missing],
-      'this process notes no read of an artifact that is not there',
+      'the failed read of a missing artifact does not protect a later artifact of this name',
     );
   });
 
-  it('are removed while concurrent deploys succeed', async () => {
+  it('removes unused artifacts while concurrent deploys succeed', async () => {
     const components = await Promise.all([watComponent(ECHO), watComponent(OTHER)]);
     const first = await platform.deploy(components[0] ?? '', { name: 'first' });
     const [name = ''] = await artifactNames();
@@ -161,7 +162,7 @@ describe('artifacts without a version', () => {
     let deploying = true;
     const collecting = (async () => {
       const removed: string[] = [];
-      // The pause leaves the processor to the builds, which last as long as hundreds of rounds.
+      // The pause leaves the processor to the builds: one build lasts as long as hundreds of rounds.
       for (; deploying || removed.length < unusedHashes.length; await sleep(10)) removed.push(...(await busy.round()));
       return removed;
     })();
@@ -177,13 +178,13 @@ describe('artifacts without a version', () => {
     for (const [i, version] of versions.entries()) {
       assert.equal(await answer(version, 'c'), i % 2 === 0 ? 'c' : 42);
     }
-    // Two components with two limits each; `first` has the same artifact as one of the others.
+    // Two components with two memory limits give four artifacts; `first` shares one of them.
     assert.equal((await artifactNames()).length, 4);
     for (const version of [first, ...versions]) await remove(version);
     assert.deepEqual(platform.errors, []);
   });
 
-  it('are removed although the check of an earlier one fails', async () => {
+  it('continues after an artifact whose check fails', async () => {
     const { hash, directory } = await testArtifact(await watComponent(ECHO), memoryPagesOf(DEFAULT_LIMITS.memoryMb));
     const folder = await mkdtemp(join(tmpdir(), 'pie-artifacts-'));
     try {
@@ -205,7 +206,7 @@ describe('artifacts without a version', () => {
     }
   });
 
-  it('stay while the scheduler does not answer', async () => {
+  it('keeps all artifacts while the scheduler does not answer', async () => {
     const namesBefore = await artifactNames();
     assert.ok(namesBefore.length > 0);
     const failing = collector({ isWanted: () => Promise.reject(new Error('Redis is away')) });

@@ -5,13 +5,13 @@ import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../buil
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
   readonly store: string;
-  /** Resolves to true when a version may still need an artifact. After an error the artifact stays, and the next round starts with its successor. */
+  /** Resolves to true when a version may still need the artifact. After an error the artifact stays, and the next round starts with its successor. */
   readonly isWanted: (artifact: Artifact) => Promise<boolean>;
-  /** An artifact that was read within this time stays; an hour by default, many times the time from a deploy's build to its registration. */
+  /** An artifact that was read within this time stays. The default, an hour, is many times the time from a deploy's build to its registration. */
   readonly unusedMs?: number;
   /** Time between two rounds; a minute by default. */
   readonly everyMs?: number;
-  /** Maximum artifacts that one round checks; 32 by default. */
+  /** Maximum number of artifacts that one round checks; 32 by default. */
   readonly lookedAtOnce?: number;
   readonly log: Logger;
 }
@@ -35,7 +35,7 @@ export class ArtifactCollector {
     this.#options = options;
   }
 
-  /** Runs the first round after `everyMs`, and each later one that long after the end of the round before. */
+  /** Runs the first round after `everyMs`, and each later round `everyMs` after the end of the previous one. */
   start(): void {
     if (this.#stopped) return;
     this.#timer = setTimeout(() => {
@@ -52,7 +52,7 @@ export class ArtifactCollector {
     await this.#running;
   }
 
-  /** Checks the next artifacts in the order of their names, from the first again after the last. Returns the names of the removed ones. */
+  /** Checks the next artifacts in the order of their names, and begins again after the last one. Returns the names of the removed artifacts. */
   async round(): Promise<string[]> {
     const { store, isWanted, unusedMs = UNUSED_MS, lookedAtOnce = LOOKED_AT_ONCE } = this.#options;
     const names = (await readdir(store)).filter((name) => NAME.test(name)).sort();

@@ -5,12 +5,12 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type Artifact, artifactHashOf } from '../build/index.ts';
 import { memoryPagesOf } from '../pool/launcher.ts';
 
-/** Maximum versions of a component that are examined; with more, every artifact of the current toolchain is kept. */
+/** Maximum number of versions of a component that are examined. With more, every artifact of the current toolchain is kept. */
 const MAX_USERS = 64;
 
 /**
- * Makes the test of an artifact. It resolves to true when a version may need the artifact: the current toolchain would make the same artifact,
- * and a deployed or draining version has its component and memory limit, or the component is being deployed.
+ * Returns a function that tests if a version may need an artifact. An artifact of another toolchain is never needed. Otherwise an artifact is needed
+ * while a deployed or draining version has its component and memory limit, and while its component is being deployed.
  *
  * @param limits limits of a function whose manifest sets none
  */
@@ -22,6 +22,7 @@ export function artifactWanted(
     if (artifactHashOf(component.hash, options) !== hash) return false;
     if (!(await scheduler.blobs.has(component.hash))) return false;
     const users = await componentUsers(scheduler, component.hash, MAX_USERS);
+    // Null: more than MAX_USERS versions. A stored component without versions is being deployed.
     if (users === null || users.length === 0) return true;
     return users.some(
       ({ manifest }) => memoryPagesOf(resolveLimits(manifest, limits).memoryMb) === options.memoryPages,

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { answerIn } from './child.ts';
 
-test('only a result, or a failure with a known code, is taken as the answer of a build process', () => {
+test('a line that is neither a result nor a failure with a known code is no answer of a build process', () => {
   const diagnostic = { file: 'a.ts', line: 1, column: 2, text: 'Unexpected ";"', source: 'const a = ;' };
   const failure = { ok: false, code: 'build-failed', message: 'No.', hint: 'Try again.' };
   const answers = [{ ok: true, meta: 1 }, failure, { ...failure, diagnostics: [diagnostic] }];

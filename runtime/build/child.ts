@@ -30,20 +30,20 @@ const PROGRAM = {
   once: true,
 } satisfies Partial<ConfinedProgram>;
 
-/** A program that loads the code of the artifact stage and ends. The runtime fills its code cache with it. */
+/** A program that loads the code of the artifact stage and ends. The runtime runs it to fill the code cache of builds. */
 export const LOADING: ProgramCode = { program: { ...PROGRAM, args: ['load'], read: CODE }, sources: SOURCES };
 
 /** Permissions of a stage beyond reading its own code. */
 export interface StagePermissions {
   readonly read: readonly string[];
   readonly write: readonly string[];
-  /** Native addons and child processes: what the bundler, the QuickJS componentizer and the C compiler need. */
+  /** Permits native addons and child processes; the bundler, the QuickJS componentizer and the compilers need them. */
   readonly tools: boolean;
 }
 
 /**
- * Runs `main.ts` with these arguments in a confined process and returns the JSON line that it prints last; the strongest layers of
- * this machine confine it unless others are named. Throws BuildError `build-timeout` or `build-failed`, or the signal's reason.
+ * Runs `main.ts` with these arguments in a process confined by `layers` (by default, the strongest of this machine), and returns the
+ * answer in the last line that it prints. Throws BuildError `build-timeout` or `build-failed`, or the signal's reason.
  */
 export async function runStage<T extends { readonly ok: true }>(
   args: readonly string[],
@@ -71,7 +71,7 @@ export async function runStage<T extends { readonly ok: true }>(
 
 const isAnswer = (line: string): boolean => line.startsWith('{"ok":');
 
-/** The answer in a line of the child; null for any other line. The child has read untrusted bytes, which may have taken it over. */
+/** The answer in a line of the child; null for a line without one. Failures are validated, because untrusted bytes may have taken the child over. */
 export function answerIn<T extends { readonly ok: true }>(line: string): T | BuildFailure | null {
   if (!isAnswer(line)) return null;
   try {
@@ -82,7 +82,7 @@ export function answerIn<T extends { readonly ok: true }>(line: string): T | Bui
   }
 }
 
-/** Compilers need the PATH to find each other, and a writable folder for temporary files. */
+/** Compilers need the PATH to find each other, and a folder for temporary files: the first that the stage may write. */
 function toolEnvironment([folder]: readonly string[]): Readonly<Record<string, string>> {
   const { PATH } = process.env;
   return { ...(PATH ? { PATH } : {}), ...(folder ? { TMPDIR: folder } : {}) };

@@ -29,7 +29,7 @@ export const failureSchema = z
     code: codeSchema,
     /** The fault and its reason. */
     message: z.string(),
-    /** Advice on how to fix it. */
+    /** Advice on how to correct the fault. */
     hint: z.string(),
     diagnostics: z.array(diagnosticSchema).readonly().optional(),
   })

@@ -15,7 +15,7 @@ export class BuildError extends Error {
   }
 }
 
-/** Turns a caught error into a failure to report. Any error but a BuildError is a fault of a tool or of ours: `build-failed`. */
+/** Turns a caught error into a failure to report. An error other than a BuildError is a fault of a tool or of the platform: `build-failed`. */
 export function failureFrom(error: unknown): BuildFailure {
   if (error instanceof BuildError) {
     const { code, message, hint, diagnostics } = error;

@@ -40,36 +40,40 @@ suite('files that a build left', () => {
     assert.equal(await readArtifactAsItIs(folder, 'piped'), null);
     await mkdir(join(folder, 'long'));
     await writeFile(join(folder, 'long', META_FILE), '{}');
-    // A sparse file: it takes no disk, and would take a gigabyte of memory.
+    // A sparse file: it takes no space on the disk, but a read would take a gigabyte of memory.
     await truncate(join(folder, 'long', META_FILE), 2 ** 30);
     assert.equal(await readArtifactAsItIs(folder, 'long'), null);
   });
 
-  test('only the files of an artifact are taken, not too many bytes, and none through a link', FOREVER, async () => {
-    const [from, to] = [join(folder, 'from'), join(folder, 'to')];
-    const leave = async (bytes: number) => {
-      await Promise.all([from, to].map((path) => rm(path, { recursive: true, force: true })));
-      await mkdir(from);
-      for (const name of ['app.core.wasm', GLUE_FILE, TYPE_FILE, 'plan.json', 'filler'])
-        await writeFile(join(from, name), '');
-      await truncate(join(from, 'app.core.wasm'), bytes);
-      await writeFile(join(from, META_FILE), JSON.stringify(description));
-    };
-    await leave(2 ** 20);
-    await takeArtifactFiles(from, to);
-    assert.deepEqual((await readdir(to)).sort(), ['app.core.wasm', GLUE_FILE, META_FILE, TYPE_FILE].sort());
-    await leave(2 ** 29);
-    await assert.rejects(takeArtifactFiles(from, to), /more than 268435456 bytes/);
-    await leave(0);
-    await rm(join(from, TYPE_FILE));
-    await symlink('/dev/zero', join(from, TYPE_FILE));
-    await assert.rejects(takeArtifactFiles(from, to), /package\.json of the artifact is not a regular file/);
-    const [link, other] = [join(folder, 'linked'), join(folder, 'other')];
-    await leave(0);
-    await symlink(from, link);
-    await assert.rejects(takeArtifactFiles(link, other), /the artifact is not a folder/);
-    assert.ok((await readdir(from)).includes(META_FILE));
-  });
+  test(
+    'only the files of an artifact are taken, up to a number of bytes and never through a link',
+    FOREVER,
+    async () => {
+      const [from, to] = [join(folder, 'from'), join(folder, 'to')];
+      const makeArtifact = async (moduleBytes: number) => {
+        await Promise.all([from, to].map((path) => rm(path, { recursive: true, force: true })));
+        await mkdir(from);
+        for (const name of ['app.core.wasm', GLUE_FILE, TYPE_FILE, 'plan.json', 'filler'])
+          await writeFile(join(from, name), '');
+        await truncate(join(from, 'app.core.wasm'), moduleBytes);
+        await writeFile(join(from, META_FILE), JSON.stringify(description));
+      };
+      await makeArtifact(2 ** 20);
+      await takeArtifactFiles(from, to);
+      assert.deepEqual((await readdir(to)).sort(), ['app.core.wasm', GLUE_FILE, META_FILE, TYPE_FILE].sort());
+      await makeArtifact(2 ** 29);
+      await assert.rejects(takeArtifactFiles(from, to), /more than 268435456 bytes/);
+      await makeArtifact(0);
+      await rm(join(from, TYPE_FILE));
+      await symlink('/dev/zero', join(from, TYPE_FILE));
+      await assert.rejects(takeArtifactFiles(from, to), /package\.json of the artifact is not a regular file/);
+      const [link, other] = [join(folder, 'linked'), join(folder, 'other')];
+      await makeArtifact(0);
+      await symlink(from, link);
+      await assert.rejects(takeArtifactFiles(link, other), /the artifact is not a folder/);
+      assert.ok((await readdir(from)).includes(META_FILE));
+    },
+  );
 
   test('folders that are nested beyond the longest path are removed', FOREVER, async () => {
     const deep = join(folder, 'deep');

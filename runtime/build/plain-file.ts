@@ -1,13 +1,13 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 
-/** Bound on a description of an artifact: artifact.json, the plan, the measured starts. */
+/** Maximum bytes of each file that describes an artifact: artifact.json, the plan, the measured starts. */
 export const MAX_DESCRIPTION_BYTES = 8 << 20;
 
 /**
  * Reads a file that an untrusted process may have made. Such a process can also leave a link, a pipe that never opens, or a file of any length.
  *
- * @throws Error when it is not a regular file of at most `maxBytes`
+ * @throws Error when the path is not a regular file of at most `maxBytes`
  */
 export async function readPlainFile(path: string, maxBytes: number): Promise<Buffer> {
   // Without O_NONBLOCK, opening a pipe holds a thread of this process until a writer comes.

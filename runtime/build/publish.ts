@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 
-/** Moves a finished folder to its place in one step. When another process was first, its result stays: both are the same. */
+/** Moves a finished folder to its place in one step. When another process was first, its folder stays, because both have the same content. */
 export async function publishDirectory(from: string, to: string): Promise<void> {
   if (!(await moveDirectory(from, to))) await rm(from, { recursive: true, force: true });
 }
@@ -18,7 +18,7 @@ export async function moveDirectory(from: string, to: string): Promise<boolean> 
   }
 }
 
-/** Writes a file in one step. */
+/** Writes a file in one step: other processes see the old file or the whole new one. */
 export async function publishFile(path: string, bytes: Uint8Array): Promise<void> {
   const temporary = `${path}.${process.pid}-${randomBytes(6).toString('hex')}`;
   try {

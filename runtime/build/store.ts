@@ -9,7 +9,7 @@ import { moveDirectory, publishDirectory } from './publish.ts';
 
 /** Prefix of the names of unfinished files and folders; the writer's process id follows. */
 const TEMPORARY = '.tmp-';
-/** Bound on the files of an artifact together: several times the longest component. */
+/** Maximum bytes of all files of an artifact together; several times the largest component. */
 const MAX_ARTIFACT_BYTES = 256 * 2 ** 20;
 /** Age at which a temporary folder counts as abandoned: many times a build's time limit. */
 const STALE_MS = 60 * 60 * 1000;
@@ -87,8 +87,8 @@ export async function readArtifactAsItIs(store: string, hash: string): Promise<A
 }
 
 /**
- * False when a file has another length than the build wrote: after a power loss, some files of an artifact can be empty. A launch checks
- * the content of the modules that it reads. Throws when a file is missing.
+ * True when every file has the length that the build wrote: after a power loss, some files of an artifact can be empty. The content is not
+ * checked here; a launch checks the modules that it reads. Throws when a file is missing.
  */
 async function isWhole(directory: string, { coreModules, glue }: ArtifactMeta): Promise<boolean> {
   const files = [...coreModules, glue, { file: TYPE_FILE, bytes: TYPE_TEXT.length }];
@@ -108,7 +108,7 @@ async function readMeta(directory: string): Promise<ArtifactMeta> {
  * @throws Error when `from` is a link, a file of the artifact is missing or not a regular file, or the files have too many bytes
  */
 export async function takeArtifactFiles(from: string, to: string): Promise<void> {
-  // Through a link, the files of another artifact would be moved.
+  // If `from` were a link, the files of another artifact would be moved.
   if (!(await lstat(from)).isDirectory()) throw new Error('the artifact is not a folder');
   const { coreModules } = await readMeta(from);
   await mkdir(to);
@@ -123,8 +123,8 @@ export async function takeArtifactFiles(from: string, to: string): Promise<void>
 }
 
 /**
- * Moves the finished artifact in the folder `from` to its place in the store. If another build has published there, a whole artifact stays,
- * because processes may read it by now. A damaged artifact is moved aside in one step: another build could publish into a half-removed folder.
+ * Moves the finished artifact in the folder `from` to its place in the store. A whole artifact that is there already stays, because processes
+ * may be reading it. A damaged one is first moved aside in one step, because another build could publish into a half-removed folder.
  */
 export async function publishArtifact(from: string, store: string, hash: string): Promise<void> {
   const directory = join(store, hash);
@@ -141,15 +141,15 @@ export async function publishArtifact(from: string, store: string, hash: string)
 }
 
 /**
- * Removes an artifact that no process has read for `unusedMs`; returns whether it did. One step renames the folder: a reader in this
- * process gets the whole artifact or none, and then builds it again. An artifact that another process began to use is put back.
+ * Removes an artifact that no process has read for `unusedMs`, and returns true if it did. The folder is first renamed in one step, so that a
+ * reader in this process gets the whole artifact, or none and builds it again. An artifact that another process began to use is put back.
  */
 export async function removeUnusedArtifact(store: string, hash: string, unusedMs: number): Promise<boolean> {
   const directory = join(store, hash);
   const aside = temporaryPath(store);
   const wasUsedRecently = (path: string) =>
     Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) < unusedMs;
-  // There is no await between this check and the rename.
+  // No await stands between this check and the rename, so no read of this process can begin between them.
   const lastReadMs = readAt.get(directory);
   if (lastReadMs !== undefined && performance.now() - lastReadMs < unusedMs) return false;
   readAt.delete(directory);

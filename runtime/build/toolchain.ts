@@ -9,7 +9,7 @@ const HERE = dirname(fileURLToPath(import.meta.url));
 
 let versions: Readonly<Record<string, string>> | undefined;
 
-/** Versions of all tools of a build. Our own is a hash of this folder's sources, so that a change in them rebuilds everything. */
+/** Versions of all tools of a build. `build` is a hash of this folder's sources, so that a change in them rebuilds everything. */
 export function toolchain(): Readonly<Record<string, string>> {
   versions ??= {
     build: hashOfSources(),

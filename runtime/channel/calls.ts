@@ -9,16 +9,20 @@ const numbers = new Map(CHANNEL_CALLS.map((call, number) => [`${call.interface}#
 export const callNumber = (interfaceName: string, name: string): number | undefined =>
   numbers.get(`${interfaceName}#${name}`);
 
-/** Hash (FNV-1a) of the calls, which both ends must number equally. The text of a codec stands for its types. */
+const FNV_OFFSET_BASIS = 0x811c_9dc5;
+const FNV_PRIME = 0x0100_0193;
+
+/** Continues an FNV-1a hash with the characters of a text. */
+const hashText = (hash: number, text: string): number =>
+  [...text].reduce((h, c) => Math.imul(h ^ (c.codePointAt(0) ?? 0), FNV_PRIME) >>> 0, hash);
+
+/** Hash of the calls and resources, which both ends must number equally. The source text of a call's codec represents the call's types. */
 export const FINGERPRINT: number = [
   ...CHANNEL_CALLS.map((call) => `${call.interface}#${call.name}${call.writeArguments}${call.writeResult}`),
   ...CHANNEL_RESOURCES,
-].reduce(
-  (hash, text) => [...text].reduce((h, c) => Math.imul(h ^ (c.codePointAt(0) ?? 0), 0x0100_0193) >>> 0, hash),
-  0x811c_9dc5,
-);
+].reduce(hashText, FNV_OFFSET_BASIS);
 
-/** Flags of an answer. */
+/** Flags of the runtime's answer to a call. */
 export const ANSWER = {
   /** A value follows. */
   value: 0,

@@ -25,7 +25,7 @@ interface Sent {
 
 const NO_SIGNALS = { signal: () => undefined };
 
-/** A message of `size` bytes that depend on `mark`. */
+/** A message of `size` bytes, each of which is the low byte of `mark`. */
 const payloadOf = ({ size, mark }: Sent): Buffer => Buffer.alloc(size, mark & 255);
 
 /** Random message sizes: mostly small, some of about a frame, some of many frames. */
@@ -130,20 +130,22 @@ describe('a channel', () => {
     const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
     const [sender, receiver] = [new Channel(a, options), new Channel(b, options)];
     const { promise, resolve } = Promise.withResolvers<void>();
-    let stuck = 0;
-    const paused = receiver.open(1, { ...NO_SIGNALS, message: () => void stuck++ });
+    let gotOnPausedLane = 0;
+    const paused = receiver.open(1, { ...NO_SIGNALS, message: () => void gotOnPausedLane++ });
     paused.inbound.pause();
     let got = 0;
     receiver.open(2, { ...NO_SIGNALS, message: () => ++got === 100 && resolve() });
-    const [full, free] = [1, 2].map((number) => sender.open(number, { ...NO_SIGNALS, message: () => undefined }));
+    const [toPaused, toOther] = [1, 2].map((number) =>
+      sender.open(number, { ...NO_SIGNALS, message: () => undefined }),
+    );
     for (let i = 0; i < 100; i++) {
-      full!.send(KIND.call, Buffer.alloc(60_000));
-      free!.send(KIND.call, Buffer.alloc(60_000));
+      toPaused!.send(KIND.call, Buffer.alloc(60_000));
+      toOther!.send(KIND.call, Buffer.alloc(60_000));
     }
     await promise;
-    assert.equal(stuck, 0);
+    assert.equal(gotOnPausedLane, 0);
     assert.ok(paused.inbound.outstanding <= WINDOW_BYTES);
-    assert.ok(full!.outbound.queuedBytes >= 100 * 60_000 - WINDOW_BYTES);
+    assert.ok(toPaused!.outbound.queuedBytes >= 100 * 60_000 - WINDOW_BYTES);
     paused.inbound.resume();
     sender.close();
     receiver.close();
@@ -162,8 +164,10 @@ describe('a channel', () => {
         ...NO_SIGNALS,
         message: () => {
           taken.push(name);
-          for (const until = performance.now() + 0.1; performance.now() < until; );
+          const until = performance.now() + 0.1;
+          while (performance.now() < until);
           if (taken.length === count + 1) resolve();
+          // The other channel gets its only message when the flood has just begun.
           if (name === 'flood' && taken.length === 1) other!.lane.send(KIND.call, Buffer.alloc(10));
         },
       });
@@ -213,7 +217,7 @@ describe('a channel', () => {
       code: 'bad-frame',
       frames: (hello) => [hello, frame(1, KIND.call, 0, Buffer.alloc(MAX_PAYLOAD_BYTES + 1))],
     },
-    'bits that have no use': { code: 'bad-frame', frames: (hello) => [hello, frame(1, KIND.call, 2, Buffer.alloc(4))] },
+    'an unknown flag': { code: 'bad-frame', frames: (hello) => [hello, frame(1, KIND.call, 2, Buffer.alloc(4))] },
     'an invocation that is not open': {
       code: 'unknown-invocation',
       frames: (hello) => [hello, frame(2, KIND.call, 0, Buffer.alloc(4))],
@@ -230,7 +234,7 @@ describe('a channel', () => {
       code: 'too-large',
       frames: (hello) => [hello, frame(1, KIND.call, FLAG_MORE, Buffer.alloc(100), MAX_MESSAGE_BYTES + 1)],
     },
-    'a part of another kind': {
+    'a part whose kind differs from that of the message': {
       code: 'bad-frame',
       frames: (hello) => [
         hello,
@@ -238,7 +242,7 @@ describe('a channel', () => {
         frame(1, KIND.release, 0, Buffer.alloc(900)),
       ],
     },
-    'more parts than the message has': {
+    'more bytes than the announced length of a message': {
       code: 'bad-frame',
       frames: (hello) => [
         hello,
@@ -246,7 +250,7 @@ describe('a channel', () => {
         frame(1, KIND.call, 0, Buffer.alloc(901)),
       ],
     },
-    'an end before the message is whole': {
+    'the last part of a message before the message is whole': {
       code: 'bad-frame',
       frames: (hello) => [
         hello,
@@ -318,13 +322,15 @@ describe('a channel', () => {
     assert.deepEqual(taken, []);
   });
 
-  it('delivers no message when its credit exceeds the bound on waiting signals', { timeout: 240_000 }, async () => {
+  it('delivers no message when its credit frame exceeds the bound on waiting signals', {
+    timeout: 240_000,
+  }, async () => {
     let taken = 0;
     const { send, hello, lost, channel } = rawPeer({ message: () => taken++ });
-    // The message of lane 2 uses up the bound, so that the credit for the message of lane 1 exceeds it.
+    // The message of lane 2 uses up the bound on waiting signals, so that the credit frame for the message of lane 1 exceeds the bound.
     channel.open(2, { ...NO_SIGNALS, message: () => channel.urgent(Buffer.alloc(MAX_URGENT_BYTES)) });
     const part = Buffer.alloc(MAX_PAYLOAD_BYTES);
-    // The length of the message takes four bytes of the first frame.
+    // The first frame begins with the length of the message, in four bytes.
     const first = frame(1, KIND.call, FLAG_MORE, part.subarray(4), 4 * part.length - 4);
     const middle = frame(1, KIND.call, FLAG_MORE, part);
     // The last part completes half a window, so that the channel gives credit.
@@ -348,28 +354,28 @@ describe('the shared room for large messages', () => {
       const room = new SharedRoom(100);
       const reservedBytes: number[] = [];
       const started: number[] = [];
-      const gone = new Set<number>();
-      const leaves = Array.from({ length: 40 }, (_, i) => {
+      const cancelled = new Set<number>();
+      const cancels = Array.from({ length: 40 }, (_, i) => {
         const bytes = 1 + Math.floor(random() * 100);
-        const leave = room.reserve(bytes, () => {
+        const cancel = room.reserve(bytes, () => {
           started.push(i);
           reservedBytes.push(bytes);
           assert.ok(reservedBytes.reduce((sum, part) => sum + part, 0) <= 100);
         });
         if (random() < 0.5 && reservedBytes.length > 0) room.release(reservedBytes.shift()!);
-        return leave;
+        return cancel;
       });
-      for (const [i, leave] of leaves.entries()) {
+      for (const [i, cancel] of cancels.entries()) {
         if (random() < 0.2 && !started.includes(i)) {
-          leave();
-          gone.add(i);
+          cancel();
+          cancelled.add(i);
         }
       }
       while (reservedBytes.length > 0) room.release(reservedBytes.shift()!);
       assert.equal(room.free, 100);
       assert.deepEqual(
         started,
-        Array.from({ length: 40 }, (_, i) => i).filter((i) => !gone.has(i)),
+        Array.from({ length: 40 }, (_, i) => i).filter((i) => !cancelled.has(i)),
         `seed ${seed}`,
       );
     }

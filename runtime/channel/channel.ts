@@ -14,7 +14,7 @@ import {
 import { Outbound } from './outbound.ts';
 import type { SharedThread, ThreadShare } from './shared-thread.ts';
 
-/** Receives the frames of one invocation. */
+/** Receives the frames of one lane, which is one invocation's part of the channel. */
 export interface LaneEvents {
   /** Takes one whole message and the ownership of its payload. */
   message(kind: number, payload: Buffer): void;
@@ -25,7 +25,7 @@ export interface LaneEvents {
 export interface ChannelOptions {
   /** Fingerprint of the contract; both ends must have the same. */
   readonly fingerprint: number;
-  /** Called for a frame of an invocation without a lane; returns a new lane when the frame begins one. */
+  /** Called for a frame whose number has no lane. Returns a new lane when the frame begins an invocation, else null. */
   readonly unknown: (lane: number, kind: number) => Lane | null;
   /** Thread that the channel shares with others, taking turns. Without it, the channel takes every frame at once. */
   readonly thread?: SharedThread;
@@ -36,7 +36,7 @@ export interface ChannelOptions {
 const EMPTY = Buffer.alloc(0);
 const UNTAKEN = 'the peer does not read what this side sends';
 
-/** One invocation's part of a channel. */
+/** One invocation's part of a channel. Lane 0 carries control messages, which belong to no invocation. */
 export class Lane {
   readonly number: number;
   readonly inbound: Inbound;
@@ -56,7 +56,7 @@ export class Lane {
       room,
       give: (bytes) => this.#give(bytes),
       take: (kind, payload) => {
-        // While a failing channel ends its lanes in turn, the room that one lane frees can admit another lane's waiting message.
+        // A failing channel ends its lanes one by one. The room that one lane frees may complete a message of another, which must not be delivered.
         if (!channel.fault) events.message(kind, payload);
       },
       waits: () => channel.waits(this),
@@ -64,10 +64,10 @@ export class Lane {
     });
   }
 
-  /** Queues a message. @throws ChannelFault `too-much-in-flight` when too many bytes wait; never for the end of an invocation */
+  /** Queues a message. @throws ChannelFault `too-much-in-flight` when too many bytes wait, except for the message `ended` */
   send(kind: number, payload: Buffer): void {
     const maxBytes = this.number === 0 ? MAX_CONTROL_QUEUED_BYTES : MAX_QUEUED_BYTES;
-    // Each invocation sends one `ended`, and the sandbox has no other way to tell the runtime that the guest has ended.
+    // `ended` is always queued: the sandbox has no other way to tell the runtime that the guest has ended, and sends only one for each invocation.
     if (kind !== KIND.ended && this.outbound.queuedBytes + payload.length > maxBytes) {
       throw new ChannelFault('too-much-in-flight', `more than ${maxBytes} bytes of one invocation wait to be sent`);
     }
@@ -75,13 +75,13 @@ export class Lane {
     this.#channel.ready(this);
   }
 
-  /** Runtime: sends a signal ahead of waiting messages, but after the opening, from which the sandbox learns of the invocation. */
+  /** Runtime: sends a signal before waiting messages but after the message `open`, because the sandbox does not know the invocation before. */
   signalBehindOpening(kind: number, payload: Buffer): void {
     if (this.outbound.begun) this.signal(kind, payload);
     else this.#earlySignals.push(frame(this.number, kind, 0, payload));
   }
 
-  /** Returns the signals that waited for the opening. */
+  /** Returns the frames of the signals that waited for the message `open`. */
   takeEarly(): Buffer[] {
     return this.#earlySignals.splice(0);
   }
@@ -91,12 +91,12 @@ export class Lane {
     this.#channel.urgent(frame(this.number, kind, 0, payload));
   }
 
-  /** Runtime: ends the invocation. The lane takes nothing more, and is forgotten when the sandbox has answered. */
+  /** Runtime: ends the invocation. The lane takes nothing more, and is forgotten when the sandbox has answered the `close`. */
   close(payload: Buffer): void {
     if (this.#closing) return;
     this.#closing = true;
     if (!this.outbound.begun) {
-      // The sandbox does not know the invocation, and a signal would overtake the opening.
+      // The message `open` was not sent and is dropped, so the sandbox never learns of the invocation.
       this.forget();
       return;
     }
@@ -111,7 +111,7 @@ export class Lane {
     this.forget();
   }
 
-  /** Forgets the lane, whose number is then unknown. */
+  /** Removes the lane from the channel, which then no longer knows the lane's number. */
   forget(): void {
     this.inbound.end();
     this.outbound.end();
@@ -147,7 +147,7 @@ export class Channel {
   readonly #parser = new FrameParser();
   readonly #lanes = new Map<number, Lane>();
   readonly #share: ThreadShare | null;
-  /** Lanes with waiting messages, in turn. */
+  /** Lanes whose received messages wait to be handled, in the order of their turns. */
   readonly #waitingLanes = new Set<Lane>();
   #serving = false;
   /** Room for partial messages of all lanes. */
@@ -155,10 +155,10 @@ export class Channel {
   #urgent: Buffer[] = [];
   #urgentBytes = 0;
   #queuedBytes = 0;
-  /** Lanes that may have something to send, in turn. */
+  /** Lanes that may have something to send, in the order of their turns. */
   readonly #readyLanes = new Set<Lane>();
   #scheduled = false;
-  /** Time at which the stream had no more room; null while it has. */
+  /** Time at which the stream became full; null while it has room. */
   #blockedAtMs: number | null = null;
   #greeted = false;
   #fault: ChannelFault | null = null;
@@ -192,17 +192,17 @@ export class Channel {
     return this.#lanes.size;
   }
 
-  /** True while data of the peer waits for the thread. */
+  /** True while data from the peer waits for this channel's turn on the thread. */
   get behind(): boolean {
     return this.#share?.waiting ?? false;
   }
 
-  /** Time since which the peer has read nothing of the data that waits in the stream, by `performance.now`; null when nothing waits. */
+  /** Time, by `performance.now`, since which the stream to the peer is full because the peer does not read; null while it has room. */
   get untakenSinceMs(): number | null {
     return this.#blockedAtMs;
   }
 
-  /** Counts time of the thread that was spent on answers. */
+  /** Counts time that the thread spent for this channel outside the handling of frames, for example on answers. */
   spent(ms: number): void {
     if (!this.#fault) this.#share?.spend(ms);
   }
@@ -231,7 +231,7 @@ export class Channel {
     this.#schedule();
   }
 
-  /** Adds to the number of waiting bytes; negative when bytes were sent. */
+  /** Adds `bytes`, which is negative after a frame was sent, to the number of bytes that wait to be sent. */
   queued(bytes: number): void {
     this.#queuedBytes += bytes;
     if (this.#queuedBytes > MAX_CHANNEL_QUEUED_BYTES) this.fail(new ChannelFault('too-much-in-flight', UNTAKEN));
@@ -335,7 +335,7 @@ export class Channel {
     for (;;) {
       const hasTaken = this.#takeOne();
       if (this.#fault) return true;
-      // A chunk that completes no frame costs time, too.
+      // Asked even when no frame was complete: a chunk without a complete frame costs time, too.
       if (share && !share.more()) {
         share.wait();
         return false;

@@ -7,7 +7,7 @@ import * as codec from '#wit/generated/channel.ts';
 import { CHANNEL_CALLS } from '#wit/generated/channel.ts';
 import { world } from '#wit/generated/world.ts';
 import { ChannelFault } from './fault.ts';
-import { MAX_ITEMS } from './limits.ts';
+import { MAX_ITEMS, MAX_MESSAGE_BYTES } from './limits.ts';
 import { arbitraryOf } from './testing/arbitrary.ts';
 import { MessageReader } from './value-reader.ts';
 import { MessageWriter } from './value-writer.ts';
@@ -19,7 +19,7 @@ type Read = (r: MessageReader) => unknown;
 
 const functions = codec as unknown as Record<string, Write & Read>;
 
-/** Accepts any number; here, a resource is its own number. */
+/** Handles that accept any number. In these tests a resource is represented by its number. */
 const HANDLES = { get: (_: number, number: number) => number, take: (_: number, number: number) => number };
 
 const writer = () => new MessageWriter((_, value) => Number(value));
@@ -35,7 +35,7 @@ function namedTypes(): NamedType[] {
   return [...found];
 }
 
-/** Values with functions to write them and read them back. */
+/** For each named type, and for the arguments and the result of each call: random values, and the functions that write and read them. */
 const CODECS = [
   ...namedTypes().map((type) => {
     const name = codecName(type);
@@ -47,11 +47,10 @@ const CODECS = [
     };
   }),
   ...CHANNEL_CALLS.flatMap((call) => {
-    const fn = world.imports
-      .find((entry) => entry.name === call.interface)
-      ?.resources.flatMap(({ functions: all }) => all)
-      .concat(world.imports.find((entry) => entry.name === call.interface)?.functions ?? [])
-      .find(({ coreName }) => coreName === call.name);
+    const contract = world.imports.find((entry) => entry.name === call.interface);
+    if (!contract) return [];
+    const allFunctions = [...contract.resources.flatMap((resource) => resource.functions), ...contract.functions];
+    const fn = allFunctions.find(({ coreName }) => coreName === call.name);
     if (!fn) return [];
     const self: WitType[] = fn.kind === 'method' ? [{ kind: 'borrow', interface: call.interface, resource: '' }] : [];
     const result = fn.result?.kind === 'future' ? fn.result.value : fn.result;
@@ -76,6 +75,14 @@ const CODECS = [
     ];
   }),
 ];
+
+/** Damages the bytes at random: perhaps cuts off their end, and overwrites up to three of them. */
+function damage(bytes: Buffer, next: () => number): Buffer {
+  const damaged = next() % 3 === 0 ? bytes.subarray(0, next() % (bytes.length + 1)) : bytes;
+  const overwrites = next() % 4;
+  for (let i = 0; i < overwrites && damaged.length > 0; i++) damaged[next() % damaged.length] = next() & 255;
+  return damaged;
+}
 
 function decode(read: Read, bytes: Buffer): unknown {
   const reader = new MessageReader(bytes, HANDLES);
@@ -105,13 +112,10 @@ describe("the channel's codec", () => {
         fc.property(values, fc.infiniteStream(fc.nat()), (value, choices) => {
           const w = writer();
           write(w, value);
-          const bytes = w.take();
-          const next = () => choices.next().value as number;
-          const cut = next() % 3 === 0 ? bytes.subarray(0, next() % (bytes.length + 1)) : bytes;
-          for (let flips = next() % 4; flips > 0 && cut.length > 0; flips--) cut[next() % cut.length] = next() & 255;
+          const damaged = damage(w.take(), () => choices.next().value as number);
           let readValue: unknown;
           try {
-            readValue = decode(read, cut);
+            readValue = decode(read, damaged);
           } catch (error) {
             assert.ok(error instanceof ChannelFault, `${name}: ${error}`);
             assert.ok(['bad-value', 'too-large'].includes(error.code), error.code);
@@ -128,9 +132,10 @@ describe("the channel's codec", () => {
   });
 
   it('writes every number correctly after its buffer has just grown', () => {
-    // The buffer begins with 4,096 bytes and grows to the needed size, at least to double its size.
+    // The buffer begins with 4,096 bytes, so the numbers behind `before` bytes lie across its first end or behind it.
     for (let before = 4080; before <= 4096; before++) {
       const w = new MessageWriter();
+      // A list of bytes begins with its length, which takes four bytes.
       w.numbers(new Uint8Array(before - 4));
       w.u16(0x1234);
       w.u32(0x1234_5678);
@@ -156,7 +161,7 @@ describe("the channel's codec", () => {
     assert.throws(() => new MessageReader(bytes).list(1, () => 0), { code: 'bad-value' });
   });
 
-  it('bounds the number of values in one message', () => {
+  it('bounds the number of values that are read from one message, and the bytes that are written to one', () => {
     const texts = (count: number) => {
       const bytes = Buffer.alloc(4 + 4 * count);
       bytes.writeUInt32LE(count);
@@ -167,10 +172,10 @@ describe("the channel's codec", () => {
     assert.equal(texts(MAX_ITEMS / 2).length, MAX_ITEMS / 2);
     assert.throws(() => texts(MAX_ITEMS / 2 + 1), { code: 'too-large' });
     const w = new MessageWriter();
-    assert.throws(() => w.numbers(new Uint8Array(33 << 20)), { code: 'too-large' });
+    assert.throws(() => w.numbers(new Uint8Array(MAX_MESSAGE_BYTES)), { code: 'too-large' });
   });
 
-  it('rejects texts that are not UTF-8, unknown cases and trailing bytes', () => {
+  it('rejects texts that are not UTF-8, unknown cases, surrogates as characters, and trailing bytes', () => {
     assert.throws(() => new MessageReader(Buffer.from([1, 0, 0, 0, 0xff])).string(), { code: 'bad-value' });
     assert.throws(() => new MessageReader(Buffer.from([2])).bool(), { code: 'bad-value' });
     assert.throws(() => new MessageReader(Buffer.from([0, 0xd8, 0, 0])).char(), { code: 'bad-value' });

@@ -30,10 +30,7 @@ function recorder() {
   return { table, lines };
 }
 
-/**
- * Splits the calls by the side that answers them. Hides the matcher of a constrained step, which each side names
- * differently.
- */
+/** Splits the calls by the side that answers them. Cuts the matcher out of a constrained step's line, because its name differs between the runs. */
 function split(lines: readonly string[]): Pick<Transcript, 'runtime' | 'local'> {
   const kept = lines.filter((line) => !line.includes(' [resource-drop]'));
   const isRemote = (line: string) => {
@@ -60,12 +57,12 @@ async function overTheChannel(program: TestProgram, input: string): Promise<Tran
   const { table, lines } = recorder();
   const { runtime, sandbox } = bothEnds(table, { program, execution: OPTIONS, local: table });
   const { ended, guest } = openInvocation(runtime, { input });
-  const how = await ended;
+  const ending = await ended;
   assert.equal(guest.held, 0);
   assert.equal(runtime.guests, 0);
   while (sandbox.end.invocations > 0) await new Promise(setImmediate);
   runtime.close();
-  return { ending: how, ...split(lines) };
+  return { ending, ...split(lines) };
 }
 
 describe('a guest over the channel', () => {
@@ -75,22 +72,27 @@ describe('a guest over the channel', () => {
     program = await testProgram(await testArtifact(await testComponent(source)));
   });
 
-  it('makes the same calls and gets the same answers as a guest beside the host', { timeout: 120_000 }, async () => {
-    const [near, far] = [await direct(program, '4'), await overTheChannel(program, '4')];
-    assert.deepEqual(near.ending, { tag: 'success', val: '{"rounds":4}' });
-    assert.deepEqual(far.ending, near.ending);
-    assert.ok(near.runtime.length > 600 && near.local.length > 10, `${near.runtime.length} and ${near.local.length}`);
+  it("makes the same calls and gets the same answers as a guest in the host's process", {
+    timeout: 120_000,
+  }, async () => {
+    const [local, remote] = [await direct(program, '4'), await overTheChannel(program, '4')];
+    assert.deepEqual(local.ending, { tag: 'success', val: '{"rounds":4}' });
+    assert.deepEqual(remote.ending, local.ending);
+    const { length: runtimeCalls } = local.runtime;
+    const { length: localCalls } = local.local;
+    // The guest's program calls most functions of the contract.
+    assert.ok(runtimeCalls > 600 && localCalls > 10, `${runtimeCalls} and ${localCalls}`);
     for (const side of ['runtime', 'local'] as const) {
-      near[side].forEach((line, i) => {
-        assert.equal(far[side][i], line, `${side} call ${i}`);
+      local[side].forEach((line, i) => {
+        assert.equal(remote[side][i], line, `${side} call ${i}`);
       });
-      assert.equal(far[side].length, near[side].length);
+      assert.equal(remote[side].length, local[side].length);
     }
   });
 
-  it('ends like a guest beside the host when run throws', { timeout: 240_000 }, async () => {
-    const [near, far] = [await direct(program, '0'), await overTheChannel(program, '0')];
-    assert.deepEqual(far, near);
-    assert.ok((near.ending as { tag: string }).tag === 'failure');
+  it("ends like a guest in the host's process when run throws", { timeout: 240_000 }, async () => {
+    const [local, remote] = [await direct(program, '0'), await overTheChannel(program, '0')];
+    assert.deepEqual(remote, local);
+    assert.ok((local.ending as { tag: string }).tag === 'failure');
   });
 });

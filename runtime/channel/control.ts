@@ -1,6 +1,6 @@
 import { ChannelFault } from './fault.ts';
 
-/** Maximum bytes of a control message of a sandbox to its runtime. */
+/** Maximum bytes of a control message from a sandbox to its runtime. */
 export const MAX_CONTROL_BYTES = 1 << 20;
 
 /** Encodes a control message, which belongs to no invocation: a JSON description and a body of bytes. */

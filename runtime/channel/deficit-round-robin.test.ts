@@ -12,15 +12,17 @@ interface Worker extends Member {
 
 const SEED = 19;
 const MAX_PIECE_MS = 5;
+/** A random worker begins in one of the turns from 0 to this one. */
+const LAST_START_TURN = 20;
 const pieces = fc.array(fc.double({ min: 0.001, max: MAX_PIECE_MS, noNaN: true }), { maxLength: 60, size: 'max' });
 
 const workerOf = (next: Worker['next']): Worker => ({ owedMs: 0, next, served: 0, servedMs: 0 });
 const workerFor = (work: readonly number[]): Worker => {
-  const left = [...work];
-  return workerOf(() => left.shift());
+  const remaining = [...work];
+  return workerOf(() => remaining.shift());
 };
 
-/** Works until told to stop, as a channel does, and then waits with the remaining work. */
+/** Works until the worker may not go on, as a channel does, and then puts the worker into the queue. Stops early when no work is left. */
 function work(turns: DeficitRoundRobin<Worker>, worker: Worker): void {
   if (turns.waits(worker)) return;
   while (turns.mayGoOn(worker)) {
@@ -34,16 +36,17 @@ function work(turns: DeficitRoundRobin<Worker>, worker: Worker): void {
 }
 
 describe('turns of the workers on a thread', () => {
-  it('complete all work, and run at most a quantum and one piece of each worker between two turns', () => {
+  it('complete all work, and let each worker run at most a quantum and one piece between two turns', () => {
     fc.assert(
-      // Each worker has pieces of work, and a turn from 0 to 20 in which it begins.
-      fc.property(fc.array(fc.tuple(pieces, fc.nat(20)), { minLength: 1, maxLength: 8 }), (plan) => {
+      // Each worker has the costs of its pieces of work, and the turn in which it begins.
+      fc.property(fc.array(fc.tuple(pieces, fc.nat(LAST_START_TURN)), { minLength: 1, maxLength: 8 }), (plan) => {
         const turns = new DeficitRoundRobin<Worker>();
-        const workers = plan.map(([own]) => workerFor(own));
-        const total = plan.flatMap(([own]) => own).reduce((sum, ms) => sum + ms, 0);
-        // Workers begin in the first 21 turns. Each later turn pays a quantum of a debt, or gives a worker the thread.
+        const workers = plan.map(([costs]) => workerFor(costs));
+        const allCosts = plan.flatMap(([costs]) => costs);
+        const totalMs = allCosts.reduce((sum, ms) => sum + ms, 0);
+        // After the last start, each turn pays a quantum of a debt, or gives a worker the thread.
         const maxTurns =
-          21 + (plan.length + 1) * (Math.ceil(total / QUANTUM_MS) + plan.flatMap(([own]) => own).length + 1);
+          LAST_START_TURN + 1 + (plan.length + 1) * (Math.ceil(totalMs / QUANTUM_MS) + allCosts.length + 1);
         let turn = 0;
         do {
           const before = workers.map(({ servedMs }) => servedMs);
@@ -54,10 +57,10 @@ describe('turns of the workers on a thread', () => {
             assert.ok(worker.servedMs - before[i]! <= QUANTUM_MS + MAX_PIECE_MS);
           });
           assert.ok(++turn <= maxTurns, 'the work never ends');
-        } while (turn <= 20 || !turns.idle);
+        } while (turn <= LAST_START_TURN || !turns.idle);
         assert.deepEqual(
           workers.map(({ served }) => served),
-          plan.map(([own]) => own.length),
+          plan.map(([costs]) => costs.length),
         );
       }),
       { seed: SEED },

@@ -47,7 +47,7 @@ export class EventCredit {
     this.#pending = Math.max(0, this.#pending - bytes);
   }
 
-  /** Returns the credit of an event for which the queue has no room. Returns `dropped` for a log line, which counts as dropped. */
+  /** Gives back the credit of an event for which the queue has no room. Returns `dropped` for a log line, which counts as dropped. */
   unsent(call: ChannelCall, args: readonly unknown[]): 'dropped' | null {
     this.written(eventBytes(args) + EVENT_COST);
     if (call.interface !== 'runtime') return null;
@@ -55,7 +55,7 @@ export class EventCredit {
     return 'dropped';
   }
 
-  /** The call that reports the number of dropped lines; null for none. Call `reported` when it has been sent. */
+  /** The call that reports the number of dropped lines; null when no line was dropped. After sending the report, the caller must call `reported`. */
   droppedLine(): { readonly index: number; readonly args: readonly unknown[] } | null {
     const index = callNumber('runtime', 'log');
     if (this.#droppedLines === 0 || index === undefined) return null;

@@ -16,10 +16,7 @@ export function eventBytes(args: readonly unknown[]): number {
 }
 
 export interface EventRelayOptions {
-  /**
-   * Resolves to true when the log has taken all events so far; to false if the log cannot. Without `atOnce`, the log
-   * chooses the time.
-   */
+  /** Resolves to true when the log has taken all events so far; to false if the log cannot. Without `atOnce`, the log chooses when it writes. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
   /** Called when the log has taken this many bytes of events. */
   readonly written: (bytes: number) => void;
@@ -30,15 +27,16 @@ export interface EventRelayOptions {
 }
 
 /**
- * Events of one invocation on their way from its sandbox to the log. The sandbox has already accepted the event for the guest, so an event
- * without room waits, and all later messages wait behind it.
+ * Events of one invocation on their way from its sandbox to the log. The sandbox has already told the guest that it accepted the event. So an
+ * event for which the log has no room waits, and all later messages of the invocation wait behind it.
  */
 export class EventRelay {
   readonly #options: EventRelayOptions;
-  /** Bytes for which the sandbox has not got its credit back. */
+  /** Cost of the events for which the sandbox has not got its credit back. */
   #pending = 0;
-  /** Cost of all events so far, and the part of it for which the sandbox has got credit. */
+  /** Cost of all events so far. */
   #sent = 0;
+  /** Cost of all events for which the sandbox has got its credit back. */
   #acknowledged = 0;
   #draining = false;
   #ended = false;
@@ -51,7 +49,7 @@ export class EventRelay {
   take(args: readonly unknown[], make: () => unknown): void {
     const bytes = eventBytes(args);
     const cost = bytes + EVENT_COST;
-    // Twice the bound: an honest sandbox exceeds it by its last event and by reports of dropped lines, which are small.
+    // An honest sandbox may exceed `MAX_PENDING_BYTES` by its last event and by small reports of dropped lines, so the check allows twice as much.
     if (bytes > MAX_MESSAGE_BYTES || this.#pending + cost > 2 * MAX_PENDING_BYTES) {
       throw new ChannelFault('too-much-in-flight', 'the sandbox sent events that it has no credit for');
     }
@@ -64,12 +62,12 @@ export class EventRelay {
     void this.#drain();
   }
 
-  /** Bytes of events so far if the call is a flush; -1 for another call. */
+  /** Cost of all events so far if the call is a flush; -1 for another call. */
   mark(call: ChannelCall): number {
     return call.interface === 'session' && call.name === 'flush' ? this.#sent : -1;
   }
 
-  /** Called before a call is answered. The guest may send again right after a flush, so the credit goes before the answer. */
+  /** Called before the answer to a call is sent. The guest may send again right after a flush, so its credit must be sent before the answer. */
   settled(mark: number, outcome: unknown): void {
     if (mark >= 0 && !refused(outcome)) this.#acknowledge(mark);
   }
@@ -82,7 +80,7 @@ export class EventRelay {
     try {
       do {
         if (!(await this.#options.flushed(true))) break;
-        // A log that always accepts at once resolves without a turn of the event loop.
+        // `flushed` may resolve within the same turn of the event loop. Without this wait, repeated refusals would then block the thread.
         await setImmediate();
       } while (!this.#ended && refused(make()));
     } catch (error) {

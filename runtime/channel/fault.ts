@@ -4,9 +4,9 @@ export type ChannelFaultCode =
   | 'lost'
   /** This side closed the channel. */
   | 'closed'
-  /** The peer was made from another contract. */
+  /** The peer was built from another contract. */
   | 'version'
-  /** A frame, message or signal that no peer sends, or not at this point: wrong header, kind, length or order. */
+  /** A frame, message or signal that a correct peer does not send at this point: wrong header, kind, length or order. */
   | 'bad-frame'
   /** A value does not fit its type: bounds, case, UTF-8, count. */
   | 'bad-value'
@@ -18,7 +18,7 @@ export type ChannelFaultCode =
   | 'unknown-invocation'
   /** The peer called a function that is not available over the channel. */
   | 'unknown-function'
-  /** The peer named a handle or future that the invocation does not hold, or reused one that it holds. */
+  /** The peer used a number of a handle or future that the invocation does not hold, or used a taken number for a new one. */
   | 'bad-number'
   /** The peer answered a call that does not wait for an answer. */
   | 'unasked-answer'

@@ -16,7 +16,7 @@ export class SendCredit {
     return true;
   }
 
-  /** Returns credit for bytes that the peer has taken. @throws ChannelFault when the peer was not sent that many */
+  /** Adds credit for bytes that the peer has taken. @throws ChannelFault when this side has not sent the peer that many bytes */
   give(bytes: number): void {
     if (bytes === 0 || this.#remainingBytes + bytes > WINDOW_BYTES) {
       throw new ChannelFault('too-much-in-flight', `the peer took ${bytes} bytes, which it was not sent`);
@@ -25,7 +25,7 @@ export class SendCredit {
   }
 }
 
-/** Credit that the peer has for one invocation on this side. */
+/** Credit that the peer has for sending to one invocation on this side. */
 export class ReceiveCredit {
   #outstanding = 0;
   #takenBytes = 0;
@@ -44,8 +44,8 @@ export class ReceiveCredit {
   }
 
   /**
-   * Counts taken bytes and returns the credit to give back now: at least half a window, so that credit needs few frames. The other half is
-   * larger than a frame, so the peer can always send one.
+   * Counts bytes that this side has taken, and returns the credit to give back now. Returns 0 until half a window is taken, so that credit needs few
+   * frames. The peer can still send meanwhile: the other half of the window is larger than a frame.
    */
   took(bytes: number): number {
     this.#takenBytes += bytes;
@@ -74,7 +74,7 @@ export class SharedRoom {
     return this.#queue.length;
   }
 
-  /** Calls `begin`, now or later, when there is room. Returns a function that leaves the queue. */
+  /** Calls `begin`, now or later, when there is room. Returns a function that withdraws the request while it waits. */
   reserve(bytes: number, begin: () => void): () => void {
     const entry = { bytes, begin };
     this.#queue.push(entry);

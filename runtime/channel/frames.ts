@@ -3,26 +3,27 @@ import { HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
 
 /**
  * Kinds of frames. A *message* is one frame, or several of one kind whose first begins with the message's whole length. Kinds below
- * {@link FIRST_MESSAGE} are signals: they need no credit, are never cut, and overtake waiting messages. Most kinds name their sender first.
+ * {@link FIRST_MESSAGE} are signals: they need no credit, are never cut, and overtake waiting messages. If only one side sends a kind, the
+ * kind's comment begins with that side.
  */
 export const KIND = {
   /** First frame of each side: the fingerprint of its codec's contract. */
   hello: 1,
-  /** Bytes that the receiver has taken: the sender may send as many more. */
+  /** Number of the peer's bytes that this frame's sender has taken: the peer may send as many more. */
   credit: 2,
   /** Runtime: the invocation is over, with the reason. No more frames of the invocation follow. */
   close: 3,
   /** Sandbox: the answer to `close`. No more frames of the invocation follow. */
   closed: 6,
-  /** Runtime: the guest is asked to stop. */
+  /** Runtime: asks the guest to stop. */
   stop: 4,
-  /** Runtime: bytes of events that the log has taken. */
+  /** Runtime: number of bytes of events that the log has taken. */
   written: 5,
   /** Runtime: CPU time that the platform spent for the guest. */
   charge: 7,
   /** Runtime: the time until the guest's new deadline, in ms (u64). */
   deadline: 8,
-  /** Both: a control message. Its invocation number is 0, which no invocation has. */
+  /** A control message. Its invocation number is 0, which no invocation has. */
   control: 21,
   /** Runtime: an invocation begins. */
   open: 16,

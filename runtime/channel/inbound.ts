@@ -51,7 +51,7 @@ export class Inbound {
     this.#options = options;
   }
 
-  /** Bytes for which the peer has not got its credit back. */
+  /** Bytes that the peer has sent and whose credit it has not got back. */
   get outstanding(): number {
     return this.#credit.outstanding;
   }
@@ -120,10 +120,11 @@ export class Inbound {
 
   #append(parts: PartialMessage, kind: number, flags: number, payload: Buffer): void {
     const hasMore = (flags & FLAG_MORE) !== 0;
-    if (kind !== parts.kind || parts.receivedBytes + payload.length > parts.total) {
+    const missingBytes = parts.total - parts.receivedBytes - payload.length;
+    if (kind !== parts.kind || missingBytes < 0) {
       throw new ChannelFault('bad-frame', 'the peer sent another message before the last was whole');
     }
-    if (hasMore !== parts.receivedBytes + payload.length < parts.total) {
+    if (hasMore !== missingBytes > 0) {
       throw new ChannelFault('bad-frame', `the parts of a message are not its ${parts.total} bytes`);
     }
     this.#hold(parts, payload, FRAME_COST + payload.length);
@@ -141,7 +142,7 @@ export class Inbound {
   #assemble(parts: PartialMessage): void {
     parts.buffer = Buffer.allocUnsafeSlow(parts.total);
     let at = 0;
-    // The first frame began with the length of the message.
+    // The first frame began with the length of the message, in four bytes that are not in `waitingFrames`.
     let cost = 4;
     for (const part of parts.waitingFrames.splice(0)) {
       parts.buffer.set(part, at);

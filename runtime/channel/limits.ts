@@ -2,8 +2,8 @@
 export const HEADER_BYTES = 12;
 
 /**
- * Credit of a frame besides its payload, in bytes: its header, and a part of the memory that a message takes while it waits. With the header
- * alone, a paused invocation could hold 40,000 empty messages, which take 16 MB.
+ * Credit that a frame needs besides the bytes of its payload. It covers the frame's header and a part of the memory that a waiting message takes.
+ * If it covered the header alone, a paused invocation could hold 40,000 empty messages, which take 16 MB.
  */
 export const FRAME_COST = 128;
 
@@ -19,22 +19,25 @@ export const WINDOW_BYTES = 512 * 1024;
 /** Total bytes of partial messages that one end assembles at a time, over all invocations. */
 export const MAX_ASSEMBLY_BYTES = 64 * 2 ** 20;
 
-/** Bytes of one invocation that may wait to be sent, besides the `ended` message. The runtime's accounts put the same bound on unread bytes. */
+/** Bytes of one invocation that may wait to be sent, besides the `ended` message. */
 export const MAX_QUEUED_BYTES = 64 * 2 ** 20;
 
-/** Bytes of all invocations that may wait to be sent, which bounds the memory behind a peer that reads nothing. */
+/** Bytes of all invocations that may wait to be sent. It bounds the memory that is held for a peer that reads nothing. */
 export const MAX_CHANNEL_QUEUED_BYTES = 512 * 2 ** 20;
 
 /** Lists, elements and texts that one message of the runtime may hold. */
 export const MAX_ITEMS = 1 << 20;
 
-/** The same for a message of a sandbox: the elements that a guest's call may hand over, with up to four values in each. */
+/** The same for a message of a sandbox: a guest's call may pass 16,384 list elements, and each element may contain up to four values. */
 export const MAX_SANDBOX_ITEMS = 5 * 16_384;
 
-/** Handles, and futures, that one invocation may hold in the runtime: the guest's bound plus one, because the guest traps only after that call. */
+/**
+ * Maximum handles, and maximum futures, that one invocation may hold in the runtime. It is the guest's bound plus one, because the call that
+ * exceeds the guest's bound reaches the runtime before the guest traps.
+ */
 export const MAX_NUMBERS = 16_385;
 
-/** Bytes of one write, before other events of the process get their turn. */
+/** A write takes no further frames once it has this many bytes, so that other events of the process get their turn. */
 export const BATCH_BYTES = 256 * 1024;
 
 /** Bytes of modules, programs and tables that may wait for a sandbox. */

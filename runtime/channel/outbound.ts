@@ -3,6 +3,9 @@ import { SendCredit } from './flow.ts';
 import { FLAG_MORE, frame } from './frames.ts';
 import { FRAME_COST, MAX_PAYLOAD_BYTES } from './limits.ts';
 
+/** A message that has several frames begins with its length, in this many bytes. */
+const LENGTH_BYTES = 4;
+
 interface Waiting {
   readonly kind: number;
   readonly payload: Buffer;
@@ -19,7 +22,7 @@ export class Outbound {
   #queuedBytes = 0;
   #ended = false;
   #begun = false;
-  /** Settles with the next message that is sent, while a caller waits for it. */
+  /** Settles when the next message has been sent whole; null while no caller waits for this. */
   #nextSent: PromiseWithResolvers<boolean> | null = null;
 
   /** @param onQueuedChange called with the change of the number of waiting bytes */
@@ -28,12 +31,12 @@ export class Outbound {
     this.#onQueuedChange = onQueuedChange;
   }
 
-  /** Bytes of the waiting messages, including their overhead. */
+  /** Bytes of the waiting messages, with `FRAME_COST` for each. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
 
-  /** True when a frame was sent. */
+  /** True once `next` has returned a frame. */
   get begun(): boolean {
     return this.#begun;
   }
@@ -57,9 +60,10 @@ export class Outbound {
     if (!message) return null;
     const { kind, payload, sent } = message;
     const unsentBytes = payload.length - sent;
-    const isCut = sent === 0 && unsentBytes > MAX_PAYLOAD_BYTES;
-    const size = Math.min(unsentBytes, isCut ? MAX_PAYLOAD_BYTES - 4 : MAX_PAYLOAD_BYTES);
-    if (!this.credit.take(FRAME_COST + size + (isCut ? 4 : 0))) return null;
+    const isFirstOfSeveral = sent === 0 && unsentBytes > MAX_PAYLOAD_BYTES;
+    const lengthBytes = isFirstOfSeveral ? LENGTH_BYTES : 0;
+    const size = Math.min(unsentBytes, MAX_PAYLOAD_BYTES - lengthBytes);
+    if (!this.credit.take(FRAME_COST + lengthBytes + size)) return null;
     this.#begun = true;
     message.sent += size;
     const isComplete = message.sent === payload.length;
@@ -69,7 +73,7 @@ export class Outbound {
       this.#settle(true);
     }
     const part = size === payload.length ? payload : payload.subarray(sent, sent + size);
-    return frame(this.#invocation, kind, isComplete ? 0 : FLAG_MORE, part, isCut ? payload.length : -1);
+    return frame(this.#invocation, kind, isComplete ? 0 : FLAG_MORE, part, isFirstOfSeveral ? payload.length : -1);
   }
 
   /** Forgets the waiting messages and takes no more. */

@@ -34,7 +34,7 @@ export interface RemoteGuestOptions {
   readonly context: unknown;
   /** Charges the guest for the time that a call took in this process. */
   readonly charge: (cpuMs: number) => void;
-  /** Resolves when every event so far is in the log; false when that cannot happen. */
+  /** Resolves to true when every event so far is in the log; to false when that cannot happen. Without `atOnce`, the log chooses when it writes. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
   /** Called once when the invocation has ended; the owner then releases the context. Not called after a `close`. */
   readonly ended: (ending: RemoteEnding) => void;
@@ -48,7 +48,7 @@ interface Wiring extends RemoteGuestOptions {
   readonly closed: () => void;
 }
 
-/** Time of this thread that a guest uses before it is charged: telling the sandbox about a charge takes time, too. */
+/** Thread time that a guest must have used before it is charged, because each report of a charge to the sandbox takes time, too. */
 const CHARGED_MS = 0.25;
 
 /** A future that the guest holds. */
@@ -58,8 +58,8 @@ interface Future {
 }
 
 /**
- * The runtime's side of one invocation in a sandbox: takes its calls, makes them with its context, and sends the answers. The host's
- * functions check rights and bounds as they do for a guest in this process.
+ * The runtime's side of one invocation in a sandbox: it takes the guest's calls, makes them with the invocation's context, and sends the answers.
+ * The host's functions check rights and bounds as they do for a guest in this process.
  */
 export class RemoteGuest implements LaneEvents {
   readonly #wiring: Wiring;
@@ -68,6 +68,7 @@ export class RemoteGuest implements LaneEvents {
   readonly #writer = new MessageWriter();
   readonly #events: EventRelay;
   #lane: Lane | null = null;
+  /** Largest number of a future so far. */
   #lastNumber = 0;
   #unchargedMs = 0;
   /** Number of host promises that have not settled, including those of dropped futures. */
@@ -115,7 +116,7 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.signalBehindOpening(KIND.charge, this.#writer.take());
   }
 
-  /** Tells the guest the time left until its new deadline. The sandbox counts it without a wall clock, which may step. */
+  /** Tells the sandbox the time left until the guest's new deadline. It is a duration and no clock time, because a wall clock may jump. */
   deadline(leftMs: number): void {
     if (this.#isClosed) return;
     this.#writer.u64(Math.floor(leftMs));
@@ -229,10 +230,13 @@ export class RemoteGuest implements LaneEvents {
     const mark = this.#events.mark(call);
     const future: Future = { answered: false, release: releaseOf(promise) };
     this.#futures.set(number, future);
-    // An honest guest may drop futures faster than they settle; the pause makes it wait for some of them.
-    if (++this.#unsettled === MAX_NUMBERS) this.#lane?.inbound.pause();
+    // An honest guest may drop futures faster than they settle; the pause makes it wait until one has settled.
+    this.#unsettled++;
+    if (this.#unsettled === MAX_NUMBERS) this.#lane?.inbound.pause();
     const onSettled = () => {
-      if (this.#unsettled-- === MAX_NUMBERS) this.#lane?.inbound.resume();
+      const wasPaused = this.#unsettled === MAX_NUMBERS;
+      this.#unsettled--;
+      if (wasPaused) this.#lane?.inbound.resume();
     };
     promise.then(
       (value) => {
@@ -266,7 +270,7 @@ export class RemoteGuest implements LaneEvents {
     );
   }
 
-  /** Answers outside of the handling of a message, so the time must be counted here. */
+  /** Sends an answer some time after its call. `message` does not run then, so the time must be counted here. */
   #answerLater(number: number, flag: number, call: (typeof CHANNEL_CALLS)[number], value: unknown): void {
     const fromMs = performance.now();
     this.#answer(number, flag, call, value);
@@ -294,7 +298,7 @@ export class RemoteGuest implements LaneEvents {
       head();
       call.writeResult(this.#writer, value);
     } catch (error) {
-      // Otherwise the next message would begin with the bytes of this one.
+      // Without the reset, the next message would begin with the bytes of this one.
       this.#writer.reset();
       if (!(error instanceof ChannelFault) || !call.fallible) {
         this.#fail(error);
@@ -309,9 +313,9 @@ export class RemoteGuest implements LaneEvents {
   #release(number: number, isRead: boolean): void {
     const future = this.#futures.get(number);
     if (!future) {
-      // The answer and this message crossed.
       if (number > this.#lastNumber)
         throw new ChannelFault('bad-number', `the sandbox dropped future ${number}, which it does not hold`);
+      // The runtime has answered the call while this message was on its way.
       return;
     }
     this.#futures.delete(number);
@@ -363,5 +367,5 @@ export class RemoteGuest implements LaneEvents {
   }
 }
 
-/** Bound on the reason for a close, because a close is a signal and signals need no credit. */
+/** Maximum length of the reason for a `close`. A `close` is a signal and needs no credit, so no other rule bounds its size. */
 const MAX_REASON_CHARACTERS = 4096;

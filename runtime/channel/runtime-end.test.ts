@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { duplexPair } from 'node:stream';
 import { describe, it } from 'node:test';
 import { readLifecycleOpening, readLifecycleTrap } from '#wit/generated/channel.ts';
+import { MAX_MESSAGE_BYTES as MAX_EVENT_BYTES } from '../host/session-state.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
@@ -17,7 +18,7 @@ import { openInvocation } from './testing/run-remote.ts';
 import { MessageReader } from './value-reader.ts';
 import type { MessageWriter } from './value-writer.ts';
 
-/** Connects a runtime to a hostile sandbox, and opens this many invocations in it. */
+/** Connects a runtime to a hostile sandbox, and opens `invocations` invocations in it. */
 async function attacked(invocations = 1, overrides: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {
   const [mine, theirs] = duplexPair();
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
@@ -53,12 +54,12 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
       code: 'unknown-function',
       attack: (sandbox) => sandbox.call(0, 'runtime now', 1),
     },
-    'sends an event that is larger than any credit': {
+    'sends an event that is larger than any event may be': {
       code: 'too-much-in-flight',
       attack: (sandbox) =>
         sandbox.call(0, 'session send', 0, (w) => {
           w.case(0);
-          w.string('x'.repeat((1 << 20) + 1));
+          w.string('x'.repeat(MAX_EVENT_BYTES + 1));
         }),
     },
     'names a resource that it does not hold': {
@@ -157,7 +158,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     });
   }
 
-  it('opens an invocation although the opening before was too large', async () => {
+  it('opens an invocation after an opening that was too large', async () => {
     const { sandbox, runtime } = await attacked(1);
     assert.throws(() => openInvocation(runtime, { input: 'x'.repeat(MAX_MESSAGE_BYTES) }), { code: 'too-large' });
     openInvocation(runtime, { id: 'next' });
@@ -166,7 +167,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     runtime.close();
   });
 
-  it('ignores calls of a closed invocation, and forgets the invocation when the sandbox confirms', async () => {
+  it('ignores calls of a closed invocation, and forgets it when the sandbox confirms the close', async () => {
     const { sandbox, lines, guests, runtime } = await attacked(1);
     sandbox.call(0, 'environment list-variables', 1);
     sandbox.call(0, 'environment list-variables', 2);
@@ -176,7 +177,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     runtime.close();
   });
 
-  it('tells the host once of each future that the guest drops, before or after its answer', async () => {
+  it('reports each released future to the host once, as dropped before its answer and as read after it', async () => {
     const reports: string[] = [];
     const settle: ((value: unknown) => void)[] = [];
     let calls = 0;
@@ -188,7 +189,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     }) as HostFunction;
     const { sandbox, guests, runtime } = await attacked(1, { store: { get } });
     for (const number of [1, 2]) sandbox.call(0, 'store get', number, text('key'));
-    // The sandbox cannot have read what was not sent.
+    // The sandbox claims that its guest has read future 1, which has no answer yet: the host is told that it was dropped.
     sandbox.release(0, 1, true);
     while (reports.length < 1) await new Promise(setImmediate);
     settle[1]!({ tag: 'ok', val: undefined });
@@ -196,7 +197,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     assert.deepEqual(reports, ['future 1: dropped']);
     sandbox.release(0, 2, true);
     while (reports.length < 2) await new Promise(setImmediate);
-    // Each of these messages may have crossed an answer on the channel, so the runtime ignores it.
+    // The runtime ignores repeated releases: an honest sandbox also releases a future whose answer is on its way.
     sandbox.release(0, 1);
     sandbox.release(0, 2);
     settle[0]!({ tag: 'ok', val: undefined });
@@ -245,7 +246,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     'a promise of the host is rejected': (() => Promise.reject(new Error('too much'))) as HostFunction,
     'an answer does not fit its type': (() => Promise.resolve({ tag: 'ok', val: {} })) as HostFunction,
   })) {
-    it(`ends one invocation only when ${what}`, async () => {
+    it(`ends only the calling invocation when ${what}`, async () => {
       const { sandbox, guests, runtime } = await attacked(2, { store: { get: failing } });
       sandbox.call(0, 'store get', 1, text('key'));
       const outcome = await guests[0]!.ended;
@@ -264,7 +265,7 @@ describe('events of a sandbox', { timeout: 240_000 }, () => {
     w.string('event');
   };
 
-  it('wait with all later calls while the log has no room', async () => {
+  it('wait, and hold back all later calls, while the log has no room', async () => {
     let room = 2;
     const order: string[] = [];
     const flushes: ((written: boolean) => void)[] = [];

@@ -11,7 +11,7 @@ import { RemoteGuest, type RemoteGuestOptions } from './remote-guest.ts';
 import type { SharedThread } from './shared-thread.ts';
 import { MessageWriter } from './value-writer.ts';
 
-/** Bound on invocations that the sandbox was told to end and has not ended. An honest sandbox answers in the same turn. */
+/** Maximum number of invocations whose close the sandbox has not confirmed. An honest sandbox confirms a close in the turn in which it arrives. */
 const MAX_CLOSING = 4096;
 
 export interface RuntimeEndOptions {
@@ -21,7 +21,7 @@ export interface RuntimeEndOptions {
   readonly thread: SharedThread;
   /** Called with the sandbox's control messages, which are untrusted data. An exception ends the channel. */
   readonly control: (description: unknown, body: Buffer) => void;
-  /** Called once, when the channel has ended; each guest has been told before. */
+  /** Called once, when the channel has ended and each running invocation has been ended with `sandbox-lost`. */
   readonly lost: (fault: ChannelFault) => void;
 }
 
@@ -62,7 +62,7 @@ export class RuntimeEnd {
     if (!this.#channel.fault) this.#control.send(KIND.control, encodeControl(description, body));
   }
 
-  /** True while the waiting control messages have fewer bytes than the largest message: then a program's modules still fit. */
+  /** True while the waiting control messages have fewer bytes than the largest message: then the queue still has room for a program's modules. */
   get hasRoom(): boolean {
     return this.#control.outbound.queuedBytes < MAX_MESSAGE_BYTES;
   }
@@ -77,7 +77,7 @@ export class RuntimeEnd {
     return this.#channel.behind;
   }
 
-  /** Time since which the sandbox has read nothing of the data that waits for it, by `performance.now`; null when nothing waits. */
+  /** Time, by `performance.now`, since which the stream to the sandbox is full because the sandbox does not read; null while it has room. */
   get untakenSinceMs(): number | null {
     return this.#channel.untakenSinceMs;
   }
@@ -87,7 +87,7 @@ export class RuntimeEnd {
     return this.#guests.size;
   }
 
-  /** Number of invocations that the sandbox has not released, including running ones. */
+  /** Number of running invocations and of those whose close the sandbox has not confirmed. */
   get lanes(): number {
     // Lane 0 belongs to no invocation.
     return Math.max(0, this.#channel.lanes - 1);
@@ -102,7 +102,7 @@ export class RuntimeEnd {
       this.#channel.fail(new ChannelFault('too-much-in-flight', text));
       throw new ChannelFault('lost', text);
     }
-    // An earlier opening that was too large has left its first bytes in the writer.
+    // An earlier opening that was too large may have left its first bytes in the writer.
     this.#writer.reset();
     writeLifecycleOpening(this.#writer, opening);
     const payload = this.#writer.take();

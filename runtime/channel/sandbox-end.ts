@@ -14,7 +14,7 @@ export interface SandboxEndOptions {
   readonly opened: (invocation: SandboxInvocation) => void;
   /** Called with the runtime's control messages. */
   readonly control: (description: unknown, body: Buffer) => void;
-  /** Called once, when the channel has ended; each invocation has been told before. */
+  /** Called once, when the channel has ended and each invocation has been closed. */
   readonly lost: (fault: ChannelFault) => void;
 }
 
@@ -29,7 +29,7 @@ export class SandboxEnd {
     this.#options = options;
     this.#channel = new Channel(stream, {
       fingerprint: FINGERPRINT,
-      // Although it is the only channel of its thread, it takes turns, with timers and answers: each message may run a guest.
+      // The sandbox's thread has only this channel. Turns still let timers and answers run between messages, each of which may run a guest.
       thread: new SharedThread(),
       unknown: (number, kind) => (kind === KIND.open ? this.#begin(number) : null),
       lost: (fault) => {

@@ -60,7 +60,7 @@ interface Waiting {
 
 /** Functions that the owner of a guest provides to the guest's invocation. */
 export interface InvocationOwner {
-  /** The guest's `Execution`, which suspends it. */
+  /** The guest's `Execution`, which can suspend the guest. */
   readonly task: Pick<Task, 'block'>;
   /** Charges the guest CPU time that the platform spent for it. */
   readonly charge: (cpuMs: number) => void;
@@ -70,10 +70,10 @@ export interface InvocationOwner {
 
 const SENT: Outcome<undefined> = ok(undefined);
 
-/** True for the recording of a span. A span may be lost: too many must not end the program. */
+/** True for the call that records a span. Spans may be lost: such a call is refused when too many bytes wait, and does not end the program. */
 const isSpan = (call: ChannelCall): boolean => call.name === 'record-span';
 
-/** Calls that can be refused may fill this half of the queue; the other half is for messages that cannot. */
+/** Calls that can be refused may fill half of the queue; the other half is for messages that cannot be refused. */
 const MAX_REFUSABLE_BYTES = MAX_QUEUED_BYTES / 2;
 
 /** One invocation in a sandbox: the context of all calls of its guest, whether the runtime or the sandbox answers them. */
@@ -92,7 +92,7 @@ export class SandboxInvocation {
   #lastResource = 0;
   #waitingCall: Waiting | null = null;
   #stopReason: HandlerError | null = null;
-  /** On the clock of `performance.now`. */
+  /** Time of the guest's deadline, by `performance.now`. */
   #deadlineAtMs: number;
   #ended = false;
   /** Trap after which nothing can be sent any more. */
@@ -120,7 +120,7 @@ export class SandboxInvocation {
     return this.#stopReason;
   }
 
-  /** Time until the guest is stopped, which the runtime may lengthen. */
+  /** Time until the guest's deadline. The runtime may lengthen it. */
   get leftMs(): number {
     return Math.max(0, Math.floor(this.#deadlineAtMs - performance.now()));
   }
@@ -208,8 +208,7 @@ export class SandboxInvocation {
         return;
       case KIND.stop: {
         const { reason } = readLifecycleStop(reader);
-        if (this.#stopReason) return;
-        this.#stopReason = reason;
+        this.#stopReason ??= reason;
         return;
       }
       case KIND.deadline:
@@ -241,7 +240,7 @@ export class SandboxInvocation {
     const pending = [...this.#pendingFutures.values()];
     this.#pendingFutures.clear();
     const error = handlerError('unavailable', trap.message);
-    // A future that cannot fail stays open: its guest is killed below.
+    // The future of a call that cannot fail stays pending: the owner kills the guest below.
     for (const { call, resolve } of pending) if (call.fallible) resolve(err(error));
     this.#owner?.closed(trap);
   }
@@ -256,7 +255,7 @@ export class SandboxInvocation {
     return withRelease(promise, (isRead) => this.#release(number, isRead));
   }
 
-  /** Called when the guest has dropped a future, or has read one that the runtime keeps until it is released. */
+  /** Called when the guest has dropped a future, or has read a future that the runtime keeps. */
   #release(number: number, isRead: boolean): void {
     const pending = this.#pendingFutures.get(number);
     if (pending) pending.dropped = true;
@@ -303,7 +302,7 @@ export class SandboxInvocation {
     return this.#events.unsent(call, args) === 'dropped' ? undefined : err(sendError);
   }
 
-  /** Reports the number of dropped log lines, if the queue has room: before the next event, or the guest's end, is sent. */
+  /** Reports the number of dropped log lines if the queue has room. Called before the next event, or the guest's end, is sent. */
   #flushDroppedLines(): void {
     const line = this.#events.droppedLine();
     if (!line || this.#send(line.index, 0, CHANNEL_CALLS[line.index] as ChannelCall, line.args)) return;

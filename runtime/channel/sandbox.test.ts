@@ -21,13 +21,10 @@ const turns = async (count: number) => {
 };
 
 const PIECE_BYTES = 65_536;
-/**
- * Pieces that may wait to be written. The bound is 1 MiB, and each piece costs a little more than its bytes: the
- * sixteenth is refused.
- */
+/** Pieces that may wait to be written. The bound is 1 MiB. Each piece costs a little more than its 64 KiB, so the sixteenth is refused. */
 const WAITING_PIECES = 15;
 
-/** One guest for all tests, whose input names its task: a component for each task would take longer to build than its test. */
+/** One guest for all tests; the input names its task. Building a component for each task would take longer than the tests. */
 const GUEST = `
   import { getVariable } from 'pie:inferlet/environment@0.1.0';
   import { isCancelled } from 'pie:inferlet/runtime@0.1.0';
@@ -72,7 +69,7 @@ const GUEST = `
       return 'done';
     },
     async 'sends too much'() {
-      const outcome = await set('key', new Uint8Array(33 << 20), undefined).read();
+      const outcome = await set('key', new Uint8Array(${MAX_MESSAGE_BYTES}), undefined).read();
       return outcome.tag + ' ' + outcome.val.tag;
     },
   };
@@ -97,17 +94,19 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const allOpened = Promise.withResolvers<void>();
     /** For each guest, the turn of the event loop in which it began. */
     const turnOf: number[] = [];
-    /** Turns since the first guest began: `counting` runs in each turn. */
+    /** Turns since the first guest began. */
     let turn = 0;
-    const counting = () => {
+    const countTurn = () => {
       turn++;
-      if (turnOf.length < count) setImmediate(counting);
+      if (turnOf.length < count) setImmediate(countTurn);
     };
     const sandbox = new SandboxEnd(theirs, {
       opened: () => {
         // Keeps the thread for as long as a guest's first slice does.
-        for (const until = performance.now() + 2; performance.now() < until; );
-        if (turnOf.push(turn) === 1) setImmediate(counting);
+        const until = performance.now() + 2;
+        while (performance.now() < until);
+        turnOf.push(turn);
+        if (turnOf.length === 1) setImmediate(countTurn);
         if (turnOf.length === count) allOpened.resolve();
       },
       control: () => undefined,
@@ -127,7 +126,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('uses no CPU time while it waits for a synchronous answer, and uses it again afterwards', async () => {
+  it('is charged no CPU time while it waits for a synchronous answer, and is charged again afterwards', async () => {
     const asked = Promise.withResolvers<void>();
     const answer = Promise.withResolvers<string>();
     const get = ((_context: unknown, name: string) => {
@@ -138,7 +137,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const { runtime, sandbox } = await guestWith({ environment: { 'get-variable': get } });
     const { ended } = openInvocation(runtime, { input: 'spins' });
     await asked.promise;
-    // By then, the guest is suspended, and its clock has stopped.
+    // After these turns the guest is suspended, and the count of its CPU time has stopped.
     await turns(5);
     const [execution] = sandbox.executions;
     const before = execution!.cpuMs;
@@ -154,7 +153,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('sends events without a round trip up to a bound, and again after they are written', async () => {
+  it('sends events without a round trip up to a bound, and as many again after a flush', async () => {
     const written: ((outcome: boolean) => void)[] = [];
     let bytes = 0;
     const flushes: (() => void)[] = [];
@@ -204,12 +203,9 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   });
 
   for (const what of ['computes', 'waits', 'is suspended']) {
-    /**
-     * The key by which the host sees that the guest is at its task: a guest that computes asks for `ready` last, one
-     * that waits for `never`. A guest that is suspended does not ask for this key: the host sees it call `getVariable`.
-     */
+    /** Key of the last call of `exists` before the guest computes or waits. A guest that is to be suspended calls `getVariable` instead. */
     const lastKey = what === 'computes' ? 'ready' : 'never';
-    /** A host that answers `ready` alone, and a function that waits until the guest is at its task. */
+    /** A host that answers only `ready`, and a function that waits until the guest computes, waits or is suspended. */
     const hostFor = () => {
       const called = Promise.withResolvers<void>();
       const exists = ((_context: unknown, key: string) => {
@@ -231,7 +227,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       return { begun, table: { store: { exists }, environment: { 'get-variable': get } } };
     };
 
-    it(`is gone on both sides when the runtime closes it while it ${what}`, async () => {
+    it(`is removed on both sides when the runtime closes its invocation while it ${what}`, async () => {
       const { begun, table } = hostFor();
       const { runtime, sandbox } = await guestWith(table);
       const { guest } = openInvocation(runtime, { input: what });
@@ -245,7 +241,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       assert.equal((await ended).tag, 'sandbox-lost');
     });
 
-    it(`is gone on both sides when the channel breaks while it ${what}`, async () => {
+    it(`is removed on both sides when the channel breaks while it ${what}`, async () => {
       const { begun, table } = hostFor();
       const { runtime, sandbox, stream, lost } = await guestWith(table);
       const { guest, ended } = openInvocation(runtime, { input: what });
@@ -278,7 +274,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('ends with a result that does not fit into the queue behind its unsent calls', async () => {
+  it('sends its result although the queue of unsent calls has no room for it', async () => {
     const [mine, theirs] = duplexPair();
     const { host } = recordingHost();
     const set = (() => Promise.resolve(ok(1n))) as HostFunction;
@@ -310,7 +306,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  it('reports the log lines for which its queue had no room', async () => {
+  it('reports the number of log lines for which its queue had no room', async () => {
     const [mine, theirs] = duplexPair();
     const { host } = recordingHost();
     const lines: string[] = [];

@@ -1,6 +1,6 @@
 import { DeficitRoundRobin, QUANTUM_MS } from './deficit-round-robin.ts';
 
-/** A smaller debt is not worth a callback of the event loop and is paid with later work. */
+/** A debt below this is not worth a callback of the event loop. It is paid together with the debt of later work. */
 const SMALL_DEBT_MS = QUANTUM_MS / 4;
 
 /** A thread that serves several channels in turn. */
@@ -51,7 +51,7 @@ export class ThreadShare {
     return this.#turns.mayGoOn(this);
   }
 
-  /** Returns true when the channel may continue the work that it began. */
+  /** Counts the time since `begin` or the last `more`. Returns true when the channel may continue its work. */
   more(): boolean {
     const nowMs = performance.now();
     this.spend(nowMs - this.#sinceMs);
@@ -59,7 +59,7 @@ export class ThreadShare {
     return this.#turns.mayGoOn(this);
   }
 
-  /** Counts work outside of `begin` and `more`. */
+  /** Counts time of the thread that the channel used. Work between `begin` and `more` is counted by `more`. */
   spend(ms: number): void {
     this.#turns.spend(this, ms);
     if (this.owedMs >= SMALL_DEBT_MS) this.#requestTurn();

@@ -5,8 +5,8 @@ import { type CompiledWorld, importKey, type Trampoline } from '../lowering/comp
 import { AnswerPending, type SandboxInvocation } from './sandbox-invocation.ts';
 
 /**
- * A compiled world whose synchronous calls to the runtime suspend the guest until the answer arrives. The other imports stay unchanged,
- * since V8 suspends at a suspending import even when it returns at once.
+ * A compiled world whose synchronous calls to the runtime suspend the guest until the answer arrives. The other imports stay unchanged, because
+ * V8 suspends the guest at every suspending import, even at one that returns at once.
  *
  * A trampoline lifts the arguments, makes the call and stores the result. Its first run sends the call and throws `AnswerPending`; its second
  * run, after the wait, finds the answer. The arguments cannot change in between, because the guest's only stack is suspended.

@@ -11,7 +11,7 @@ export interface Handles {
 
 type NumberArray<T> = new (buffer: ArrayBuffer) => T;
 
-/** Up to this size, V8 keeps an array's numbers inside the array's object; a separate buffer costs many times as much. */
+/** Up to this size, V8 keeps the numbers of a typed array inside the array's object; a separate buffer costs many times as much. */
 const SMALL_BYTES = 64;
 
 const NO_HANDLES: Handles = {
@@ -123,6 +123,7 @@ export class MessageReader implements ValueReader {
   }
 
   u32List(): Uint32Array {
+    // Reads the count ahead; `#numbers` and `#copy` read it again, and report a message that ends before it.
     const count = this.#bytes.length - this.#at < 4 ? 0 : this.#bytes.readUInt32LE(this.#at);
     if (count * 4 > SMALL_BYTES) return this.#copy(Uint32Array, 4);
     const from = this.#numbers(4);

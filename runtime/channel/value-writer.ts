@@ -99,7 +99,7 @@ export class MessageWriter implements ValueWriter {
 
   /** Writes UTF-8; a lone surrogate becomes U+FFFD. */
   string(value: string): void {
-    // Each UTF-16 unit takes three bytes at most.
+    // Each UTF-16 unit takes at most three bytes, so the exact length matters only when the buffer may have to grow.
     const maxBytes = value.length * 3;
     const bytes = maxBytes <= this.#bytes.length - this.#length - 4 ? maxBytes : Buffer.byteLength(value);
     const at = this.#room(4 + bytes);

@@ -32,14 +32,14 @@ const neverSleeping = (maxUsed: number) =>
     .record({ passedMs: fc.integer({ min: 300, max: 900 }), used: fraction.map((part) => part * maxUsed) })
     .map((each) => ({ ...each, waited: 1 - each.used }));
 
-/** Sums a part of each sample over the last `windowMs` milliseconds. */
-function sumWithin(steps: readonly Step[], windowMs: number, part: (step: Step) => number): number {
-  let leftMs = windowMs;
+/** Sums the time of the last `windowMs` milliseconds; of each sample, only the fraction `fractionOf` counts. */
+function sumWithin(steps: readonly Step[], windowMs: number, fractionOf: (step: Step) => number): number {
+  let remainingMs = windowMs;
   let sumMs = 0;
   for (const each of steps.toReversed()) {
-    const countedMs = Math.min(leftMs, each.passedMs);
-    sumMs += countedMs * part(each);
-    leftMs -= countedMs;
+    const countedMs = Math.min(remainingMs, each.passedMs);
+    sumMs += countedMs * fractionOf(each);
+    remainingMs -= countedMs;
   }
   return sumMs;
 }
@@ -54,8 +54,9 @@ const useAfter = (use: CoreUse, { passedMs, used, waited }: Step): CoreUse =>
 const spin: Step = { passedMs: 500, used: 1, waited: 0 };
 const useAfterSpinning = (): CoreUse => Array.from({ length: 20 }).reduce<CoreUse>((use) => useAfter(use, spin), START);
 
+/** The policy demotes a sandbox when it sets `heavy`, and restores it when it clears `heavy`. */
 describe('the core policy', () => {
-  it('demotes only sandboxes that got 1.3 s of a core in 10 s, or 0.19 s and slept under 0.35 s in the last 2 s', () => {
+  it('demotes only after 1.3 s of a core in 10 s, or after 0.19 s with under 0.35 s of sleep in the last 2 s', () => {
     const history = fc.array(fc.oneof(step(), neverSleeping(1), neverSleeping(0.2)), {
       minLength: 10,
       maxLength: 120,
@@ -81,7 +82,7 @@ describe('the core policy', () => {
     assert.ok(demotions > 200, `${demotions} demotions were seen`);
   });
 
-  it('demotes a sandbox that never sleeps within 4 s, however many processes share its core', () => {
+  it('demotes a sandbox within 4 s if it never sleeps, however many processes share its core', () => {
     const crowded = fc.array(
       fc.double({ min: 0.15, max: 1, noNaN: true }).map((used) => ({ passedMs: 500, used, waited: 1 - used })),
       { minLength: 8, maxLength: 8 },
@@ -110,7 +111,7 @@ describe('the core policy', () => {
     );
   });
 
-  it('takes a part of the cores from a sandbox after 0.25 s of computing, and leaves a light one alone', () => {
+  it('gives the weight `background` after 0.25 s of computing, and always the usual weight to a light sandbox', () => {
     const short = (used: number, waited: number): Step => ({ passedMs: 250, used, waited });
     assert.equal(wantedWeight(useAfter(START, short(1, 0))), 'background');
     assert.equal(wantedWeight([short(0.5, 0.5), short(0.5, 0.5)].reduce(useAfter, START)), 'background');
@@ -142,7 +143,7 @@ describe('the core policy', () => {
     assert.equal(wantedWeight(use), 'usual');
   });
 
-  it('starts a sandbox with the usual weight, or with the use of others of its tenant up to 4 s ago', () => {
+  it("starts a sandbox with the usual weight, or with its tenant's earlier use if that is at most 4 s old", () => {
     assert.equal(wantedWeight(START), 'usual');
     assert.equal(inheritUse(START, undefined), START);
     const others = useAfterSpinning();
@@ -161,7 +162,7 @@ describe('the core policy', () => {
     assert.ok(!use.heavy);
   });
 
-  it('restores a sandbox by the first sample 1.9 s or more after it stopped, whatever its history', () => {
+  it('restores a sandbox at the first sample that is 1.9 s or more after it stopped, whatever its history', () => {
     const history = fc.array(step(), { maxLength: 60, size: 'max' });
     const silence = fc.array(step(fc.constant(0), fc.constant(0)), { minLength: 9, maxLength: 9 });
     fc.assert(
@@ -172,14 +173,14 @@ describe('the core policy', () => {
           use = useAfter(use, each);
           if (use.atMs - stoppedAtMs >= 1900) assert.ok(!use.heavy);
         }
-        // The samples reach well beyond 1.9 s.
+        // Nine samples of at least 300 ms reach well beyond 1.9 s.
         assert.ok(use.atMs - stoppedAtMs >= 2500);
       }),
       { seed: SEED, numRuns: 500 },
     );
   });
 
-  it('restores a sandbox 4 s after it began to compute little, although each burst waits long', () => {
+  it('restores a sandbox within 4 s after it begins to compute little, although it waits long for a core', () => {
     const light = step(
       fraction.map((used) => used / 4),
       fraction.map((waited) => waited * 0.6),
@@ -245,21 +246,21 @@ describe('the weight changes of one sample', () => {
     );
   });
 
-  it('reach a sandbox that is heavy before sandboxes that burst', () => {
+  it('make a sandbox heavy before they give others the weight `background`', () => {
     const bursts = Array.from({ length: 9 }, () => ({ sandbox: 0, weight: 'background' as const, triedAtMs: -1 }));
     const [first] = changesNow([...bursts, { sandbox: 1, weight: 'heavy' as const, triedAtMs: 50 }]);
     assert.equal(first?.sandbox, 1);
   });
 
-  it('reach each sandbox in turn although the kernel refuses all changes', () => {
+  it('try each sandbox in turn although the kernel refuses all changes', () => {
     const changes = Array.from({ length: 18 }, (_, sandbox) => ({ sandbox, weight: 'heavy' as const, triedAtMs: -1 }));
-    const reached = new Set<number>();
+    const tried = new Set<number>();
     for (let sample = 0; sample < Math.ceil(changes.length / MOST_CHANGES); sample++) {
       for (const { sandbox } of changesNow(changes)) {
-        reached.add(sandbox);
+        tried.add(sandbox);
         changes[sandbox] = { sandbox, weight: 'heavy', triedAtMs: sample };
       }
     }
-    assert.equal(reached.size, changes.length);
+    assert.equal(tried.size, changes.length);
   });
 });

@@ -32,20 +32,20 @@ export interface CoreUse {
   readonly heavy: boolean;
 }
 
-/**
- * A sandbox becomes heavy at `HEAVY_SHARE` of a core: after 1.4 s of constant computing. A heavy sandbox becomes light below `LIGHT_SHARE`:
- * 1.9 s after it stops.
- */
+/** A sandbox becomes heavy when its share reaches `HEAVY_SHARE`, which takes 1.4 s of constant computing. */
 const HEAVY_SHARE = 0.5;
+/** A heavy sandbox becomes light when its share falls to `LIGHT_SHARE`, which takes 1.9 s after it stops, and its demand to `LIGHT_DEMAND`. */
 const LIGHT_SHARE = 0.4;
+const LIGHT_DEMAND = 0.9;
+/** Time constant of the average `share`. */
 const SHARE_MEMORY_MS = 2000;
 /**
- * A guest that competes with many others, or yields, receives less than `HEAVY_SHARE`. Such a guest is heavy when it never sleeps: a light
- * guest sleeps between its bursts, however long they take.
+ * A sandbox that competes with many others, or yields, may never reach `HEAVY_SHARE`. It becomes heavy, too, when it reaches both of these values,
+ * because it then never sleeps. A light sandbox sleeps between its bursts, however long they take.
  */
 const RESTLESS_DEMAND = 0.95;
 const RESTLESS_SHARE = 0.1;
-const LIGHT_DEMAND = 0.9;
+/** Time constant of the average `demand`. */
 const DEMAND_MEMORY_MS = 1000;
 /**
  * A sandbox begins to burst at `BURST_SHARE` of a core: after 0.2 s of constant computing, or 0.5 s with half a core. Many launches of one
@@ -53,6 +53,7 @@ const DEMAND_MEMORY_MS = 1000;
  */
 const BURST_SHARE = 0.4;
 const CALM_SHARE = 0.25;
+/** Time constant of the average `burst`. */
 const BURST_MEMORY_MS = 300;
 
 export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse => ({
@@ -88,24 +89,30 @@ export function nextUse(previous: CoreUse, atMs: number, times: CoreTimes): Core
   const waitedMs = Math.max(previous.waitedMs, times.waitedMs, times.ready ? previous.waitedMs + passedMs - usedMs : 0);
   const usedShare = shareOf(usedMs, passedMs);
   const wantedShare = shareOf(usedMs + waitedMs - previous.waitedMs, passedMs);
-  const share = forgetting(previous.share, usedShare, passedMs / SHARE_MEMORY_MS);
-  const demand = forgetting(previous.demand, wantedShare, passedMs / DEMAND_MEMORY_MS);
+  const share = decayed(previous.share, usedShare, passedMs / SHARE_MEMORY_MS);
+  const demand = decayed(previous.demand, wantedShare, passedMs / DEMAND_MEMORY_MS);
   const isRestless = share >= RESTLESS_SHARE && demand >= RESTLESS_DEMAND;
-  const heavy = previous.heavy ? share > LIGHT_SHARE || demand > LIGHT_DEMAND : share >= HEAVY_SHARE || isRestless;
-  const burst = forgetting(previous.burst, usedShare, passedMs / BURST_MEMORY_MS);
-  const bursts = previous.bursts ? burst > CALM_SHARE || wantedShare >= RESTLESS_DEMAND : burst >= BURST_SHARE;
+  const becomesHeavy = share >= HEAVY_SHARE || isRestless;
+  const staysHeavy = share > LIGHT_SHARE || demand > LIGHT_DEMAND;
+  const heavy = previous.heavy ? staysHeavy : becomesHeavy;
+  const burst = decayed(previous.burst, usedShare, passedMs / BURST_MEMORY_MS);
+  const staysInBurst = burst > CALM_SHARE || wantedShare >= RESTLESS_DEMAND;
+  const bursts = previous.bursts ? staysInBurst : burst >= BURST_SHARE;
   return { atMs, usedMs: times.usedMs, waitedMs, share, demand, burst, bursts, heavy };
 }
 
 /** Weight that a sandbox of a tenant should have. */
-export const wantedWeight = ({ heavy, bursts }: CoreUse): CoreWeight =>
-  heavy ? 'heavy' : bursts ? 'background' : 'usual';
+export function wantedWeight({ heavy, bursts }: CoreUse): CoreWeight {
+  if (heavy) return 'heavy';
+  return bursts ? 'background' : 'usual';
+}
 
 /** Part of one core. The threads of a sandbox may use several cores; at most one core counts. */
 const shareOf = (usedMs: number, passedMs: number): number => Math.max(0, Math.min(1, usedMs / passedMs));
 
-const forgetting = (previous: number, now: number, timeConstants: number): number =>
-  now + (previous - now) * Math.exp(-timeConstants);
+/** An average with exponential decay, after `timeConstants` time constants in which the value was `current`. */
+const decayed = (previous: number, current: number, timeConstants: number): number =>
+  current + (previous - current) * Math.exp(-timeConstants);
 
 /** A sandbox whose current weight differs from its wanted weight. */
 export interface Change<T> {

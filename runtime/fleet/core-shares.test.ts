@@ -22,7 +22,7 @@ test('a process is ready while it computes, and not while it waits for input or 
   const times = processTimes(process.pid) ?? assert.fail();
   const afterMs = cpuMs();
   assert.equal(times.ready, true);
-  // The user's and the system's part are counted in whole ticks of 10 ms.
+  // The kernel counts user time and system time in whole ticks of 10 ms each.
   assert.ok(times.usedMs > beforeMs - 30 && times.usedMs < afterMs + 30, `${beforeMs} ${times.usedMs} ${afterMs}`);
   const waiting = spawn('cat', { stdio: ['pipe', 'ignore', 'ignore'] });
   const { pid } = waiting;
@@ -33,7 +33,7 @@ test('a process is ready while it computes, and not while it waits for input or 
   assert.equal(processTimes(pid), null);
 });
 
-test('a group reports its CPU time even after its process has ended; without a report of the kernel there is no time', () => {
+test('a group reports CPU time after its process has ended; `times` returns null without a kernel report', () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-shares-'));
   try {
     const groups = new Groups(directory, ['cpu']);
@@ -53,7 +53,7 @@ test('a group reports its CPU time even after its process has ended; without a r
   }
 });
 
-test('without a controller of cores, nothing makes sandboxes yield', () => {
+test('`coreShares` returns null when there is neither a group controller for cores nor an autogroup', () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-shares-'));
   try {
     assert.equal(coreShares({ groups: new Groups(directory, ['memory']), autogroup: null }), null);

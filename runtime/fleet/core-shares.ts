@@ -11,10 +11,7 @@ export type Weighed = Pick<SandboxProcess, 'pid' | 'group'>;
 
 /** How the kernel shares the cores among sandboxes. */
 export interface CoreShares {
-  /**
-   * Times of a process; null when the kernel reports none. A control group still reports CPU time after its process has
-   * ended.
-   */
+  /** Times of a process; null when the kernel reports none. A control group still reports CPU time after its process has ended. */
   times(process: Weighed): CoreTimes | null;
   /** The current weight of a process; null when the kernel does not report it. */
   weight(process: Weighed): CoreWeight | null;
@@ -51,15 +48,18 @@ const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
 /** Linux counts 100 ticks a second on every machine that Node runs on. */
 const MS_PER_TICK = 10;
 
+/** Indexes of the fields behind the process name in `/proc/<pid>/stat` (`man 5 proc_pid_stat`). */
+const FIELD = { state: 0, userTicks: 11, systemTicks: 12 } as const;
+
 /** CPU time of all threads, and wait time of the thread that runs guests; null when the process has ended. */
 export function processTimes(pid: number): CoreTimes | null {
   const mainThread = mainThreadSpent(pid);
   try {
-    // The process name, in parentheses, may contain any characters.
-    // The fields after the name begin with the state. The fields at 11 and 12 count ticks in user and in system mode (`man 5 proc_pid_stat`).
+    // The process name, in parentheses, may contain any characters, so only the fields behind the last parenthesis are read.
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
-    const ticks = Number(fields[11]) + Number(fields[12]);
-    return mainThread && { usedMs: ticks * MS_PER_TICK, waitedMs: mainThread.queuedMs, ready: fields[0] === 'R' };
+    const ticks = Number(fields[FIELD.userTicks]) + Number(fields[FIELD.systemTicks]);
+    const ready = fields[FIELD.state] === 'R';
+    return mainThread && { usedMs: ticks * MS_PER_TICK, waitedMs: mainThread.queuedMs, ready };
   } catch {
     return null;
   }

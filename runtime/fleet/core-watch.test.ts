@@ -86,10 +86,10 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
   });
 });
 
-describe('a sandbox that spins (in a group on a plain directory: nothing is enforced)', () => {
+describe('a sandbox that spins (in a group that is a plain directory, so the kernel enforces no weight)', () => {
   it('gets a low weight, and the usual weight when it stops', () => spinThenStop(1));
 
-  it('gets its usual weight back when it received only part of a core', () => spinThenStop(0.15));
+  it('gets its usual weight back when it stops, although it received only a part of a core', () => spinThenStop(0.15));
 
   it('gives a low weight to the next sandbox of its tenant, and not to other tenants', async () => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
@@ -97,7 +97,7 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const [hog, next, other] = [groups.create(64), groups.create(64), groups.create(64)];
     assert.ok(hog && next && other);
     const began = performance.now();
-    // The ids stand for no real processes: `times` lets the sandbox with id 1 compute.
+    // No processes have these ids. `times` pretends that the process with id 1 computes.
     const times = ({ pid }: { pid: number }) => ({
       usedMs: pid === 1 ? performance.now() - began : 0,
       waitedMs: 0,
@@ -120,7 +120,7 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     }
   });
 
-  /** @param part the fraction of a core that the sandbox receives; it waits for the rest of the time */
+  /** @param part the fraction of a core that the sandbox receives while it spins; for the rest of the time it waits for a core */
   const spinThenStop = async (part: number): Promise<void> => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
     const groups = new Groups(directory, ['cpu']);
@@ -128,10 +128,10 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     assert.ok(group);
     let isSpinning = true;
     const began = performance.now();
-    let used = 0;
+    let spunMs = 0;
     const times = () => {
-      if (isSpinning) used = performance.now() - began;
-      return { usedMs: used * part, waitedMs: used * (1 - part), ready: isSpinning };
+      if (isSpinning) spunMs = performance.now() - began;
+      return { usedMs: spunMs * part, waitedMs: spunMs * (1 - part), ready: isSpinning };
     };
     const sandboxes = [{ tenant: 'a', process: { pid: 0, group } }];
     const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();

@@ -11,6 +11,7 @@ import {
 } from './core-policy.ts';
 import type { CoreShares, Weighed } from './core-shares.ts';
 
+/** Time between two looks. Each look reads the times of all sandboxes and changes weights. */
 const LOOK_MS = 250;
 
 /** The part of a sandbox that the core watch uses. */
@@ -22,7 +23,7 @@ export interface Computing {
 }
 
 interface Known {
-  /** Cached, because a sandbox with a tenant keeps its process and finding the process takes several reads. */
+  /** Kept while the sandbox has a tenant: its process then stays the same, and each search for it takes several reads. */
   readonly process: Weighed;
   readonly tenant: string | null;
   readonly use: CoreUse;
@@ -32,14 +33,14 @@ interface Known {
 }
 
 /**
- * Makes sandboxes that recently computed much yield, and later restores their weight (`core-policy.ts`). The kernel enforces the weight,
- * so the weight also binds a compromised sandbox that ignores slices.
+ * Lowers the weight of sandboxes that recently computed much, so that they yield, and later restores it (`core-policy.ts`). The kernel enforces
+ * the weight, so the weight also binds a compromised sandbox that does not preempt its guests.
  */
 export class CoreWatch {
   readonly #sandboxes: () => Iterable<Computing>;
   readonly #shares: CoreShares;
   readonly #known = new WeakMap<Computing, Known>();
-  /** For each tenant, the use of its sandbox that takes most of a core. */
+  /** For each tenant, the use of the sandbox with the largest share. */
   readonly #tenants = new Map<string, CoreUse>();
   readonly #timer: NodeJS.Timeout;
 
@@ -86,6 +87,7 @@ export class CoreWatch {
     }
   }
 
+  /** Returns the weight that a sandbox should have. Also records its use when it is the largest of its tenant. */
   #wanted({ tenant, background }: Computing, { use }: Known): CoreWeight {
     if (tenant === null) return background ? 'background' : 'usual';
     const largestUse = this.#tenants.get(tenant);
@@ -104,7 +106,7 @@ export class CoreWatch {
     const begun = () => inheritUse(beginUse(now, times), this.#tenants.get(tenant ?? ''));
     const use = isSameTenant ? nextUse(known.use, now, times) : begun();
     const { triedAtMs = Number.NEGATIVE_INFINITY } = known ?? {};
-    // The shell that starts a sandbox may set its weight after this look, so ask the kernel at each look until a tenant is bound.
+    // The shell that starts a sandbox may set its weight after this look. So each look asks the kernel until the sandbox has a tenant.
     const measured: Known = { process, tenant, use, weight: isSameTenant ? known.weight : null, triedAtMs };
     this.#known.set(sandbox, measured);
     return measured;

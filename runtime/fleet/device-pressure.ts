@@ -1,12 +1,13 @@
 import type { Sandbox } from './sandbox.ts';
 
+/** Time between two looks at the device. */
 const LOOK_MS = 20;
 /** A device counts as busy for this long after its last call, because no call is under way between two tokens of a guest. */
 const BUSY_MS = 100;
 
 /**
- * Tells sandboxes whether a device computes for this runtime. While one does, guests that only compute get a small share of their thread
- * (`runtime/lowering/slices.ts`), which leaves the cores to the device and to the guests that feed it.
+ * Tells sandboxes whether a device computes for this runtime. While it does, guests that only compute get a small share of their thread
+ * (`runtime/lowering/slices.ts`). This leaves the cores to the device and to the guests that feed it.
  */
 export class DevicePressure {
   readonly #sandboxes: () => Iterable<Sandbox>;

@@ -53,7 +53,7 @@ describe('a sandbox that exceeds its memory', () => {
   });
 });
 
-it('a sandbox that cannot start without file descriptors fails, and the runtime goes on', async () => {
+it('the start of a sandbox throws when no file descriptors are left, and the runtime goes on', async () => {
   const script = `
     import { closeSync, openSync } from 'node:fs';
     import { startSandbox } from ${JSON.stringify(new URL('process.ts', import.meta.url).href)};
@@ -62,7 +62,7 @@ it('a sandbox that cannot start without file descriptors fails, and the runtime 
     try {
       for (;;) held.push(openSync('/dev/null'));
     } catch {
-      // None is left.
+      // No descriptor is left.
     }
     let failed = 'no error';
     try {
@@ -91,7 +91,7 @@ const FAMILY = `
 `;
 
 describe('a busy tenant', () => {
-  it('takes spares up to its bound, runs children beside their parents, and returns idle sandboxes', async () => {
+  it('takes spares up to its bound, runs children beside their parents, and loses idle sandboxes', async () => {
     const sandboxes = { ...TEST_SANDBOXES, perTenant: 2, spares: 1, idleMs: 1000 };
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const { fleet } = platform.runtime;
@@ -151,7 +151,7 @@ describe('the sandboxes of a runtime', () => {
   });
   after(() => platform.stop());
   afterEach(async () => {
-    // A function whose sandbox was lost would otherwise run alone in the next test.
+    // Deletes the record of lost sandboxes, because of which the function would run alone in the next test.
     const { redis, keys } = platform.scheduler.store;
     await redis.del(keys.conduct('default', deployed.name, deployed.version));
   });

@@ -39,34 +39,31 @@ export interface FleetOptions {
 }
 
 /**
- * The fleet kills a sandbox that is not ready in time. `waited` is the time while a launch waits for the sandbox. A start in the background
- * gets only a sixth of a core beside other work.
+ * The fleet kills a sandbox that is not ready in time. `waited` applies while a launch waits for the sandbox. Otherwise the sandbox starts in the
+ * background, where it gets only a sixth of its usual share of contended cores.
  */
 const READY_DEADLINE_MS = { waited: 20_000, background: 60_000 };
-/**
- * Longest wait of a launch for a sandbox without a tenant: for one that starts, or for room while every sandbox has
- * runs.
- */
+/** Longest time that a launch waits for a sandbox to start or, while every sandbox has runs, for one of them to become idle. */
 const PLACE_DEADLINE_MS = 30_000;
 /**
  * A lone run has a sandbox to itself, so that a loss can be attributed to it. A run waits at most this long while its tenant has as many
  * sandboxes for lone runs as it may have. Then the run joins the tenant's other runs.
  */
 const ALONE_PATIENCE_MS = 10_000;
-/** Time between two looks for sandboxes that are idle and for missing spares. A spare is a sandbox without a tenant. */
+/** Time between two reviews, which end idle sandboxes and begin missing spares. A spare is a sandbox without a tenant. */
 const REVIEW_MS = 1000;
 const LATE_SANDBOX = `No sandbox was ready within ${PLACE_DEADLINE_MS / 1000} s, because the machine is busy or sandboxes do not start. Try again; the runtime's log names failed starts.`;
 const NO_SANDBOX = "No sandbox could be started; the runtime's log says why.";
 /** Delay before the next spare begins after a spare was taken. */
 const NEXT_SPARE_MS = 100;
-/** A sandbox counts as used for this long after a tenant got it, because the launch has not reached it yet. */
+/** A sandbox counts as used for this long after a tenant got it, because the tenant's launch may not have reached it yet. */
 const CLAIM_MS = 1000;
-/** Bound on the modules that spares get in advance. */
+/** Maximum total bytes of the modules that spares get in advance. */
 const MAX_PRELOADED_BYTES = 8 << 20;
-/** Bound on the preloaded modules that spares compile ahead. Machine code takes about ten times the memory of its module. */
+/** Maximum total bytes of the preloaded modules that spares also compile. Machine code takes about ten times the memory of its module. */
 const MAX_COMPILED_BYTES = 2 << 20;
 
-/** A tenant's sandbox, or the search for one. */
+/** A tenant's sandbox, or the search for one; `sandbox` is null until it is found. */
 interface Place {
   readonly found: Promise<Sandbox>;
   sandbox: Sandbox | null;
@@ -166,9 +163,9 @@ export class Fleet {
   }
 
   /**
-   * Returns a sandbox that serves one run of a tenant and then ends. If the tenant has as many sandboxes for lone runs
-   * as it may have, and for 10 s none of them ends, returns a shared sandbox: a loss that cannot be attributed to one
-   * run is better than no run. @throws LaunchError
+   * Returns a sandbox that serves one run of a tenant and then ends. If the tenant has as many sandboxes for lone runs as it may have, waits up to
+   * 10 s for one of them to end. Then it returns a shared sandbox, although a loss of that sandbox cannot be attributed to one run.
+   * @throws LaunchError
    */
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;
@@ -273,7 +270,7 @@ export class Fleet {
     return sandbox;
   }
 
-  /** A launch waits for the sandbox that is starting: the start leaves the background and gets the shorter deadline. */
+  /** Called when a launch waits for the sandbox that is starting: the start leaves the background and gets the shorter deadline. */
   #hurry(): void {
     this.#hurried = true;
     const sandbox = this.#starting;
@@ -352,7 +349,7 @@ export class Fleet {
     this.#wake();
     this.#look();
     const { tenant } = sandbox;
-    // Gets the tenant another sandbox, which keeps the ready instances.
+    // Finds the tenant another sandbox, which then keeps the tenant's ready instances.
     if (sandbox.crashed && tenant !== null && this.#keptPrograms.has(tenant)) this.of(tenant).catch(() => undefined);
     if (sandbox.crashed && !this.#closing.signal.aborted) {
       this.#options.log.warn({ tenant, why: reason }, 'a sandbox ended');
@@ -365,7 +362,7 @@ export class Fleet {
     sandbox.process.retire(reason);
   }
 
-  /** Takes a tenant's place in this sandbox away; the ready instances move to the tenant's next sandbox, if any. */
+  /** Removes the sandbox from its tenant's places. If it kept the ready instances, the tenant's next sandbox now keeps them. */
   #leave(sandbox: Sandbox): void {
     const { tenant } = sandbox;
     if (tenant === null) return;
@@ -400,7 +397,7 @@ export class Fleet {
     return members.map((sandbox) => ({
       sandbox,
       tenant: sandbox.tenant,
-      // Counts the launch that the sandbox was bound for, which has not arrived yet.
+      // A launch for which the sandbox was just bound counts as a run, because it may not have arrived yet.
       runs: sandbox.runs + (now - (this.#claims.get(sandbox) ?? Number.NEGATIVE_INFINITY) < CLAIM_MS ? 1 : 0),
       kept:
         sandbox.tenant !== null && this.#keptPrograms.has(sandbox.tenant) && this.#firstOf(sandbox.tenant) === sandbox,

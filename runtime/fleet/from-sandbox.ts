@@ -5,10 +5,7 @@ const MAX_TEXT_CHARACTERS = 64 << 10;
 const MAX_INSTANCES = 4096;
 
 const number = z.int().nonnegative();
-/**
- * Bound on a reported time: 30 days. A compromised sandbox may report any number, and sums of unbounded numbers could
- * become infinite.
- */
+/** Bound on a reported time: 30 days. A compromised sandbox may report any number, and sums of unbounded numbers could become infinite. */
 const MAX_MS = 30 * 86_400_000;
 const milliseconds = z.number().nonnegative().max(MAX_MS);
 const used = z.object({
@@ -22,8 +19,8 @@ const used = z.object({
 const schema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('ready') }),
   /**
-   * Shows that the sandbox's event loop turns. Reports the instances with new usage, and the number of ready instances: those made in advance for
-   * later launches.
+   * Shows that the sandbox's event loop turns. `used` has the instances with new usage. `ready` is the number of ready instances, which were made
+   * in advance for later launches.
    */
   z.object({ kind: z.literal('beat'), used: z.array(used).max(MAX_INSTANCES), ready: number }),
   z.object({

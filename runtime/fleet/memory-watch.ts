@@ -3,12 +3,13 @@ import { GuestTrap } from '../lowering/trap.ts';
 import { residentBytes } from '../sandboxes/index.ts';
 import type { Sandbox } from './sandbox.ts';
 
+/** Time between two looks at the memory of all sandboxes. */
 const LOOK_MS = 250;
 
 /**
- * Limits the memory that the guests of one sandbox may touch together. A sandbox over the limit loses its newest
- * invocation at each look until it is below. A sandbox that grows too fast for these looks passes the kernel's higher
- * limit (control group or RLIMIT_DATA, see `runtime/sandboxes`), and loses all of its invocations.
+ * Limits the memory that the guests of one sandbox may touch together. At each look, a sandbox over the limit loses its newest invocation. A sandbox
+ * that grows too fast for these looks reaches the kernel's higher limit (control group or RLIMIT_DATA, see `runtime/sandboxes`), and then loses
+ * all of its invocations.
  */
 export class MemoryWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;

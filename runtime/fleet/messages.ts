@@ -10,10 +10,7 @@ export interface SentProgram {
   readonly modules: readonly { readonly file: string; readonly hash: string }[];
 }
 
-/**
- * Token tables of a model. The body of the message holds the length of each token in two bytes, then the bytes of all
- * tokens.
- */
+/** Token tables of a model. The body of the message holds the length of each token in two bytes, then the bytes of all tokens. */
 export interface SentVocabulary {
   readonly model: string;
   readonly size: number;
@@ -25,8 +22,8 @@ export interface SentVocabulary {
 /** Messages from a runtime to a sandbox, besides invocations (`wit/channel/lifecycle.wit`). The runtime numbers instances. */
 export type ToSandbox =
   /**
-   * The body is the module, which was metered when its artifact was built. With `whole`, the sandbox compiles all
-   * functions of the module at once; without it, each function when it is first called.
+   * The body is the module, which was metered when its artifact was built. With `whole`, the sandbox compiles all functions of the module at once.
+   * Without `whole`, it compiles each function when the function is first called.
    */
   | { readonly kind: 'module'; readonly hash: string; readonly whole: boolean }
   | ({ readonly kind: 'program' } & SentProgram)
@@ -39,7 +36,7 @@ export type ToSandbox =
   | { readonly kind: 'release'; readonly instance: number }
   | ({ readonly kind: 'vocabulary' } & SentVocabulary)
   /**
-   * `busy`: a device computes for the runtime. In this time, the sandbox gives guests that only compute a small share
-   * of their thread, which leaves the cores to the device.
+   * `busy` is true while a device computes for the runtime. During this time, the sandbox gives guests that only compute a small share of their
+   * thread. This leaves the cores to the device.
    */
   | { readonly kind: 'device'; readonly busy: boolean };

@@ -25,7 +25,7 @@ const member = (sandbox: string, fields: Partial<FleetMember<string>> = {}): Fle
 });
 
 describe('the fleet policy', () => {
-  it('ends sandboxes of tenants that were idle for long enough, but no spare', () => {
+  it('ends sandboxes that have been idle for `idleMs`, but no spare and no sandbox that keeps ready instances', () => {
     const members = [
       member('idle'),
       member('young', { idleSinceMs: 50 }),
@@ -37,14 +37,14 @@ describe('the fleet policy', () => {
     assert.deepEqual(outworn(members, policy, 150), ['idle', 'young']);
   });
 
-  it('gives up the sandbox that is idle for longest, a kept one last, and never a busy one', () => {
+  it('gives up the sandbox that is idle for longest, one with ready instances last, and never a busy one', () => {
     const members = [
-      member('late', { idleSinceMs: 9 }),
-      member('early', { idleSinceMs: 3 }),
+      member('idle since 9', { idleSinceMs: 9 }),
+      member('idle since 3', { idleSinceMs: 3 }),
       member('busy', { runs: 2 }),
     ];
-    assert.equal(leastNeeded(members), 'early');
-    assert.equal(leastNeeded([member('kept', { kept: true }), ...members]), 'early');
+    assert.equal(leastNeeded(members), 'idle since 3');
+    assert.equal(leastNeeded([member('kept', { kept: true }), ...members]), 'idle since 3');
     assert.equal(leastNeeded([member('kept', { kept: true }), member('busy', { runs: 1 })]), 'kept');
     assert.equal(leastNeeded([member('busy', { runs: 1 }), member('spare', { tenant: null })]), undefined);
   });
@@ -63,7 +63,7 @@ describe('the fleet policy', () => {
     );
   });
 
-  it('gives a busy tenant another sandbox up to its bound, but not while one of them has room', () => {
+  it('gives a tenant another sandbox, up to its bound, when all of its sandboxes are busy', () => {
     assert.equal(takesAnother([BUSY_RUNS], policy), false);
     assert.equal(takesAnother([BUSY_RUNS], { ...policy, perTenant: 2 }), true);
     assert.equal(takesAnother([BUSY_RUNS, BUSY_RUNS], { ...policy, perTenant: 2 }), false);
@@ -118,7 +118,7 @@ describe('the fleet policy', () => {
     );
   });
 
-  it('gives a tenant a quarter of the places for lone runs, at least one and at most four', () => {
+  it('lets a tenant use a quarter of all sandboxes for lone runs, at least one and at most four', () => {
     const places = (most: number, cores = 64) => alonePlaces({ ...policy, most }, cores);
     assert.deepEqual(
       [1, 3, 8, 16, 64].map((most) => places(most)),
@@ -127,7 +127,7 @@ describe('the fleet policy', () => {
     assert.deepEqual(
       [1, 2, 4, 64].map((cores) => places(64, cores)),
       [1, 2, 3, 4],
-      'at most about half of the cores',
+      'at most one more than half of the cores',
     );
   });
 });

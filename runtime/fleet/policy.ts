@@ -1,10 +1,12 @@
-/** Decides which sandboxes begin and end. Pure: time comes in as an argument. */
+/** This module decides which sandboxes begin and end. It is pure: time comes in as an argument. */
+
+/** Settings of a fleet. */
 export interface FleetPolicy {
   /** Bound on sandboxes, including spares. */
   readonly most: number;
   /** Target number of spares: sandboxes that wait for a tenant. */
   readonly spares: number;
-  /** Bound on one tenant's sandboxes; 1 by default. Does not count sandboxes for lone runs: runs that each have a sandbox of their own. */
+  /** Bound on one tenant's sandboxes; 1 by default. Sandboxes for lone runs, which serve one run each, do not count. */
   readonly perTenant?: number;
   /** Time after which a sandbox without runs ends. */
   readonly idleMs: number;
@@ -20,9 +22,7 @@ export interface FleetMember<T> {
   readonly idleSinceMs: number;
 }
 
-/**
- * Returns the sandboxes that have been idle for `idleMs`, except kept ones. A spare is not idle: it waits for a tenant.
- */
+/** Returns the sandboxes that have been idle for `idleMs`, except those with `kept`. A spare is not idle: it waits for a tenant. */
 export function outworn<T>(members: readonly FleetMember<T>[], policy: FleetPolicy, nowMs: number): T[] {
   return members
     .filter(
@@ -38,8 +38,8 @@ export function outworn<T>(members: readonly FleetMember<T>[], policy: FleetPoli
  */
 export function leastNeeded<T>(members: readonly FleetMember<T>[]): T | undefined {
   const idle = members.filter(({ tenant, runs }) => tenant !== null && runs === 0);
-  const order = (member: FleetMember<T>) => [member.kept ? 1 : 0, member.idleSinceMs] as const;
-  return idle.sort((a, b) => order(a)[0] - order(b)[0] || order(a)[1] - order(b)[1])[0]?.sandbox;
+  const [first] = idle.sort((a, b) => Number(a.kept) - Number(b.kept) || a.idleSinceMs - b.idleSinceMs);
+  return first?.sandbox;
 }
 
 /** Number of spares to begin now: at most one, because simultaneous starts take the cores from running guests. */
@@ -60,7 +60,7 @@ const MOST_ALONE = 4;
 
 /**
  * Bound on one tenant's sandboxes for lone runs: at most `MOST_ALONE`, a quarter of all sandboxes, and one more than half of the cores. Each
- * such sandbox takes a part of the cores. The one more lets the next run be alone beside a long lone run.
+ * such sandbox takes a part of the cores. The additional one lets a second lone run begin beside a long one.
  */
 export const alonePlaces = ({ most }: FleetPolicy, cores: number): number =>
   Math.max(1, Math.min(MOST_ALONE, Math.floor(most / 4), 1 + Math.floor(cores / 2)));

@@ -47,7 +47,7 @@ const CLOSE_GRACE_MS = 500;
 const MAX_STDERR_CHARACTERS = 4096;
 
 /**
- * Starts the process of a sandbox, confined, with one channel to this process as its only connection.
+ * Starts the confined process of a sandbox. A channel to this process is its only connection.
  *
  * @param background true for a process that yields the cores until its weight is changed
  * @throws Error when the system has no memory or no descriptors for the process; a later failure arrives as `events.ended`
@@ -92,8 +92,8 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   });
 
   let reason: string | null = null;
-  // Id of the process that runs the guests, found at the first message: code that takes over the sandbox later could start children,
-  // which `innermost` would follow.
+  // Id of the process that runs the guests. It is found at the first message: a guest that later takes over the sandbox could start child
+  // processes, which `innermost` would follow.
   let pid: number | null = null;
   // True when the runtime itself ended the sandbox because it was no longer needed.
   let retired = false;
@@ -116,8 +116,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
       events.message(readFromSandbox(description));
     },
     lost: (fault) => {
-      // The stream normally ends with the process, whose exit event gives a better reason. The closed lifeline ends a
-      // process that still runs.
+      // The stream normally ends with the process, and the exit event gives a better reason. If the process still runs, the closed lifeline ends it.
       if (fault.code === 'lost') child.stdin?.destroy();
       else if (fault.code === 'internal') kill(fault.message);
       else if (fault.code !== 'closed') kill(`it broke a rule of its channel (${fault.message})`);
@@ -137,7 +136,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     return last ? `: ${last}` : '';
   };
   child.once('close', (code, signal) => end(`it ended with ${signal ?? `code ${code}`}${lastStderr()}`));
-  // Processes that the sandbox started can hold its streams open.
+  // Processes that the sandbox started can hold its streams open and so delay the event `close`.
   child.once('exit', (code, signal) => {
     setTimeout(() => end(`it ended with ${signal ?? `code ${code}`}${lastStderr()}`), CLOSE_GRACE_MS).unref();
   });

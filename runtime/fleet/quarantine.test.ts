@@ -75,7 +75,7 @@ describe('functions whose sandboxes hang or crash', () => {
   };
   const loneSandboxes = () => [...platform.runtime.fleet.sandboxes].filter((sandbox) => sandbox.alone);
 
-  it('are quarantined after two losses in their own sandbox, and their neighbours restart', async () => {
+  it('are quarantined after two losses in their own sandbox; functions that shared their sandbox restart', async () => {
     const culprit = await deploy('culprit');
     const neighbour = await deploy('neighbour', true);
     // A neighbour that spins would take a core from the sandboxes whose processor time decides this test.
@@ -115,7 +115,7 @@ describe('functions whose sandboxes hang or crash', () => {
     );
   });
 
-  it('are quarantined after three attempts, also for launches by a parent', async () => {
+  it('are quarantined after three attempts of one invocation; then a parent cannot launch them either', async () => {
     const again = await deploy('again', true);
     const id = await begin(again, 'hang');
     assert.deepEqual(await endOf(id), lostEnding);
@@ -126,7 +126,7 @@ describe('functions whose sandboxes hang or crash', () => {
     assert.deepEqual([end.event, (end.data.output as { code?: string }).code], ['result', 'quarantined']);
   });
 
-  it('have their queued invocations end as quarantined', async () => {
+  it('are quarantined with their queued invocations, which end with the error `quarantined`', async () => {
     const { quarantine, tenants } = platform.scheduler;
     const late = await deploy('late');
     await tenants.ensure('default');
@@ -146,6 +146,7 @@ describe('functions whose sandboxes hang or crash', () => {
     const sleeping = await begin(sleeper, 'sleep');
     assert.deepEqual(await endOf(await begin(waker, 'late')), lostEnding);
     assert.deepEqual(await endOf(sleeping), lostEnding);
+    /** The stored losses of a version; null when there are none. */
     const conductOf = async ({ name, version }: FunctionVersion) =>
       JSON.parse(
         (await platform.scheduler.store.redis.hget(

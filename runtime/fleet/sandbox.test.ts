@@ -19,7 +19,7 @@ const IGNORED_EVENTS = { busy: () => undefined, idle: () => undefined, lost: asy
 
 const tokenizerOf = async (name: string) => loadTokenizer((await pullModel(name)).directory);
 
-it('sends the token tables of a model again when another model has its name', async () => {
+it('sends token tables again when another model takes the name of the earlier one', async () => {
   const [stories, minimind] = [await tokenizerOf('stories15m'), await tokenizerOf('minimind2-small')];
   const sent: ToSandbox['kind'][] = [];
   let answer: (message: FromSandbox) => void = () => assert.fail('the sandbox does not listen yet');
@@ -60,14 +60,15 @@ it('sends the token tables of a model again when another model has its name', as
   assertDecodes(minimind);
 });
 
-/**
- * Makes a distinct program: each module gets a custom section (id 0, length in LEB128, name `p`) of `bytes` zeros,
- * which has no effect.
- */
+/** Makes a distinct and larger program: each module gets a custom section named `p` with `bytes` zeros, which has no effect. */
 function enlarged({ key, modules, ...program }: StoredProgram, number: number, bytes: number): StoredProgram {
-  const length = bytes + 2;
-  const size = [0, 7, 14, 21].map((shift) => ((length >> shift) & 0x7f) | (shift < 21 ? 0x80 : 0));
-  const section = Buffer.concat([Buffer.from([0, ...size, 1, 0x70]), Buffer.alloc(bytes)]);
+  // The name is written as its length, 1, and its character.
+  const name = [1, 0x70];
+  const length = name.length + bytes;
+  // LEB128: seven bits in each byte, and the highest bit in all bytes but the last.
+  const lengthBytes = [0, 7, 14, 21].map((shift) => ((length >> shift) & 0x7f) | (shift < 21 ? 0x80 : 0));
+  const customSectionId = 0;
+  const section = Buffer.concat([Buffer.from([customSectionId, ...lengthBytes, ...name]), Buffer.alloc(bytes)]);
   return {
     ...program,
     key: `${key}-${number}`,
@@ -91,7 +92,7 @@ async function withLargePrograms(lost: (invocations: readonly string[]) => void 
   return { sandbox, programs: Array.from({ length: 9 }, (_, i) => enlarged(program, i, 30 << 20)) };
 }
 
-it('takes launches of nine programs with 30 MiB each at once', { timeout: 180_000 }, async () => {
+it('takes nine launches at once whose programs have 30 MiB each', { timeout: 180_000 }, async () => {
   const { sandbox, programs } = await withLargePrograms();
   try {
     const keeping = sandbox.keep(programs[8] ?? assert.fail(), 1);
@@ -106,7 +107,7 @@ it('takes launches of nine programs with 30 MiB each at once', { timeout: 180_00
   }
 });
 
-it('ends launches that wait for room with the sandbox, and suspects none of them', { timeout: 180_000 }, async () => {
+it('suspects no launch that still waits for room when the sandbox dies', { timeout: 180_000 }, async () => {
   const suspects: string[] = [];
   const { sandbox, programs } = await withLargePrograms((invocations) => suspects.push(...invocations));
   sandbox.tenant = 'default';
@@ -116,6 +117,6 @@ it('ends launches that wait for room with the sandbox, and suspects none of them
   for (const outcome of await Promise.allSettled(launches)) {
     assert.equal(outcome.status === 'rejected' && outcome.reason.code, 'runtime-lost');
   }
-  // Launches are sent while less than 32 MiB wait for the sandbox: the first two, of 30 MiB each.
+  // A launch is sent while less than 32 MiB wait for the sandbox. The first two launches, of 30 MiB each, are sent; the others wait for room.
   assert.deepEqual(suspects, ['inv-0', 'inv-1']);
 });

@@ -36,9 +36,9 @@ export interface SandboxProcess {
   readonly retired: boolean;
   /** True while messages of the sandbox wait for the runtime's thread. */
   readonly behind: boolean;
-  /** Time since which the sandbox has read nothing of the data that waits for it, by `performance.now`; null when nothing waits. */
+  /** Time, by `performance.now`, since which the stream to the sandbox is full because the sandbox does not read; null while it has room. */
   readonly untakenSinceMs: number | null;
-  /** True when the modules of a program have room among the messages that wait for the sandbox. */
+  /** True while the queue of messages for the sandbox has room for the modules of a program. */
   readonly hasRoom: boolean;
   /** Resolves with true when the sandbox has taken the next message; with false when the process is gone, or about to be. */
   sent(): Promise<boolean>;
@@ -54,7 +54,7 @@ export interface SandboxProcess {
 /** Events of a sandbox's process. */
 export interface ProcessEvents {
   message(message: FromSandbox): void;
-  /** Called once, when the process is gone. The channel has reported the loss to the runs of the sandbox before. */
+  /** Called once, when the process is gone and the channel has reported the loss to the runs of the sandbox. */
   ended(reason: string): void;
 }
 
@@ -68,13 +68,13 @@ export interface Prepared {
 }
 
 /**
- * Limits on the time that a sandbox takes to make an instance, or to take a message while a launch waits for room. Every `leastMs`, the runtime
- * kills such a sandbox if it has received `cpuMs` of processor time since the beginning, or if `mostMs` have passed. A sandbox that yields its
- * cores is not at fault for being slow.
+ * Limits on the time that a sandbox takes to make an instance, or to take a message while a launch waits for room. The runtime checks every
+ * `leastMs`, and kills the sandbox if it has received `cpuMs` of processor time since the beginning, or if `mostMs` have passed. The limit on
+ * processor time spares a sandbox that is slow because it yields its cores.
  */
 const PREPARE_LIMITS = { leastMs: 20_000, cpuMs: 5000, mostMs: 120_000 };
 
-/** Bound on programs of one sandbox; the least recently launched program without ready instances goes first. */
+/** Bound on programs of one sandbox. Beyond it, the sandbox drops the least recently launched program without ready instances. */
 const MAX_PROGRAMS = 64;
 
 /** Events that a sandbox reports to its fleet. */
@@ -84,8 +84,10 @@ export interface SandboxEvents {
   /** Called when the sandbox has no more runs. */
   idle(): void;
   /**
-   * Called when the sandbox is lost unexpectedly while these invocations may have computed. Its runs end when the promise settles.
+   * Called when the sandbox is lost unexpectedly while invocations may have computed in it. The runs of the sandbox end when the returned promise
+   * settles.
    *
+   * @param invocations those that may have computed when the sandbox was lost
    * @param alone true when the sandbox served only one run
    */
   lost(invocations: readonly string[], alone: boolean): Promise<void>;
@@ -98,6 +100,7 @@ interface Tables {
   readonly received: Promise<void>;
 }
 
+/** A launch whose instance the sandbox makes. */
 interface Preparing extends PromiseWithResolvers<Prepared>, Inhabitant {
   readonly invocation: string;
   readonly memoryLimitBytes: number;
@@ -118,6 +121,7 @@ export class Sandbox {
   idleSinceMs = performance.now();
   /** Number of ready instances, as the sandbox last reported it. */
   readyInstances = 0;
+  /** Hashes of the modules that the sandbox has, or will get. */
   readonly #modules = new Set<string>();
   /** Module hashes by program; the most recently used program is last. */
   readonly #programs = new Map<string, readonly string[]>();
@@ -125,7 +129,7 @@ export class Sandbox {
   readonly #keptCounts = new Map<string, number>();
   /** The latest tables of each model, by its name. */
   readonly #tables = new Map<string, Tables>();
-  /** Resolved by the sandbox's answer to the tables that were sent last, by the model's name. */
+  /** For each model, by its name: resolved when the sandbox confirms the tables that were sent last. */
   readonly #tablesSent = new Map<string, PromiseWithResolvers<void>>();
   readonly #runs = new Map<number, SandboxedRun>();
   readonly #preparing = new Map<number, Preparing>();
@@ -193,7 +197,7 @@ export class Sandbox {
     return [...this.#runs.values()].at(-1);
   }
 
-  /** Sends modules before the programs that need them. The sandbox compiles the first `wholeBytes` of them before they are called. */
+  /** Sends modules before the programs that need them. The sandbox compiles up to `wholeBytes` of them as a whole, before any function is called. */
   preload(modules: Iterable<StoredModule>, wholeBytes = 0): void {
     let remainingBytes = wholeBytes;
     for (const { hash, bytes } of modules) {
@@ -206,8 +210,8 @@ export class Sandbox {
   }
 
   /**
-   * Sends a program, unless the sandbox has it. Its modules wait until they have room behind earlier ones. Resolves to false when the sandbox
-   * is gone, or about to be.
+   * Sends a program, unless the sandbox has it. If modules must be sent, waits until the queue to the sandbox has room for them. Resolves to false
+   * when the sandbox is gone, or about to be.
    */
   async #load(program: StoredProgram): Promise<boolean> {
     const { modules } = program;
@@ -360,8 +364,8 @@ export class Sandbox {
       case 'beat':
         for (const usage of message.used) this.#runs.get(usage.instance)?.usedNow(usage);
         this.look();
-        // Forgets ended runs whose guests have not moved recently: such a guest does not hold the thread. `true` makes
-        // this apply even when no guest has moved.
+        // Forgets ended runs whose guests have not moved recently (see `suspects.ts`): such a guest does not hold the thread. `true` makes this
+        // apply even when no guest has moved.
         this.#ousted = [...suspectsOf(this.#ousted, this.heardAtMs, true)];
         this.readyInstances = message.ready;
         return;
@@ -369,20 +373,22 @@ export class Sandbox {
         this.#tablesSent.get(message.model)?.resolve();
         return;
       case 'prepared': {
-        const preparing = this.#preparing.get(message.instance);
-        if (!this.#preparing.delete(message.instance)) return;
         const { instance, ready, compileMs, instantiateMs } = message;
-        const { invocation = '', memoryLimitBytes = 0 } = preparing ?? {};
+        const preparing = this.#preparing.get(instance);
+        if (!preparing) return;
+        this.#preparing.delete(instance);
+        const { invocation, memoryLimitBytes } = preparing;
         const onGone = (run: SandboxedRun, stillThere: boolean) => this.#leave(run, stillThere);
         const run = new SandboxedRun({ instance, invocation }, memoryLimitBytes, this, onGone);
         this.#runs.set(instance, run);
-        preparing?.resolve({ run, ready, compileMs, instantiateMs });
+        preparing.resolve({ run, ready, compileMs, instantiateMs });
         return;
       }
       case 'unprepared': {
         const preparing = this.#preparing.get(message.instance);
-        if (!this.#preparing.delete(message.instance)) return;
-        preparing?.reject(new LaunchError('trap', `The inferlet trapped while it was started: ${message.message}`));
+        if (!preparing) return;
+        this.#preparing.delete(message.instance);
+        preparing.reject(new LaunchError('trap', `The inferlet trapped while it was started: ${message.message}`));
         this.#idle();
         return;
       }
@@ -426,6 +432,6 @@ export class Sandbox {
   }
 }
 
-/** A sandbox's last words may name files of the machine, so only the runtime's log shows the reason. */
+/** The error names no reason: the reason may contain the sandbox's stderr, which may name files of the machine. The runtime's log shows it. */
 const lossError = (): LaunchError =>
   new LaunchError('runtime-lost', 'The sandbox that was to run this invocation was lost.');

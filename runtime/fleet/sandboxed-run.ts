@@ -2,7 +2,7 @@ import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
-import type { LifecycleOpening, LifecycleTrap } from '#wit/generated/channel.ts';
+import type { LifecycleEnding, LifecycleOpening, LifecycleTrap } from '#wit/generated/channel.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import { traitsOf } from '../host/traits.ts';
@@ -27,9 +27,9 @@ export interface RunSandbox {
 
 /** Maximum CPU time that an instance can have used to start, before its `SandboxedRun` was made. */
 const MAX_START_CPU_MS = 5000;
-/** Bound on the time of the first call that a sandbox reports: longer than any invocation runs. */
+/** Bound on the reported time of a guest's first call: longer than any invocation runs. */
 const MAX_WAIT_MS = 30 * 86_400_000;
-/** Bound on the calls that a sandbox reports. */
+/** Bound on the reported number of a guest's calls. */
 const MAX_CALLS = 1e12;
 const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
 
@@ -156,10 +156,10 @@ export class SandboxedRun implements GuestRun {
   kill(trap: GuestTrap): void {
     if (this.#isGone) return;
     this.#killTrap ??= trap;
-    // The caller does not wait for the sandbox, whose later messages change nothing.
+    // Ends the run without waiting for the sandbox. Later messages of the sandbox change nothing.
     this.#end({ ending: { kind: 'trapped', trap }, ...NO_REPORT }, this.#guest !== null);
     this.#guest?.close({ code: trap.code, message: trap.message });
-    // The sandbox may never have heard of the invocation; then nothing took the instance, so release it here.
+    // If the sandbox has not heard of the invocation yet, no invocation took the instance, so it is released here.
     this.#sandbox.release(this.instance);
   }
 
@@ -225,18 +225,12 @@ export class SandboxedRun implements GuestRun {
   }: Extract<RemoteEnding, { tag: 'ended' }>['ended']): void {
     const { cpuMs, memoryBytes, calls } = used;
     this.usedNow({ cpuMs, memoryBytes: Number(memoryBytes), calls: Number(calls) });
+    const isPlausible = firstCallMs !== undefined && firstCallMs >= 0 && firstCallMs < MAX_WAIT_MS;
     this.#end({
-      ending:
-        ending.tag === 'trapped'
-          ? trapped(ending.val)
-          : {
-              kind: 'returned',
-              ok: ending.tag === 'success',
-              text: ending.tag === 'success' ? ending.val : shortened(ending.val),
-            },
+      ending: reportedEnding(ending),
       handlerErrors: new Map(handlerErrors.slice(0, MAX_HANDLER_ERRORS).map(({ tag, text }) => [tag, shortened(text)])),
       stderr: shortened(stderr),
-      firstCallMs: firstCallMs !== undefined && firstCallMs >= 0 && firstCallMs < MAX_WAIT_MS ? firstCallMs : null,
+      firstCallMs: isPlausible ? firstCallMs : null,
     });
   }
 
@@ -265,6 +259,12 @@ const NO_REPORT = { handlerErrors: new Map<string, string>(), stderr: '', firstC
 
 /** Trap codes that a sandbox or a host function may report. The runtime determines the other codes itself. */
 const REPORTABLE_CODES: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);
+
+function reportedEnding(ending: LifecycleEnding): GuestEnd['ending'] {
+  if (ending.tag === 'trapped') return trapped(ending.val);
+  if (ending.tag === 'success') return { kind: 'returned', ok: true, text: ending.val };
+  return { kind: 'returned', ok: false, text: shortened(ending.val) };
+}
 
 function trapped({ code, message }: LifecycleTrap): GuestEnd['ending'] {
   return {

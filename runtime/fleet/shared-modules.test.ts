@@ -7,19 +7,21 @@ const moduleOf = (hash: string, size = 10) => ({ hash, bytes: new Uint8Array(siz
 const programOf = (key: string, modules: StoredModule[]) => ({ key, modules }) as never as StoredProgram;
 
 it('modules that more tenants use come before modules that more programs use', () => {
-  const [engine, junk, own] = [moduleOf('engine'), moduleOf('junk'), moduleOf('own')];
+  const [engine, junk] = [moduleOf('engine'), moduleOf('junk')];
+  // The bound of 10 bytes has room for one module.
   const shared = new SharedModules(10);
-  for (let i = 0; i < 3; i++) shared.learn(`tenant-${i}`, programOf('program', [engine, own]));
+  for (let i = 0; i < 3; i++) shared.learn(`tenant-${i}`, programOf('program', [engine]));
   for (let i = 0; i < 20; i++) {
     for (const tenant of ['evil', 'other']) shared.learn(tenant, programOf(`program-${i}`, [junk]));
   }
   assert.deepEqual(shared.modules(), [engine]);
 });
 
-it('of two modules with equally many tenants, the one of more programs comes first, however often a program is learned', () => {
+it('of two modules with equally many tenants, the one that more programs use comes first', () => {
   const [rare, common] = [moduleOf('rare'), moduleOf('common')];
   const shared = new SharedModules(20);
   for (const tenant of ['a', 'b']) {
+    // A program that is learned again still counts once.
     for (let i = 0; i < 5; i++) shared.learn(tenant, programOf('first', [rare]));
     for (const key of ['second', 'third']) shared.learn(tenant, programOf(key, [common]));
   }

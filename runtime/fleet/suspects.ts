@@ -6,7 +6,7 @@ const RECENT_MS = 1000;
 /** A sandbox sends a message every 100 ms. A sandbox that has been silent for this long passes nothing on to its guests. */
 const SILENT_MS = 500;
 
-/** Returns the time of an event that moves a guest now, by `performance.now`; null when the silent sandbox does not pass the event on. Pure. */
+/** Returns `nowMs` for an event that moves a guest now; null when the sandbox has been silent and therefore does not pass the event on. Pure. */
 export const movedAt = (heardAtMs: number, nowMs: number): number | null =>
   nowMs - heardAtMs < SILENT_MS ? nowMs : null;
 
@@ -17,8 +17,9 @@ export interface Inhabitant {
 }
 
 /**
- * Returns the guests of a lost sandbox that may have been computing. When no guest is known to have moved, returns all guests, unless the
- * sandbox stood still (its thread was stopped or waited for something other than a core): then no guest computed. Pure.
+ * Returns the guests of a lost sandbox that may have been computing: those that moved recently. When no guest is known to have moved, returns all
+ * guests. If the sandbox then stood still (its thread was stopped or waited for something other than a core), no guest computed, and it returns
+ * none. Pure.
  *
  * @param heardAtMs time of the sandbox's last message
  */

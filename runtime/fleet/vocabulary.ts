@@ -1,7 +1,7 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { SentVocabulary } from './messages.ts';
 
-/** Longest token whose length fits into two bytes; longer tokens are cut. */
+/** Maximum bytes of a token, whose length must fit into two bytes. Longer tokens are cut. */
 const MAX_TOKEN_BYTES = 0xffff;
 
 /** Packed tables, kept while the tokenizer lives, because every sandbox gets them. */

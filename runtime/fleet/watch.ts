@@ -2,7 +2,10 @@ import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
 import { beginWatch, type Look, look, type Silence, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
 import type { Sandbox } from './sandbox.ts';
 
-/** A sandbox with guests sends a beat every 100 ms: its guests are preempted after 1 ms, and stopped after 100 ms in their allocator. */
+/**
+ * A sandbox with guests sends a beat every 100 ms. Its guests cannot delay the beat for long: a guest is preempted after 1 ms, or is stopped after
+ * 100 ms if it computes in its allocator.
+ */
 const BUSY: WatchLimits = { everyMs: 100, computingMs: 500, stillMs: 3000 };
 /** A sandbox without guests sends a beat every second. */
 const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
@@ -15,7 +18,7 @@ const DEAF = { computingMs: 10_000, stillMs: 3000 } as const;
 interface Known {
   silence: Silence;
   heardAtMs: number;
-  /** Time in which the sandbox read nothing of the data that waits for it. */
+  /** Like `silence`, but for the time since which the sandbox reads nothing of the data that waits for it. */
   deafness: Silence;
   untakenSinceMs: number | null;
 }

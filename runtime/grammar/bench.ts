@@ -1,11 +1,10 @@
 /**
- * `node runtime/grammar/bench.ts [ROUNDS]`: the time of a mask over stories15m's 32,000 tokens while texts of tool schemas are walked, and of
- * compiling 500 tools. The baseline of the same run is one walk over the whole vocabulary without a grammar (all bytes of all tokens).
+ * `node runtime/grammar/bench.ts [ROUNDS]` measures two times: that of a mask over stories15m's 32,000 tokens during walks through the grammars of
+ * tool schemas, and that of compiling 500 tools. The baseline is one pass over all bytes of all tokens in the same run, without a grammar.
  *
- * Each round begins without places and masks; the translator's caches stay. The first text of each tool finds no
- * cached place of its own grammar, only the shared places within strings that earlier tools have cached. The tools of
- * all rounds differ in their names, patterns and lengths. Only the first round compiles with code that V8 has not
- * optimized yet, as a fresh worker does.
+ * A *place* is the state of a text in a grammar. Each round begins without places and masks; the translator's caches stay. The first text of each
+ * tool finds no cached place of its own grammar, only the shared places within strings that earlier tools have cached. The tools of all rounds
+ * differ in their names, patterns and lengths. Only the first round compiles with code that V8 has not optimized yet, as a fresh worker does.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -26,8 +25,9 @@ const SEED = 20261122;
 const TOOLS = 500;
 const WALKS = 4;
 const MAX_TOKENS = 400;
-/** Number of tokens after which a walk looks for the end. */
+/** Number of tokens after which a walk mostly picks tokens that lead to the end of the text. */
 const WANDER = 60;
+const CLOSING_CHANCE = 0.8;
 
 interface Tool {
   readonly name: string;
@@ -43,8 +43,9 @@ const fixture: readonly Tool[] = JSON.parse(
   readFileSync(path.join(import.meta.dirname, 'fixtures/tool-schemas.json'), 'utf8'),
 );
 
-/** The least time of each mask over all rounds so far: each round walks the same texts, so a mask keeps its index. */
+/** The least time of each mask over all rounds so far. Each round walks the same texts, so a mask keeps its index. */
 let leastMs: readonly number[] = [];
+/** The same for the masks of each tool's first text. */
 let leastFreshMs: readonly number[] = [];
 
 for (let round = 0; round < rounds; round += 1) {
@@ -56,18 +57,19 @@ for (let round = 0; round < rounds; round += 1) {
   const masks = walkAll();
   const scanMs = scanVocabulary();
   console.log(`round ${round + 1}`);
-  console.log(
-    `  compile ${TOOLS} tools: ${compile.totalMs.toFixed(1)} ms (CPU ${compile.cpuMs.toFixed(1)} ms); the slowest ${compile.slowestMs.toFixed(2)} ms`,
-  );
+  const [total, cpu] = [compile.totalMs.toFixed(1), compile.cpuMs.toFixed(1)];
+  console.log(`  compile ${TOOLS} tools: ${total} ms (CPU ${cpu} ms); the slowest ${compile.slowestMs.toFixed(2)} ms`);
   console.log(`  masks of first texts: ${described(masks.fresh)}`);
   console.log(`  masks of all texts:   ${described(masks.all)}`);
   console.log(`  CPU time of a mask:   mean ${(masks.cpuMs * 1000).toFixed(1)} µs`);
   leastMs = masks.all.map((ms, index) => Math.min(ms, leastMs[index] ?? ms));
   leastFreshMs = masks.fresh.map((ms, index) => Math.min(ms, leastFreshMs[index] ?? ms));
-  console.log(
-    `  one pass over the vocabulary's bytes: ${(scanMs * 1000).toFixed(0)} µs; mean mask over it: ${(mean(masks.all) / scanMs).toFixed(2)}`,
-  );
+  const ratio = (mean(masks.all) / scanMs).toFixed(2);
+  console.log(`  one pass over the vocabulary's bytes: ${(scanMs * 1000).toFixed(0)} µs; mean mask over it: ${ratio}`);
 }
+console.log(`each mask's least time of ${rounds} rounds, which other programs disturb least`);
+console.log(`  masks of first texts: ${described(leastFreshMs)}`);
+console.log(`  masks of all texts:   ${described(leastMs)}`);
 
 /** The schema with other property names, patterns and lengths, since the tools of different servers differ in these. */
 function variant(schema: unknown, index: number): unknown {
@@ -91,10 +93,6 @@ function renamed(value: unknown, index: number): unknown {
   const isNames = Array.isArray(value) && value.every((name) => typeof name === 'string');
   return isNames ? value.map((name) => `${name}_${index}`) : variant(value, index);
 }
-
-console.log(`each mask's least time of ${rounds} rounds, which other programs disturb least`);
-console.log(`  masks of first texts: ${described(leastFreshMs)}`);
-console.log(`  masks of all texts:   ${described(leastMs)}`);
 
 function compileAll(tools: readonly string[]): { totalMs: number; cpuMs: number; slowestMs: number } {
   const memory = new MemoryBound<Places>(MAX_PLACE_BYTES);
@@ -132,7 +130,7 @@ function walkAll(): { all: number[]; fresh: number[]; cpuMs: number } {
         const ids = allowed(mask).filter((id) => !vocabulary.eos.includes(id));
         if (ids.length === 0) break;
         const ends = ids.filter((id) => exits.closing.has(id));
-        const closing = step > WANDER && ends.length > 0 && random.chance(0.8);
+        const closing = step > WANDER && ends.length > 0 && random.chance(CLOSING_CHANCE);
         matcher.accept(Uint32Array.of(random.pick(closing ? ends : ids)));
       }
     }
@@ -140,6 +138,7 @@ function walkAll(): { all: number[]; fresh: number[]; cpuMs: number } {
   return { all, fresh, cpuMs: usedMs / all.length };
 }
 
+/** Time of the baseline. */
 function scanVocabulary(): number {
   const from = performance.now();
   let sum = 0;

@@ -9,15 +9,14 @@ import type { LinkReply, WorkerLink } from './worker-link.ts';
 import type { Workers } from './workers.ts';
 
 const DONE: LinkReply = { tag: 'ok', val: undefined };
-/** A worker that does whatever it is asked. */
+/** A worker that answers every request with success. */
 const LINK = { learn: async () => DONE, request: async () => DONE } as unknown as WorkerLink;
 const WORKERS = {
   with: async <T>(_: string, use: (link: WorkerLink) => Promise<T>) => ok(await use(LINK)),
 } as Workers;
 
 describe('a grammar', () => {
-  /** While `is` is true, the tokenizer cannot read its vocabulary. */
-  const broken = { is: false };
+  let isVocabularyBroken = false;
   const makeGrammar = () => {
     const counts = { unused: 0 };
     const tokenizer = {
@@ -25,7 +24,7 @@ describe('a grammar', () => {
       special: { eos: [] },
       stream: () => ({ push: () => 'a', finish: () => '' }),
       tokenBytes: () => {
-        if (broken.is) throw new Error('cannot read /home/pie/models/tokens');
+        if (isVocabularyBroken) throw new Error('cannot read /home/pie/models/tokens');
         return Buffer.from('a');
       },
     } as unknown as Tokenizer;
@@ -42,20 +41,20 @@ describe('a grammar', () => {
     return { grammar, counts };
   };
 
-  it('is compiled at the next use after its vocabulary could not be read, and its error names no folder', async () => {
+  it('fails without naming a folder when its vocabulary cannot be read, and is compiled at the next use', async () => {
     const { grammar } = makeGrammar();
     const asker = { refuse: () => null, charge: () => undefined };
-    broken.is = true;
+    isVocabularyBroken = true;
     const failed = await grammar.use(asker, async () => DONE);
     assert.deepEqual(failed, {
       tag: 'err',
       val: { tag: 'internal', val: 'the grammar failed: cannot read tokens' },
     });
-    broken.is = false;
+    isVocabularyBroken = false;
     assert.deepEqual(await grammar.use(asker, async () => DONE), DONE);
   });
 
-  it('calls `onUnused` no more once it is forgotten, even when its dropped reference makes a matcher', async () => {
+  it('does not call `onUnused` after `forget`, even when a dropped reference makes a matcher', async () => {
     const { grammar, counts } = makeGrammar();
     const account = new GrammarAccount();
     assert.equal(account.begin(0), null);

@@ -9,10 +9,12 @@ import { vocabularyOf } from './vocabulary.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 import { MADE_ROOM, type Workers } from './workers.ts';
 
-/** Time limits for a compilation, for a call of a matcher, and for a worker's start or for reading a vocabulary. */
 export interface Deadlines {
+  /** For a compilation. */
   readonly compileMs: number;
+  /** For a call of a matcher. */
   readonly operationMs: number;
+  /** For the start of a worker, and for a worker to learn a vocabulary. */
   readonly startMs: number;
 }
 
@@ -23,9 +25,9 @@ export interface GrammarJob {
   readonly source: GrammarSource;
   readonly workers: Workers;
   readonly deadlines: Deadlines;
-  /** Called when an unused grammar gets its first holder. */
+  /** Called when an unused grammar gets its first holder: a `CompiledGrammar` or a `Matcher`. */
   readonly onUsed: () => void;
-  /** Called when the last holder lets go. */
+  /** Called when the last holder releases the grammar. */
   readonly onUnused: () => void;
 }
 
@@ -37,10 +39,10 @@ const MAX_ATTEMPTS = 3;
 /** Sends the requests of one operation; `isFollowUp` is true when a compilation came before them. */
 export type Ask = (link: WorkerLink, isFollowUp: boolean) => Promise<LinkReply>;
 
-/** A source that is compiled in its tenant's worker, and again in the tenant's next worker when the first has ended. */
+/** A source that is compiled in its tenant's worker. When that worker has ended, the source is compiled again in the tenant's next worker. */
 export class Grammar {
   readonly job: GrammarJob;
-  /** The compilation in each worker. */
+  /** For each worker, the reply to the compilation. */
   readonly #compiled = new WeakMap<WorkerLink, Promise<LinkReply>>();
   /** The worker that has the grammar's source, if it still lives. */
   #link: WorkerLink | undefined;
@@ -95,7 +97,7 @@ export class Grammar {
     }
   }
 
-  /** Frees the worker's memory of the grammar. Afterwards, the release of a last holder calls no `onUnused`. */
+  /** Frees the memory that the grammar takes in the worker. Afterwards, the release by the last holder does not call `onUnused`. */
   forget(): void {
     this.#isForgotten = true;
     void this.#link?.request({ kind: 'forget', grammar: this.job.id }, this.job.deadlines.operationMs);
@@ -117,7 +119,7 @@ export class Grammar {
     const { id, model, source, deadlines } = this.job;
     const vocabulary = await vocabularyOf(model.tokenizer, model.vocabularySize);
     const learned = await link.learn(vocabulary, deadlines.startMs);
-    // When reading a vocabulary fails, the grammar is not at fault, so it must not count as failed.
+    // The grammar is not at fault when the worker fails to learn the vocabulary, so the grammar must not count as failed.
     if (learned.tag !== 'ok') return learned.tag === 'ended' ? { ...learned, culprit: false } : learned;
     this.#link = link;
     const request = { kind: 'compile', grammar: id, vocabulary: vocabulary.id, source } as const;
@@ -163,9 +165,9 @@ export class CompiledGrammar {
   }
 
   /**
-   * Answers `invalid-argument` for a source that is invalid or too large, `limit-exceeded` for one that takes too much time or memory,
-   * `unavailable` when no worker could compile it, `closed` when the grammar lost its last holder or the service was
-   * closed. Never rejects.
+   * Resolves when the grammar is compiled, and never rejects. The error is `invalid-argument` for a source that is invalid or too large,
+   * `limit-exceeded` for a source that takes too much time or memory, `unavailable` when no worker could compile the source, and `closed` when the
+   * grammar lost its last holder or the service was closed.
    */
   ready(): Promise<Outcome<undefined>> {
     return this.#ready;

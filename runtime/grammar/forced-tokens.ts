@@ -10,10 +10,10 @@ export interface Spelling {
   encode(text: string): Outcome<Uint32Array> | Promise<Outcome<Uint32Array>>;
 }
 
-/** The user for whom texts are tokenized. */
+/** The user who is charged for the tokenization of texts. */
 export interface Payer {
   readonly account: Pick<GrammarAccount, 'turn' | 'runCharged'>;
-  /** The error when the tokens are not wanted any more, or the user's time is used up. */
+  /** Returns an error when the tokens are not wanted any more, or when the user's time is used up; else null. */
   refuse(): HandlerError | null;
 }
 
@@ -23,9 +23,9 @@ const NO_TOKENS: readonly number[] = [];
  * The tokens of a forced text that stay the same, whatever text of the grammar follows (jump-forward decoding: Zheng et al., "SGLang", 2024).
  * SGLang tokenizes again when the text goes on. This function instead leaves out the last tokens, which a continuation may change.
  *
- * A tokenization of the text with its continuation is one of two cases. If a token ends where the forced text ends, no merge crosses the end:
- * the text has the same tokens as alone. Otherwise a token begins at an offset in `reaching` and crosses the end: the text before this
- * offset has the same tokens as alone. The common prefix of all these tokenizations is therefore certain.
+ * A tokenization of the forced text with a continuation is one of two cases. If a token ends where the forced text ends, no merge crosses this end,
+ * so the forced text has the same tokens as without the continuation. Otherwise a token begins at one of the offsets `reaching` and crosses the end,
+ * so the text before this offset has the same tokens as without the rest. The common prefix of all these tokenizations is therefore certain.
  *
  * Each tokenization waits for its own turn of the event loop, and the payer is charged for it.
  *
@@ -42,7 +42,8 @@ export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Pa
       prefixLength > 0 ? await spell(bytes.subarray(0, prefixLength), spelling, payer) : ok(NO_TOKENS);
     if (prefixTokens.tag === 'err') return prefixTokens;
     const { val: tokens } = prefixTokens;
-    // When a token begins within a character, the last of the tokens before has the character's first part and may differ from the last token here.
+    // If the offset lies within a character, the token before the offset ends with the first bytes of this character. The prefix has no such token,
+    // so its last token is not certain.
     const knownTokens = prefixLength < offset ? tokens.slice(0, -1) : tokens;
     const { val: all } = certain;
     const differs = all.findIndex((token, i) => token !== knownTokens[i]);

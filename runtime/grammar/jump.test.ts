@@ -14,8 +14,10 @@ import { allowed, type Exits, exitsOf, value, walk } from './testing/walk.ts';
 
 const SEED = 20261122;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 150 : 30;
-/** Texts that are tried behind each forced text. */
+/** Number of random texts that are tried behind each forced text. */
 const CONTINUATIONS = 2;
+/** Steps of one walk. Each step jumps and then accepts one token. */
+const STEPS = 60;
 const MAX_TOKENS = 100_000;
 
 const SOURCES: readonly GrammarSource[] = [
@@ -43,7 +45,10 @@ for (const name of ['stories15m', 'minimind2-small']) {
 
     const bytesOf = (tokens: readonly number[]) => Buffer.concat(tokens.map((token) => tokenizer.tokenBytes(token)));
 
-    /** The tokens of a text that continues another one. Both models' tokenizers begin a new token behind a line break. */
+    /**
+     * The tokens of a text that continues another one. The line break stands for the earlier text: the tokenizers of both models begin a new token
+     * behind it.
+     */
     function natural(text: string): number[] {
       return [...tokenizer.encode(`\n${text}`)].slice(tokenizer.encode('\n').length);
     }
@@ -56,13 +61,13 @@ for (const name of ['stories15m', 'minimind2-small']) {
       const taken: number[] = [];
       let jumped = 0;
       const ends = new Set(tokenizer.special.eos);
-      for (let step = 0; step < 60; step += 1) {
+      for (let step = 0; step < STEPS; step += 1) {
         const stepwise = matcher.fork();
         const tokens = [...value(await matcher.jump(spelling, MAX_TOKENS))];
         // A matcher that goes on step by step must allow each forced token, and its jump of one token must return that token.
         for (const [i, token] of tokens.entries()) {
           assert.ok(allowed(value(await stepwise.mask())).includes(token), `the mask forbids token ${token}`);
-          // Tokens that end within a character form no text, so a jump from there returns no token.
+          // When the tokens so far end within a character, they form no text, so a jump from there returns no token.
           const endsCharacter = isUtf8(bytesOf(tokens.slice(0, i)));
           assert.deepEqual([...value(await stepwise.jump(spelling, 1))], endsCharacter ? [token] : []);
           if (!endsCharacter) assert.equal(value(await stepwise.accept(Uint32Array.of(token))), true);
@@ -85,18 +90,19 @@ for (const name of ['stories15m', 'minimind2-small']) {
         const ids = allowed(value(await matcher.mask()));
         const nonEndIds = ids.filter((id) => !ends.has(id));
         if (nonEndIds.length === 0) {
-          assert.equal(text.length, forced.length, 'nothing follows, and a part of the forced text is left out');
+          assert.equal(text.length, forced.length, 'a jump to the end of the text leaves out no part of it');
           break;
         }
         const token = random.pick(nonEndIds);
         assert.equal(value(await matcher.accept(Uint32Array.of(token))), true);
         taken.push(token);
       }
-      for (const held of [matcher, compiled]) held.drop();
+      matcher.drop();
+      compiled.drop();
       return { jumped, stepped: taken.length - jumped };
     }
 
-    it('are those of stepwise decoding, and of every text that follows', async () => {
+    it('equal those of decoding step by step, and those of the whole text whatever continuation follows', async () => {
       const counts = { jumped: 0, stepped: 0 };
       for (let index = 0; index < SOURCES.length + SCHEMAS; index += 1) {
         const random = new Random(SEED + index);
@@ -108,7 +114,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       assert.ok(counts.jumped > 60, JSON.stringify(counts));
     });
 
-    it('are all tokens of a text without a choice', async () => {
+    it('are all tokens when the grammar allows only one text', async () => {
       const text = 'Once upon a time, größe 日本 😀: {"a": [1, 2]}\n\tend.';
       const compiled = value(
         service.compile('tenant', model, { tag: 'ebnf', val: `root ::= ${JSON.stringify(text)}` }),
@@ -137,7 +143,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
           const from = performance.now();
           turns.push(performance.nodeTiming.uvMetricsInfo.loopCount);
           let tokens = ok(tokenizer.encode(text));
-          // Takes 20 ms, far more than the worker's time, which is charged too: an uncharged text shows in the sum.
+          // Takes 20 ms, far more than the worker's time, which is charged too. If one text were not charged, the sum would therefore be too small.
           while (performance.now() < from + 20) tokens = ok(tokenizer.encode(text));
           spent += performance.now() - from;
           return tokens;
@@ -148,8 +154,8 @@ for (const name of ['stories15m', 'minimind2-small']) {
       const [matcher, other] = [compiled.matcher(), compiled.matcher()];
       value(await compiled.ready());
       charged = 0;
-      const both = await Promise.all([matcher.jump(measured, MAX_TOKENS), other.jump(measured, MAX_TOKENS)]);
-      assert.ok(both.every((tokens) => value(tokens).length > 0));
+      const jumps = await Promise.all([matcher.jump(measured, MAX_TOKENS), other.jump(measured, MAX_TOKENS)]);
+      assert.ok(jumps.every((tokens) => value(tokens).length > 0));
       assert.ok(turns.length > 2);
       assert.equal(new Set(turns).size, turns.length);
       assert.ok(charged >= spent, `${charged} of ${spent} ms are charged`);
@@ -159,7 +165,8 @@ for (const name of ['stories15m', 'minimind2-small']) {
       for (const held of [matcher, other, compiled]) held.drop();
     });
 
-    it('are empty for a maximum of 0 tokens, without a call of the worker or the tokenizer', async () => {
+    it('are empty for a maximum of 0 tokens, and then cost no call of the worker or the tokenizer', async () => {
+      /** Calls of the tokenizer and charges for the worker's time. */
       let calls = 0;
       const count = () => {
         calls += 1;
@@ -184,11 +191,9 @@ for (const name of ['stories15m', 'minimind2-small']) {
     });
 
     it('leave out a token that a continuation may lengthen', async () => {
-      const [a, b] = [natural('She was happy because'), natural('She was happen')];
-      const common = a.slice(
-        0,
-        a.findIndex((token, i) => token !== b[i]),
-      );
+      const [happy, happen] = [natural('She was happy because'), natural('She was happen')];
+      const firstDifference = happy.findIndex((token, i) => token !== happen[i]);
+      const common = happy.slice(0, firstDifference);
       const compiled = value(service.compile('tenant', model, { tag: 'regex', val: 'She was happ(y because|en)' }));
       const matcher = compiled.matcher();
       assert.deepEqual([...value(await matcher.jump(spelling, MAX_TOKENS))], common);
@@ -197,11 +202,14 @@ for (const name of ['stories15m', 'minimind2-small']) {
   });
 }
 
-/** Finds the bytes that a grammar forces after a text, by the masks of a vocabulary whose tokens are single bytes. */
+/** Id of the token that ends a text, in the vocabulary of `ByteOracle`. */
+const END = 256;
+
+/** Finds the bytes that a grammar forces after a text, by the masks of a vocabulary in which the token `b` is the byte `b`. */
 class ByteOracle {
   static readonly #SINGLE = vocabularyFrom(
-    [...Array.from({ length: 256 }, (_, byte) => Buffer.of(byte)), Buffer.of(0)],
-    [256],
+    [...Array.from({ length: END }, (_, byte) => Buffer.of(byte)), Buffer.of(0)],
+    [END],
   );
   readonly #engine = new Engine();
 
@@ -210,12 +218,13 @@ class ByteOracle {
     this.#ask({ kind: 'compile', grammar: 1, vocabulary: ByteOracle.#SINGLE.id, source });
   }
 
+  /** Returns the bytes that must follow `taken`. */
   forced(taken: Uint8Array): Buffer {
     this.#ask({ kind: 'open', matcher: 1, grammar: 1, tokens: Uint32Array.from(taken) });
     const bytes: number[] = [];
     for (;;) {
       const [only, ...more] = allowed(this.#ask({ kind: 'mask', matcher: 1 }) as Uint32Array);
-      if (only === undefined || more.length > 0 || only === 256) return Buffer.from(bytes);
+      if (only === undefined || more.length > 0 || only === END) return Buffer.from(bytes);
       bytes.push(only);
       this.#ask({ kind: 'accept', matcher: 1, tokens: Uint32Array.of(only) });
     }

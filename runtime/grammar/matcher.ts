@@ -16,8 +16,8 @@ const CLOSED = handlerError('closed', 'the matcher was dropped');
 let lastId = 0;
 
 /**
- * The state of a text of tokens in a grammar. Calls run in order; their promises never reject. Waiting calls answer `closed` when the
- * matcher is dropped. The tenant's worker has the state; when that worker has ended, the accepted tokens are replayed in the next one.
+ * Matches a text against a grammar, token by token. Calls run in order; their promises never reject. When the matcher is dropped, its waiting
+ * calls answer `closed`, unless a fork waits for them. The tenant's worker holds the state; when it has ended, the next worker replays the tokens.
  */
 export class Matcher {
   readonly #grammar: Grammar;
@@ -25,9 +25,9 @@ export class Matcher {
   readonly #id: number;
   /** The tokens accepted so far, or the error that makes the matcher useless. */
   readonly #acceptedTokens: Promise<Outcome<number[]>>;
-  /** Forks that still wait for calls of this matcher: the calls made before the fork. */
+  /** Forks that still wait for the calls that were made on this matcher before the fork. */
   readonly #forks = new Set<Matcher>();
-  /** The inferlet as the user of this matcher's requests. */
+  /** The inferlet that pays for this matcher's requests. */
   readonly #asker: Asker;
   /** The most recent call. */
   #lastCall: Promise<unknown>;
@@ -35,7 +35,7 @@ export class Matcher {
   #link: WorkerLink | undefined;
   #dropped = false;
 
-  /** @param accepted the tokens accepted so far; the matcher takes the list over, and `account` keeps them already */
+  /** @param accepted the tokens accepted so far. The matcher takes over the list, and `account` already counts its tokens. */
   constructor(grammar: Grammar, account: GrammarAccount, accepted: Promise<Outcome<number[]>>) {
     lastId += 1;
     this.#id = lastId;
@@ -51,7 +51,7 @@ export class Matcher {
   }
 
   /**
-   * Accepts all of `tokens`, or accepts none and returns false when a token does not fit. `invalid-argument` for ids outside the vocabulary.
+   * Accepts all of `tokens`, or accepts none and returns false when a token does not fit. Answers `invalid-argument` for ids outside the vocabulary.
    *
    * @param tokens copied; may be a view of a guest's memory
    */
@@ -62,7 +62,7 @@ export class Matcher {
   }
 
   /**
-   * Accepts and returns the tokens of the text that must come next. Returns no tokens where the text has a choice. See `forcedTokens`.
+   * Accepts and returns the tokens of the text that must come next. Returns no tokens where several texts may come next. See `forcedTokens`.
    *
    * @param maxTokens maximum number of tokens to accept
    */
@@ -78,14 +78,14 @@ export class Matcher {
       const firstTokens = tokens.val.slice(0, maxTokens);
       const acceptance = firstTokens.length > 0 ? await this.#accept(firstTokens, accepted) : ok(true);
       if (acceptance.tag === 'err') return acceptance;
-      // A tokenizer may spell a text by tokens that no mask allows, such as special tokens.
+      // A tokenizer may spell a text with tokens that no mask allows, such as special tokens. The matcher has then accepted none.
       return ok(acceptance.val ? firstTokens : NO_TOKENS);
     });
   }
 
   /**
-   * Tokens that may come next: bit `t % 32` of word `t / 32` for token `t`. If only the end may come, or has come: the
-   * end-of-sequence tokens.
+   * Tokens that may come next: bit `t % 32` of word `t / 32` for token `t`. When the text must end or has ended, these are the end-of-sequence
+   * tokens alone.
    */
   mask(): Promise<Outcome<Uint32Array>> {
     const matcher = this.#id;
@@ -97,7 +97,7 @@ export class Matcher {
   }
 
   /**
-   * The mask now, and after each further token of `guesses`, one mask behind the other. Masks after a guess that does not fit allow every token.
+   * The mask now and the masks after each further token of `guesses`, concatenated. Masks after a guess that does not fit allow every token.
    *
    * @param guesses copied; may be a view of a guest's memory
    */
@@ -176,12 +176,15 @@ export class Matcher {
 
   /** Runs a call after all earlier calls. @param bytes memory that the call holds while it waits */
   #call<T>(run: (accepted: number[]) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
-    const refused = this.#dropped ? CLOSED : this.#account.begin(bytes);
-    if (refused) return Promise.resolve(err(refused));
+    const refusedAtOnce = this.#dropped ? CLOSED : this.#account.begin(bytes);
+    if (refusedAtOnce) return Promise.resolve(err(refusedAtOnce));
     const result = this.#lastCall.then(async () => {
       const accepted = await this.#acceptedTokens;
-      const withdrawn = this.#asker.refuse();
-      const outcome = accepted.tag === 'err' ? accepted : withdrawn ? err(withdrawn) : await run(accepted.val);
+      const refused = this.#asker.refuse();
+      let outcome: Outcome<T>;
+      if (accepted.tag === 'err') outcome = accepted;
+      else if (refused) outcome = err(refused);
+      else outcome = await run(accepted.val);
       this.#account.end(bytes);
       return outcome;
     });
@@ -189,7 +192,7 @@ export class Matcher {
     return result;
   }
 
-  /** Sends a request to the tenant's worker, which first opens the matcher if need be. */
+  /** Sends a request to the tenant's worker. First opens the matcher there if that worker does not have it. */
   #ask(request: Parameters<WorkerLink['request']>[0]): Promise<Outcome<Answer>> {
     const { operationMs } = this.#grammar.job.deadlines;
     return this.#grammar.use(this.#asker, async (link, isFollowUp) => {

@@ -3,7 +3,7 @@ import type { MatchStatus } from '#wit/generated/host.ts';
 import type { GrammarSource } from './translate/source.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
-/** A request to a worker, which answers each in order with a `Reply`. */
+/** A request to a worker. The worker answers each request with a `Reply`, in order. */
 export type Request =
   /** Sends a model's vocabulary. */
   | { readonly kind: 'vocabulary'; readonly vocabulary: Vocabulary }
@@ -12,7 +12,7 @@ export type Request =
   | { readonly kind: 'open'; readonly matcher: number; readonly grammar: number; readonly tokens: Uint32Array }
   | { readonly kind: 'accept'; readonly matcher: number; readonly tokens: Uint32Array }
   | { readonly kind: 'mask'; readonly matcher: number }
-  /** Asks for the mask and for the masks after each of `guesses`, one after the other. Masks after a guess that does not fit allow all. */
+  /** Asks for the mask and the masks after each of `guesses`, concatenated. Masks after a guess that does not fit allow every token. */
   | { readonly kind: 'masks'; readonly matcher: number; readonly guesses: Uint32Array }
   | { readonly kind: 'status'; readonly matcher: number }
   | { readonly kind: 'forced'; readonly matcher: number }
@@ -22,9 +22,9 @@ export type Request =
   /** Forgets a matcher. */
   | { readonly kind: 'close'; readonly matcher: number };
 
-/** The text that must come next. */
+/** The forced text: the text that must come next. */
 export interface Forced {
-  /** UTF-8 of whole characters; empty where there is a choice. */
+  /** UTF-8 of whole characters; empty where several texts may come next. */
   readonly bytes: Uint8Array;
   /** Offsets in `bytes`, ascending. A token that begins at such an offset may reach past the last byte. */
   readonly reaching: readonly number[];

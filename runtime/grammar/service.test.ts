@@ -14,7 +14,7 @@ import { vocabularyOf } from './vocabulary.ts';
 
 const SEED = 99;
 const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
-/** After this many steps, the other tenant takes the worker. Changing workers lasts about as long as those steps. */
+/** The other tenant takes the worker after every 40 steps: a change of workers takes about as long as these steps. */
 const TAKEN_AFTER = 40;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
 /** A grammar of about 300,000 states, which takes more memory than a small heap has. */
@@ -129,20 +129,20 @@ describe('GrammarService', () => {
         const action = random.next();
         if (action < 0.5) {
           const token = random.pick(allowed(value(await matcher.mask())));
-          const more = random.chance(0.3) ? random.integer(0, model.tokenizer.vocabularySize - 1) : undefined;
-          const tokens = more === undefined ? [token] : [token, more];
+          const extraToken = random.chance(0.3) ? random.integer(0, model.tokenizer.vocabularySize - 1) : undefined;
+          const tokens = extraToken === undefined ? [token] : [token, extraToken];
           // Not awaited, because calls of one matcher run in order.
-          const taken = matcher.accept(Uint32Array.from(tokens));
+          const acceptance = matcher.accept(Uint32Array.from(tokens));
           if (random.chance(0.3) && matchers.length < 6) {
             const fork = { matcher: matcher.fork(), accepted: [...accepted] };
             matchers.push(fork);
-            if (value(await taken)) fork.accepted.push(...tokens);
+            if (value(await acceptance)) fork.accepted.push(...tokens);
           }
-          if (value(await taken)) accepted.push(...tokens);
+          if (value(await acceptance)) accepted.push(...tokens);
         } else if (action < 0.7) {
-          const back = random.integer(0, accepted.length);
-          value(await matcher.rollback(back));
-          accepted.length -= back;
+          const tokenCount = random.integer(0, accepted.length);
+          value(await matcher.rollback(tokenCount));
+          accepted.length -= tokenCount;
         } else if (action < 0.8 && matchers.length > 1) {
           matcher.drop();
           matchers.splice(matchers.indexOf(chosen), 1);
@@ -203,7 +203,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('refuses grammars that are too long or invalid at once', () => {
+  it('refuses at once a source that is too long or that is not valid Unicode', () => {
     const service = new GrammarService();
     const sources: [string, string][] = [
       ['é'.repeat(150_000), 'invalid-argument'],
@@ -220,18 +220,17 @@ describe('GrammarService', () => {
     await using(new GrammarService(PATIENT), async (service) => {
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: 'yes, please' });
       const dropped = compiled.matcher();
-      const late = dropped.accept(encode('yes'));
+      const pendingAccept = dropped.accept(encode('yes'));
       dropped.drop();
-      assert.deepEqual(await late, { tag: 'err', val: { tag: 'closed', val: 'the matcher was dropped' } });
+      assert.deepEqual(await pendingAccept, { tag: 'err', val: { tag: 'closed', val: 'the matcher was dropped' } });
       const parent = compiled.matcher();
-      const taken = parent.accept(encode('yes'));
+      const acceptBeforeFork = parent.accept(encode('yes'));
       const fork = parent.fork();
-      const after = parent.accept(encode('!'));
+      const acceptAfterFork = parent.accept(encode('!'));
       parent.drop();
-      assert.equal(value(await taken), true);
+      assert.equal(value(await acceptBeforeFork), true);
       assert.equal(value(await fork.accept(encode(', please'))), true);
-      const answer = await after;
-      assert.equal(failureOf(answer), 'closed');
+      assert.equal(failureOf(await acceptAfterFork), 'closed');
       fork.drop();
       compiled.drop();
       const unusedGrammar = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
@@ -263,7 +262,7 @@ describe('GrammarService', () => {
       // Seven forks gave one token back each.
       assert.ok(await refused(compiled.matcher().accept(tokens.subarray(0, 8))));
       assert.equal(value(await compiled.matcher().accept(tokens.subarray(0, 7))), true);
-      // 64 of these calls, of 512 KiB each, are as much as an account may have pending.
+      // An account may have 64 of these calls pending: 32 MiB of tokens, 512 KiB for each call.
       const waiting = Array.from({ length: 100 }, () => forks[0]?.accept(tokens) ?? assert.fail());
       matcher.drop();
       for (const fork of forks) fork.drop();
@@ -277,20 +276,20 @@ describe('GrammarService', () => {
     await using(new GrammarService(PATIENT), async (service) => {
       let usedMs = 0;
       let answers = 0;
-      let limit = Number.POSITIVE_INFINITY;
+      let maxAnswers = Number.POSITIVE_INFINITY;
       const account = new GrammarAccount({
         charge: (cpuMs) => {
           usedMs += cpuMs;
           answers += 1;
         },
-        usedUp: () => answers > limit,
+        usedUp: () => answers > maxAnswers,
       });
       const compiled = compile(service, 'tenant', model, JSON_SOURCE, account);
       value(await compiled.ready());
       const matcher = compiled.matcher();
       value(await matcher.mask());
       assert.ok(usedMs > 0);
-      limit = answers;
+      maxAnswers = answers;
       const calls = await Promise.all([matcher.accept(encode('[')), matcher.mask()]);
       assert.deepEqual(
         calls.map((call) => failureOf(call)),
@@ -320,9 +319,9 @@ describe('GrammarService', () => {
     });
   });
 
-  it('bounds the sources of a tenant over all its inferlets, and has room for other tenants', async () => {
+  it("bounds the memory of a tenant's sources, and keeps room for other tenants", async () => {
     await using(new GrammarService({ ...PATIENT, sourceBytes: 1 << 20 }), async (service) => {
-      // 80 KiB each, by the service's count.
+      // The service counts 80 kB for each: 4 bytes for each of 20,000 characters. One tenant alone may take half of 1 MiB, which is six of them.
       const source = (name: string): GrammarSource => ({ tag: 'ebnf', val: `root ::= "${name}"${' '.repeat(20_000)}` });
       const outcomes = Array.from({ length: 8 }, (_, i) => service.compile('many', model, source(`${i}`)));
       const refused = outcomes.filter(({ tag }) => tag === 'err');
@@ -353,7 +352,7 @@ describe('GrammarService', () => {
         const olderGrammar = await makeFailed();
         // This failed grammar replaces the older one. In the first round, the tenant then has no other grammar.
         (await makeFailed()).drop();
-        // 80 KiB, by the service's count: six of them are as much as the tenant may have.
+        // The service counts 80 kB, and the tenant may take half of 1 MiB: six such sources.
         const good = compile(service, 'tenant', model, { tag: 'ebnf', val: `root ::= "${i}"${' '.repeat(20_000)}` });
         value(await good.ready());
         for (const grammar of [olderGrammar, good]) grammar.drop();

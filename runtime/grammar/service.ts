@@ -39,7 +39,7 @@ export interface GrammarOptions {
 
 /** Time limit for a worker's start, and for reading a vocabulary, on a loaded machine. */
 const START_MS = 10_000;
-/** Longest wait for a worker while all workers serve other tenants. */
+/** Longest wait of a tenant for a worker while all workers serve other tenants. */
 const PLACE_MS = 10_000;
 /** Maximum grammars of a tenant that stay compiled although no inferlet holds them. */
 const MAX_UNUSED = 16;
@@ -97,8 +97,8 @@ export class GrammarService {
   /**
    * Starts compiling; `ready` and the matchers report failures. The same source of a tenant is compiled once.
    *
-   * @returns an error at once, keeping no reference to the source, when the source is too long, the account is at its
-   *   bounds, or the tenant's sources take their share of memory
+   * @returns an error at once when the source is too long, the account is at its bounds, or the tenant's sources take their share of memory.
+   *   The service then keeps no reference to the source.
    */
   compile(
     tenant: string,
@@ -161,11 +161,12 @@ export class GrammarService {
     return grammar;
   }
 
-  /** Counts a source, if it has room. First forgets unused grammars if need be: those of other tenants only when the shared memory is full. */
+  /** Counts a source if it has room. Makes room from the tenant's unused grammars, and from other tenants' only when the shared memory is full. */
   #takeRoom(tenant: string, bytes: number): boolean {
     if (this.#sources.enter(tenant, bytes)) return true;
     this.#trim(tenant, 0);
-    if (this.#sources.total + bytes > this.#sourceBytes) for (const other of this.#shelves.keys()) this.#trim(other, 0);
+    const isFull = this.#sources.total + bytes > this.#sourceBytes;
+    if (isFull) for (const other of this.#shelves.keys()) this.#trim(other, 0);
     return this.#sources.enter(tenant, bytes);
   }
 
@@ -185,7 +186,7 @@ export class GrammarService {
     unused.delete(grammar);
     if (key !== undefined) this.#sources.leave(tenant, key.length * CHARACTER_BYTES);
     grammar.forget();
-    // A failed grammar may have been replaced.
+    // The key of a failed grammar may belong to its replacement.
     if (key !== undefined && byKey.get(key) === grammar) byKey.delete(key);
     // The tenant may have a new shelf by now: a failed grammar can outlast the other grammars of its shelf.
     if (byKey.size === 0 && this.#shelves.get(tenant) === shelf) this.#shelves.delete(tenant);

@@ -39,7 +39,7 @@ describe('tool schemas', () => {
   after(() => service.close());
 
   for (const { name, parameters } of tools) {
-    it(`of ${name} make grammars whose texts fit the schema, seed ${SEED}`, async () => {
+    it(`make grammars whose texts fit the schema: ${name}, seed ${SEED}`, async () => {
       const source = { tag: 'json-schema', val: JSON.stringify(parameters) } as const;
       assert.deepEqual(translate(source).check?.open, CHECKED.get(name));
       const validator = new Validator(JSON.parse(source.val), '2020-12');
@@ -73,7 +73,7 @@ describe('a grammar that leaves a keyword open', () => {
   });
   after(() => service.close());
 
-  it('ends a text that fits, and names the keyword that a whole text breaks', async () => {
+  it('lets a text end that fits, and names the keyword that another text breaks', async () => {
     const compiled = value(service.compile('tenant', model, { tag: 'json-schema', val: JSON.stringify(schema) }));
     const matcher = compiled.matcher();
     const [eos] = model.tokenizer.special.eos;
@@ -86,7 +86,7 @@ describe('a grammar that leaves a keyword open', () => {
       assert.match(outcome.val.val, /Duplicate items at indexes 0 and 2.*leaves uniqueItems \(#\) open/);
     }
     assert.equal(value(await matcher.accept(Uint32Array.of(eos))), false);
-    // Tokens that were taken back no longer count.
+    // Without the `]`, the last item can still become 10, which is no duplicate.
     value(await matcher.rollback(1));
     assert.equal(value(await matcher.accept(bytes('0]'))), true);
     assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
@@ -94,7 +94,7 @@ describe('a grammar that leaves a keyword open', () => {
     assert.equal(value(await fork.accept(Uint32Array.of(eos))), true);
   });
 
-  it('goes on where the text may yet fit', async () => {
+  it('does not let a text end that does not fit, but lets it go on while it may still fit', async () => {
     const compiled = value(service.compile('tenant', model, { tag: 'json-schema', val: JSON.stringify(number) }));
     const matcher = compiled.matcher();
     const [eos] = model.tokenizer.special.eos;

@@ -7,7 +7,7 @@ export interface Vocabulary {
   readonly id: number;
   /** Number of the model's tokens; its tokenizer may know fewer or more. */
   readonly size: number;
-  /** Concatenated bytes of all tokens. Special, padded and unknown tokens have no bytes, so no text has them. */
+  /** Concatenated bytes of all tokens. Special, padding and unknown tokens have no bytes, so no text contains them. */
   readonly bytes: Uint8Array<SharedArrayBuffer>;
   /** Start of each token's bytes, and the end of the last token's. */
   readonly offsets: Uint32Array<SharedArrayBuffer>;
@@ -22,7 +22,7 @@ const TOKENS_PER_TURN = 2000;
 const vocabularies = new WeakMap<Tokenizer, Map<number, Promise<Vocabulary>>>();
 let lastId = 0;
 
-/** The vocabulary of a model of `size` tokens; made once, unless it fails. */
+/** The vocabulary of a model of `size` tokens. It is made once; after a failure, the next call makes it again. */
 export function vocabularyOf(tokenizer: Tokenizer, size: number): Promise<Vocabulary> {
   const bySize = vocabularies.get(tokenizer) ?? new Map<number, Promise<Vocabulary>>();
   vocabularies.set(tokenizer, bySize);
@@ -55,11 +55,11 @@ async function pack(tokenizer: Tokenizer, size: number): Promise<Vocabulary> {
 /** The bytes of a token that grammars never allow. */
 const NOTHING = new Uint8Array(0);
 
-/** Special tokens are those that a decoded text leaves out. */
+/** Returns a test for special tokens: the tokens that a decoded text leaves out. */
 function specialTest(tokenizer: Tokenizer): (id: number, bytes: Uint8Array) => boolean {
   const sharedStream = tokenizer.stream({ continuation: true });
   return (id, bytes) => {
-    // A stream between two characters answers whole characters at once, but holds the first half of a character back.
+    // Tokens of whole characters can share a stream, because it answers each of them at once. It would hold back the bytes of half a character.
     if (isUtf8(bytes)) return sharedStream.push([id]) === '';
     const stream = tokenizer.stream({ continuation: true });
     return stream.push([id]) + stream.finish() === '';

@@ -45,21 +45,21 @@ describe('WorkerLink', () => {
     void link.learn(vocabulary, PATIENT_MS);
     const charged: number[] = [];
     const withdrawn = handlerError('closed', 'not wanted any more');
-    let wanted = true;
-    const asker = { refuse: () => (wanted ? null : withdrawn), charge: (cpuMs: number) => charged.push(cpuMs) };
+    let isWanted = true;
+    const asker = { refuse: () => (isWanted ? null : withdrawn), charge: (cpuMs: number) => charged.push(cpuMs) };
     const first = link.request(compile(1, '{}'), PATIENT_MS, asker);
     const second = link.request(compile(2, SLOW), PATIENT_MS, asker);
     const third = link.request(compile(3, '{}'), PATIENT_MS);
-    wanted = false;
+    isWanted = false;
     assert.deepEqual(await second, { tag: 'ended', culprit: false, val: withdrawn });
     assert.deepEqual(await first, { tag: 'ended', culprit: false, val: withdrawn });
     assert.equal((await third).tag, 'ok');
     assert.deepEqual(charged, []);
-    wanted = true;
+    isWanted = true;
     assert.equal((await link.request(compile(4, '{}'), PATIENT_MS, asker)).tag, 'ok');
     assert.equal(charged.length, 1);
     const overrun = link.request(compile(5, SLOW), 1, asker);
-    // This thread blocks meanwhile; that time must not be charged to the guest.
+    // This thread blocks for 100 ms, so the deadline's timer fires late. The delay must not be charged to the guest.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100);
     assert.equal((await overrun).tag, 'ended');
     assert.ok((charged[0] ?? 0) > 0, String(charged));
@@ -77,17 +77,17 @@ describe('WorkerLink', () => {
       refuse: () => null,
       charge: (cpuMs) => (setUpMs = cpuMs),
     });
-    const again = { ...large, id: large.id + 1_000_000 };
-    void link.learn(again, PATIENT_MS);
+    const sameVocabulary = { ...large, id: large.id + 1_000_000 };
+    void link.learn(sameVocabulary, PATIENT_MS);
     let charged = 0;
     const asker = { refuse: () => null, charge: (cpuMs: number) => (charged = cpuMs) };
-    const overrun = { ...compile(1, SLOW), vocabulary: again.id };
+    const overrun = { ...compile(1, SLOW), vocabulary: sameVocabulary.id };
     assert.equal((await link.request(overrun, 1, asker)).tag, 'ended');
-    // The worker reads the same vocabulary a second time, which may be faster.
+    // The deadline is 1 ms. The second reading of the same vocabulary may be faster than the first, but not five times as fast.
     assert.ok(charged > 1 + setUpMs / 5, `${charged} ms, beside ${setUpMs} ms for the same vocabulary`);
   });
 
-  it('charges no request for what the worker freed before', async () => {
+  it('charges no request for the `close` requests before it', async () => {
     const link = new WorkerLink(OPTIONS);
     assert.equal((await link.learn(vocabulary, PATIENT_MS)).tag, 'ok');
     const closeMatcher = (matcher: number) => link.request({ kind: 'close', matcher }, PATIENT_MS);
@@ -116,11 +116,12 @@ describe('WorkerLink', () => {
     await link.end(handlerError('closed', 'over'));
   });
 
-  it('retires after its current request, which keeps its answer', async () => {
+  it('ends a retired worker after its current request, which still gets its answer', async () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);
     const first = link.request(compile(1, '{}'), PATIENT_MS);
     const second = link.request(compile(2, '{}'), PATIENT_MS);
+    // After the first answer, the second request is the current one.
     await first;
     const third = link.request(compile(3, '{}'), PATIENT_MS);
     const reason = handlerError('unavailable', 'room');
@@ -129,7 +130,7 @@ describe('WorkerLink', () => {
     assert.deepEqual(await third, { tag: 'ended', culprit: false, val: reason });
   });
 
-  it('does not count the time in which a request waits for its turn', async ({ mock }) => {
+  it("does not count a request's wait for its turn towards its deadline", async ({ mock }) => {
     mock.timers.enable({ apis: ['setTimeout'] });
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);

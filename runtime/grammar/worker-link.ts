@@ -13,9 +13,9 @@ export type LinkReply =
   /** No answer: the request was withdrawn, or the worker ended. `culprit` is true when this request ended the worker. */
   | { readonly tag: 'ended'; readonly culprit: boolean; readonly val: HandlerError };
 
-/** The user of a request, who pays for the request's CPU time. */
+/** The side for which a request is made, such as an inferlet. It pays for the request's CPU time. */
 export interface Asker {
-  /** The error of a request that is no longer wanted, or null. Called when the request's turn comes. */
+  /** Called when the request's turn comes. Returns null, or an error if the request is not wanted any more. */
   refuse(): HandlerError | null;
   /** Charges the CPU time of the worker's answer or, when no answer came, the elapsed time up to the deadline. */
   charge(cpuMs: number): void;
@@ -52,7 +52,7 @@ const CODE = [
   ...packagePaths('@cfworker/json-schema'),
 ];
 
-/** The user of requests that free what guests no longer need: the platform, which charges no guest. */
+/** The asker of requests that free memory. These are the platform's own requests, so no guest is charged. */
 const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
 
 /**
@@ -67,7 +67,7 @@ export class WorkerLink {
   /** Answers to the vocabularies that were sent, by the vocabulary's id. */
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
-  /** Pays for the worker's start and vocabularies, until a request ends the worker. */
+  /** The asker of the worker's start and vocabularies. It sums up their CPU time, for which only a request that ends the worker pays. */
   readonly #setUp: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
   #setUpMs = 0;
   #clearDeadline: () => void = () => undefined;
@@ -75,7 +75,7 @@ export class WorkerLink {
   #deadlineStartMs = 0;
   /** Time of the first answer to a guest, when the worker's turn begins; undefined while the worker is set up. */
   #servesSince: number | undefined;
-  /** The reason for which the worker ends after its current request. */
+  /** Set by `retire`: the reason for which the worker ends after its current request. */
   #retireReason: HandlerError | undefined;
   #endReason: HandlerError | undefined;
   /** Number of operations that need this worker; the `Workers` count them. */
@@ -132,7 +132,7 @@ export class WorkerLink {
     return learned;
   }
 
-  /** Resolves when the thread is gone. */
+  /** Ends the worker now. Resolves when its thread is gone. */
   end(reason: HandlerError): Promise<void> {
     this.#end(reason);
     return this.#exited;
@@ -146,7 +146,7 @@ export class WorkerLink {
   }
 
   #push(pending: Pending): void {
-    // The worker already has the first pending request.
+    // A follow-up goes before the first request that is not a follow-up, but never to the front: the worker already has the request there.
     const insertAt = pending.isFollowUp
       ? this.#pending.findIndex(({ isFollowUp }, index) => index > 0 && !isFollowUp)
       : -1;
@@ -196,7 +196,7 @@ export class WorkerLink {
     const [culprit] = this.#pending;
     if (this.#endReason) return;
     this.#pending.shift();
-    // The timer fires later when this process has stalled, and the guest does not pay for that time.
+    // When this process stalls, the timer fires late. The guest does not pay for the delay.
     const elapsedMs = Math.min(performance.now() - this.#deadlineStartMs, culprit?.deadlineMs ?? 0);
     culprit?.asker.charge(elapsedMs + this.#setUpMs);
     this.#end(reason);

@@ -17,16 +17,16 @@ const CLOSED = handlerError('closed', 'the grammar service is closed');
 /** Reason to end a worker in favour of another tenant. The requests of the ended worker are made again in its tenant's next worker. */
 export const MADE_ROOM = handlerError('unavailable', 'the grammar worker made room for another tenant');
 
-/** Longest time between two checks of the turns while a tenant waits: a worker that is being set up does not know when its turn will end. */
+/** While a tenant waits, turns are checked at least this often: the end of a turn is unknown while its worker is being set up. */
 const CHECK_MS = 500;
 
 /**
- * A worker that was used this recently keeps its turn even while no operation uses it: an inferlet that decodes comes back after each step of the
- * device, and setting up its next worker would take longer than the step.
+ * A worker that was used this recently keeps its turn even while no operation uses it. An inferlet that decodes uses its worker again after each
+ * step of the device, and setting up another worker would take longer than the step.
  */
 const REST_MS = 250;
 
-/** The next worker of a tenant that has none. */
+/** A tenant's wait for its next worker. */
 interface Waiting {
   /** Number of operations that wait for the worker. */
   users: number;
@@ -43,7 +43,7 @@ export class Workers {
   readonly #options: WorkersOptions;
   /** The worker of each tenant that has one, in the order of their starts. */
   readonly #links = new Map<string, WorkerLink>();
-  /** Timers that end workers that no operation uses. */
+  /** For each worker that no operation uses, the timer that will end it. */
   readonly #idle = new Map<WorkerLink, NodeJS.Timeout>();
   /** Ended and retired workers whose threads are still there. */
   readonly #ending = new Set<Promise<void>>();
@@ -148,14 +148,18 @@ export class Workers {
   #makeRoom(): void {
     while (this.#ending.size < this.#waiting.size && this.#links.size > 0) {
       const now = performance.now();
-      const links = [...this.#links].map(([tenant, link]) => ({ tenant, link, left: timeLeft(link, now) }));
-      const removable = links.filter(({ left }) => left === 0);
-      const [unused] = removable.filter(({ link }) => link.users === 0).sort((a, b) => a.link.usedAt - b.link.usedAt);
-      const [longest] = removable;
-      if (unused) this.#end(unused.tenant, unused.link, MADE_ROOM);
-      else if (longest) this.#remove(longest.tenant, longest.link, longest.link.retire(MADE_ROOM));
-      else {
-        this.#nextTurn = setTimeout(() => this.#serve(), Math.min(CHECK_MS, ...links.map(({ left }) => left)));
+      const links = [...this.#links].map(([tenant, link]) => ({ tenant, link, waitMs: timeLeft(link, now) }));
+      const removable = links.filter(({ waitMs }) => waitMs === 0);
+      const [leastRecentlyUsed] = removable
+        .filter(({ link }) => link.users === 0)
+        .sort((a, b) => a.link.usedAt - b.link.usedAt);
+      const [longestServing] = removable;
+      if (leastRecentlyUsed) this.#end(leastRecentlyUsed.tenant, leastRecentlyUsed.link, MADE_ROOM);
+      else if (longestServing) {
+        const { tenant, link } = longestServing;
+        this.#remove(tenant, link, link.retire(MADE_ROOM));
+      } else {
+        this.#nextTurn = setTimeout(() => this.#serve(), Math.min(CHECK_MS, ...links.map(({ waitMs }) => waitMs)));
         return;
       }
     }

@@ -14,13 +14,13 @@ const INSTANCES = 20;
 interface LaunchRecord {
   /** Turns of the event loop in which the instances were made. */
   readonly turns: readonly number[];
-  /** Sizes of the modules that were compiled whole. */
+  /** Sizes of the modules that were compiled whole: all their functions before any call. */
   readonly wholes: readonly number[];
   /** Size of the program's first module. */
   readonly moduleBytes: number | undefined;
 }
 
-/** Launches `INSTANCES` instances at once in a sandbox. `isBehind` tells it whether frames wait for its thread. */
+/** Launches `INSTANCES` instances at once in a sandbox. `isBehind` tells the sandbox whether frames wait for its thread. */
 async function launchAll(isBehind: () => boolean): Promise<LaunchRecord> {
   const artifact = await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
   const planner = () => planFiles(artifact.directory, artifact.coreModules);
@@ -64,18 +64,19 @@ async function launchAll(isBehind: () => boolean): Promise<LaunchRecord> {
 
 it('a sandbox makes one instance in each turn of the event loop, so that it answers between instances', async () => {
   const { turns, wholes, moduleBytes } = await launchAll(() => false);
+  // Only the first module is sent with `whole`.
   assert.deepEqual(wholes, [moduleBytes]);
-  for (const [i, at] of turns.entries()) {
-    assert.ok(i === 0 || at > (turns[i - 1] ?? 0), `instances were made in the turns ${turns.join(', ')}`);
+  for (const [i, turn] of turns.entries()) {
+    assert.ok(i === 0 || turn > (turns[i - 1] ?? 0), `instances were made in the turns ${turns.join(', ')}`);
   }
 });
 
-it('a sandbox handles answers for waiting guests before launches, but delays no launch for ever', async () => {
+it('a sandbox holds launches back while frames wait for its thread, but holds none back for ever', async () => {
   let behindChecks = 0;
   const { turns } = await launchAll(() => {
     behindChecks++;
     return true;
   });
   assert.equal(turns.length, INSTANCES);
-  assert.ok(behindChecks > INSTANCES, `${behindChecks} looks at the frames for ${INSTANCES} launches`);
+  assert.ok(behindChecks > INSTANCES, `${behindChecks} checks for waiting frames at ${INSTANCES} launches`);
 });

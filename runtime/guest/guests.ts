@@ -26,8 +26,9 @@ interface Instance {
   readonly execution: Execution;
   /** True while an invocation uses the instance; the instance is released when the invocation ends. */
   running: boolean;
-  /** CPU time that the runtime charged and counts itself: reports to the runtime leave it out. */
+  /** CPU time that the runtime has charged to the instance. The runtime counts this time itself, so reports leave it out. */
   chargedMs: number;
+  /** CPU time in the last report to the runtime. */
   reportedCpuMs: number;
 }
 
@@ -48,7 +49,7 @@ export class Guests {
   readonly #modules = new Map<string, Promise<WebAssembly.Module>>();
   readonly #programs = new Map<string, Promise<Program>>();
   readonly #vocabularies = new Map<string, Decoding>();
-  /** Instances taken from the pool that run or are about to run, by the runtime's number. */
+  /** Instances taken from the pool that run or are about to run. The key is the number that the runtime gave the instance. */
   readonly #instances = new Map<number, Instance>();
   /** Invocations whose instances are being made. */
   #preparingCount = 0;
@@ -122,7 +123,7 @@ export class Guests {
     const { instance: number, input, cpuLimitMs } = invocation.opening;
     const instance = this.#instances.get(number);
     if (!instance) {
-      // The runtime killed the run: its `release` came first, and its `close` is yet to come.
+      // The runtime killed the run: the message `release` came first, and the message `close` is yet to come.
       const trapped = { tag: 'trapped', val: { code: 'terminated', message: 'its instance was released' } } as const;
       const usage = { cpuMs: 0, memoryBytes: 0n, calls: 0n };
       invocation.end({ ending: trapped, used: usage, handlerErrors: [], stderr: '', firstCallMs: undefined });
@@ -218,10 +219,10 @@ export class Guests {
   }
 
   /**
-   * Waits for a turn of the event loop in which no other launch runs: making an instance may take milliseconds, and the
-   * sandbox must answer between two launches. For up to `MAX_HELD_MS`, running guests go first: those that a slice
-   * suspended and that have credit left, and those whose answers have come. Otherwise the instances of many
-   * simultaneous launches would all exist at once, V8 would collect garbage among all of them, and all would end late.
+   * Waits for a turn of the event loop in which no other launch runs: making an instance may take milliseconds, and the sandbox must answer
+   * between two launches. For up to `MAX_HELD_MS`, the launch also waits for running guests: those that were suspended after a slice of
+   * computing and have computing time left, and those whose answers have come. Without this wait, the instances of many simultaneous launches
+   * would all exist at once, V8 would collect garbage among all of them, and all would end late.
    */
   #waitForTurn(): Promise<void> {
     return new Promise((resolve) => {

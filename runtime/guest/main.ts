@@ -12,9 +12,9 @@ import { compileWhole } from '../sandboxes/confine.js';
 import { Guests } from './guests.ts';
 import { localTable } from './local.ts';
 
-/** Interval of the sandbox's beats while it has guests: several fit into the silence that the runtime's watch allows. */
+/** Interval of the beats: messages that show the runtime that the sandbox lives. Several fit into the silence that the runtime's watch allows. */
 const BEAT_MS = 100;
-/** A sandbox without guests leaves out all but each tenth beat. */
+/** A sandbox without guests sends only one beat in this many. */
 const IDLE_BEATS = 10;
 const CHANNEL = 3;
 
@@ -38,7 +38,8 @@ const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: t
 });
 let skippedBeats = 0;
 setInterval(() => {
-  skippedBeats = guests.busy || skippedBeats >= IDLE_BEATS - 1 ? 0 : skippedBeats + 1;
-  if (skippedBeats === 0) end.tell({ kind: 'beat', used: guests.takeUsage(), ready: guests.ready });
+  const isDue = guests.busy || skippedBeats >= IDLE_BEATS - 1;
+  skippedBeats = isDue ? 0 : skippedBeats + 1;
+  if (isDue) end.tell({ kind: 'beat', used: guests.takeUsage(), ready: guests.ready });
 }, BEAT_MS);
 end.tell({ kind: 'ready' });

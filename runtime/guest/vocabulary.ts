@@ -28,8 +28,8 @@ export function decodingOf(
     return body.subarray(starts[id], starts[id + 1]);
   };
   const visibleBytes = (id: number): Uint8Array => (hidden.has(id) ? NOTHING : tokenBytes(id));
-  const stream: Decoding['stream'] = ({ special: all = false, continuation = false } = {}) =>
-    createTokenStream(all ? tokenBytes : visibleBytes, stripsLeadingSpace && !continuation);
+  const stream: Decoding['stream'] = ({ special: showsSpecial = false, continuation = false } = {}) =>
+    createTokenStream(showsSpecial ? tokenBytes : visibleBytes, stripsLeadingSpace && !continuation);
   return {
     decode(tokens, options) {
       const tokenStream = stream(options);

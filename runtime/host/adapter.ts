@@ -20,7 +20,7 @@ export const adapter = {
     return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.ask(queue.id, { op: 'load-adapter', name });
   },
 
-  /** A model without adapters refuses this call on the device, in queue order. */
+  /** If the model has no adapters, the device refuses the call when its turn in the queue comes. */
   'forward-with-adapter': (
     inferlet: Inferlet,
     queue: DeviceQueue,

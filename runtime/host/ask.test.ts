@@ -5,12 +5,12 @@ import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { logUnexpected } from '../unexpected.ts';
 import { fromStore } from './ask.ts';
 
-it('errors of the store reach an inferlet without paths, and unexpected ones reach the log', (t) => {
+it('errors of the store reach an inferlet without paths of the host, and unexpected errors also reach the log', (t) => {
   const log = new CollectedLog();
   logUnexpected(log);
   t.after(() => logUnexpected(silentLog));
-  const away = fromStore(new StoreError('store-unavailable', 'connect ENOENT /var/lib/pie/redis.sock'));
-  assert.deepEqual(away, {
+  const unreachable = fromStore(new StoreError('store-unavailable', 'connect ENOENT /var/lib/pie/redis.sock'));
+  assert.deepEqual(unreachable, {
     tag: 'unavailable',
     val: "the platform's store cannot be reached now: connect ENOENT redis.sock",
   });

@@ -6,10 +6,11 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 
 /**
- * Makes a call to anything but a device for an inferlet. The promise completes with the reason when the inferlet is stopped, with an
- * error when the call throws, and never rejects. The call counts as under way until it settles, even when the inferlet stops waiting.
+ * Makes a call of an inferlet to anything but a device. The promise never rejects: it completes with the reason when the inferlet is stopped,
+ * and with an error when the call throws. The call counts as under way until it settles, even when the inferlet stops waiting.
  *
- * @param bytes bytes that the call carries. `call` must copy them before it returns; it is not made when too many bytes are under way.
+ * @param call must copy the bytes that it carries before it returns
+ * @param bytes number of bytes that the call carries. When too many bytes are under way, the call is refused.
  */
 export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
   const { stopped, outgoing, interruptions, hooks } = inferlet;
@@ -19,7 +20,7 @@ export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, byte
 }
 
 /**
- * `ask` for a short call of the platform's store, made once the tenant's queue has room.
+ * Like `ask`, for a short call of the platform's store. The call is made once the tenant's queue has room.
  *
  * @param call must not send a view of the guest's memory: the call may be made later
  */

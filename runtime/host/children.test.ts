@@ -5,67 +5,72 @@ import { err, ok } from '#gpu-host/protocol/errors.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import type { ChildLauncher, RunningChild } from './children.ts';
 
-/** Launches children that end at once, and records the calls on them. */
+const MIB = 1 << 20;
+/** Unread answers of one MiB that one inferlet may have: 32 MiB in all. */
+const MAX_UNREAD_ANSWERS = 32;
+
+/** Launches children that end at once with a result of one MiB, and records the calls of their methods. */
 function launcher(over: Partial<RunningChild>) {
-  const asked: string[] = [];
+  const calls: string[] = [];
   const child: RunningChild = {
     id: 'child',
     ended: Promise.resolve(),
     ending: async (refusal) => {
-      asked.push('ending');
-      const refused = refusal(1 << 20);
-      return refused ? err(refused) : ok({ tag: 'success', val: 'x'.repeat(1 << 20) });
+      calls.push('ending');
+      const refused = refusal(MIB);
+      return refused ? err(refused) : ok({ tag: 'success', val: 'x'.repeat(MIB) });
     },
     send: async () => ok(undefined),
-    closeInbox: async () => void asked.push('close'),
-    messages: () => ({ next: async () => ({ tag: 'text', val: 'again' }), close: () => void asked.push('unfollow') }),
-    cancel: () => void asked.push('cancel'),
+    closeInbox: async () => void calls.push('close'),
+    messages: () => ({ next: async () => ({ tag: 'text', val: 'again' }), close: () => void calls.push('unfollow') }),
+    cancel: () => void calls.push('cancel'),
     ...over,
   };
   const children: ChildLauncher = { launch: async () => ok(child), stop: () => undefined };
-  return { asked, children };
+  return { calls, children };
 }
 
 function parent(over: Partial<RunningChild> = {}) {
-  const { asked, children } = launcher(over);
+  const { calls, children } = launcher(over);
   const guest = new TestInferlet(null, { own: { children } });
   const launch = () => guest.call<object>('children', '[constructor]child', 'x', '{}');
-  const of = <T>(child: object, what: string) => guest.callOnly<Promise<T>>('children', `[method]child.${what}`, child);
-  return { guest, asked, launch, of };
+  const callChild = <T>(child: object, method: string) =>
+    guest.callOnly<Promise<T>>('children', `[method]child.${method}`, child);
+  return { guest, calls, launch, callChild };
 }
 
 describe('a child', () => {
   it('passes on only the first close of its inbox', async () => {
-    const { guest, asked, launch, of } = parent();
+    const { guest, calls, launch, callChild } = parent();
     const child = launch();
-    for (let i = 0; i < 1000; i++) void of(child, 'close');
-    await of(child, 'started');
+    for (let i = 0; i < 1000; i++) void callChild(child, 'close');
+    await callChild(child, 'started');
     await guest.end();
-    assert.equal(asked.filter((what) => what === 'close').length, 1);
+    assert.equal(calls.filter((what) => what === 'close').length, 1);
   });
 
-  it('counts against the bound until dropped, and its subscription ends with its parent', async () => {
-    const { guest, asked, launch, of } = parent();
+  it('counts against the bound until it is dropped or its parent ends; the subscription to its messages ends at the same time', async () => {
+    const { guest, calls, launch, callChild } = parent();
     const [kept, dropped] = [launch(), launch()];
     for (const child of [kept, dropped]) {
-      await of(child, 'wait');
-      await of(child, 'receive');
+      await callChild(child, 'wait');
+      await callChild(child, 'receive');
     }
     assert.equal(guest.inferlet.childHandles.size, 2);
     guest.call('children', '[resource-drop]child', dropped);
     assert.equal(guest.inferlet.childHandles.size, 1);
-    assert.equal(asked.filter((what) => what === 'unfollow').length, 1);
+    assert.equal(calls.filter((what) => what === 'unfollow').length, 1);
     await guest.end();
-    assert.equal(asked.filter((what) => what === 'unfollow').length, 2);
+    assert.equal(calls.filter((what) => what === 'unfollow').length, 2);
     assert.equal(guest.inferlet.childHandles.size, 0);
   });
 
-  it('leaves nothing unread when a message comes after its handle was dropped', async () => {
+  it('leaves nothing unread when a message arrives after the parent has dropped the handle', async () => {
     const { promise, resolve } = Promise.withResolvers<{ readonly tag: 'text'; readonly val: string }>();
-    const { guest, launch, of } = parent({ messages: () => ({ next: () => promise, close: () => undefined }) });
+    const { guest, launch, callChild } = parent({ messages: () => ({ next: () => promise, close: () => undefined }) });
     const child = launch();
-    await of(child, 'started');
-    const received = of<{ readonly tag: string }>(child, 'receive');
+    await callChild(child, 'started');
+    const received = callChild<{ readonly tag: string }>(child, 'receive');
     TestInferlet.releaseFuture(received);
     assert.equal((await received).tag, 'err');
     guest.call('children', '[resource-drop]child', child);
@@ -75,24 +80,26 @@ describe('a child', () => {
     await guest.end();
   });
 
-  it('holds at most 32 MiB of unread answers', async () => {
-    const { launch, of } = parent();
+  it('answers waits until the unread answers have 32 MiB', async () => {
+    const { launch, callChild } = parent();
     const child = launch();
-    const endings = Array.from({ length: 33 }, () => of<{ readonly tag: string }>(child, 'wait'));
+    const endings = Array.from({ length: MAX_UNREAD_ANSWERS + 1 }, () =>
+      callChild<{ readonly tag: string }>(child, 'wait'),
+    );
     const tags = (await Promise.all(endings)).map(({ tag }) => tag);
-    assert.deepEqual(tags, [...Array(32).fill('ok'), 'err']);
+    assert.deepEqual(tags, [...Array(MAX_UNREAD_ANSWERS).fill('ok'), 'err']);
   });
 
-  it('has its ending read once for all simultaneous waits, and not at all without room for its result', async () => {
-    const { asked, launch, of } = parent();
-    const reads = () => asked.filter((what) => what === 'ending').length;
+  it('has its ending read once for all simultaneous waits, and refuses a wait without room for its result', async () => {
+    const { calls, launch, callChild } = parent();
+    const reads = () => calls.filter((what) => what === 'ending').length;
     const first = launch();
-    const others = Array.from({ length: 31 }, launch);
-    await Promise.all(Array.from({ length: 1024 }, () => of(first, 'wait')));
+    const others = Array.from({ length: MAX_UNREAD_ANSWERS - 1 }, launch);
+    await Promise.all(Array.from({ length: 1024 }, () => callChild(first, 'wait')));
     assert.equal(reads(), 1);
-    for (const child of others) await of(child, 'wait');
-    assert.equal(reads(), 32);
-    const refused = await of<{ readonly tag: string; readonly val: { readonly val: string } }>(launch(), 'wait');
+    for (const child of others) await callChild(child, 'wait');
+    assert.equal(reads(), MAX_UNREAD_ANSWERS);
+    const refused = await callChild<{ readonly tag: string; readonly val: { readonly val: string } }>(launch(), 'wait');
     assert.equal(refused.tag, 'err');
     assert.match(refused.val.val, /bytes of results came in and were not read/);
   });

@@ -13,8 +13,10 @@ export interface RunningChild {
   /** Resolves when the child has its terminal event. Never rejects. */
   readonly ended: Promise<unknown>;
   /**
-   * Resolves with the child's ending, once it has ended. A long result is read from the store when the tenant's queue has room, unless `refusal` then
-   * returns an error for its bytes. @throws StoreError
+   * Resolves with the child's ending once the child has ended. A long result is read from the store when the tenant's queue has room.
+   *
+   * @param refusal called with the size of a long result right before it is read; an error refuses the read and becomes the outcome
+   * @throws StoreError
    */
   ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>>;
   /** Puts a message into the child's inbox. */
@@ -40,8 +42,9 @@ export interface ChildLauncher {
   stop(reason: HandlerError): void;
 }
 
-/** Maximum messages, and bytes of messages, on their way into one child's inbox. */
+/** Maximum messages on their way into one child's inbox. */
 const MAX_SENDING = 256;
+/** Maximum bytes of these messages together. */
 const MAX_SENDING_BYTES = 4 << 20;
 
 /** The host's side of a `child` resource. */
@@ -159,7 +162,7 @@ export class ChildHandle {
     return this.#reading;
   }
 
-  /** Runs `work` after all earlier work has settled, even when that failed. */
+  /** Runs `work` after all earlier work has settled, even when the earlier work failed. */
   #enqueue<T>(work: () => Promise<T>): Promise<T> {
     const queued = this.#sending.then(work, work);
     this.#sending = queued.catch(() => undefined);

@@ -78,7 +78,7 @@ function vocabularyOf(decoding: Decoding): readonly Uint8Array[] {
   return vocabulary;
 }
 
-/** Turns an error of the tokenizer into an outcome: it throws for ids outside the vocabulary. */
+/** Makes a call of the tokenizer, which throws for ids outside the vocabulary, and turns its error into an outcome. */
 export function attempt<T>(call: () => Outcome<T>): Outcome<T> {
   try {
     return call();

@@ -81,12 +81,12 @@ describe('calls from an inferlet to a GPU host', () => {
   ) =>
     value(await call<StepResult>(guest, 'fused', 'step', requestOf(tokens, first, inPages, outPages, tokens.length)))
       .distributions;
-  /** The distribution after each token of `tokens`, which a new inferlet computes in one step. */
+  /** The distribution after each token of `tokens`, computed by a new inferlet in one step. */
   const expected = (tokens: Uint32Array) => {
     const guest = inferlet();
     return step(guest, tokens, 0, u32(), pages(guest, Math.ceil(tokens.length / PAGE_SIZE)));
   };
-  /** The log-probabilities after the last of so many test tokens. */
+  /** The log-probabilities after the last of `length` test tokens. */
   const expectedAfter = async (length: number) => (await expected(testTokens(length))).at(-1)?.logProbabilities ?? [];
 
   describe('allocate', () => {
@@ -100,21 +100,21 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.equal(await failure(exportPages('a/b')), 'invalid-argument');
       assert.equal(await failure(exportPages('a b')), 'invalid-argument');
       await maker.end();
-      const user = inferlet();
+      const importer = inferlet();
       const importPages = (guest: TestInferlet, name: string) =>
         call<Imported>(guest, 'allocate', 'import-pages', name);
-      const imported = value(await importPages(user, 'a/b'));
+      const imported = value(await importPages(importer, 'a/b'));
       assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [2, 20, 20]);
-      assert.equal(user.inferlet.pagesPeak.get('tiny'), 2);
-      const [row] = await step(user, testTokens(21).slice(20), 20, imported.pages, u32());
+      assert.equal(importer.inferlet.pagesPeak.get('tiny'), 2);
+      const [row] = await step(importer, testTokens(21).slice(20), 20, imported.pages, u32());
       assertClose(row?.logProbabilities ?? [], await expectedAfter(21));
-      assert.equal(await failure(importPages(user, 'a/c')), 'not-found');
+      assert.equal(await failure(importPages(importer, 'a/c')), 'not-found');
       assert.equal(await failure(importPages(inferlet({ tenant: 'other' }), 'a/b')), 'not-found');
-      const list = () => call<readonly ExportInfo[]>(user, 'allocate', 'list-exports');
+      const list = () => call<readonly ExportInfo[]>(importer, 'allocate', 'list-exports');
       assert.deepEqual(value(await list()), [
         { name: 'a/b', pages: 2, tokens: 20, nextPosition: 20, persistent: false },
       ]);
-      const unexport = () => call<undefined>(user, 'allocate', 'unexport', 'a/b');
+      const unexport = () => call<undefined>(importer, 'allocate', 'unexport', 'a/b');
       value(await unexport());
       assert.equal(await failure(unexport()), 'not-found');
       assert.deepEqual(value(await list()), []);
@@ -126,7 +126,7 @@ describe('calls from an inferlet to a GPU host', () => {
       await step(maker, testTokens(20), 0, u32(), exportedPages);
       value(await call<undefined>(maker, 'allocate', 'export-pages', exportedPages, 'p', false));
       const { mock: sent } = mock.method(maker.queue.device!, 'ask');
-      const ask = (name: string, ...given: unknown[]) => call<Residency>(maker, 'allocate', name, 'p', ...given);
+      const ask = (name: string, ...args: unknown[]) => call<Residency>(maker, 'allocate', name, 'p', ...args);
       const { bytes, ...residency } = value(await ask('export-residency'));
       assert.deepEqual(residency, { tier: 'device', devicePages: 2, memoryPages: 0, diskPages: 0, leaseMs: 0 });
       assert.equal(typeof bytes, 'bigint');
@@ -137,7 +137,7 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.equal(await failure(ask('demote-export', 'disk')), 'unsupported');
       value(await call<undefined>(maker, 'allocate', 'unexport', 'p'));
       assert.equal(await failure(ask('demote-export', 'memory')), 'not-found');
-      // This host has one tier, so most of the calls change nothing that an answer shows.
+      // This host has one tier, so most answers show no change. Check the calls that the host received.
       const asked = sent.calls.map(({ arguments: [, operation] }) => Object.values(operation).join(' ')).join(', ');
       assert.match(asked, / pin-export p 60000, unpin-export p, retain-export p 100, prefetch-export p, .* p memory$/);
     });
@@ -148,7 +148,7 @@ describe('calls from an inferlet to a GPU host', () => {
       await step(guest, testTokens(20), 0, u32(), source);
       guest.call('allocate', 'copy-tokens', guest.queue, source, range(20), target, range(20, 100));
       for (const page of [0, 1]) {
-        const slots = page === 0 ? PAGE_SIZE : 4;
+        const slots = page === 0 ? PAGE_SIZE : 20 - PAGE_SIZE;
         guest.call('allocate', 'copy-slots', guest.queue, target[page], 0, shifted[page], 0, slots, -100);
       }
       const next = testTokens(21).slice(20);
@@ -172,6 +172,7 @@ describe('calls from an inferlet to a GPU host', () => {
       const lists = [u32(), inputs, pages(guest, 1), states, undefined];
       const scores = value(await call<Float32Array>(guest, 'introspect', 'forward-scores', ...lists));
       assert.equal(scores.length, 5);
+      // Each of the five inputs spreads an attention of 1 over the slots.
       assertClose([scores.reduce((sum, score) => sum + score, 0)], [5]);
       const state = states[0] ?? 0;
       const ask = <T>(name: string, ...args: unknown[]) =>
@@ -190,7 +191,7 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.ok(embed.length > 0 && embed.every(Number.isFinite));
     });
 
-    it('are refused where the model does not offer them, as are files and grammars', async () => {
+    it('are refused when the model does not offer them, and so are files and grammars', async () => {
       const { summary } = inferlet().queue.model ?? {};
       assert.ok(summary);
       const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward'] } } });
@@ -265,7 +266,7 @@ describe('calls from an inferlet to a GPU host', () => {
   describe('kv-files', () => {
     const open = (guest: TestInferlet, name: string | undefined, access = 'read') =>
       guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
-    /** A new file that has so many test tokens. */
+    /** Opens a new file and fills it with `tokens` test tokens. */
     const openFilled = async (guest: TestInferlet, tokens: number) => {
       const file = open(guest, undefined);
       value(await file.pred(testTokens(tokens), range(tokens), 1));
@@ -297,7 +298,7 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.deepEqual([file.tokens, file.nextPosition], [40, 40]);
     });
 
-    it('continue after tokens that step wrote into their reserved pages', async () => {
+    it('continue after tokens that a `step` wrote into the reserved pages of the file', async () => {
       const guest = inferlet();
       const file = await openFilled(guest, 10);
       const reservedPages = value(file.reserve(10));
@@ -406,7 +407,7 @@ describe('calls from an inferlet to a GPU host', () => {
       value(await locked.ready());
     });
 
-    it('report a refusal of the device, and synchronize reports it once', async () => {
+    it('report a refusal of the device, which the next `synchronize` reports once more', async () => {
       const guest = inferlet();
       const file = await openFilled(guest, 20);
       const other = file.fork();

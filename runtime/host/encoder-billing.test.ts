@@ -19,12 +19,12 @@ describe('inputs of encoders', () => {
   const texts = new TextService({ maxWorkers: 1 });
   let host: TestGpuHost;
   let connection: GpuHostConnection;
-  /** Tokens that the host had computed before the test. */
+  /** Tokens that the host's encoder had computed before the test. */
   let computedBefore = 0;
   /** Tokens of `MANY_TEXTS`. */
   let manyTokens = 0;
-  const onHost = async () => (await connection.stats()).encoders[0]?.tokens ?? 0;
-  const computed = async () => (await onHost()) - computedBefore;
+  const tokensOnHost = async () => (await connection.stats()).encoders[0]?.tokens ?? 0;
+  const computed = async () => (await tokensOnHost()) - computedBefore;
   const open = (options: TestInferletOptions = {}, to = connection) =>
     new TestInferlet(to, { services: { texts }, encoders: ['small'], tokens: 10_000_000, ...options });
   const embed = (guest: TestInferlet, words: readonly string[] = MANY_TEXTS) =>
@@ -38,7 +38,7 @@ describe('inputs of encoders', () => {
     await guest.end();
   });
   beforeEach(async () => {
-    computedBefore = await onHost();
+    computedBefore = await tokensOnHost();
   });
   after(async () => {
     connection.close();
@@ -152,7 +152,7 @@ describe('inputs of encoders', () => {
     olderConnection.close();
   });
 
-  it('of a host that dies are billed as it reported them last', async () => {
+  it('are billed up to the last report of their host when the host dies', async () => {
     const guest = open();
     const calls = await startCalls(guest);
     // The host reports every computed token to the inferlet before it answers the call for its statistics.
@@ -164,10 +164,10 @@ describe('inputs of encoders', () => {
     await guest.end();
     assert.equal(guest.inferlet.inputTokens, billed);
     while (!connection.connected) await new Promise((resolve) => setTimeout(resolve, 10));
-    // The next attempt is billed on its own.
+    // The restarted host counts from 0, and the next attempt is billed for its own tokens only.
     const next = open();
     value(await embed(next));
     await next.end();
-    assert.deepEqual([next.inferlet.inputTokens, await onHost()], [manyTokens, manyTokens]);
+    assert.deepEqual([next.inferlet.inputTokens, await tokensOnHost()], [manyTokens, manyTokens]);
   });
 });

@@ -9,11 +9,11 @@ import { Tokens } from './tokens.ts';
 const call = fc.record({ tokens: fc.integer({ min: 1, max: 50 }), computed: fc.nat({ max: 50 }) });
 type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
 
-test('reserved tokens cover all that open calls may still compute, and with the computed ones never exceed the tokens of all calls', () => {
+test('the reserve covers all tokens that open calls may still compute; with the computed tokens, it never exceeds the tokens of all calls', () => {
   fc.assert(
     fc.property(fc.array(call, { maxLength: 30, size: 'max' }), fc.infiniteStream(fc.nat()), (calls, choices) => {
       const tokens = new EncoderTokens();
-      const open: { left: number; readonly drawn: Call }[] = [];
+      const open: { uncomputed: number; readonly drawn: Call }[] = [];
       let [asked, computed, begun] = [0, 0, 0];
       const next = (below: number) => Number(choices.next().value) % below;
       while (begun < calls.length || open.length > 0) {
@@ -24,10 +24,10 @@ test('reserved tokens cover all that open calls may still compute, and with the 
           if (!drawn) continue;
           tokens.begin(drawn.tokens);
           asked += drawn.tokens;
-          open.push({ left: Math.min(drawn.tokens, drawn.computed), drawn });
-        } else if (chosen.left > 0) {
-          const part = 1 + next(chosen.left);
-          chosen.left -= part;
+          open.push({ uncomputed: Math.min(drawn.tokens, drawn.computed), drawn });
+        } else if (chosen.uncomputed > 0) {
+          const part = 1 + next(chosen.uncomputed);
+          chosen.uncomputed -= part;
           computed += part;
           tokens.compute(part);
         } else {
@@ -35,7 +35,7 @@ test('reserved tokens cover all that open calls may still compute, and with the 
           open.splice(at, 1);
         }
         assert.equal(tokens.computed, computed);
-        const stillToCome = open.reduce((sum, { left }) => sum + left, 0);
+        const stillToCome = open.reduce((sum, { uncomputed }) => sum + uncomputed, 0);
         assert.ok(tokens.reserved >= stillToCome, 'every token that may still be computed is reserved');
         assert.ok(tokens.computed + tokens.reserved <= asked);
       }
@@ -74,5 +74,5 @@ test('a call reserves all its tokens in quota, limit and family until it ends; t
   assert.deepEqual([tokens.input, reached], [36, ['quota']]);
   await tokens.encoding(40, Promise.resolve(ok(null)));
   tokens.encoded(1000);
-  assert.equal(tokens.input, 160, 'not more than was asked for');
+  assert.equal(tokens.input, 160, 'at most the 120 + 40 tokens of both calls');
 });

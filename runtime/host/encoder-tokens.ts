@@ -1,14 +1,14 @@
 /**
  * Tokens of one inferlet's calls of encoders: the tokens that GPU hosts have computed, and the tokens that calls under way may still take. A
- * host reports the computed tokens of all calls together, so the tokens of a call that ended early are known only when no other call is
- * under way. Until then, the reserve of the other calls is too high, but never higher than if all calls were computed whole.
+ * host reports one sum for the computed tokens of all calls, so the share of a call that ended early stays unknown while other calls are under
+ * way. Until they end, `reserved` may be too high. The sum of `computed` and `reserved` still never exceeds the tokens of all calls.
  */
 export class EncoderTokens {
   #asked = 0;
   #underWay = 0;
   #computed = 0;
 
-  /** Tokens that were computed; never more than were asked for, whatever a host reports. */
+  /** Tokens that were computed: as reported by the hosts, but never more than the tokens of all calls. */
   get computed(): number {
     return this.#computed;
   }
@@ -24,7 +24,7 @@ export class EncoderTokens {
     this.#underWay += tokens;
   }
 
-  /** Ends a call, computed or not. Its host may report tokens of the last batch later. */
+  /** Ends a call, computed or not. A host may report the tokens of the call's last batch later. */
   end(tokens: number): void {
     this.#underWay -= tokens;
   }

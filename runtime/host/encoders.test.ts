@@ -64,7 +64,8 @@ describe('encoding calls of an inferlet', () => {
   });
 
   it('end when the guest drops the future, in the worker or on the device', async () => {
-    const [guest, quota] = [open({ tokens: 1_000_000 }), 1_000_000];
+    const quota = 1_000_000;
+    const guest = open({ tokens: quota });
     guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: quota, until: null });
     const text = 'the king of france '.repeat(8);
     const { tokens } = value(await embed(guest, [text]));
@@ -78,8 +79,9 @@ describe('encoding calls of an inferlet', () => {
     host.pause();
     const ahead = Array.from({ length: 6 }, () => embed(guest, new Array<string>(256).fill(text)));
     const waiting = guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', ['queen']);
-    const sent = () => quota - guest.inferlet.tokens.quotaLeft > counted + ahead.length * 256 * tokens;
-    while (!sent()) await new Promise((resolve) => setImmediate(resolve));
+    // The tokens of a call leave the quota when the call is sent.
+    const isWaitingSent = () => quota - guest.inferlet.tokens.quotaLeft > counted + ahead.length * 256 * tokens;
+    while (!isWaitingSent()) await new Promise((resolve) => setImmediate(resolve));
     TestInferlet.releaseFuture(waiting);
     host.resume();
     assert.equal(failureOf(await waiting), 'closed');
@@ -140,7 +142,7 @@ describe('encoding calls of an inferlet', () => {
     const calls = [1, 2].map(() => guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', long));
     for (const call of calls) TestInferlet.releaseFuture(call);
     for (const call of calls) assert.equal(failureOf(await call), 'closed');
-    // The worker still has the call that came first.
+    // The worker still tokenizes the texts of the first call, so no token is counted yet.
     assert.equal(guest.inferlet.inputTokens, 0);
     value(await ahead);
     await guest.end();

@@ -3,9 +3,9 @@ import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/h
 import type { GrantedEncoder, Inferlet } from './inferlet.ts';
 import { DROPPED } from './sleepers.ts';
 
-/** Limits of one call, beyond those of the GPU host. The query of a rerank counts with each text. */
+/** Maximum texts of one call. The GPU host has further limits. */
 const MAX_TEXTS = 256;
-/** A worker takes a few hundred milliseconds for this many. */
+/** Maximum characters of one call; the query of a rerank counts once for each text. A worker takes a few hundred milliseconds for this many. */
 const MAX_CHARACTERS = 262_144;
 const VALUE_BYTES = Float32Array.BYTES_PER_ELEMENT;
 

@@ -16,7 +16,7 @@ const EXCHANGER = `
   const MIB = 1 << 20;
 
   const behaviours = {
-    // The largest file that is allowed.
+    // Sends the largest allowed file, and then runs the behaviour named by 'then'.
     large: async (then) => {
       await sendFile('large', 'text/plain', bytes(16 * MIB)).read();
       return behaviours[then]();
@@ -52,7 +52,7 @@ const EXCHANGER = `
     },
     hoard: async () => {
       const futures = Array.from({ length: 5 }, () => receiveFile('large'));
-      // Files arrive in order, so this read returns after all others: the platform has kept its bound of unread files.
+      // Files are fetched in the order of the calls: when this read returns, the platform has answered all earlier calls.
       await receiveFile('large').read();
       const outcomes = [];
       for (const future of futures) outcomes.push(short(await future.read()));
@@ -134,7 +134,7 @@ describe('file exchange', () => {
     assert.deepEqual(end.data.output, [...refused, ['ok', 'ok', 'limit-exceeded'], 'ok', 'ok', 'limit-exceeded']);
   });
 
-  it('answers each call with unsupported on a host without files', async () => {
+  it('answers each call of an inferlet without an invocation with `unsupported`', async () => {
     const guest = new TestInferlet(null);
     for (let i = 0; i < 70; i++) {
       assert.equal(failureOf(await guest.call('file-exchange', 'receive-file', `f${i}`)), 'unsupported');
@@ -145,6 +145,7 @@ describe('file exchange', () => {
   it('buffers little for an inferlet that requests many files and reads none', async () => {
     const { end } = await platform.invoke(version, 'large hoard');
     const outcomes = end.data.output as string[];
+    // Two files of 16 MiB fill the bound on unread bytes.
     assert.equal(outcomes.filter((tag) => tag === 'ok').length, 2, JSON.stringify(outcomes));
     assert.ok(outcomes.every((tag) => tag === 'ok' || tag === 'limit-exceeded'));
     assert.deepEqual((await platform.invoke(version, 'large dropped')).end.data.output, ['ok', 'ok']);

@@ -20,8 +20,8 @@ const MAX_RECEIVING = 64;
 
 const NO_FILES = handlerError('unsupported', 'this host exchanges no files');
 /**
- * Also the answer when the invocation has ended, and when the file is gone again before it is read. A guest that
- * dropped the call gets this answer, too, but does not read it.
+ * The answer of `receive-file` when the file cannot come any more. The answer is the same when the invocation has ended, when the file was
+ * removed before it could be read, and when the guest has dropped the call (and so does not read the answer).
  */
 const NO_MORE = handlerError('closed', 'the client has closed the session without sending this file');
 
@@ -53,8 +53,8 @@ export class FileTransfers {
     if (fault !== null) return refuse(handlerError('invalid-argument', fault));
     const { unread, outgoing, stopped, invocation } = this.#inferlet;
     const wait = new DroppableWait();
-    // `ask` also refuses a stopped inferlet and a call without room. Both are checked first, because a call that `ask`
-    // refuses would never give its wait back to `#receiving`. `refusal(0)`: the call carries no bytes of its own.
+    // `ask` also refuses a stopped inferlet and a call without room. Check both before `#receiving.take`, because a call that `ask` refuses would
+    // never give its wait back. `refusal(0)`: the call carries no bytes.
     const refused = invocation ? (stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait)) : NO_FILES;
     if (refused) return refuse(refused);
     const unreadResult = new UnreadResult(unread, () => wait.drop());
@@ -134,7 +134,7 @@ export class FileTransfers {
     return fetched;
   }
 
-  /** Reads a file once the tenant's queue has room for the largest one: the size is not known before. */
+  /** Reads a file once the tenant's queue has room for the largest possible file: the size is not known before the read. */
   #read(files: InvocationFiles, name: string): ReturnType<InvocationFiles['get']> {
     const { services, description } = this.#inferlet;
     return services.storeQueues.during(description.tenant, MAX_FILE_BYTES, () => files.get(name));

@@ -23,11 +23,12 @@ export interface FollowedHosts {
 }
 
 /**
- * Follows the GPU hosts: a host may come, return with other models or more pages, disconnect, go, be drained, or be
- * put back in service. The runtime takes no invocations while its own machine is drained, and while a host is drained
- * and no undrained host is connected: invocations then wait in the queue. A runtime that shares the work with others
- * takes none without a connected host either: its invocations would fail at once, and it would take the next ones from
- * the others. Resolves to a function that stops the following.
+ * Follows the GPU hosts: a host may come, return with other models or more pages, disconnect, go, be drained, or be put back in service.
+ * Resolves to a function that ends this. The runtime takes no invocations, which then wait in the queue,
+ * - while its own machine is drained;
+ * - while a host is drained and no undrained host is connected;
+ * - while no undrained host is connected, if the runtime shares the work with others: its invocations would fail at once, and it would go on
+ *   taking invocations that the others could run.
  */
 export async function followHosts(followed: FollowedHosts): Promise<() => void> {
   const { hosts, draining, drains, machine, worker, sharesWork = false, describe, log } = followed;

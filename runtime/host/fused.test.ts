@@ -106,6 +106,7 @@ test('a fused run cut short by the quota continues after a new allowance, or end
 
   // A decoded token takes two tokens of the quota, so 21 have room for 10 decoded tokens.
   const resumed = begin(21);
+  // An allowance counts from the start of the inferlet: after these 10 tokens, one of 51 has room for 15 more.
   const allow = (left: number) => resumed.guest.inferlet.tokens.allow(nothing, { left, until: null });
   allow(51);
   const first = await resumed.guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', resumed.run);
@@ -167,7 +168,7 @@ test('a second next or pipe before the answer to the first is refused, and the r
   await guest.end();
 });
 
-test('a run with penalties still penalizes the tokens before a cut by the quota when it continues', async (t) => {
+test('a run with penalties that continues after a cut by the quota still penalizes the tokens before the cut', async (t) => {
   const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
   const decode = async (left: number | null, banned: number) => {
@@ -193,7 +194,7 @@ test('a run with penalties still penalizes the tokens before a cut by the quota 
     await guest.end();
     return tokens;
   };
-  // The ban of a token that would come late must still hold after the cuts.
+  // Ban a token that would come after several cuts: the ban must still hold then.
   const lateToken = (await decode(null, 3))[30] ?? 0;
   const whole = await decode(null, lateToken);
   assert.equal(new Set(whole).size, 40, 'no token twice');
@@ -243,7 +244,7 @@ test('a run with penalties continues past 8,192 chosen tokens after a cut; no ru
   await guest.end();
 });
 
-test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped', async (t) => {
+test('the lists of runs that a quota cuts take at most 32 MiB, which are freed when the runs end or are dropped', async (t) => {
   const connection = await connected(t);
   const guest = new TestInferlet(connection);
   const { outgoing, tokens } = guest.inferlet;
@@ -257,10 +258,11 @@ test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped'
   // Each list has 8 MiB, so four runs reach the bound.
   const runs = Array.from({ length: 5 }, () => start(new Uint32Array(2 << 20)));
   assert.equal(outgoing.bytes, 32 << 20);
-  const refused = await next(runs[4] ?? assert.fail());
+  const [firstRun = assert.fail()] = runs;
+  const refused = await next(runs.at(-1) ?? assert.fail());
   assert.match(refused.tag === 'err' ? refused.val.val : '', /4 calls with 33554432 bytes are under way/);
   // The GPU host refuses lists of this length.
-  assert.equal((await next(runs[0] ?? assert.fail())).tag, 'err');
+  assert.equal((await next(firstRun)).tag, 'err');
   assert.equal(outgoing.bytes, 24 << 20);
   for (const run of runs) guest.call('fused', '[resource-drop]run', run);
   assert.deepEqual([outgoing.bytes, outgoing.calls], [0, 0]);
@@ -326,27 +328,29 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
 
   const cancelled = begin();
   const cancelledRun = cancelled.start();
-  const halved = cancelled.pipe(cancelledRun);
+  const cancelledPipe = cancelled.pipe(cancelledRun);
   cancelled.guest.inferlet.stop({ tag: 'cancelled', val: 'by the test' });
-  const cancelledResult = value(await halved);
+  const cancelledResult = value(await cancelledPipe);
   assert.deepEqual(
     [cancelledResult.text, cancelledResult.finished],
     [cancelled.sent.join(''), cancelledResult.tokens.length === 40 ? 'max-tokens' : 'stopped'],
   );
-  const late = await cancelled.pipe(cancelledRun);
-  assert.equal(late.tag === 'err' ? late.val.tag : 'ok', 'cancelled');
+  const afterCancel = await cancelled.pipe(cancelledRun);
+  assert.equal(afterCancel.tag === 'err' ? afterCancel.val.tag : 'ok', 'cancelled');
 
-  const poor = begin();
-  poor.guest.inferlet.tokens.allow(nothing, { left: 21, until: null });
-  const run = poor.start();
-  const part = value(await poor.pipe(run));
+  const limited = begin();
+  limited.guest.inferlet.tokens.allow(nothing, { left: 21, until: null });
+  const run = limited.start();
+  const part = value(await limited.pipe(run));
   assert.deepEqual(
     [part.finished, part.text, [...part.tokens]],
     [undefined, textOf(tokens.slice(0, 10)), tokens.slice(0, 10)],
   );
-  const refused = await poor.pipe(run);
+  const refused = await limited.pipe(run);
   assert.match(refused.tag === 'err' ? `${refused.val.val}` : 'ok', /^quota tokens: /);
 
+  // The second character of the text belongs to the first token.
+  const earlyStop = textOf(tokens).charAt(1);
   let isFull = true;
   const ahead = begin({
     get pendingBytes() {
@@ -360,14 +364,14 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
     },
   });
   const early = ahead.start();
-  assert.equal(value(await ahead.pipe(early, [textOf(tokens).charAt(1)])).tokens.length, 1);
+  assert.equal(value(await ahead.pipe(early, [earlyStop])).tokens.length, 1);
   ahead.guest.call('fused', '[resource-drop]run', early);
   assert.equal(ahead.guest.inferlet.outputTokens, 1, 'tokens decoded after the stop string are not charged');
 
   const unread = begin();
   const decoded = unread.start();
   value(await unread.guest.queue.settle());
-  assert.equal(value(await unread.pipe(decoded, [textOf(tokens).charAt(1)])).tokens.length, 1);
+  assert.equal(value(await unread.pipe(decoded, [earlyStop])).tokens.length, 1);
   unread.guest.call('fused', '[resource-drop]run', decoded);
   assert.equal(unread.guest.inferlet.outputTokens, 40, 'tokens decoded before the pipe are charged');
 
@@ -386,11 +390,11 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   const waiting = begin(sink);
   assert.equal(value(await waiting.pipe(waiting.start())).text, waiting.sent.join(''), 'the run waits for room');
 
-  const gone = begin({ pendingBytes: 2 ** 20, flushed: () => Promise.resolve(false) });
-  const goneRun = gone.start();
-  assert.equal(value(await gone.pipe(goneRun)).text, '', 'no text was sent');
-  const afterClose = await gone.pipe(goneRun);
+  const closed = begin({ pendingBytes: 2 ** 20, flushed: () => Promise.resolve(false) });
+  const closedRun = closed.start();
+  assert.equal(value(await closed.pipe(closedRun)).text, '', 'no text was sent');
+  const afterClose = await closed.pipe(closedRun);
   assert.equal(afterClose.tag === 'err' ? afterClose.val.tag : 'ok', 'closed');
-  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, ahead, unread, waiting, gone])
+  for (const { guest } of [free, stopped, ended, twice, cancelled, limited, ahead, unread, waiting, closed])
     await guest.end();
 });

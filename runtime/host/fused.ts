@@ -30,13 +30,13 @@ export class RunResource {
   readonly #queue: DeviceQueue;
   readonly #step: Step | undefined;
   /**
-   * The request for the tokens still to come, when a quota has room only for a part of the run; null when the device decodes all of it. While it
-   * is set, `inferlet.outgoing` counts the bytes of its lists, as it counts a call under way.
+   * While a quota has room only for a part of the run: the request for the tokens that the inferlet has not taken yet. Null when the device
+   * decodes them all. While this is set, `inferlet.outgoing` counts the bytes of the request's lists like those of a call under way.
    */
   #restOfRun: WireRunRequest | null = null;
-  /** Bytes counted for the lists of `#restOfRun`. Tokens that the run has added to them since are not counted. */
+  /** Bytes counted for the lists of `#restOfRun`, without the tokens that the run has added to the lists since. */
   #restBytes = 0;
-  /** The queue's count of calls after the device began the run, or its latest part. */
+  /** Number of calls on the queue right after the device began the run, or the run's latest part. */
   #callsAtStart = 0;
   /** False when the run's source is a handle: the handle counts the run's tokens itself. */
   readonly #countsTokens: boolean;
@@ -55,13 +55,14 @@ export class RunResource {
     queue.retain();
     this.#countsTokens = !('next' in source);
     const refused: HandlerError | null = this.#countsTokens ? inferlet.refuseTokens(COUNTS_PER_TOKEN) : null;
-    this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
+    const noDevice: Outcome<RunChunk> | null = queue.device ? null : queue.refusal();
+    this.#refusal = refused ? err(refused) : noDevice;
     this.#step = this.#refusal || !this.#countsTokens ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
-    this.#handle = this.#refusal || 'next' in source ? null : this.#begin(source);
+    let handle: RunHandle | null = null;
+    if (!this.#refusal) handle = 'next' in source ? source : this.#begin(source);
+    else if ('next' in source) source.stop();
+    this.#handle = handle;
     inferlet.runs.add(this);
-    if (!('next' in source)) return;
-    if (this.#refusal) source.stop();
-    else this.#handle = source;
   }
 
   async next(): Promise<Outcome<RunChunk>> {
@@ -272,7 +273,7 @@ export class RunResource {
     this.#forget();
   }
 
-  /** The error of a run that the quota ended: calls made since on its queue keep it from going on. */
+  /** The error of a run that the quota cut and that cannot continue, because other calls have been made on its queue since. */
   #refuseOutOfTurn(): HandlerError {
     this.#inferlet.hooks.quotaReached();
     const text =

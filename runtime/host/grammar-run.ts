@@ -9,7 +9,7 @@ import type { InferletMatcher } from './grammar.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** A `next` returns after its first step that ends at least this long after the call. */
+/** A `next` returns after the first step that ends at least this long after the start of the `next`. */
 const SLICE_MS = 25;
 
 /** Memory of one number in a `Set`. */
@@ -21,8 +21,8 @@ const EMPTY_RUN = handlerError('invalid-argument', 'a run of 0 tokens');
 const MATCHER_USED = handlerError('invalid-argument', 'the matcher was used during its run');
 
 /**
- * A run under a grammar's masks. It decodes only while a `next` is pending. So when the inferlet makes calls after it got the tokens, no step
- * of the run enters the queue behind them.
+ * A run under a grammar's masks. It decodes only while a `next` is pending, so that no step of the run enters the queue behind calls that the
+ * inferlet makes after it got the tokens.
  *
  * Forced tokens are those that the grammar leaves no choice about. The device computes them without sampling. There can be thousands of
  * them, so `runCharged` charges the inferlet even for plain loops over them on the runtime's thread.
@@ -94,7 +94,7 @@ export class GrammarRun implements RunHandle {
     return ok({ tokens: Uint32Array.from(tokens), finished: this.#finished });
   }
 
-  /** Does nothing: the device decodes no tokens of this run ahead, which it could hand over in even slices. */
+  /** Does nothing: `piped` asks for even slices of the tokens that the device decodes ahead, and it decodes none ahead for this run. */
   piped(): void {}
 
   /** Always 0: no token comes before a `next` asks for it. */

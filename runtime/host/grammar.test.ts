@@ -91,7 +91,8 @@ describe('grammars of an inferlet', () => {
     assert.equal(value(await accepted), true);
     const fork = guest.call<object>('grammar', '[method]matcher.fork', matcher);
     value(await ask(guest, '[method]matcher.rollback', matcher, copiedTokens.length));
-    const status = (of: object) => ask<{ mayEnd: boolean; mustEnd: boolean }>(guest, '[method]matcher.status', of);
+    const status = (ofMatcher: object) =>
+      ask<{ mayEnd: boolean; mustEnd: boolean }>(guest, '[method]matcher.status', ofMatcher);
     assert.deepEqual(value(await status(matcher)), { mayEnd: false, mustEnd: false });
     assert.deepEqual(value(await status(fork)), { mayEnd: true, mustEnd: false });
   });
@@ -194,9 +195,10 @@ describe('grammars of an inferlet', () => {
   }
 
   for (const temperature of [0, 1]) {
-    it(`decode in runs what they decode step by step, at temperature ${temperature}`, async () => {
+    it(`decode the same tokens in a run as in separate steps, at temperature ${temperature}`, async () => {
       const story =
         ', there was a (little|big|lazy) (cat|dog) named (Tim|Lily), who [a-z ]{8,30}\\. The end of the whole story\\.';
+      // Two stop tokens: the period after `[a-z ]{8,30}` is sampled, and `end` is forced.
       const [sampled = 0, forced = 0] = ['ball.', 'The end'].map((text) => tokenizer?.encode(text).at(-1));
       const cases: [pattern: string, maxTokens: number, stopTokens: readonly number[]][] = [
         [story, 60, []],
@@ -292,9 +294,12 @@ describe('grammars of an inferlet', () => {
     // A step counts two tokens. The limit refuses steps once it is exceeded. The quota refuses a step without room.
     const limited = inferlet({ tokens: 3 });
     assert.deepEqual(await runConcurrentSteps(limited), [['ok', 'ok', 'limit-exceeded', 'limit-exceeded'], 2, 2]);
-    const poor = inferlet();
-    poor.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 2, until: null });
-    assert.deepEqual(await runConcurrentSteps(poor), [
+    const limitedByQuota = inferlet();
+    limitedByQuota.inferlet.tokens.allow(
+      { inputTokens: 0, outputTokens: 0, cachedTokens: 0 },
+      { left: 2, until: null },
+    );
+    assert.deepEqual(await runConcurrentSteps(limitedByQuota), [
       ['ok', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded'],
       1,
       1,
@@ -319,7 +324,7 @@ describe('grammars of an inferlet', () => {
     );
   });
 
-  it('count towards the bound even when refused, and a refused one keeps no source', async () => {
+  it('count towards the bound even when refused, and keep neither model name nor source when refused', async () => {
     const guest = inferlet();
     const refusedGrammars = Array.from({ length: 64 }, (_, i) => compile(guest, 'a', `no-model-${i}`));
     for (const refused of refusedGrammars) assert.ok(!JSON.stringify(refused).includes('no-model-'));

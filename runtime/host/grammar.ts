@@ -57,8 +57,12 @@ export class InferletMatcher implements Droppable {
   constructor(inferlet: Inferlet, model: string, make: Outcome<() => Matcher>) {
     this.#inferlet = inferlet;
     this.#model = model;
-    const refused = make.tag === 'ok' ? inferlet.matchers.take(this) : null;
-    this.#matcher = refused ? err(refused) : make.tag === 'ok' ? ok(make.val()) : make;
+    if (make.tag === 'err') {
+      this.#matcher = make;
+      return;
+    }
+    const refused = inferlet.matchers.take(this);
+    this.#matcher = refused ? err(refused) : ok(make.val());
   }
 
   /** `tokens` may be a view of the guest's memory. */
@@ -95,7 +99,10 @@ export class InferletMatcher implements Droppable {
     return new InferletMatcher(this.#inferlet, this.#model, self.tag === 'ok' ? ok(() => self.val.fork()) : self);
   }
 
-  /** `fused.step`, or `adapter.step` if `adapter` is given, under the matcher's masks. Lists of `request` may be views of the guest's memory. */
+  /**
+   * Makes a `fused.step`, or an `adapter.step` if `adapter` is given, under the matcher's masks. Lists of `request` may be views of the guest's
+   * memory.
+   */
   async step(queue: DeviceQueue, request: StepRequest, adapter?: string): Promise<Outcome<StepResult>> {
     const account = this.#inferlet.grammarAccount;
     const bytes = bytesOf(request);
@@ -106,10 +113,10 @@ export class InferletMatcher implements Droppable {
       refuseStep(queue, this.#model, request) ??
       account.begin(bytes);
     if (refused) return err(refused);
-    const copiedRequest = ownRequest(request);
+    const copiedRequest = copyRequest(request);
     queue.retain();
     try {
-      // `verify` has one row for the input before the guesses, and one for each guess: a mask after each of them.
+      // `verify` has one row of output for the input before the guesses, and one for each guess. Each row needs the mask after its input.
       const guesses = copiedRequest.tokens.subarray(copiedRequest.tokens.length - copiedRequest.rows + 1);
       const masks = await this.#ask((matcher) => (guesses.length > 0 ? matcher.masks(guesses) : matcher.mask()));
       if (masks.tag === 'err') return masks;
@@ -214,7 +221,7 @@ function bytesOf({ tokens, positions, inPages, outPages, mask }: StepRequest): n
 }
 
 /** Copies a request's lists, because the request is sent later. */
-function ownRequest({ tokens, positions, inPages, outPages, mask, rows, output }: StepRequest): StepRequest {
+function copyRequest({ tokens, positions, inPages, outPages, mask, rows, output }: StepRequest): StepRequest {
   return {
     tokens: tokens.slice(),
     positions: positions.slice(),

@@ -5,6 +5,7 @@ export interface Droppable {
   drop(): void;
 }
 
+/** A wait that ends when it is dropped. */
 export class DroppableWait implements Droppable {
   readonly #controller = new AbortController();
 

@@ -120,7 +120,7 @@ describe('index', () => {
     assert.equal(value(await call<IndexInfo>(writer, 'stats', 'a')).entries, 0n);
   });
 
-  it('counts for the quota of storage beside other content, and a refused write leaves nothing', async () => {
+  it('counts towards the storage quota together with other content, and a refused write leaves nothing', async () => {
     const tenant = 'bounded';
     const guest = inferlet(undefined, tenant);
     await limitTo(tenant, 1e9);
@@ -135,7 +135,7 @@ describe('index', () => {
       value(await query(guest, 'a', floats(0, 1))).map((match) => match.entry.id),
       ['one'],
     );
-    // A write that takes no more than before has room.
+    // A write that replaces an entry by one of the same size has room.
     value(await call(guest, 'upsert', 'a', [entry('one')], floats(0, 1)));
     value(await call(guest, 'delete-entries', 'a', ['one']));
     assert.equal((await scheduler.keyValues.write(tenant, 'other', new Uint8Array(60))).kind, 'written');
@@ -146,7 +146,7 @@ describe('index', () => {
     const guest = inferlet(undefined, tenant);
     await limitTo(tenant, 1e9);
     value(await call(guest, 'create', 'a', 1, 'cosine'));
-    // The guest has read no answer for these entries.
+    // These entries do not come from a guest, so their bytes are not told to Redis.
     const options = { signal: new AbortController().signal, deadlineMs: 60_000 };
     const entries = [{ id: 'one', text: 'left behind', metadata: [] }];
     await indexes.during(tenant, 0, (client) => client.upsert('a', entries, floats(1), options));
@@ -157,13 +157,13 @@ describe('index', () => {
     await eventually(async () => (await usedBytes(tenant)) === (await bytes()), 'the sum is known');
   });
 
-  it('counts the bytes of a write that took effect and failed all the same', async (t) => {
+  it('counts the bytes of a write that failed after it had taken effect', async (t) => {
     const tenant = 'unlucky';
     const guest = inferlet(undefined, tenant);
     await limitTo(tenant, 1e9);
     value(await call(guest, 'create', 'a', 1, 'cosine'));
     value(await call(guest, 'upsert', 'a', [entry('one'), entry('two')], floats(1, 1)));
-    // The host deletes in several transactions, of which a full disk may refuse a later one.
+    // The host deletes in several transactions. On a full disk, a later one may fail after earlier ones took effect.
     const { delete: deleteEntries } = IndexClient.prototype;
     t.mock.method(IndexClient.prototype, 'delete', async function (this: IndexClient, ...args: DeleteArguments) {
       await deleteEntries.apply(this, args);
@@ -173,7 +173,7 @@ describe('index', () => {
     await eventually(async () => (await usedBytes(tenant)) === 0, 'the sum is known');
   });
 
-  it('counts bytes whatever the clock was when earlier ones were counted, and in the order of the index host', async () => {
+  it('orders the sums of bytes by the sequence of the index host, not by clocks', async () => {
     const tenant = 'timeless';
     const guest = inferlet(undefined, tenant);
     const { store, indexBytes } = scheduler;
@@ -201,7 +201,7 @@ describe('index', () => {
     assert.equal(await usedBytes(tenant), 0, 'the note of the earlier run came later');
   });
 
-  it('fails with `unavailable` when the index host ends amid a call, and works with the next one', async () => {
+  it('fails with `unavailable` when the index host dies during a call, and works again after its restart', async () => {
     const guest = inferlet();
     value(await call(guest, 'create', 'lasting', 2, 'cosine'));
     value(await call(guest, 'upsert', 'lasting', [entry('one')], floats(1, 0)));
@@ -212,24 +212,24 @@ describe('index', () => {
     assert.equal(value(await query(guest, 'lasting', floats(1, 0))).length, 1);
   });
 
-  it('closes no connection of a tenant with a call, however many tenants have one', async () => {
+  it('closes no connection with a call under way, however many tenants have calls', async () => {
     const { promise, resolve: release } = Promise.withResolvers<void>();
     const options = { signal: new AbortController().signal, deadlineMs: 60_000 };
     const tenants = Array.from({ length: 80 }, (_, i) => `crowd${i}`);
-    // Each call first waits for something else, as an upsert does.
+    // Each call waits before it sends its request, as an upsert first waits for Redis.
     const calls = tenants.map((tenant) =>
       indexes.during(tenant, 0, async (client) => {
         await promise;
         return client.list(options);
       }),
     );
-    const late = indexes.during('late', 0, (client) => client.list(options));
-    assert.deepEqual(await late, []);
+    const extra = indexes.during('extra', 0, (client) => client.list(options));
+    assert.deepEqual(await extra, []);
     release();
     for (const list of await Promise.all(calls)) assert.deepEqual(list, []);
   });
 
-  it('ends calls of a stopped inferlet, and refuses those of another machine', async () => {
+  it('ends calls of a stopped inferlet, and refuses calls on a machine that does not have the indexes', async () => {
     const stopped = inferlet();
     stopped.inferlet.stop({ tag: 'terminated', val: 'enough' });
     assert.equal(await failure(stopped, 'list-indexes'), 'terminated');

@@ -120,7 +120,8 @@ export const index = {
  * Makes a call of the index host. It fails after `MAX_CALL_MS`, at the invocation's deadline, and when the inferlet is stopped.
  *
  * @param bytes bytes that the call carries
- * @param fault error in the arguments, returned when the grant is not missing
+ * @param make makes the call; not called when the call is refused
+ * @param fault error in the arguments; a missing grant takes precedence
  */
 function call<T>(
   inferlet: Inferlet,
@@ -150,11 +151,11 @@ function call<T>(
   return ask(inferlet, work, bytes);
 }
 
-/** True when the index host may have made the write, or a part of it, all the same. */
+/** True when the index host may have made the write, or a part of it, although the call failed. */
 const isUncertain = (error: unknown): boolean =>
   error instanceof IndexError && ['cancelled', 'deadline-exceeded', 'unavailable', 'internal'].includes(error.code);
 
-/** Tells Redis the tenant's bytes after a write. When that fails, the next write tells them. */
+/** Tells Redis the tenant's bytes after a write. If this fails, the next write tells the bytes. */
 async function note({ description, services }: Inferlet, changed: Wire.IndexWriteOutcome): Promise<number> {
   await services.indexes.sums.note(description.tenant, changed).catch(() => undefined);
   return changed.count;

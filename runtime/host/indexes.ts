@@ -8,7 +8,7 @@ export interface IndexesOptions {
   readonly socket: string | null;
   /** Redis's records of the tenants' index bytes, and of the machine that has the indexes. */
   readonly sums: Pick<IndexBytes, 'room' | 'note' | 'owner'>;
-  /** This machine among those that share a Redis; null when it is alone. */
+  /** Name of this machine; null when no other machine shares its Redis. */
   readonly machine: string | null;
 }
 
@@ -30,7 +30,7 @@ export class Indexes {
   readonly #options: IndexesOptions;
   readonly #connections = new Map<string, Connection>();
   readonly #queues = new StoreQueues();
-  /** Tenants whose bytes are being read, and whether a write that failed meanwhile makes another reading necessary. */
+  /** Tenants whose bytes are being read. `again` is true when another write has failed meanwhile, so that the bytes must be read again. */
   readonly #settling = new Map<string, { again: boolean }>();
   /** Name of the machine that has the indexes; null before the first call, and on a machine that is alone. */
   #owner: string | null = null;
@@ -45,7 +45,7 @@ export class Indexes {
     const socket = await this.#socket();
     return this.#queues.during(tenant, bytes, async () => {
       const connection = this.#connections.get(tenant) ?? { client: new IndexClient(socket, tenant), calls: 0 };
-      // Reinserting makes it the most recently used one.
+      // Insert the connection again, so that it is the most recently used one.
       this.#connections.delete(tenant);
       this.#connections.set(tenant, connection);
       connection.calls++;
@@ -59,8 +59,8 @@ export class Indexes {
   }
 
   /**
-   * Tells Redis the tenant's bytes after a write that failed, but that the index host may have made. When the host cannot be asked, the
-   * tenant's next write tells them.
+   * Reads the tenant's bytes from the index host and tells them to Redis. Called after a write that failed but may have taken effect. When the
+   * index host cannot be asked, the tenant's next write tells the bytes.
    */
   async settle(tenant: string): Promise<void> {
     const running = this.#settling.get(tenant);

@@ -2,7 +2,7 @@ import { InferletShare, Shares } from '#scheduler/policies/shares.ts';
 
 /** Maximum bytes that the inferlets of a runtime hold in its process. Tenants share them. */
 const MAX_BYTES = 2 ** 30;
-/** Bytes of each kind that every inferlet may hold, whatever others hold. */
+/** Bytes of each kind that every inferlet may hold, even when the shares are taken. */
 const LEAST_BYTES = 64 * 1024;
 
 /** The bytes that all inferlets of a runtime hold in its process: what calls carry, and results that no inferlet has read. */

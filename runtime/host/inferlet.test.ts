@@ -6,7 +6,7 @@ import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { Inferlet } from './inferlet.ts';
 
-test('an inferlet compares the end of a window of its quota with the clock of the platform', () => {
+test('an inferlet compares the end of a quota window with the clock of the platform', () => {
   const { inferlet: template } = new TestInferlet(null);
   const clock = () => Date.now() - 3_600_000;
   const inferlet = new Inferlet({ ...template.description, clock }, template.session, template.services);

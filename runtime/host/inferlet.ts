@@ -62,7 +62,7 @@ export interface GrantedEncoder {
 export interface Deadline {
   /** Milliseconds since the Unix epoch. Each preemption of the inferlet's family moves it later. */
   readonly at: number;
-  /** Milliseconds until then by the platform's clock, which does not step with that of this machine; not below 0. */
+  /** Milliseconds until the deadline, at least 0. Counted by the platform's clock, which does not step when this machine's clock does. */
   readonly leftMs: number;
 }
 
@@ -164,7 +164,7 @@ export class Inferlet {
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   /** GPU hosts that own names which the inferlet uses. */
   readonly otherHosts = new OtherHosts(() => this.#hostOptions());
-  /** Saves whose owner is being recorded in the store. `release` waits: a refused save is still undone on its queue. */
+  /** Saves whose owner is being recorded in the store. `release` waits for them: a save that the store refuses must still be undone. */
   readonly noting = new Set<Promise<unknown>>();
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, DeviceClient>();
@@ -206,7 +206,7 @@ export class Inferlet {
     this.hooks = hooks;
     this.invocation = invocation;
     const quotaReached = () => {
-      // The device's last report comes after the inferlet's end, and must not change how it ended.
+      // A device's last report may come after the inferlet has ended, and must not change the inferlet's ending.
       if (!this.#stopReason) this.hooks.quotaReached();
     };
     this.tokens = new Tokens({
@@ -245,8 +245,8 @@ export class Inferlet {
   }
 
   /**
-   * Time of the first output token, milliseconds of `performance.now`; 0 for never. The token of a step counts when the step is requested, that
-   * of a run on the device when `next` or a pipe takes it.
+   * Time of the first output token, milliseconds of `performance.now`; 0 for never. The token of a step counts when the step is requested. The
+   * token of a run on the device counts when `next` or a pipe takes it.
    */
   get firstTokenAt(): number {
     return this.#firstTokenAt;
@@ -300,7 +300,7 @@ export class Inferlet {
 
   /**
    * Takes a place in the age order at the GPU host of every granted model, by opening a queue there. The inferlet must do so before its
-   * children, which have the same `arrival`: of equals, a host considers the later one newer, and the newest loses its memory first.
+   * children, which have the same `arrival`: among equals, a host considers the later one newer, and the newest loses its memory first.
    */
   takePlaces(): void {
     if (this.#hasPlaces) return;

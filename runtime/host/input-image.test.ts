@@ -94,7 +94,7 @@ describe('input-image', () => {
       assert.equal(failureOf(embeds(width, height)), 'invalid-argument');
   });
 
-  it('encodes an image like the prepared bytes of the original', async () => {
+  it('gives an image the same embeds as its prepared pixels', async () => {
     const guest = open();
     const image = imageOf(40, 25);
     const embeds = embedsOf(guest);
@@ -106,7 +106,7 @@ describe('input-image', () => {
     assert.equal(guest.inferlet.inputTokens, EMBEDS);
     assert.ok(model.vision);
     const { size } = model.vision.preparation;
-    // An image of the model's own size is used as it is.
+    // An image that has the model's size is not resized.
     const prepared = embedsOf(guest);
     value(await embed(guest, png(size, size, prepare(decode(original), model.vision.preparation)), prepared));
     const other = embedsOf(guest);
@@ -119,7 +119,7 @@ describe('input-image', () => {
     }
   });
 
-  it('fails with the reason, also for calls that need the embeds', async () => {
+  it('fails for an invalid image or a wrong number of embeds, and then fails calls that need the embeds', async () => {
     const guest = open();
     for (const image of [
       new Uint8Array(100),
@@ -137,7 +137,7 @@ describe('input-image', () => {
     value(await embed(guest, imageOf(4, 4), embedsOf(guest)));
   });
 
-  it('is refused beyond the token limit, and where the model does not offer images', async () => {
+  it('is refused beyond the token limit, and when the model takes no images', async () => {
     const spent = open(EMBEDS);
     value(await embed(spent, imageOf(4, 4), embedsOf(spent)));
     spent.inferlet.count(1, 0);

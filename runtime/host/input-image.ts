@@ -57,9 +57,9 @@ function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array)
 }
 
 /** Turns an `ImageFault` into an outcome. */
-function catchImageFault<T>(look: () => T): Outcome<T> {
+function catchImageFault<T>(read: () => T): Outcome<T> {
   try {
-    return ok(look());
+    return ok(read());
   } catch (error) {
     if (error instanceof ImageFault) return err(handlerError('invalid-argument', error.message));
     throw error;

@@ -13,7 +13,7 @@ async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
   return settled.tag === 'err' ? settled.val.tag : 'ok';
 }
 
-test('each `forward` of an embed counts, but the first one is counted when the embed is made', async (t) => {
+test('each `forward` counts its embeds as inputs; the first `forward` of an embed was already counted when the embed was made', async (t) => {
   const host = await TestGpuHost.start();
   t.after(() => host.stop());
   const connection = await GpuHostConnection.connect(host.address);
@@ -29,20 +29,21 @@ test('each `forward` of an embed counts, but the first one is counted when the e
   forward(inputs.subarray(0, 10));
   forward(inputs.subarray(10));
   assert.equal(guest.inferlet.inputTokens, 40);
+  // These inputs count again, and the state counts as one more.
   forward(inputs);
   forward(states);
-  assert.equal(guest.inferlet.inputTokens, 81);
+  assert.equal(guest.inferlet.inputTokens, 40 + 40 + 1);
   forward(inputs);
   assert.equal(await failure(guest.queue.synchronize()), 'ok');
   const before = calls();
   forward(inputs);
   assert.equal(calls(), before, 'a call beyond the limit does not reach the device');
   assert.equal(await failure(guest.queue.synchronize()), 'limit-exceeded');
-  assert.equal(guest.inferlet.inputTokens, 121);
+  assert.equal(guest.inferlet.inputTokens, 81 + 40);
   await guest.end();
 });
 
-test('inputs are refused once the tokens of the invocation are used up, as are their outputs', async (t) => {
+test('once an invocation has used up its tokens, inputs, their `forward` and calls for its output are refused', async (t) => {
   const host = await TestGpuHost.start();
   t.after(() => host.stop());
   const connection = await GpuHostConnection.connect(host.address);

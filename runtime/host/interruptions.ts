@@ -6,7 +6,7 @@ export class Interruptions {
   readonly #waiting = new Set<(reason: HandlerError) => void>();
   #stopped: HandlerError | null = null;
 
-  /** Completes as `work` does, or with the reason when the inferlet is stopped. `work` rejects only for faults of the platform. */
+  /** Completes as `work` does, or with the reason when the inferlet is stopped. A rejection of `work`, a fault of the platform, becomes an error. */
   until<T>(work: Promise<Outcome<T>>): Promise<Outcome<T>> {
     const stopped = this.#stopped;
     if (stopped) {

@@ -44,7 +44,7 @@ describe('a file', () => {
     return file;
   };
 
-  it('refuses lists that exceed all pages before it reads their elements', async () => {
+  it('refuses a list that is longer than all pages can hold, before it reads the elements', async () => {
     const file = await openFilled();
     const unread = new Proxy(new Uint32Array(0), {
       get: (_, property) => (property === 'length' ? PAGES * PAGE_SIZE + 1 : assert.fail(`read ${String(property)}`)),
@@ -60,6 +60,7 @@ describe('a file', () => {
 
   it('counts the calls that wait while it opens, and refuses calls beyond 1,024 or 32 MiB', async () => {
     const { inferlet, queue } = new TestInferlet(connection, { pages: 1_000_000, tokens: 10_000_000 });
+    // A list has 4 MiB. Eight calls with a list, or four with two lists, carry 32 MiB.
     const list = new Uint32Array(1 << 20);
     for (const name of ['predictions', 'extracts', 'saves', 'merges']) {
       const file = KvFile.open(inferlet, queue, name, false);
@@ -94,7 +95,7 @@ describe('a file', () => {
     await inferlet.release();
   });
 
-  it('refuses the calls that waited while it opened once the first of them has used up the tokens', async () => {
+  it('refuses waiting calls when it has opened and the first of them has used up the tokens', async () => {
     const saved = await openFilled();
     assert.equal(await failure(saved.save('waits', false, 'private')), 'ok');
     saved.drop();
@@ -129,8 +130,8 @@ describe('a file', () => {
         output: { tag: 'distributions', val: 1 },
       };
       const issued = device?.issuedCalls;
-      const ask = (of: string, what: string, ...args: unknown[]) =>
-        guest.call<Promise<Outcome<unknown>>>(of, what, guest.queue, ...args);
+      const ask = (interfaceName: string, name: string, ...args: unknown[]) =>
+        guest.call<Promise<Outcome<unknown>>>(interfaceName, name, guest.queue, ...args);
       const ends = [
         ask('allocate', 'import-pages', name),
         ask('allocate', 'export-pages', none, name, false),
@@ -179,7 +180,7 @@ describe('a file', () => {
     const origin = KvFile.open(inferlet, queue, undefined, false);
     assert.equal(await failure(origin.pred(range(56), range(56), 1)), 'ok');
     const [file, dropped, ...others] = [origin.fork(), origin.fork(), origin.fork(), origin.fork()] as const;
-    // Each fork copies the last page. Only the GPU host counts the copies: 8 pages are held, and the runtime counts 4.
+    // Each fork copies the last page. The GPU host counts the four copies and the four shared pages, the runtime only the shared pages.
     for (const fork of [file, dropped, ...others]) assert.equal(await append(fork, 1), 'ok');
 
     const droppedAppend = append(dropped, 40);
@@ -206,13 +207,13 @@ describe('a file', () => {
     const { inferlet, queue } = new TestInferlet(connection);
     const file = KvFile.open(inferlet, queue, undefined, false);
     const append = (tokens: Uint32Array) => failure(file.pred(tokens, range(tokens.length), 1));
-    const refused = () => append(new Uint32Array(PAGE_SIZE).fill(1_000_000));
+    const appendInvalid = () => append(new Uint32Array(PAGE_SIZE).fill(1_000_000));
     assert.equal(await append(range(PAGE_SIZE)), 'ok');
-    const calls = [refused(), failure(queue.synchronize()), append(range(PAGE_SIZE))];
+    const calls = [appendInvalid(), failure(queue.synchronize()), append(range(PAGE_SIZE))];
     assert.deepEqual(await Promise.all(calls), ['invalid-argument', 'invalid-argument', 'ok']);
     assert.deepEqual([file.tokens, file.pages.length], [2 * PAGE_SIZE, 3]);
     value(file.reserve(3 * PAGE_SIZE));
-    assert.deepEqual([await refused(), file.pages.length], ['invalid-argument', 5]);
+    assert.deepEqual([await appendInvalid(), file.pages.length], ['invalid-argument', 5]);
     await inferlet.release();
   });
 });

@@ -31,7 +31,7 @@ export class KvFile implements Droppable {
   #keptPageCount = 0;
   /** Number of issued calls that append tokens and have not ended. */
   #appendingCount = 0;
-  /** The lock that the file holds: its name, and the GPU host `at` which it is kept. `elsewhere` is that host unless the queue runs on it. */
+  /** The lock that the file holds: its name, and the GPU host `at` which it is kept. `elsewhere` is `at` again if the queue runs on another host. */
   #lock: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
   /** True after `unlock`: a file that is still opening then gives the lock back as soon as it gets it. */
   #isUnlockRequested = false;
@@ -309,7 +309,7 @@ export class KvFile implements Droppable {
     return this.#opening.then(() => this.#runCharged(call));
   }
 
-  /** Charges the inferlet for the thread's time of a call that waited: it runs outside of the guest's call, which is measured. */
+  /** Charges the inferlet for the thread's time of a call that waited: it runs after the guest's own call, and only that one is measured. */
   #runCharged<T>(call: () => T): T {
     const startMs = performance.now();
     const outcome = call();
@@ -363,7 +363,7 @@ export class KvFile implements Droppable {
     return outcome;
   }
 
-  /** Frees the pages that failed calls have added: if their allocation failed on the device, every later call on the file would fail, too. */
+  /** Frees the pages that failed calls have added: a page whose allocation failed on the device would make every later call on the file fail. */
   #trim(): void {
     const keptCount = Math.max(this.#keptPageCount, Math.ceil(this.#tokens / this.#pageSize));
     const addedPages = this.#pages.subarray(keptCount);

@@ -72,7 +72,7 @@ export const kvFiles = {
   files: (inferlet: Inferlet, queue: DeviceQueue, prefix: string): Promise<Outcome<readonly FileInfo[]>> => {
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    // No name begins with a text that is not a name itself.
+    // A prefix that is not a valid name begins no valid name.
     if (prefix !== '' && refuseName(prefix)) return Promise.resolve(ok([]));
     const { functionName } = inferlet.description;
     const call = { op: 'file-list', prefix, functionName } as const;

@@ -79,7 +79,7 @@ describe('messaging', () => {
     assert.equal(failureOf(await call(guest, 'push', 't', large)), 'limit-exceeded');
   });
 
-  it('holds 64 subscriptions of an inferlet, and ends them with it', async () => {
+  it('allows an inferlet 64 subscriptions, and ends them with the inferlet', async () => {
     const [guest, sender] = [inferlet(), inferlet()];
     const subscriptions = Array.from({ length: 64 }, () => subscribe(guest, 'many'));
     for (const each of subscriptions) value(await ready(guest, each));
@@ -158,7 +158,7 @@ describe('messaging', () => {
     assert.equal((await Promise.all(quick)).map(failureOf).filter((tag) => tag === 'limit-exceeded').length, 1);
     for (let i = 0; i < 2000; i++)
       sender.call('messaging', '[resource-drop]subscription', subscribe(sender, `churn-${i}`));
-    // Opening and closing each count as a call. Beyond the limit of 1,024 none opens, but an open one may still close.
+    // Opening and closing a subscription each count as a call. At the limit of 1,024 calls, no subscription opens, but an open one may still close.
     assert.ok(sender.inferlet.outgoing.calls <= 1025, `${sender.inferlet.outgoing.calls} calls`);
     await eventually(() => sender.inferlet.outgoing.calls === 0, 'all calls have settled');
   });

@@ -42,7 +42,7 @@ describe('the recent load of GPU hosts', () => {
     assert.deepEqual([busy?.model, busy?.pages, busy?.batchSize], [TEST_MODEL, 32, 1]);
     assert.ok(busy && busy.utilisation > 0 && busy.utilisation <= 1 && busy.tokensPerSecond > 0);
     assert.equal(busy.freePages + busy.cachedPages, 32);
-    // The host has measured other sizes at its start.
+    // The host measured steps of other sizes when it started.
     const { tokens = [], sequences = [] } = busy.stepTimes ?? {};
     assert.deepEqual([tokens.filter(({ size }) => size === 20).length, tokens[0]?.size, sequences[0]?.size], [1, 1, 1]);
     const idle = await read();
@@ -67,6 +67,7 @@ describe('the recent load of GPU hosts', () => {
       maxBatchTokens: 250,
       latency,
     };
+    // In the 500 ms between the readings: 2 batches with 10 texts and 200 tokens, and 250 ms of computing.
     const before = { ...stats, elapsedMs: 1000, encoders: [encoder] };
     const busy = { ...encoder, batches: 4, texts: 20, tokens: 300, deviceBusyMs: 300, waitingCalls: 3 };
     const now = { ...stats, elapsedMs: 1500, encoders: [busy] };
@@ -87,7 +88,7 @@ describe('the recent load of GPU hosts', () => {
     ]);
   });
 
-  it('includes the measured times of steps, in few digits', async () => {
+  it('includes the measured times of steps, rounded to three decimals', async () => {
     const stats = await connection.stats();
     const stepTimes = { tokens: [{ size: 20.00049, ms: 1 / 3 }], sequences: [{ size: 1, ms: 2 }] };
     const models = stats.models.map((model) => ({ ...model, efficientTokens: 90, stepTimes }));
@@ -99,7 +100,7 @@ describe('the recent load of GPU hosts', () => {
     assert.ok(old && !('efficientTokens' in old) && !('stepTimes' in old));
   });
 
-  it('starts again when the counters were reset', async () => {
+  it('covers the time since the reset when the counters were reset between two readings', async () => {
     const before: GpuHostStats = { ...(await connection.stats()), elapsedMs: Number.MAX_SAFE_INTEGER };
     const after = await connection.stats();
     assert.deepEqual(loadsOf('h', 1, after, before), loadsOf('h', 1, after));

@@ -81,7 +81,7 @@ export class ModelLoads {
   }
 }
 
-/** A host's load between two readings of its counters; without `before`, or when they were reset since, the load since they began at 0. */
+/** A host's load between two readings of its counters. Without `before`, or if the counters were reset since, the load since they were 0. */
 export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): HostLoads {
   const baseline = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
   const elapsedMs = stats.elapsedMs - (baseline?.elapsedMs ?? 0);
@@ -154,7 +154,7 @@ function changeOf<S extends { readonly name: string }>(now: S, before: readonly 
 
 const boundedRatio = (part: number, whole: number): number => Math.min(1, ratio(part, whole));
 
-/** Rounds to three decimals; 0 when `whole` is 0. */
+/** The quotient, rounded to three decimals; 0 when `whole` is 0. */
 function ratio(part: number, whole: number): number {
   return whole > 0 ? Math.round((part / whole) * 1000) / 1000 : 0;
 }

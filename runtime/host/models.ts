@@ -13,7 +13,7 @@ import { readMetadata } from './model-metadata.ts';
 /** A model and a GPU host that has it. */
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
 
-/** Selects among several hosts; see {@link Models.granted}. */
+/** Selects one of several hosts that have the same model; see the parameters of {@link Models.granted}. */
 interface Placement {
   readonly key: string;
   readonly placedAtMs: number;
@@ -41,13 +41,16 @@ export class Models {
     this.#log = log;
   }
 
-  /** Summaries of all models; of models with the same name, the one on the first open host: one that is connected and not drained. */
+  /**
+   * Summaries of all models. When several hosts have a model of the same name, takes the summary of the first open host. A host is open when it
+   * is connected and not drained.
+   */
   list(): readonly ModelSummary[] {
     return [...this.#offers().values()].map(({ summary }) => summary);
   }
 
   /**
-   * The models that a runtime publishes, with their hosts. Leaves out a model of a host that is away or drained when an open host has it, too.
+   * The models that a runtime publishes, with their hosts. Leaves out the model of a host that is not open when an open host has the same model.
    */
   offered(): readonly RuntimeModel[] {
     const hosts = this.#hosts.list;
@@ -84,7 +87,7 @@ export class Models {
    * away keeps its models; calls on them answer `unavailable`.
    *
    * @param key selects among several hosts with a model: the same key selects the same host
-   * @param placedAtMs time of the root's placement, by `performance.now`: a host drained later still serves the root's children
+   * @param placedAtMs when the root invocation was placed, by `performance.now`: a host that was drained later still serves the root's children
    */
   async granted(
     names: readonly string[],
@@ -123,7 +126,7 @@ export class Models {
     return this.#best(({ models }) => models, place);
   }
 
-  /** The summaries by name. When several hosts have one name, the host with the highest rank counts. */
+  /** The summaries by name. When several hosts have a model or encoder of the same name, the host with the highest rank counts. */
   #best<S extends { readonly name: string }>(
     summariesOf: (connection: GpuHostConnection) => readonly S[],
     place?: Placement,
@@ -139,8 +142,8 @@ export class Models {
   }
 
   /**
-   * Rank of a host for an invocation that was placed at a time: 3 for one that was open then and is connected since, 2 for one that is open now, 1
-   * for a drained one, 0 for one that is away. Of equal ranks, the first host in order wins.
+   * Rank of a host for an invocation: 3 if the host was open when the invocation was placed and has stayed connected since, 2 if it is open only
+   * now, 1 if it is drained, 0 if it is away. Of hosts with equal ranks, the first one wins, in the order of `#inOrder`.
    */
   #rank(connection: GpuHostConnection, placedAtMs: number): number {
     const { connected, connectedSinceMs: connectedAt, name } = connection;
@@ -169,7 +172,7 @@ export class Models {
     let reading = this.#metadata.get(key);
     if (!reading) {
       reading = readMetadata(summary).catch((error: unknown) => {
-        // The next user tries again: the failure may be temporary.
+        // The next call reads again: the failure may be temporary.
         this.#metadata.delete(key);
         this.#log.warn({ error, model: summary.name }, 'the metadata of a model could not be read');
         return null;

@@ -1,14 +1,15 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { InferletShare } from '#scheduler/policies/shares.ts';
 
-/** Maximum calls of one inferlet under way at once, and maximum bytes that these calls carry together: two files of the largest size. */
+/** Maximum calls of one inferlet under way at once. */
 const MAX_CALLS = 1024;
+/** Maximum bytes that these calls carry together: two files of the largest size. */
 const MAX_BYTES = 32 * 2 ** 20;
 
 /**
- * Counts the calls of one inferlet that this process keeps, and the bytes that they carry: calls to anything but a
- * device, calls that wait for a KV file to open, and runs that a quota caps or a grammar guides. A call counts until it
- * settles, even when the inferlet drops it or is stopped.
+ * Counts the calls of one inferlet that this process holds in its memory, and the bytes that they carry. It holds calls to anything but a device,
+ * calls that wait for a KV file to open, and runs that a quota caps or a grammar guides. A call counts until it settles, even when the inferlet
+ * drops it or is stopped.
  */
 export class Outgoing {
   readonly #tenantBytes: InferletShare;

@@ -6,6 +6,7 @@ import type { DeviceQueue } from './queue.ts';
 type Asked = Extract<QueueCall, { op: AskedOperation['op'] }>;
 type Sent = Extract<QueueCall, { op: SentOperation['op'] }>;
 
+/** How each operation is called: `asked` for a result, `sent` without one; any other way needs a function of its own. */
 const ways = new Map<string, string>(Object.entries(OPERATIONS).map(([name, { way }]) => [name, way]));
 
 const functions: HostTable = queueCalls((queue: DeviceQueue, call) => {
@@ -19,6 +20,7 @@ export const passed: HostTable = Object.fromEntries(
   Object.entries(functions).map(([name, members]) => [name, pick(members)]),
 );
 
+/** The functions whose calls are only asked or sent. */
 function pick(members: HostTable[string]): HostTable[string] {
   return Object.fromEntries(
     Object.entries(members).filter(([name]) => ways.get(name) === 'asked' || ways.get(name) === 'sent'),

@@ -5,12 +5,14 @@ import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
 import type { Question, Resumption } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 
-/** Maximum characters of a question's text, of its schema and of its state. */
+/** Maximum characters of a question's text. */
 const MAX_TEXT = 4096;
+/** Maximum characters of a question's schema. */
 const MAX_SCHEMA = 16_384;
+/** Maximum characters of a question's state. */
 const MAX_STATE = 262_144;
 const MAX_TIMEOUT_SECONDS = 30 * 86_400;
-/** Maximum refused questions of an attempt. The check of a schema takes the thread of the runtime. */
+/** Maximum refused questions of an attempt. The check of a schema occupies the runtime's thread. */
 const MAX_REFUSED_QUESTIONS = 8;
 
 /** Implements `wit/person.wit`. */
@@ -33,7 +35,7 @@ export const person = {
   resumed: (inferlet: Inferlet): Resumption | undefined => inferlet.description.resumption,
 };
 
-/** The question as the store takes it, or what is wrong with it. */
+/** The question in the form of the store, or the text of an error. */
 function checked({ text, schema, timeoutSeconds, state }: Question): AskedQuestion | string {
   if (text.length === 0 || text.length > MAX_TEXT)
     return `the text has ${text.length} characters, not 1 to ${MAX_TEXT}`;

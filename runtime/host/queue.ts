@@ -14,7 +14,7 @@ export class DeviceQueue {
   readonly name: string;
   /** Number of holders: the inferlet's handle, and resources that use the queue for longer than one call. */
   #holders = 1;
-  /** An error that `settle` took from the device, or of a call that was not sent; the inferlet's next `synchronize` reports it. */
+  /** The error that the inferlet's next `synchronize` reports: `settle` took it from the device, or a call that was not sent left it. */
   #failure: HandlerError | null = null;
 
   constructor(inferlet: Inferlet, name: string) {
@@ -47,7 +47,7 @@ export class DeviceQueue {
     return err(handlerError('unsupported', `${this.name} does not offer ${trait}; ask runtime.model-traits`));
   }
 
-  /** Keeps the error of a call that has no result and is not sent. Slots that the call would have written keep what they held. */
+  /** Keeps the error of a call without a result that was not sent. The slots that the call would have written keep their content. */
   fail(error: HandlerError): void {
     this.#failure ??= error;
   }

@@ -67,7 +67,7 @@ describe('runtime', () => {
     const efficientTokens = (name: string) =>
       guest.call<Outcome<number | undefined>>('runtime', 'efficient-tokens', name);
     assert.equal(value(efficientTokens(TEST_MODEL)), undefined);
-    // Once a size has had a second step, the host no longer counts the first step of that size.
+    // The host counts the first step of a size only until a second step of that size.
     for (const size of [1, 8, 64]) await step(ownConnection, size);
     let stats: GpuHostStats;
     let rounds = 0;

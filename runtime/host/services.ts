@@ -17,7 +17,7 @@ export interface Services {
   /** The bytes that all inferlets hold in this process. */
   readonly bytes: Shares;
   readonly indexes: Indexes;
-  /** The names that the GPU hosts share; without it, each host has names of its own. */
+  /** The names that the GPU hosts share; undefined when each host has its own names. */
   readonly names?: SharedNames | undefined;
   readonly http: HttpClient;
   /** Decodes and resizes images. */

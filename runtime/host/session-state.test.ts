@@ -21,7 +21,7 @@ it('the first message of a session may be a file', () => {
   assert.deepEqual([session.firstMessageAt, session.messages], [first, 2]);
 });
 
-it('a session keeps a message with its source until the inferlet has read it', async () => {
+it('a session confirms a message to its source once the inferlet has read it, or when the session stops', async () => {
   const handlers: Handler[] = [];
   const attach = (handler: Handler) => {
     handlers.push(handler);
@@ -44,5 +44,5 @@ it('a session keeps a message with its source until the inferlet has read it', a
   assert.deepEqual(events, ['a']);
   session.stop(handlerError('terminated', 'the end'));
   await setImmediate();
-  assert.deepEqual(events, ['a', 'detached', 'b'], 'the source is detached before it goes on');
+  assert.deepEqual(events, ['a', 'detached', 'b'], 'the session detaches from the source before it confirms `b`');
 });

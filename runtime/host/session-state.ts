@@ -15,9 +15,9 @@ export interface EventSink {
   flushed(atOnce?: boolean): Promise<boolean>;
 }
 
-/** Source of the client's messages. A session calls `attach` at its first `receive`, to begin the delivery. The returned function ends it. */
+/** Source of the client's messages. At its first `receive`, a session calls `attach`, which begins the delivery and returns a function to end it. */
 export interface MessageSource {
-  /** The source awaits `message`, after which the message counts as handled, and then sends the next message. `closed`: no message follows. */
+  /** The source awaits `message`, counts the message as handled, and sends the next one. It calls `closed` when no message follows. */
   attach(handler: { message(message: Message): Promise<void>; closed(): void }): () => void;
 }
 
@@ -90,9 +90,9 @@ export class Session {
       return;
     }
     if (this.#droppedLogs > 0) {
-      const message = droppedLines(this.#droppedLogs);
+      const notice = droppedLines(this.#droppedLogs);
       this.#droppedLogs = 0;
-      this.#sink.add('log', JSON.stringify({ level: 'warn', message }));
+      this.#sink.add('log', JSON.stringify({ level: 'warn', message: notice }));
     }
     const isCut = message.length > MAX_LOG_CHARACTERS;
     const text = this.#redact(isCut ? message.slice(0, MAX_LOG_CHARACTERS) : message, isCut);
@@ -114,7 +114,7 @@ export class Session {
     return new Promise((resolve) => this.#receivers.push(resolve));
   }
 
-  /** Call when the inferlet has read the message of the last `receive`: the source keeps an unread message for another attempt. */
+  /** Call when the inferlet has read the message of the last `receive`. Until then, the source keeps the message for another attempt. */
   read(): void {
     const confirmRead = this.#confirmRead;
     this.#confirmRead = null;

@@ -19,7 +19,7 @@ interface Reader<T> {
 }
 
 /**
- * One inferlet's reads of a source that hands out each item once: a subscription, a body, a session. Items are taken one at a time, and
+ * One inferlet's reads of a source that hands out each item once: a subscription, an HTTP body, a session. Items are taken one at a time, and
  * only while there is room for unread results. An item whose reader was dropped before the inferlet read it goes to the next reader.
  */
 export class SourceReader<T> {
@@ -101,6 +101,7 @@ export class SourceReader<T> {
     reader.resolve(item.outcome);
   }
 
+  /** Keeps an item for the next reader, in the order in which the items were taken. */
   #keep(item: Item<T>): void {
     if (this.#closed) return;
     const unreadResult = new UnreadResult(this.#inferlet.unread);

@@ -40,12 +40,14 @@ describe('spans', () => {
     const spans = new Spans(now);
     pass(10_000);
     spans.add('failed', '', 7, 7, true);
-    // All lengths differ, and their order is mixed: 1009 is prime.
+    // 1009 is prime, so all 1,000 lengths differ. Their order is mixed.
     for (let i = 1; i <= 1000; i++) spans.add(`span ${i}`, '', 0, (i * 7919) % 1009, false);
     spans.add('outer', '', 0, 10_000, false);
     const { spans: kept = [], moreSpans } = spans.report();
+    // `failed`, 1,000 numbered spans and `outer` were recorded; 64 of them are kept.
     assert.equal(moreSpans, 1002 - 64);
     const lengths = Array.from({ length: 1000 }, (_, i) => ((i + 1) * 7919) % 1009).sort((a, b) => b - a);
+    // Beside `failed` and `outer`, 62 numbered spans are kept.
     const expected = [10_000, ...lengths.slice(0, 62)];
     const failed = kept.filter((span) => span.failed);
     assert.deepEqual(failed, [{ name: 'failed', kind: '', fromMs: 7, toMs: 7, failed: true }]);
@@ -56,7 +58,7 @@ describe('spans', () => {
     );
   });
 
-  it('bounds what any inferlet records', () => {
+  it('bounds the number, the texts and the times of the spans that an inferlet records', () => {
     const text = fc.oneof(
       fc.string({ unit: codePoint, maxLength: 120, size: 'max' }),
       fc.constantFrom('\u202egnihsif', '\u0000\u001b[31m', '🦊'.repeat(60), 'x'.repeat(80), 'y'.repeat(100_000)),
@@ -91,7 +93,7 @@ describe('spans', () => {
     assert.deepEqual(cutSpan(['x'.repeat(100_000), 7n]), ['x'.repeat(81), 7n]);
   });
 
-  it('removes secrets, also one that the end of a name cuts', () => {
+  it('removes secrets, also a secret that is cut at the end of a name', () => {
     const redactor = new Redactor();
     redactor.add('f@v', new Map([['TOKEN', 'sesame-open-wide']]));
     const spans = new Spans();

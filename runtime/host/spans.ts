@@ -5,7 +5,7 @@ const MAX_SPANS = 64;
 const MAX_NAME_CHARACTERS = 80;
 const MAX_KIND_CHARACTERS = 32;
 
-/** The spans that an inferlet has recorded. Keeps failed spans first, then the longest: the invocation's page shows each kept span as a bar. */
+/** The spans that an inferlet has recorded. Keeps a bounded number, failed ones first, then the longest: the page of the invocation draws each. */
 export class Spans {
   readonly #now: () => number;
   readonly #startedAt: number;
@@ -18,7 +18,7 @@ export class Spans {
     this.#startedAt = now();
   }
 
-  /** Records a span. Its times are by the inferlet's `runtime.now`, and are clamped to the time from the start until now. */
+  /** Records a span. Its times are values of the inferlet's `runtime.now`; they are clamped to the time from the start until now. */
   add(name: string, kind: string, began: number, ended: number, failed: boolean): void {
     const sinceMs = Math.max(0, this.#now() - this.#startedAt);
     const clamp = (at: number, fromMs: number) => Math.min(sinceMs, Math.max(fromMs, at - this.#startedAt));
@@ -61,11 +61,11 @@ export const cutSpan = (args: readonly unknown[]): readonly unknown[] =>
 const worth = (span: Span | undefined): number =>
   span ? span.toMs - span.fromMs + (span.failed ? Number.MAX_SAFE_INTEGER : 0) : 0;
 
-/** Cuts a text to one character more than is shown, so that `report` sees the cut. A copy does not keep the whole text in memory. */
+/** Cuts a text to one character more than is shown, so that `report` notices the cut. The copy keeps the whole text out of memory. */
 const cutText = (text: string): string =>
   text.length > MAX_NAME_CHARACTERS ? Buffer.from(text.slice(0, MAX_NAME_CHARACTERS + 1)).toString() : text;
 
-/** An untrusted text for one line: without control characters and marks that change the direction of the text after them. */
+/** Makes an untrusted text safe for one line: replaces control characters and marks that change the direction of the text after them. */
 function shortened(text: string, isCut: boolean, characters: number): string {
   const clean = text.replace(/\p{Cc}|\p{Bidi_Control}|[\u2028\u2029]/gu, '\ufffd');
   if (!isCut && clean.length <= characters) return clean;

@@ -4,6 +4,9 @@ import fc from 'fast-check';
 import { StoreQueues } from './store-queues.ts';
 
 const turn = () => new Promise(setImmediate);
+/** The bounds of one tenant's calls in the store. */
+const MAX_CALLS = 16;
+const MAX_BYTES = 2 ** 20;
 
 interface OpenCall {
   readonly tenant: string;
@@ -39,8 +42,8 @@ describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
             begun.set(tenant, index);
             open.push({ tenant, index, bytes, settle });
             const openOfTenant = open.filter((one) => one.tenant === tenant);
-            assert.ok(openOfTenant.length === 1 || openOfTenant.reduce((sum, one) => sum + one.bytes, 0) <= 2 ** 20);
-            assert.ok(openOfTenant.length <= 16);
+            assert.ok(openOfTenant.length === 1 || openOfTenant.reduce((sum, one) => sum + one.bytes, 0) <= MAX_BYTES);
+            assert.ok(openOfTenant.length <= MAX_CALLS);
             await settle.promise;
             if (fails) throw new Error('the store is away');
             return index;
@@ -59,11 +62,11 @@ describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
     );
   });
 
-  it('have room again after each call, although another call of the tenant lasts', async () => {
+  it('have room again after each call, even while another call of the tenant is under way', async () => {
     const queues = new StoreQueues();
     const { promise, resolve } = Promise.withResolvers<void>();
     const lasting = queues.during('a', 1, () => promise);
-    for (let i = 0; i < 20; i++) await queues.during('a', 2 ** 19, turn);
+    for (let i = 0; i < 20; i++) await queues.during('a', MAX_BYTES / 2, turn);
     resolve();
     await lasting;
     assert.equal(queues.tenants, 0);
@@ -83,7 +86,7 @@ describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
     await queues.during('other', 100, async () => {
       hasRun = true;
     });
-    assert.deepEqual([hasRun, begun], [true, 16]);
+    assert.deepEqual([hasRun, begun], [true, MAX_CALLS]);
     resolve();
     await Promise.all(flood);
     assert.deepEqual([begun, queues.tenants], [1000, 0]);

@@ -1,7 +1,8 @@
 import { Fifo } from '../channel/fifo.ts';
 
-/** Maximum commands, and bytes of commands, of one tenant in the store at once: another tenant's command waits behind no more than these. */
+/** Maximum calls of one tenant in the store at once. The call of another tenant waits behind no more than these. */
 const MAX_CALLS = 16;
+/** Maximum bytes that these calls carry together. */
 const MAX_BYTES = 2 ** 20;
 
 interface Queue {

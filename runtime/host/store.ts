@@ -67,8 +67,8 @@ const NOTHING = new Uint8Array();
 /**
  * Writes a value, which may be a view of the guest's memory.
  *
- * @param fault error in the other arguments
- * @param answer gets the new version; undefined when the key does not have the expected version
+ * @param fault the error in the caller's other arguments, or null
+ * @param answer makes the outcome from the new version, which is undefined when the key does not have the expected version
  */
 function write<T>(
   inferlet: Inferlet,

@@ -5,7 +5,7 @@ import { StopScanner } from '../../functions/sdk/src/stop.ts';
 import { attempt, noTokenizer, notGranted } from './detokenize.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** Maximum tokens of `before`. It needs only those of an incomplete character, and no character takes so many. */
+/** Maximum tokens of `before`. Only those of an incomplete character matter, and no character takes so many. */
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_BYTES = 1024;
@@ -15,7 +15,7 @@ const MAX_FRAME_BYTES = 8192;
 export class TextPipe {
   /** Tokens so far, up to the one that completed a stop string. */
   readonly tokens: number[] = [];
-  /** Text sent so far; the sender adds to it. */
+  /** Text sent so far; the caller appends the text that it sends. */
   sent = '';
   /** The stop string that was found. */
   stop: string | undefined;
@@ -53,7 +53,7 @@ export class TextPipe {
     });
   }
 
-  /** The messages for the next piece of text. */
+  /** The messages for the next piece of text. The opening of the frame comes before the first piece. */
   messages(text: string): readonly string[] {
     if (!this.#frame) return [text];
     const { opening, before, after } = this.#frame;

@@ -58,6 +58,7 @@ describe('a tokenizing or rendering call', () => {
       get: (_target, key) => (key === 'length' ? 1_000_000 : assert.fail(`${String(key)} of the list was read`)),
     });
     assert.match(await call('chat-template', many, true), /^limit-exceeded: .*1000000 messages; 8192 is the limit/);
+    // Each message has 40,000 characters, and 4 of the role `user`.
     const long = [userMessage('a'.repeat(40_000)), userMessage('a'.repeat(40_000))];
     assert.match(await call('chat-template', long, true), /^limit-exceeded: the conversation has 80008 characters/);
     assert.match(await call('render-chat', JSON.stringify({ messages: long })), /^limit-exceeded/);
@@ -69,7 +70,7 @@ describe('a tokenizing or rendering call', () => {
     );
   });
 
-  it('is bounded in values, which are counted before Jinja gets them', () => {
+  it('is bounded in the values of its variables, which are counted before Jinja gets them', () => {
     const render = compileChatTemplate('{{ x | length }}', {});
     assert.equal(render({ x: Array.from({ length: MAX_CHAT_VALUES - 1 }, () => []) }), `${MAX_CHAT_VALUES - 1}`);
     const more = { x: Array.from({ length: MAX_CHAT_VALUES }, () => []) };
@@ -77,12 +78,12 @@ describe('a tokenizing or rendering call', () => {
   });
 
   it('ends at its time limit although a single step is slow', () => {
-    let looks = 0;
+    let renderedRows = 0;
     const rows = Array.from({ length: 2000 }, (_, i) => i);
-    const template = '{% for row in rows %}{% set text = tools | tojson %}{% set seen = look() %}{% endfor %}';
+    const template = '{% for row in rows %}{% set text = tools | tojson %}{% set seen = countRow() %}{% endfor %}';
     const render = compileChatTemplate(template, {});
     const tools = Array.from({ length: 20_000 }, (_, i) => `${i}`);
-    assert.throws(() => render({ rows, tools, look: () => ++looks }), { message: /too long/ });
-    assert.ok(looks < 200, `${looks} times 20,000 values were written as JSON`);
+    assert.throws(() => render({ rows, tools, countRow: () => ++renderedRows }), { message: /too long/ });
+    assert.ok(renderedRows < 200, `${renderedRows} times 20,000 values were written as JSON`);
   });
 });

@@ -4,13 +4,14 @@ import type { TextModel } from '../texts/service.ts';
 import { detokenizing, noTokenizer, notGranted } from './detokenize.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 
-/** An answer at once, or that of a worker, for which the guest is suspended. */
+/** An answer at once, or the answer of a worker, for which the guest waits suspended. */
 type Answer<T> = Outcome<T> | Promise<Outcome<T>>;
 
 /** A text of this length takes a worker a few tens of milliseconds. */
 export const MAX_TEXT_CHARACTERS = 32_768;
-/** A conversation's limit: characters per token of the model's context, with a minimum. */
+/** Characters of a conversation that one token of the model's context allows. */
 const CHARACTERS_PER_TOKEN = 16;
+/** Characters that every model allows in a conversation, however short its context. */
 const MIN_CHAT_CHARACTERS = 65_536;
 /** Maximum messages of one call. */
 const MAX_MESSAGES = 8192;
@@ -59,7 +60,7 @@ export const tokenize = {
 const chatLimit = ({ summary }: GrantedModel): number =>
   Math.max(MIN_CHAT_CHARACTERS, summary.contextLength * CHARACTERS_PER_TOKEN);
 
-/** Calls `call` for a model with a chat template, with the maximum number of characters that one call may render. */
+/** Runs `call` if the model has a chat template; passes the maximum characters of the call's input, and of its rendered text. */
 const withTemplate = (
   inferlet: Inferlet,
   model: string,

@@ -8,8 +8,9 @@ interface Call {
   readonly input: number;
   readonly output: number;
   readonly fails: boolean;
-  /** Input tokens that the host may find in its cache, and (`cached`) those that it finds. */
+  /** Input tokens that the host may find in its cache. */
   readonly cacheable: number;
+  /** Input tokens that the host finds in its cache. */
   readonly cached: number;
   /** Number of later calls that are issued before the answer of this call comes. */
   readonly delay: number;
@@ -34,8 +35,8 @@ test('only cacheable inputs can carry the charge beyond the quota, and a call th
       const tokens = new Tokens({ ...options, quotaReached: () => reached++ });
       tokens.allow(NOTHING, allowance(room));
       const answers: { at: number; answer: () => Promise<void> }[] = [];
-      // The test's own counts: the certain charge, the charge if nothing is cached, the charge so far, and outputs under way.
-      let [certainCharge, uncachedCharge, charged, expected] = [0, 0, 0, 0];
+      // The test's own counts: the certain charge, the charge if nothing is cached, the charge so far, and outputs of calls under way.
+      let [certainCharge, uncachedCharge, charged, pendingOutputs] = [0, 0, 0, 0];
       for (const [at, planned] of calls.entries()) {
         const { input, output, fails, delay } = planned;
         const cacheable = Math.min(planned.cacheable, input);
@@ -48,11 +49,15 @@ test('only cacheable inputs can carry the charge beyond the quota, and a call th
         assert.equal(reached - before, refused ? 1 : 0);
         if (refused) continue;
         const { promise, resolve } = Promise.withResolvers<Outcome<number>>();
-        const done = tokens.during({ inputs: input, outputs: output, cacheable }, promise, (had) => had);
+        const done = tokens.during(
+          { inputs: input, outputs: output, cacheable },
+          promise,
+          (cachedCount) => cachedCount,
+        );
         assert.equal(done, promise, 'counting does not delay the call');
         certainCharge += least;
         uncachedCharge += input + output;
-        expected += output;
+        pendingOutputs += output;
         charged += input - cacheable;
         const answer = async () => {
           const reachedBefore = reached;
@@ -60,7 +65,7 @@ test('only cacheable inputs can carry the charge beyond the quota, and a call th
           await done;
           certainCharge += cacheable - cached - (fails ? output : 0);
           charged += cacheable - cached + (fails ? 0 : output);
-          expected -= output;
+          pendingOutputs -= output;
           assert.equal(
             reached - reachedBefore,
             cacheable > 0 && certainCharge > room ? 1 : 0,
@@ -69,7 +74,7 @@ test('only cacheable inputs can carry the charge beyond the quota, and a call th
         };
         answers.push({ at: at + 1 + delay, answer });
         assert.equal(tokens.input - tokens.cached + tokens.output, charged);
-        assert.equal(certainCharge, charged + expected);
+        assert.equal(certainCharge, charged + pendingOutputs);
         assert.ok(certainCharge <= uncachedCharge);
       }
     }),
@@ -77,13 +82,13 @@ test('only cacheable inputs can carry the charge beyond the quota, and a call th
   );
 });
 
-test('outputs count after the call, and an allowance covers the tokens counted until then', async () => {
+test('outputs count after their call, and an allowance bounds the tokens beyond the counts that it names', async () => {
   const tokens = new Tokens({ ...options, limit: 100 });
   const { promise, resolve } = Promise.withResolvers<Outcome<undefined>>();
   const done = tokens.during({ inputs: 10, outputs: 3, cacheable: 0 }, promise);
   assert.deepEqual([tokens.input, tokens.output, tokens.quotaLeft], [10, 0, Number.POSITIVE_INFINITY]);
   tokens.allow({ ...NOTHING, inputTokens: 10 }, allowance(5));
-  assert.equal(tokens.quotaLeft, 2, 'calls in flight keep their share');
+  assert.equal(tokens.quotaLeft, 2, 'the 3 outputs of the call under way are already charged');
   resolve(ok(undefined));
   await done;
   assert.deepEqual([tokens.output, tokens.quotaLeft], [3, 2]);

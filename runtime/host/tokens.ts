@@ -9,7 +9,7 @@ export interface TokensOptions {
   readonly shared: () => Pick<SharedLimits, 'count' | 'refuseTokens'> | null;
   /** Called when the quota has no room for requested or used tokens: the invocation must end. */
   readonly quotaReached: () => void;
-  /** Called when a window of the quota has ended: the store knows what is left now. */
+  /** Called when a window of the quota has ended: only the store knows how many tokens are left now. */
   readonly quotaUnknown: () => void;
   /** The platform's clock, milliseconds since the Unix epoch; `Date.now` by default. */
   readonly now?: () => number;
@@ -108,8 +108,8 @@ export class Tokens {
   }
 
   /**
-   * Counts the inputs of a `forward` beyond those that `embed` has counted and no `forward` has computed. Returns the error, and counts
-   * nothing, when the inferlet may not request them.
+   * Counts the inputs of a `forward`, less those that `embed` has counted and that no earlier `forward` has computed. When the inferlet may not
+   * request them, returns the error and counts nothing.
    */
   forward(inputs: number): HandlerError | null {
     const newInputs = Math.max(0, inputs - this.#embeddedInputs);
@@ -156,14 +156,14 @@ export class Tokens {
   /** Counts inputs that a GPU host has computed for calls of its encoders. */
   encoded(inputs: number): void {
     this.#changeEncoders((encoders) => encoders.compute(inputs));
-    // Leave out tokens of calls under way: the host may never compute them.
+    // Add `reserved` to leave out tokens of calls under way: the host may never compute them.
     if (this.#quotaRoom + this.#encoders.reserved < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
   /**
    * The error when the inferlet may not request tokens, or null.
    *
-   * @param wantedTokens least number of tokens charged. The quota must have room for them; a limit ignores them.
+   * @param wantedTokens the fewest tokens that the request can cost. The quota must have room for them; a limit ignores them.
    */
   refuse(wantedTokens: number): HandlerError | null {
     const { limit, shared } = this.#options;

@@ -1,6 +1,6 @@
 import type { GrantedModel } from './inferlet.ts';
 
-/** Interfaces that this process serves from a model's tokenizer; the device's own list is ignored for them. */
+/** Interfaces that this process serves with a model's tokenizer, whether the device lists them or not. */
 const OF_TOKENIZER: readonly string[] = ['tokenize', 'grammar'];
 
 /** Interfaces that a model offers: the device's, and the tokenizer's when the model has one. */

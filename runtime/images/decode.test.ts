@@ -61,7 +61,7 @@ describe('the image decoder', () => {
     it(`refuses ${name}`, () => assert.throws(() => decode(bytes(file)), ImageFault));
   }
 
-  it('throws nothing but ImageFault for an image that is cut or changed at any of many places', () => {
+  it('throws nothing but ImageFault for images that are cut or changed', () => {
     for (const name of [
       'png palette',
       'png interlaced color',
@@ -88,7 +88,7 @@ describe('the image decoder', () => {
     const plain = bytes(goldens['jpeg 4:4:4']!.file);
     // A big-endian TIFF header: the directory begins at byte 8.
     const tiffHeader = [0x4d, 0x4d, 0, 0x2a, 0, 0, 0, 8];
-    // The tag of the orientation, whose value is one 16-bit number: 6.
+    // The entry of the orientation: its tag, and one 16-bit number, 6.
     const entry = [0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0];
     // The directory has one entry.
     const whole = [...tiffHeader, 0, 1, ...entry];

@@ -12,7 +12,7 @@ export interface DecodedImage {
   readonly data: Uint8Array;
 }
 
-/** Memory of the JPEG decoder: a little more than the largest image takes. */
+/** Maximum memory of the JPEG decoder: a little more than the largest image takes. */
 const MAX_JPEG_MEMORY_MB = 512;
 
 /**
@@ -57,9 +57,9 @@ function decodePng(image: Uint8Array): DecodedImage {
 const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
 
 /**
- * Keeps the chunks that the colours come from. Transparency is left out, because the decoder would blacken colours for it, and so are all
- * other chunks. The decoder bounds what it unpacks except for interlaced images, which are therefore unpacked here first. A second header
- * is refused: the decoder takes its size from the last header, and all bounds come from the first.
+ * Keeps only the chunks that define the colours. Transparency is dropped, too: the decoder would blacken colours for it. The decoder bounds the
+ * data that it unpacks, except for interlaced images, so this function unpacks these first, with a bound. It refuses a second header: the
+ * decoder takes its size from the last header, and all bounds come from the first.
  */
 function essentialPng(image: Uint8Array): Buffer {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
@@ -82,7 +82,7 @@ function essentialPng(image: Uint8Array): Buffer {
   return Buffer.concat(keptChunks);
 }
 
-/** Values of a pixel by colour type. */
+/** Values per pixel, by colour type. */
 const CHANNELS: Readonly<Record<number, number>> = { 0: 1, 2: 3, 3: 1, 4: 2, 6: 4 };
 /** Passes of Adam7: first column and row, and distance between columns and rows. */
 const PASSES = [

@@ -10,13 +10,14 @@ export interface ImageHeader {
   readonly orientation: number;
 }
 
-/** Maximum bytes, and maximum pixels, of an accepted image. */
+/** Maximum bytes of an accepted image. */
 export const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
+/** Maximum pixels of an accepted image. */
 export const MAX_IMAGE_PIXELS = 16_000_000;
-/** Longest side: otherwise an image one pixel high could cost as much as a square one of the same width. */
+/** Maximum pixels of a side. Without this limit, an image one pixel high could cost as much as a square one of the same width. */
 const MAX_IMAGE_SIDE = 16_384;
 
-/** Maximum segments before a JPEG's size; each has at most 64 KiB. */
+/** Maximum segments before the segment with a JPEG's size. Each has at most 64 KiB. */
 const MAX_SEGMENTS = 1024;
 const PNG_SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
 
@@ -58,7 +59,7 @@ function viewOf(image: Uint8Array): DataView {
 
 function pngHeader(image: Uint8Array): ImageHeader {
   const view = viewOf(image);
-  // The first chunk: its length, IHDR, width, height.
+  // The first chunk, from byte 8 to byte 33: the length of its content (13), its type (`IHDR` in ASCII), width, height, and more.
   if (image.length < 33 || view.getUint32(8) !== 13 || view.getUint32(12) !== 0x49484452) throw truncated('PNG');
   return { format: 'png', width: view.getUint32(16), height: view.getUint32(20), orientation: 1 };
 }
@@ -76,12 +77,13 @@ function jpegHeader(image: Uint8Array): ImageHeader {
     const length = view.getUint16(at + 1);
     const from = at + 3;
     const end = at + 1 + length;
-    // The scan, or the end of the image, comes before the size.
+    // The scan (DA) or the end of the image (D9) comes before the size.
     if (length < 2 || marker === 0xda || marker === 0xd9) throw truncated('JPEG');
     if (isFrame(marker)) {
       if (from + 6 > image.length) throw truncated('JPEG');
       return frameHeader(view, from, marker, orientation);
     }
+    // An APP1 segment (E1) may be EXIF's.
     if (marker === 0xe1 && end <= image.length) orientation = orientationOf(image.subarray(from, end)) ?? orientation;
     at = end;
   }
@@ -107,7 +109,7 @@ function frameHeader(view: DataView, at: number, marker: number, orientation: nu
   return { format: 'jpeg', width: shownWidth, height: shownHeight, orientation };
 }
 
-/** Tag 0x0112 of the first directory of an EXIF segment; undefined when there is none. */
+/** The orientation (tag 0x0112) in the first directory of an EXIF segment; undefined when there is none. */
 function orientationOf(segment: Uint8Array): number | undefined {
   if (!'Exif\0\0'.split('').every((letter, i) => segment[i] === letter.charCodeAt(0))) return undefined;
   const view = viewOf(segment.subarray(6));

@@ -7,9 +7,9 @@ export function oriented(image: DecodedImage, orientation: number): DecodedImage
   const swaps = orientation >= 5;
   const [toWidth, toHeight] = swaps ? [height, width] : [width, height];
   const turned = new Uint8Array(data.length);
-  // Index of the source pixel that is shown at (x, y).
   const right = width - 1;
   const bottom = height - 1;
+  // Index of the source pixel that is shown at (x, y).
   const source = (x: number, y: number): number => {
     switch (orientation) {
       case 2:

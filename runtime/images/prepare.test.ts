@@ -51,16 +51,18 @@ describe('preparing images', () => {
     });
   }
 
-  it('halves a row of two colours to the values computed by hand', () => {
+  it('halves an image of two colours to the values computed by hand', () => {
     // From 4 pixels to 2, the bilinear weights are 1/8, 3/8, 3/8 and 1/8. One weight of 1/8 falls outside the image, so the sum of the
     // others is divided by 7/8.
-    const line: DecodedImage = { width: 4, height: 4, data: new Uint8Array(48).fill(0) };
-    for (let y = 0; y < 4; y++) for (let x = 0; x < 2; x++) line.data.fill(210, 3 * (4 * y + x), 3 * (4 * y + x) + 3);
-    const halved = prepare(line, { ...plain, size: 2, shortestEdge: null, filter: 'bilinear' });
+    const image: DecodedImage = { width: 4, height: 4, data: new Uint8Array(3 * 4 * 4) };
+    // The left half of each row has the value 210, the right half 0.
+    for (let y = 0; y < 4; y++) image.data.fill(210, 3 * 4 * y, 3 * (4 * y + 2));
+    const halved = prepare(image, { ...plain, size: 2, shortestEdge: null, filter: 'bilinear' });
     assert.deepEqual([halved[0], halved[3]], [Math.round((210 * 6) / 7), Math.round(210 / 7)]);
   });
 
   it('crops a long image to its middle', () => {
+    // The image is enlarged 12 times, so the crop of 12 pixels shows one pixel of the middle, mixed with its neighbours.
     const long = imageOf(16_000, 1);
     const changedEnds = {
       ...long,

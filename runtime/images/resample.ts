@@ -42,7 +42,7 @@ function sinc(x: number): number {
 
 /**
  * Resizes an image with antialiasing and returns a part of the result: Pillow's `Image.resize`, integer for integer (`Resample.c`: weights
- * of 22 bits; columns first, rounded to bytes, then rows; a side that keeps its length is not resampled). Computes only the part.
+ * of 22 bits; columns first, rounded to bytes, then rows; a side that keeps its length is not resampled). Computes only that part.
  */
 export function resample(source: Rows, { width, height, left, top, size }: Window, filter: ResizeFilter): Uint8Array {
   const columns = weightsOf(source.width, width, left, size, filter);

@@ -85,9 +85,9 @@ describe('the image service', () => {
       const charged: number[] = [];
       const account = imageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
       const started = await ask(service, image(1));
-      const [late, next] = await Promise.all([ask(service, slow(), { account }), ask(service, image(2))]);
+      const [slowOutcome, next] = await Promise.all([ask(service, slow(), { account }), ask(service, image(2))]);
       if (decodeMs < 1000 && [started, next].some((outcome) => tagOf(outcome) === 'limit-exceeded')) continue;
-      assert.deepEqual([started, late, next].map(tagOf), ['ok', 'limit-exceeded', 'ok']);
+      assert.deepEqual([started, slowOutcome, next].map(tagOf), ['ok', 'limit-exceeded', 'ok']);
       assert.ok(charged.length === 1 && (charged[0] ?? 0) <= decodeMs, `${charged} of ${decodeMs} ms`);
       break;
     }
@@ -109,13 +109,16 @@ describe('the image service', () => {
     const stop = new AbortController();
     const begun = ask(service, slow(), { signal: stop.signal });
     const finished: string[] = [];
+    const askSmall = (value: number) => ask(service, image(value), { tenant: 'b' });
     // Tenant `a`'s second slow image is queued before most small images of tenant `b`, and all of these pass it.
-    const asked = [ask(service, image(1), { tenant: 'b' }), ask(service, slow(), { signal: stop.signal })];
-    for (const i of [2, 3, 4]) asked.push(ask(service, image(i), { tenant: 'b' }));
-    for (const [i, outcome] of asked.entries()) void outcome.then(() => finished.push(i === 1 ? 'slow' : 'small'));
-    await asked.at(-1);
+    const firstSmall = askSmall(1);
+    const waitingSlow = ask(service, slow(), { signal: stop.signal });
+    const small = [firstSmall, ...[2, 3, 4].map(askSmall)];
+    for (const outcome of small) void outcome.then(() => finished.push('small'));
+    void waitingSlow.then(() => finished.push('slow'));
+    await small.at(-1);
     stop.abort();
-    assert.deepEqual((await Promise.all([begun, asked[1]!])).map(tagOf), ['cancelled', 'cancelled']);
+    assert.deepEqual((await Promise.all([begun, waitingSlow])).map(tagOf), ['cancelled', 'cancelled']);
     assert.deepEqual(finished, ['small', 'small', 'small', 'small', 'slow']);
     assert.equal(tagOf(await ask(service, image(5))), 'ok');
   });
@@ -136,9 +139,10 @@ describe('the image service', () => {
     assert.equal(tagOf(await ask(service, image(2))), 'ok');
   });
 
-  it('bounds the images of an account, and answers with closed after it is closed', async () => {
+  it('bounds the pending images of an account, and answers `closed` after the service is closed', async () => {
     const service = open({ maxWorkers: 1 });
     const account = imageAccount();
+    // An account has at most 64 pending images.
     const many = Array.from({ length: 70 }, (_, i) => ask(service, image(i), { account }));
     const tags = (await Promise.all(many)).map(tagOf);
     assert.equal(tags.filter((tag) => tag === 'ok').length, 64);

@@ -108,7 +108,7 @@ export class AttemptRun {
     return this.#usage.snapshot();
   }
 
-  /** Runs the guest to its end, or to a reason to stop it. */
+  /** Runs the guest until it ends or is stopped. */
   async run(): Promise<GuestEnd> {
     const { job, outbox, signal, meter, observed } = this.#attempt;
     const { run } = this.#launched;
@@ -147,7 +147,7 @@ export class AttemptRun {
   async release(end: GuestEnd): Promise<ReleasedRun> {
     const { job, outbox, family } = this.#attempt;
     const { run, timings, memoryLimitBytes } = this.#launched;
-    // `release` of the inferlet clears both.
+    // Read both now: `release` of the inferlet clears them.
     const { lostDevice, lostConnections: lost } = this.#inferlet;
     outbox.hurry();
     const released = this.#inferlet.release();

@@ -26,7 +26,7 @@ export function silentMeter(): AttemptMeter {
 }
 
 /**
- * The log of an attempt. Its `lastSeq` is null also when Redis has lost the attempt.
+ * The log of an attempt. Its `lastSeq` resolves to null when the attempt is over, or when Redis has lost the attempt.
  *
  * @param showsOwnEvents true when the attempt itself shows its events to followers; see `AttemptWrite`
  * @param meter gets the store's answers to reported usage

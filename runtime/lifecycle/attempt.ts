@@ -22,8 +22,9 @@ export interface Attempt extends Omit<ChildAttempt, 'begin'> {
   /** Reports usage to the store and handles the replies. */
   readonly meter: AttemptMeter;
   /**
-   * End of the wait for this attempt, milliseconds since the Unix epoch: the wait in a crowd of launches (`Launches.crowd`), if there was one, is
-   * over, and the runtime asks the store to begin the attempt. The wall time of the run begins later, when the instance is ready.
+   * When the runtime was ready to begin the attempt, milliseconds since the Unix epoch: it then asks the store, unless the store began the attempt
+   * with the fetch. A wait in a crowd of launches (`Launches.crowd`) is over by then. The wall time of the run begins later, when the instance is
+   * ready.
    */
   readonly startedAt: number;
   /** The platform's clock; `startedAt` is a time of this clock. */

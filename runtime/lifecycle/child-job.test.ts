@@ -34,6 +34,7 @@ test("a child's input is bounded in length and checked against its schema in a b
   assert.equal(await check('[899]'), 'ok');
   assert.match(await check('[900]'), /does not match any/);
   assert.match(await check(`[${'899,'.repeat(60_000)}899]`), /takes too long to be checked/);
+  // `[`, 70,000 times the four characters `899,`, and `899]`.
   assert.match(await check(`[${'899,'.repeat(70_000)}899]`), /280005 characters; 262144 is the limit of a child's/);
   assert.ok(chargedMs > 0);
   const schemaless = { ...version, manifest: { name: 'f' } };
@@ -54,6 +55,7 @@ test('a root launches a bounded number of children, not counting those that neve
     deadlineMs: 1,
   };
   const family = new Family({ ...job, limits: LIMITS });
+  // These children never begin.
   for (let i = 0; i < MAX_LAUNCHES; i++) {
     assert.equal(family.enter(0), null);
     family.leave(false);

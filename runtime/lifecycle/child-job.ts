@@ -36,7 +36,7 @@ export function referenceOf(text: string): { name: string; version: string | und
   return at < 0 ? { name: text, version: undefined } : { name: text.slice(0, at), version: text.slice(at + 1) };
 }
 
-/** Finds a child's function. The call waits for room in the parent tenant's queue of store calls. Never rejects. */
+/** Finds a child's function. The store call waits for room in the tenant's queue of such calls. Never rejects. */
 export async function findFunction(
   jobs: ChildJobs,
   queues: StoreQueues,
@@ -55,7 +55,7 @@ export async function findFunction(
   }
 }
 
-/** Quotes a reference for an error that the inferlet may keep. The text is a copy, because a slice keeps the whole reference in memory. */
+/** Quotes a reference for an error that the inferlet may keep. The text is a copy: a slice would keep the whole reference in memory. */
 export function quoted(reference: string): string {
   return JSON.stringify(reference.slice(0, MAX_QUOTED));
 }
@@ -68,9 +68,9 @@ export function refuseInput({ length }: string): HandlerError | null {
 }
 
 /**
- * Makes the job of a child. The child has its root's place in the queue and latency targets, and its own function's limits, capped by the family's:
- * at most the root's pages and tokens, and no more wall time than its parent has left. Its deadline is its root's, or the end of its wall time if
- * later. CPU time and memory are not capped: they are metered for each inferlet, and an artifact is built for its function's memory.
+ * Makes the job of a child. The child has the place in the queue and the latency targets of its root. It has the limits of its function, but at
+ * most the root's pages and tokens, and at most the wall time that its parent has left. Its deadline is its root's, or the end of its wall time
+ * if later. CPU time and memory are not capped: they are metered for each inferlet, and an artifact is built for its function's memory.
  */
 export function childJob(
   { limits: defaults, clock = Date.now }: ChildJobs,
@@ -78,10 +78,10 @@ export function childJob(
   root: InvocationJob,
   version: FunctionVersion,
   input: string,
-  leftMs: number,
+  parentLeftMs: number,
 ): InvocationJob {
   const ownLimits = resolveLimits(version.manifest, defaults);
-  const wallMs = Math.max(1, Math.min(ownLimits.wallMs, Math.floor(leftMs)));
+  const wallMs = Math.max(1, Math.min(ownLimits.wallMs, Math.floor(parentLeftMs)));
   const now = clock();
   return {
     id: newInvocationId(),

@@ -4,10 +4,7 @@ import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Message } from '#wit/generated/host.ts';
 
-/**
- * Bounds the events of a running child that are read ahead of a slow parent: a read ends after 2 events, and 64 KiB may
- * wait.
- */
+/** Bounds the events of a running child that are read ahead of a slow parent: a read ends after 2 events, and at most 64 KiB wait. */
 const READ_AHEAD = { readCount: 2, maxWaitingLength: 64 * 1024 };
 const RETRY_MS = 200;
 
@@ -24,9 +21,9 @@ export interface MessageSource {
 }
 
 /**
- * The messages of a child, read from its event log, as a client would follow it: beyond a few that it has read ahead,
- * this class keeps no messages for a parent that reads late or never. It follows the log only while the child runs, so
- * an ended child costs no more than a position in its log.
+ * Reads the messages of a child from its event log, as a client would. It keeps only a few messages that it has read ahead, so a parent that
+ * reads late or never costs little memory. It follows the log only while the child runs: for an ended child it keeps no more than a position
+ * in the log.
  */
 export class ChildMessages {
   readonly #source: MessageSource;

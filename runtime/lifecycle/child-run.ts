@@ -51,8 +51,7 @@ export class ChildRun implements RunningChild {
   }
 
   /**
-   * @param refusalOf returns the error for a result of this many bytes while unread results take too much memory, else null: see
-   *   `RunningChild.ending`
+   * @param refusalOf returns an error when unread results leave no room for a result of this many bytes, else null; see `RunningChild.ending`
    */
   async ending(refusalOf: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
     await this.#ended.promise;

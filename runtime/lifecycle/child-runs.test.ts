@@ -60,7 +60,7 @@ describe('the children of a runtime', () => {
     });
   }
 
-  it('take half of the places when all are of one tenant, and leave a quarter to another tenant', () => {
+  it('the children of one tenant take at most half of the places, and another tenant then still gets a quarter', () => {
     const runs = open();
     let greedyCount = 0;
     while (runs.enter('greedy') === null) greedyCount++;
@@ -72,7 +72,7 @@ describe('the children of a runtime', () => {
     assert.equal(runs.enter('other'), null);
   });
 
-  it('are looked up by well-formed references only, as calls of their tenant, and not with too long an input', async () => {
+  it('a launch looks up its function only for a valid reference and input, in the queue of its tenant', async () => {
     const lookedUpVersions: (string | undefined)[] = [];
     const functionOf = async (_parent: unknown, _name: string, version?: string) => {
       lookedUpVersions.push(version?.slice(0, 20));
@@ -101,6 +101,7 @@ describe('the children of a runtime', () => {
     assert.deepEqual(lookedUpVersions, []);
 
     const { promise, resolve } = Promise.withResolvers<void>();
+    // The store takes 16 calls of a tenant at once, so the searches below wait.
     const storeCalls = Array.from({ length: 16 }, () => queues.during(JOB.tenant, 0, () => promise));
     const refusals = ['f', 'f@', 'f@live', 'f@v1.2', 'f@0123456789ab'].map((reference) => refusal(reference));
     await setImmediate();
@@ -110,7 +111,7 @@ describe('the children of a runtime', () => {
     assert.deepEqual(lookedUpVersions, [undefined, '', 'live', 'v1.2', '0123456789ab']);
   });
 
-  it('are refused as internal when the platform fails to begin them', async () => {
+  it('a child is refused as `internal` when the platform fails to begin it', async () => {
     const log = new CollectedLog();
     const { errors } = log;
     const fault = new Error('the store refused the call');
@@ -123,7 +124,7 @@ describe('the children of a runtime', () => {
     await ended;
   });
 
-  it('keep their stored result when the platform fails afterwards', async () => {
+  it('a child keeps its stored result when the platform fails afterwards', async () => {
     const parent = submission();
     await scheduler.invocations.create(parent);
     const attempt = await beginAttempt(scheduler, parent.id, 'r');
@@ -149,7 +150,7 @@ describe('the children of a runtime', () => {
     assert.deepEqual(errors, [fault]);
   });
 
-  it('learn that their inbox is closed, although the store was away', async () => {
+  it('the inbox of a child is closed by a second call when the store was away at the first', async () => {
     let calls = 0;
     const inbox = {
       close: async () => {

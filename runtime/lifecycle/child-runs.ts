@@ -142,11 +142,11 @@ export class ChildRuns {
       verdict = await this.#options.run({ job, signal, family, depth, begin, skipsCrowd: true });
     } catch (error) {
       this.#options.log.error({ error, invocation: job.id, tenant: job.tenant }, 'a child could not be run');
-      // Without effect when the child had begun.
+      // This call has no effect when the child had begun.
       onBegun(handlerError('internal', 'the platform failed before the child had begun'));
       verdict = { kind: 'silent' };
     }
-    // Without effect when `#begin` has reported an outcome. Otherwise the child was stopped before it could begin.
+    // This call has no effect when `#begin` has reported an outcome. Otherwise the child was stopped before it could begin.
     onBegun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', PARENT_ENDED));
     switch (verdict?.kind) {
       case 'result':

@@ -81,7 +81,7 @@ describe('the lives of children', () => {
     return familyRecords.length;
   }
 
-  it('each end once and before their parents, on random launches, drops and cancellations', async () => {
+  it('every child ends once and before its parent, with random launches, drops and cancellations', async () => {
     let children = 0;
     const schedule = fc.record({
       plans: fc.array(life(3), { minLength: 3, maxLength: 5, size: 'max' }),
@@ -110,7 +110,7 @@ describe('the lives of children', () => {
     assert.ok(children > ENOUGH, `${children} children lived`);
   });
 
-  it('end with a runtime that was declared dead, and the runtime releases them when it learns of its death', async () => {
+  it('children end with a runtime that is declared dead, and that runtime then releases them', async () => {
     const inputs = Array.from({ length: 3 }, () => ({
       do: 'live',
       name: 'lasting',
@@ -136,7 +136,7 @@ describe('the lives of children', () => {
     await eventually(async () => (await platform.freePages()) === PAGES, 'the GPU host holds nothing');
   });
 
-  it('end with a runtime that is killed', async () => {
+  it('children end with a runtime that is killed', async () => {
     const { scheduler } = platform;
     await platform.runtime.stop(0);
     const { kill } = await platform.spawnRuntime('runtime-test');

@@ -7,7 +7,7 @@ import { TestPlatform, type Transcript } from '../testing/platform.ts';
 import { MAX_CHILDREN, MAX_DEPTH } from './family.ts';
 
 const PAGES = 24;
-// The launches of 130 children take seconds, and minutes on a busy machine.
+// `wallMs` must cover the launches of 130 children in one test, which take seconds, and minutes on a busy machine.
 const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 240_000, pages: 16, tokens: 1000 };
 
 describe('children', () => {
@@ -47,7 +47,7 @@ describe('children', () => {
     assert.ok(record, id);
     return record;
   };
-  /** The first message of a running invocation, which names its children. */
+  /** Returns the first message of a running invocation. The message names the invocation's children. */
   async function firstMessage(id: string): Promise<Record<string, unknown>> {
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
@@ -99,7 +99,7 @@ describe('children', () => {
     assert.equal(invalid.err, 'invalid-argument');
     assert.match(String(invalid.text), /\/ms/);
     assert.equal((await refusal('family', '{')).err, 'invalid-argument');
-    assert.equal((await refusal('small', { do: 'left' })).endings !== undefined, true, 'a granted function starts');
+    assert.notEqual((await refusal('small', { do: 'left' })).endings, undefined, 'a granted function starts');
     const named = await refusal(`family@${family.version}`, { do: 'echo', value: 1 });
     assert.deepEqual(named.endings, [{ tag: 'success', val: '1' }]);
   });
@@ -131,7 +131,7 @@ describe('children', () => {
   });
 
   it("stay within their root's pages and tokens and their parent's time", async () => {
-    // The root keeps 8 pages and its first child the other 8 of the root's limit, while the second child asks for one.
+    // The root's limit is 16 pages. The root keeps 8, its first child keeps the other 8, and its second child then asks for one more.
     const next = { do: 'beside', name: 'family', pages: 8, more: 1 };
     const { first, second } = output(await invoke({ do: 'hold', pages: 8, next })) as Record<string, { val?: string }>;
     assert.deepEqual(first, { ok: 8 });
@@ -140,7 +140,7 @@ describe('children', () => {
     const five = Array.from({ length: 5 }, () => ({ do: 'hold', pages: 3 }));
     const spent = await platform.invoke(frugal, { do: 'many', name: 'family', inputs: five, next: 'wait' });
     const steps = (output(spent) as unknown as { val: string }[]).map(({ val }) => JSON.parse(val) as { err?: string });
-    // Each uses 48 tokens: the third exceeds the root's 100, and the later ones are refused.
+    // Each child uses 48 tokens (3 pages of 16). The third child exceeds the root's 100 tokens, and the later ones are refused.
     assert.deepEqual(steps.map(({ err }) => err ?? 'ok').sort(), [
       'limit-exceeded',
       'limit-exceeded',
@@ -160,7 +160,7 @@ describe('children', () => {
     const slept = { do: 'many', name: 'family', inputs: [{ do: 'sleep', ms: 500 }], waits: true };
     const rest = output(await invoke({ ...slept, next: launch({ do: 'left' }) }));
     const restMs = Number((rest.endings as { val: string }[])[0]!.val);
-    // 10 ms less than the parent's wait, because timers are inexact.
+    // The parent waited 500 ms; the test allows 10 ms less, because timers are inexact.
     assert.ok(restMs <= LIMITS.wallMs - 490, `the child has ${restMs} ms, and its parent has used half a second`);
   });
 
@@ -189,7 +189,7 @@ describe('children', () => {
     await eventually(() => platform.runtime.running === 0, 'nothing runs');
   });
 
-  it('end their parent’s subscription to them when they end; the parent reads the remaining messages later', async () => {
+  it('close their parent’s subscription when they end, and the parent can still read their remaining messages', async () => {
     const { scheduler, redis } = platform;
     const child = { do: 'chatter', count: 12, size: 3 };
     const id = await platform.submit(family, { do: 'hoard', name: 'family', input: child });
@@ -237,7 +237,7 @@ describe('children', () => {
     assert.equal(await redis.hlen(keys.cancels(platform.runtime.id)), 0);
   });
 
-  it('may send more than the buffers hold, and a late parent reads all messages', async () => {
+  it('may send more than the buffers hold; a parent that reads only after their end gets all messages', async () => {
     const lateRead = { do: 'late', name: 'family', input: { do: 'chatter', count: 40, size: 200_000 } };
     assert.deepEqual(output(await invoke(lateRead)), { ending: 'success', sizes: 40, first: 200_001, end: 'closed' });
   });
@@ -294,7 +294,7 @@ describe('children where memory and slots are short', () => {
     throw new Error('the invocation ended without a message');
   };
 
-  it('run when every slot is taken, and give their pages to their own root', async () => {
+  it('run when every slot is taken, and are terminated when their own root needs their pages', async () => {
     const other = await platform.submit(family, { do: 'parrot' });
     const { end } = await platform.invoke(family, { do: 'grow', name: 'family', child: 6, own: 12 });
     await platform.scheduler.inbox.close(other);
@@ -319,6 +319,7 @@ describe('children where memory and slots are short', () => {
     };
     const root = await platform.submit(family, idle);
     const { children } = await firstMessage(root);
+    // Of the 16 pages, the oldest invocation holds 2 and the root 8.
     await eventually(async () => (await platform.freePages()) <= 6, 'the root has filled its pages');
     await platform.scheduler.inbox.push(oldest, { text: 'go' });
     assert.deepEqual((await platform.transcript(oldest)).end.data.output, { ok: 13 });
@@ -334,6 +335,7 @@ describe('children where memory and slots are short', () => {
   it('end with a terminated root even while they are being launched', async (t) => {
     const { fleet } = platform.runtime;
     const originalOf = fleet.of.bind(fleet);
+    // The launch of a child asks the fleet for the parent's sandbox. The test holds this call until the root has been terminated.
     const [childAsked, proceed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     t.mock.method(fleet, 'of', async (tenant: string, beside?: string) => {
       if (beside !== undefined) {

@@ -24,7 +24,7 @@ export interface Parent {
   readonly deadline: Deadline;
   /** The tenant and the account that pay for the checks of the children's inputs. */
   readonly texts: TextUser;
-  /** Takes the parent's places in the queue on the GPU hosts, so that its children stand behind it. */
+  /** Takes the parent's place in the age order of the GPU hosts first, so that its children count as newer: the newest loses its memory first. */
   readonly takePlaces: () => void;
 }
 
@@ -77,8 +77,8 @@ export class Children implements ChildLauncher {
   }
 
   /**
-   * Resolves when every child has its terminal event, or this runtime will never write it. After `stop`, `end` or
-   * `abandon` no more children are launched.
+   * Resolves when each child has its terminal event, or when this runtime will never write that event. Call it after `stop`, `end` or `abandon`,
+   * which also prevent further launches.
    */
   async settled(): Promise<void> {
     while (this.#openChildren.size > 0) await Promise.all(this.#openChildren);
@@ -98,7 +98,7 @@ export class Children implements ChildLauncher {
     return handlerError('unsupported', text);
   }
 
-  /** Takes a child's place in its family and in this runtime. */
+  /** Counts a new child in its family and in this runtime; returns an error when a limit forbids the child. */
   #enter(): HandlerError | null {
     const { family, depth, job } = this.#parent;
     const refused = this.#runs.enter(job.tenant);
@@ -108,6 +108,7 @@ export class Children implements ChildLauncher {
     return full;
   }
 
+  /** Stops counting a child. @param begun false when the child never began */
   #leave(begun: boolean): void {
     this.#parent.family.leave(begun);
     this.#runs.leave(this.#parent.job.tenant);
@@ -141,7 +142,7 @@ export class Children implements ChildLauncher {
     return { run, outcome: refused ? err(refused) : ok(run), ended };
   }
 
-  /** Gives a child's place back once it has ended or cannot begin. The parent learns of the ending only afterwards. */
+  /** Stops counting a child once it has ended or cannot begin. The parent learns of the ending only afterwards. */
   async #leaveAfter(launching: Promise<Launching>): Promise<void> {
     let begun = false;
     const whenEnded = launching.then(({ run, outcome, ended }) => {

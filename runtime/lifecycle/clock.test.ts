@@ -6,16 +6,13 @@ import { TestPlatform } from '../testing/platform.ts';
 
 const HOUR_MS = 3_600_000;
 const WALL_MS = 60_000;
-/** Quotas and their failure codes: the first refuses the inferlet's calls, and the store finds the second exceeded. */
+/** Quotas and their failure codes. The runtime refuses calls beyond the first quota; the store reports that the second is exceeded. */
 const QUOTA_CODES = [
   ['tokens-per-month', 'quota-tokens'],
   ['gpu-ms-per-day', 'quota-gpu-time'],
 ] as const;
 
-/**
- * An inferlet that returns its own time left and, unless its input says `alone`, the time left to a child that it
- * launches.
- */
+/** An inferlet that returns the time it has left. Unless its input says `alone`, it also launches a child and returns the child's time left. */
 const LEFT = `
   import { Child } from 'pie:inferlet/children@0.1.0';
   import { timeLeft } from 'pie:inferlet/runtime@0.1.0';
@@ -50,14 +47,16 @@ describe('a machine whose clock is not that of the platform', () => {
           assert.equal(await setLimit(1_000_000), 'ok');
           const [use] = await platform.scheduler.quotas.status('default');
           assert.equal(await setLimit(Math.ceil(use?.used ?? 0) + 1), 'ok');
-          const stopped = (await platform.invoke(counting, { tokens: 100 })).end.data;
+          // With pauses, the runtime reports the usage while the inferlet runs, also on a fast machine.
+          const stopped = (await platform.invoke(counting, { tokens: 100, pauseMs: 1 })).end.data;
           assert.equal(stopped.code, code, JSON.stringify(stopped));
           const resetsAt = Date.parse(/it resets at (\S+)\.$/.exec(stopped.message ?? '')?.[1] ?? '');
+          // A time by this machine's clock would be wrong by an hour.
           const wrongMs = Number(stopped.retryAfterMs) - (resetsAt - clock());
           assert.ok(Math.abs(wrongMs) < HOUR_MS / 2, JSON.stringify(stopped));
           assert.equal(await setLimit(null), 'ok');
         }
-        // Admission compares the time at which the load was read with the times of its claims.
+        // Admission compares the time at which the load was read with the times of its claims, which are by the platform's clock.
         const load = async () => (await platform.scheduler.runtimes.list())[0]?.load?.models?.[0];
         await eventually(async () => (await load()) !== undefined, 'the load of the GPU host is reported');
         const { readAt = Number.NaN } = (await load()) ?? {};
@@ -71,7 +70,7 @@ describe('a machine whose clock is not that of the platform', () => {
 
 it('a slow launch takes nothing from the time that an inferlet has left', async (t) => {
   let aheadMs = 0;
-  // The test moves the platform's clock by more than the wall time, which must not end the runtime's lease.
+  // The test moves the platform's clock by more than the wall time. The lease is longer, so that the runtime does not lose it.
   await using platform = await TestPlatform.start({ clock: () => Date.now() + aheadMs, leaseMs: 4 * WALL_MS });
   const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16, wallMs: WALL_MS };
   const version = await platform.deploy(LEFT, { name: 'left', limits });
@@ -79,7 +78,7 @@ it('a slow launch takes nothing from the time that an inferlet has left', async 
   const launch = launcher.launch.bind(launcher);
   t.mock.method(launcher, 'launch', async (...request: Parameters<typeof launch>) => {
     const launched = await launch(...request);
-    // As if the launch had taken longer than the wall time.
+    // Moves the clock as if the launch had taken longer than the wall time.
     aheadMs = WALL_MS + 1000;
     return launched;
   });

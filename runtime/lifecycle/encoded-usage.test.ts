@@ -7,7 +7,7 @@ import { TestPlatform } from '../testing/platform.ts';
 
 /** Calls of `embed` by each invocation that a test cuts off. */
 const CALLS = 16;
-/** Settings of an encoder so slow that a test can cut off an invocation after its first batch, however late the test learns of that batch. */
+/** Settings of a slow encoder: a test can cut off an invocation before its last batch, even if the test learns late of the first one. */
 const SLOW = { stepMs: 500, tokenMs: 0, sequenceMs: 0 };
 
 describe('invocations whose calls of an encoder are cut off', () => {
@@ -33,11 +33,14 @@ describe('invocations whose calls of an encoder are cut off', () => {
       (await platform.scheduler.runtimes.list())
         .flatMap(({ gpuHosts = [] }) => gpuHosts)
         .find(({ connected }) => connected)?.hostId;
-    const earlier = await connectedHost();
-    assert.ok(earlier);
+    const earlierHost = await connectedHost();
+    assert.ok(earlierHost);
     await platform.restartGpuHost({ pace: SLOW });
     // An attempt that began before the runtime had reconnected would be lost.
-    await eventually(async () => ![undefined, earlier].includes(await connectedHost()), 'the runtime has reconnected');
+    await eventually(
+      async () => ![undefined, earlierHost].includes(await connectedHost()),
+      'the runtime has reconnected',
+    );
     // The counter of a new GPU host begins at 0. While no host answers, `tokensEncoded` rejects.
     const isBack = async () => (await platform.tokensEncoded().catch(() => null)) === 0;
     await eventually(isBack, 'the slow encoder is reached');
@@ -45,9 +48,9 @@ describe('invocations whose calls of an encoder are cut off', () => {
 
   /** Submits an invocation, and resolves when its first batch has been computed. */
   async function submitAndBegin(): Promise<string> {
-    const earlier = await platform.tokensEncoded();
+    const earlierTokens = await platform.tokensEncoded();
     const id = await platform.submit(embedding, { calls: CALLS });
-    await eventually(async () => (await platform.tokensEncoded()) > earlier, 'a batch was computed');
+    await eventually(async () => (await platform.tokensEncoded()) > earlierTokens, 'a batch was computed');
     return id;
   }
 
@@ -64,7 +67,7 @@ describe('invocations whose calls of an encoder are cut off', () => {
     );
   });
 
-  it('are billed for the tokens that their lost GPU host reported, and for the last attempt', async () => {
+  it('are billed for the tokens that their lost GPU host reported, and for all tokens of the last attempt', async () => {
     const id = await submitAndBegin();
     const reportedTokens = await platform.tokensEncoded();
     await platform.restartGpuHost();

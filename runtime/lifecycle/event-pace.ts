@@ -6,7 +6,7 @@ import { Paces } from '#scheduler/policies/paces.ts';
  * gateway about 10 µs each, so a flood takes a small part of the machine. For comparison: a stream of tokens has 40 events per second.
  */
 const EVENTS_PER_CORE = 2000;
-/** Bytes of event data that cost as much as one more event: Redis takes 60 ms per megabyte, including its append-only file. */
+/** Bytes of event data that cost about as much as an event (30 µs): Redis takes 60 ms per megabyte, including its append-only file. */
 const BYTES_OF_AN_EVENT = 512;
 
 /** The paces at which tenants may log events; their unit is an event. */

@@ -1,6 +1,6 @@
 import { INSTANCE_OVERHEAD_BYTES } from '../pool/pool.ts';
 
-/** The memory of an instance, which never shrinks. */
+/** An instance. Its memory never shrinks. */
 interface Instance {
   readonly memoryBytes: number;
 }
@@ -16,7 +16,7 @@ export class FamilyMemory {
     this.#running.add(instance);
   }
 
-  /** Returns the instance's own memory. Since instances only grow, the sum is largest when one of them ends. */
+  /** Removes an ended instance and returns its memory. The family's memory peaks just before such an end, because instances only grow. */
   leave(instance: Instance): number {
     let bytes = 0;
     for (const { memoryBytes } of this.#running) bytes += memoryBytes + INSTANCE_OVERHEAD_BYTES;

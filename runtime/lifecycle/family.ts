@@ -22,7 +22,7 @@ export class Family implements SharedLimits {
   readonly root: InvocationJob;
   readonly pages: SharedPages;
   readonly memory = new FamilyMemory();
-  /** Time during which the family was preempted and had calls to make. */
+  /** Time during which GPU hosts held calls of the family. */
   readonly heldTime = new HeldTime();
   /** Secrets of the whole family: a child must not log a secret that its parent told it. */
   readonly redactor = new Redactor();
@@ -58,7 +58,7 @@ export class Family implements SharedLimits {
     return handlerError('limit-exceeded', text);
   }
 
-  /** Takes a place for a child of an inferlet `depth` generations below the root; returns an error when there is none. */
+  /** Counts a new child of an inferlet that is `depth` generations below the root; returns an error when a limit forbids the child. */
   enter(depth: number): HandlerError | null {
     if (depth >= MAX_DEPTH) {
       return handlerError('limit-exceeded', `children may be nested ${MAX_DEPTH} deep; this inferlet may have none`);
@@ -76,7 +76,7 @@ export class Family implements SharedLimits {
     return null;
   }
 
-  /** Gives a place back. @param begun false when the child never began; it then does not count as launched */
+  /** Stops counting a child as running. @param begun false when the child never began; it then does not count as launched either */
   leave(begun: boolean): void {
     this.#children--;
     if (!begun) this.#launches--;

@@ -5,7 +5,7 @@ import { COUNTING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 120_000, pages: 64 };
-/** Longer than a stall of the runtime's process, which must not lose its lease before the test stops it. */
+/** Longer than a busy machine stalls the runtime's process: the lease must last until the test suspends the process. */
 const LEASE_MS = 4000;
 
 describe('a runtime that was suspended until it lost its lease', () => {
@@ -17,7 +17,7 @@ describe('a runtime that was suspended until it lost its lease', () => {
   });
   after(() => platform.stop());
 
-  it('writes nothing for its old invocations, releases them, and runs a restarted one', async () => {
+  it('writes nothing for its old invocations, releases their resources, and runs a restarted invocation', async () => {
     const { scheduler } = platform;
     const free = await platform.freePages();
     const runtime = await platform.spawnRuntime('frozen');
@@ -45,6 +45,7 @@ describe('a runtime that was suspended until it lost its lease', () => {
     process.kill(runtime.pid, 'SIGCONT');
     const { events: restartedEvents, end } = await platform.transcript(ids[1]);
     assert.equal(end.event, 'result');
+    // The `start` event of a first attempt has no attempt number.
     assert.deepEqual(
       restartedEvents.filter(({ event }) => event === 'start').map(({ data }) => JSON.parse(data).attempt),
       [undefined, 2],

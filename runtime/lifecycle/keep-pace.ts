@@ -18,9 +18,9 @@ export interface PacedOptions {
 }
 
 /**
- * Ten times a second, measures how late the thread is and reviews how many invocations the thread keeps up with. Tells
- * the scheduler that number when it has changed by a tenth or is back at its maximum. While few invocations run,
- * measures nothing: the timer of the measurement alone would wake the process 500 times a second.
+ * Ten times a second, measures how late the thread is and updates the limit: how many invocations the thread keeps up with. Tells the scheduler
+ * the limit when it has changed by a tenth or is back at its maximum. While few invocations run, `keepPace` measures nothing: the timer of the
+ * measurement alone would wake the process 500 times a second.
  *
  * @returns the function that ends the reviews
  */

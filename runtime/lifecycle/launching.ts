@@ -14,9 +14,9 @@ const MAX_SUSPECTS = 1024;
 const versionName = ({ tenant, function: name, version }: InvocationJob): string => `${tenant}/${name}@${version}`;
 
 /**
- * Launches instances for attempts. An early launch runs while the store begins its attempt, before the version's standing is known. Its
- * instance is discarded if the store refuses the attempt, or if the standing turns out not to be `clear`. A version whose last known standing
- * was not `clear` gets no early launch.
+ * Launches instances for attempts. An early launch runs while the store begins its attempt, before the version's standing (`clear`, `suspect` or
+ * `quarantined`) is known. Its instance is discarded if the store refuses the attempt, or if the standing turns out not to be `clear`. A version
+ * whose last known standing was not `clear` gets no early launch.
  */
 export class Launches {
   readonly #launcher: Launcher;
@@ -52,7 +52,7 @@ export class Launches {
   /**
    * Waits, in a crowd of the tenant's launches, until this attempt's instance is ready, for at most 50 ms; the caller then begins the attempt.
    * Admission sends a runtime only few invocations beyond those that have begun, so these waits make invocations arrive as fast as the machine
-   * starts instances. If all arrived at once, each would need a new instance, although the first ones soon give theirs back.
+   * starts instances. If all arrived at once, each would need a new instance, although earlier invocations soon give their instances back.
    */
   async crowd(job: InvocationJob, launching: Launching): Promise<void> {
     if ((this.#inProgress.get(job.tenant) ?? 0) <= MAX_WITHOUT_CROWD) return;

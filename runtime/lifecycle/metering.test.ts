@@ -50,7 +50,7 @@ describe('metered invocations', () => {
   });
 
   it('end exactly at the token quota of their tenant, and name the quota, its limit and its reset', async () => {
-    const before = await leaveUnused('tokens-per-month', 30);
+    const usedBefore = await leaveUnused('tokens-per-month', 30);
     const { messages, end } = await platform.invoke(counting, { tokens: 100 });
     // The first step takes 9 tokens: the prompt of 8 and its output. Each further step takes 2: an input and its output.
     assert.equal(messages.length, 1 + Math.floor((30 - 9) / 2));
@@ -60,7 +60,7 @@ describe('metered invocations', () => {
       /^The quota tokens-per-month of the tenant is used up: its limit is \d+, and it resets at \d{4}-\d\d-01T00:00:00.000Z\.$/,
     );
     assert.ok(Number(end.data.retryAfterMs) > 0);
-    const used = (await usedOf('tokens-per-month')) - before;
+    const used = (await usedOf('tokens-per-month')) - usedBefore;
     assert.equal(used, 9 + 2 * (messages.length - 1), 'the usage equals the tokens that ran');
     assert.ok(used <= 30);
     const { inputTokens = 0, outputTokens = 0, cachedTokens = 0 } = end.data.usage ?? {};
@@ -80,7 +80,7 @@ describe('metered invocations', () => {
     assert.deepEqual(silent.messages, ['holding']);
   });
 
-  it('end for the page quota of their tenant when they do not handle the error', async () => {
+  it('end with `quota-pages` when the page quota of their tenant refuses pages and they do not handle the error', async () => {
     await limit('kv-pages', 8);
     const { end } = await platform.invoke(holding, { pages: 9, do: 'sleep' });
     assert.equal(end.data.code, 'quota-pages');
@@ -122,7 +122,7 @@ describe('a runtime that is killed', () => {
 
   it('leaves the usage of exactly those tokens that reached the log', async () => {
     for (const pauseMs of [0, 5]) {
-      // An invocation that ended before the kill tests nothing, so it is repeated.
+      // An invocation that ended before the kill tests nothing, so the test repeats it.
       while (!(await killedInTime(pauseMs)));
     }
   });

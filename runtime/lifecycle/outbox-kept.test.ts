@@ -71,8 +71,8 @@ describe('kept events', () => {
             if (lost.length === 0) continue;
             const taken = kept.takeAfter(log.length);
             if (taken === null) {
-              // Events are dropped by whole calls of up to four events, so three more events, of 400 characters at
-              // most, may be gone.
+              // `KeptEvents` drops the events of a whole call at once. The dropped call may hold up to three events, of 400 characters at most,
+              // that are not lost.
               const isYoung = lost.every(({ at }) => at + keepMs > now);
               const bytes = lost.reduce((sum, event) => sum + event.bytes, 0);
               assert.ok(!isYoung || bytes + 3 * (400 + 128) > maxBytes, `${lost.length} events of ${bytes} bytes`);

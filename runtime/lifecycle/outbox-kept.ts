@@ -49,7 +49,7 @@ export class KeptEvents {
     while (this.#bytes > this.#maxBytes) this.#dropOldest();
   }
 
-  /** Drops the events that are surely on disk. @param sentAt when a call was sent that found every event in the log */
+  /** Drops the events that are surely on disk. @param sentAt send time of a call that found every event in the log */
   confirm(sentAt: number): void {
     for (let oldest = this.#batches[0]; oldest !== undefined; oldest = this.#batches[0]) {
       if (oldest.acknowledgedAt + this.#keepMs > sentAt) return;

@@ -1,7 +1,7 @@
 import { MAX_EVENTS } from '#scheduler/invocations/appends.ts';
 import type { NewEvent } from '#scheduler/invocations/types.ts';
 
-/** Maximum bytes of one call to the store, unless a single event has more: other calls of the process wait for it. */
+/** Maximum bytes of one call to the store, unless a single event has more. Other calls of the process wait for each call, so calls are short. */
 const MAX_BATCH_BYTES = 128 << 10;
 
 /** A batch of events in a call to the store. */

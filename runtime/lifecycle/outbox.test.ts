@@ -18,7 +18,7 @@ import { WriteTicks } from './write-ticks.ts';
 describe('an outbox', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
-  /** Gives up its calls before Redis comes back. */
+  /** A scheduler that gives up its calls before Redis comes back. */
   let hasty: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
@@ -89,9 +89,9 @@ describe('an outbox', () => {
       causes,
       calls: () => calls,
       checks: () => checks,
-      /** Sets whether the outbox may read the last number of the log. */
-      show: (visibly: boolean) => {
-        isLogReadable = visibly;
+      /** With false, the outbox cannot read the last number of the log. */
+      setLogReadable: (isReadable: boolean) => {
+        isLogReadable = isReadable;
       },
       result,
     };
@@ -282,7 +282,7 @@ describe('an outbox', () => {
     assert.deepEqual(ends, ['full']);
   });
 
-  it('does not repeat an end that must skip the number of a shown event, after a full log refused that event', async () => {
+  it('calls `write` once and throws when the end must skip the number of a shown event that a full log refused', async () => {
     const live = new LiveServer();
     const ended = Promise.withResolvers<OutboxEnd>();
     const log = {
@@ -295,10 +295,11 @@ describe('an outbox', () => {
     outbox.add('message', 'x');
     assert.equal(await ended.promise, 'full');
     let calls = 0;
-    const requeue = async (seq: number, last: number) => {
+    /** Accepts only the number after the log's last one, as the script does that requeues an invocation. */
+    const requeue = async (seq: number, lastSeq: number) => {
       calls += 1;
       assert.ok(calls < 10, 'the call is repeated without end');
-      if (seq !== last + 1) throw new SequenceGap('The number is not the next one.', last);
+      if (seq !== lastSeq + 1) throw new SequenceGap('The number is not the next one.', lastSeq);
     };
     await assert.rejects(outbox.finish(requeue), SequenceGap);
     assert.equal(calls, 1);
@@ -331,19 +332,19 @@ describe('an outbox', () => {
     });
 
     it('writes the lost events again while it is idle, and checks the log only until all events are confirmed', async () => {
-      const { id, outbox, checks, show } = await beginWithOutbox({ keepMs: 50 });
+      const { id, outbox, checks, setLogReadable } = await beginWithOutbox({ keepMs: 50 });
       await say(outbox, '1');
       await eventually(() => checks() === 1, 'the outbox has checked the log');
-      show(false);
+      setLogReadable(false);
       await losingWrites(redis, () => say(outbox, '2', '3'));
-      show(true);
+      setLogReadable(true);
       await eventually(() => checks() === 3, 'one check finds the gap, and the next finds all events');
       assert.deepEqual(await dataOf(id), ['1', '2', '3']);
       await new Promise((resolve) => setTimeout(resolve, 200));
       assert.equal(checks(), 3, 'no event is kept');
     });
 
-    it('breaks with a cause if lost events are not kept, and writes its end after the events in the log', async () => {
+    it('ends as `broken` if it has dropped the lost events, and writes the terminal event after the events in the log', async () => {
       // 300 bytes keep two events: each costs 128 bytes and its data.
       const { id, outbox, ends, causes } = await beginWithOutbox({ keepBytes: 300 });
       await say(outbox, '1');
@@ -358,7 +359,7 @@ describe('an outbox', () => {
       assert.deepEqual(await dataOf(id), ['1', failure.data]);
     });
 
-    it('refuses a result when the write of the terminal event reveals a loss', async () => {
+    it('refuses a result when the write of the terminal event reveals the loss of dropped events', async () => {
       const { id, outbox, result } = await beginWithOutbox({ keepBytes: 300 });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
@@ -397,14 +398,14 @@ describe('an outbox', () => {
       await live.close();
     });
 
-    it('ends as lost while idle when its attempt is gone', async () => {
-      const { id, ends, show } = await losingWrites(redis, async () => {
+    it('ends as `lost`, while it is idle, when Redis has lost its attempt', async () => {
+      const { id, ends, setLogReadable } = await losingWrites(redis, async () => {
         const begun = await beginWithOutbox({ keepMs: 50 });
-        begun.show(false);
+        begun.setLogReadable(false);
         await say(begun.outbox, '1');
         return begun;
       });
-      show(true);
+      setLogReadable(true);
       await eventually(() => ends.length > 0, 'the outbox ends');
       assert.deepEqual(ends, ['lost']);
       assert.equal(await scheduler.invocations.get(id), null);

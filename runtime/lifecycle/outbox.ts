@@ -12,19 +12,21 @@ import { lengthOf, OutboxQueue } from './outbox-queue.ts';
 import { untilAnswered } from './stored.ts';
 import type { Reporting } from './usage-reports.ts';
 
-/** Shown events wait for the next tick of `WriteTicks`, which writes them, unless the log lacks this many bytes or more. */
+/** The outbox writes at once when the log lacks this many bytes of events. Fewer shown events wait for the next tick of `WriteTicks`. */
 const WRITE_NOW_BYTES = 64 << 10;
-/** Maximum characters of shown events that are not in the log. Followers read the events beyond it from the log, as they do any longer event. */
+/** Maximum characters of shown events that are not in the log. Followers read the events beyond this bound from the log. */
 const MAX_SHOWN_LENGTH = 64 << 10;
 /** No event is shown while an older one has been missing from the log for this long: this bounds what a dying runtime loses. */
 const MAX_UNLOGGED_MS = 250;
-/** The outbox waits for its pace in steps of at most this length: meanwhile it may be closed, or the pace may end. */
+/** The outbox waits for its pace in steps of at most this length. Between steps it checks if it must still wait. */
 const MAX_PAUSE_STEP_MS = 50;
-/** Maximum events, and maximum bytes of them, that the terminal event's write takes along. */
+/** Maximum events that the terminal event's write takes along. */
 const MAX_LAST_EVENTS = 32;
+/** Maximum bytes of these events. */
 const MAX_LAST_BYTES = 16 << 10;
-/** Defaults of `OutboxOptions.keepMs` and `keepBytes`. */
+/** Default of `OutboxOptions.keepMs`. */
 const KEEP_MS = 5000;
+/** Default of `OutboxOptions.keepBytes`. */
 const KEEP_BYTES = 2 << 20;
 
 /**
@@ -179,8 +181,8 @@ export class Outbox implements EventSink, Reporting {
    * @returns the answer of `write`, or null when `isAbandoned` returned true first. `unwritten` when events before the end could not be
    *   written; `end` then tells why.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
-   *   lost events that the outbox no longer keeps. `SequenceGap` when the log refused shown events, so that `seq` must skip their numbers, and
-   *   `write` accepts only the number after `lastSeq`.
+   *   lost events that the outbox no longer keeps. `SequenceGap` when the log refused shown events and `write` accepts only the number after
+   *   `lastSeq`: `seq` must skip the numbers of the shown events.
    */
   async finish<T>(
     write: (seq: number, lastSeq: number, lastEvents: readonly NewEvent[], lastShownSeq: number) => Promise<T>,
@@ -197,7 +199,7 @@ export class Outbox implements EventSink, Reporting {
         this.#start();
         await this.#writing;
       }
-      // After `lost`, the store's answer to `write` says who owns the end.
+      // After `lost`, `write` is called all the same: the store's answer tells what has become of the invocation.
       if (this.#end !== endBefore && this.#end !== 'lost') {
         if (unwritten !== undefined) return unwritten;
         const message = `The last events could not be written (${this.#end}).`;
@@ -213,14 +215,14 @@ export class Outbox implements EventSink, Reporting {
         together = false;
       } catch (error) {
         if (!(error instanceof SequenceGap)) throw error;
-        // Events in the log that this outbox does not know come from a call that wrote them and then failed: no other writer has this epoch.
         if (error.lastSeq < this.nextSeq - 1) this.#rewindOrStop(error.lastSeq);
         else if (this.#queue.events.length === 0) {
           // Another call would send the same numbers, and fail in the same way.
           if (error.lastSeq === this.nextSeq - 1) throw error;
+          // The log has more events than this outbox knows of: an earlier call wrote them and then failed. No other writer has this epoch.
           this.#queue.nextSeq = error.lastSeq + 1;
         }
-        // The log may have some of the remaining events by now. Write these separately: an append skips events that the log has.
+        // Write the remaining events separately: the log may have some of them by now, and an append skips events that the log has.
         together = false;
       }
     }
@@ -298,7 +300,7 @@ export class Outbox implements EventSink, Reporting {
     this.#lingerTimer = null;
     if (this.#writing || (this.#queue.events.length === 0 && !check)) return;
     if (!check && this.#pauseMs() > 0) this.#pausing ??= this.#pause();
-    // `#write` clears `#writing` only after this assignment: it has a call to await.
+    // `#write` clears `#writing` only after this assignment, because it first awaits a call.
     else this.#writing = this.#write(check);
   }
 
@@ -313,7 +315,7 @@ export class Outbox implements EventSink, Reporting {
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
-      // No event can arrive between the last look at the queue and this line, so none that relies on this write (see `add`) stays queued.
+      // No event can arrive between the loop's last check of the queue and this line, so none that relies on this write (see `add`) is forgotten.
       this.#writing = null;
       this.#tellWritten();
       this.#showAndSchedule();
@@ -421,9 +423,7 @@ export class Outbox implements EventSink, Reporting {
     else this.#keptEvents.confirm(sentAt);
   }
 
-  /**
-   * While events are kept, schedules a check of the log: it comes when the last write is one to two times `keepMs` old.
-   */
+  /** While events are kept, schedules a check of the log. It runs when the last write is one to two times `keepMs` old. */
   #scheduleCheck(): void {
     if (this.#checkTimer || this.#closed || this.#end || this.#keptEvents.newestAt === null) return;
     this.#checkTimer = setTimeout(() => {
@@ -438,7 +438,7 @@ export class Outbox implements EventSink, Reporting {
   #stop(end: OutboxEnd, cause?: unknown): void {
     this.#queue.clear();
     this.#tellWritten();
-    // A full log still gets its terminal event, whose write may reveal that the store lost events: they are then written again.
+    // A full log still gets its terminal event, whose write may reveal that the store lost events. The outbox then writes the kept events again.
     if (end !== 'full' && end !== 'over-quota') this.#keptEvents.clear();
     if (this.#end) return;
     this.#end = end;

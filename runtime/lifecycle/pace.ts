@@ -21,8 +21,8 @@ const EASE = 0.5;
  *
  * The calls of all of a runtime's inferlets share one thread, which can hold a thousand inferlets that wait for devices, tools or clients.
  * Once their work fills the thread, more inferlets only add latency. So the limit follows the lag of the event loop, as congestion control
- * follows loss: multiplicative decrease with lag, multiplicative increase without. A cut ends no invocation, so the next cut waits until
- * the last one is in force. Few invocations cannot cause the lag, so the limit is not cut while few run.
+ * follows loss: multiplicative decrease with lag, multiplicative increase without. A cut ends no invocation, so the next cut
+ * waits until no more invocations run than the limit allows. Few invocations cannot cause the lag, so the limit is not cut while few run.
  */
 export class Pace {
   readonly #policy: PacePolicy;

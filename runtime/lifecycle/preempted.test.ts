@@ -11,9 +11,9 @@ const WALL_MS = 6000;
 /** The platform's clock is an hour behind this machine's clock; no time in these tests may depend on the difference. */
 const clock = () => Date.now() - 3_600_000;
 /**
- * A preempted inferlet returns when its memory is free, or when no other inferlet has a call that can run. The busy inferlet prevents the latter: it
- * has twelve calls under way, and each needs a batch of its own, so some always wait, even while the inferlet stalls. A step mostly sleeps, which
- * leaves the cores to other tests.
+ * A preempted inferlet returns when its memory is free, or when no other inferlet has a call that can run. To prevent the latter, the busy
+ * inferlet keeps twelve calls under way. Each call needs a batch of its own, so some calls always wait, even while the busy inferlet stalls. A
+ * step of the device mostly sleeps, so other tests can use the cores.
  */
 const gpuModel = {
   swapMemoryMb: 16,
@@ -46,7 +46,7 @@ describe('an inferlet that a GPU host has preempted', () => {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
     }
-    throw new Error('the invocation ended before it said anything');
+    throw new Error('the invocation ended without a message');
   }
 
   const tellToEnd = (id: string) => platform.scheduler.inbox.push(id, { text: 'end' });
@@ -62,7 +62,7 @@ describe('an inferlet that a GPU host has preempted', () => {
     return { older, newer };
   }
 
-  /** Waits until the invocation's wall time would be over if it ran on. */
+  /** Waits until the invocation's wall time would be over if preemption did not stop it. */
   async function outlast(id: string): Promise<void> {
     const { startedAt } = (await platform.scheduler.invocations.get(id)) ?? {};
     assert.ok(startedAt);

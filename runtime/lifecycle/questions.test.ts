@@ -29,21 +29,21 @@ const SOURCE = `
       refusals();
       try { ask(question('')); return '"was taken"'; } catch (error) { return JSON.stringify(error.payload.val); }
     }
-    const told = resumed();
-    const past = told ? JSON.parse(told.state) : [];
-    if (told) past.push(told.answer.tag === 'answered' ? JSON.parse(told.answer.val) : 'expired');
-    if (past.length === rounds) return JSON.stringify(past);
+    const answered = resumed();
+    const answers = answered ? JSON.parse(answered.state) : [];
+    if (answered) answers.push(answered.answer.tag === 'answered' ? JSON.parse(answered.answer.val) : 'expired');
+    if (answers.length === rounds) return JSON.stringify(answers);
     const refused = refusals();
     if (refused.some((tag) => tag !== 'invalid-argument')) return JSON.stringify(refused);
-    send({ tag: 'text', val: 'round ' + past.length + ' ' + (await message()) + more });
-    ask(question(JSON.stringify(past)));
+    send({ tag: 'text', val: 'round ' + answers.length + ' ' + (await message()) + more });
+    ask(question(JSON.stringify(answers)));
     try { ask(question('')); return 'no'; } catch (error) { if (error.payload?.tag !== 'invalid-argument') throw error; }
     if (fail) throw new Error('after asking');
     return '"dropped"';
   }
 `;
 
-/** Reads one message, and asks a person while it waits for another message. The input says what becomes of this wait. */
+/** An inferlet that reads one message, and asks a person while it waits for a second one. The input says if it drops that wait. */
 const WAITER = `
   import { pull } from 'pie:inferlet/messaging@0.1.0';
   import { ask, resumed } from 'pie:inferlet/person@0.1.0';
@@ -52,8 +52,8 @@ const WAITER = `
   const message = async () => (await receive().read()).val.val;
 
   export async function run(input) {
-    const told = resumed();
-    if (told) return JSON.stringify([told.state, await message()]);
+    const answered = resumed();
+    if (answered) return JSON.stringify([answered.state, await message()]);
     const state = await message();
     const waiting = globalThis.waiting = receive();
     if (JSON.parse(input) === 'dropped') waiting.drop();
@@ -70,7 +70,7 @@ describe('an inferlet that asks a person', () => {
   });
   after(() => platform.stop());
 
-  it('holds no slot while it waits, and goes on in another runtime after a restart of Redis, question after question', async () => {
+  it('holds no slot while it waits, and goes on after each answer, also in another runtime after a restart of Redis', async () => {
     const { scheduler } = platform;
     const version = await platform.deploy(SOURCE, { name: 'asker' });
     const id = await platform.submit(version, { rounds: 2 });
@@ -132,7 +132,7 @@ describe('an inferlet that asks a person', () => {
     assert.equal(await redis.exists(keys.questions), 0);
   });
 
-  it('ends with the quota when the quota has no room for the last events before the question', async () => {
+  it('ends as `quota-storage` when that quota has no room for the last events before the question', async () => {
     await platform.runtime.stop(1000);
     // With a live socket, the write of the question includes the last events.
     const liveSocket = `${platform.redis.socket}-live`;
@@ -145,7 +145,7 @@ describe('an inferlet that asks a person', () => {
       quotas.set('acme', { quota: 'redis-bytes', function: null, limit, until: null }, { author: 'test', reason: '' });
     await setByteQuota(2 ** 30);
     const [bytes] = await quotas.status('acme');
-    // Room for the client's message, and not for the reply.
+    // This leaves room for the client's message, but not for the reply.
     await setByteQuota((bytes?.used ?? 0) + 1000);
     await inbox.push(id, { text: 'a' });
     const { end } = await platform.transcript(id);

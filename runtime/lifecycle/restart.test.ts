@@ -3,7 +3,8 @@ import { test } from 'node:test';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { type EndedAttempt, restart } from './restart.ts';
 
-test('an attempt is requeued once its lost GPU host is back, although its connection ended after the link of the tenant', async () => {
+test('restart requeues an invocation only once its lost GPU host is back, even if the loss shows late', async () => {
+  // The tenant's link to the host has ended. The connection that shows whether the host is there ends 10 ms later, and returns after 150 ms.
   const host = { connected: true };
   let isBack = false;
   setTimeout(() => Object.assign(host, { connected: false }), 10);
@@ -11,6 +12,7 @@ test('an attempt is requeued once its lost GPU host is back, although its connec
     host.connected = true;
     isBack = true;
   }, 150);
+  /** For each requeue, true when the host was back. */
   const requeues: boolean[] = [];
   const requeue = async () => {
     requeues.push(isBack);

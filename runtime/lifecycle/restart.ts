@@ -15,7 +15,7 @@ const POLL_MS = 50;
 
 const RESTARTING: ReadonlySet<FailureCode> = new Set(['terminated', 'device-lost', 'runtime-lost']);
 
-/** True when the platform, not the guest, ended the invocation: a restartable one may continue in another attempt. */
+/** True when the platform, not the guest, ended the attempt: a restartable invocation may start again in another attempt. */
 export function mayRestart(verdict: Verdict): verdict is Extract<Verdict, { kind: 'error' }> {
   return verdict.kind === 'error' && RESTARTING.has(verdict.code);
 }
@@ -40,7 +40,7 @@ export interface EndedAttempt {
 
 /**
  * Requeues an attempt's invocation at its original place in the queue, after the attempt has given back everything it held.
- * Resolves to the final verdict, or to null when the invocation must end with the attempt's own verdict, which the caller then decides anew.
+ * Resolves to the final verdict; to null when the caller must end the invocation with the attempt's own verdict, which it decides anew.
  */
 export async function restart(
   { invocations, log }: { readonly invocations: Invocations; readonly log: Logger },
@@ -53,13 +53,13 @@ export async function restart(
   if (outbox.end !== null) return null;
   const pages = Object.fromEntries(family.pages.peak);
   const cause = verdict.cause ?? verdict.message;
-  // Only an invocation that lost its memory has a retry hint; one that a newer attempt or a shutdown ended has none.
+  // Of the terminated invocations, only one that lost its memory has a retry hint; one that a newer attempt or a shutdown ended has none.
   const forMemory = verdict.code === 'terminated' && (verdict.retryAfterMs ?? 0) > 0;
   let outcome: RequeueOutcome | null;
   try {
     outcome = await outbox.finish((seq) => invocations.requeue(job.id, epoch, seq, cause, usage(), pages, forMemory));
   } catch (error) {
-    // The outbox has reported its own end.
+    // When the outbox has ended, it has reported the error itself.
     if (outbox.end === null)
       log.error({ error, invocation: job.id }, 'an invocation could not be put back into the queue');
     return null;
@@ -81,15 +81,15 @@ export async function restart(
 }
 
 /**
- * Resolves when these GPU hosts can be reached, after 10 s at the latest, or when the signal aborts: another attempt
- * would lose its device at once while a host is away. The tenant's link to a host that died may end a moment before
- * the connection that shows whether the host is there, so the first look comes after a pause.
+ * Waits until these GPU hosts can be reached again: while a host is away, another attempt would lose its device at once. Gives up after 10 s, or
+ * when the signal aborts. When a host dies, the tenant's link to it may end a moment before the connection whose `connected` is read here, so the
+ * first check comes after a pause.
  */
 async function devicesBack(connections: EndedAttempt['lost'], signal: AbortSignal): Promise<void> {
   const until = performance.now() + DEVICES_BACK_MS;
   do {
     await sleep(POLL_MS);
-    // A process that stood still reads what has arrived meanwhile before it looks.
+    // If the process stood still, it first reads what has arrived meanwhile, so that `connected` is up to date.
     await nextTurn();
   } while (!signal.aborted && connections.some(({ connected }) => !connected) && performance.now() < until);
 }

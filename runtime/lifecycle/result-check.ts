@@ -5,9 +5,9 @@ import type { GuestEnding } from './launch.ts';
 import { MAX_RESULT } from './verdict.ts';
 
 /**
- * The error when a guest's result is not JSON, or takes too long to be checked; null for JSON, for endings without a
- * result, and for a result that `verdictOf` refuses for its length. The guest pays for the CPU time of the check. The
- * check never refuses for lack of CPU time, because the guest has ended.
+ * Returns the error when a guest's result is not JSON, or takes too long to be checked. Returns null for JSON, for endings without a result, and
+ * for a result that `verdictOf` refuses for its length. The guest pays for the CPU time of the check, but its CPU limit does not stop the check:
+ * the guest has already ended.
  */
 export async function resultFault(
   texts: Pick<TextService, 'check'>,

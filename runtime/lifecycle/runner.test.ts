@@ -8,7 +8,7 @@ import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-/** Repeats what it receives until it receives `end`; with input `talk`, talks forever and holds pages. */
+/** An inferlet that repeats each message until it receives `end`. With input `talk`, it holds pages and sends messages forever. */
 const TALKER = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
   import { Queue } from 'pie:inferlet/queue@0.1.0';
@@ -108,7 +108,7 @@ describe('a runtime after Redis has lost acknowledged writes', () => {
   });
 });
 
-it('the span of a run has its failure and usage although the end could not be written', async () => {
+it('the span of a run has the failure and the usage, even if the terminal event could not be written', async () => {
   const exporter = new InMemorySpanExporter();
   const provider = new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] });
   const instruments = { meter: metrics.getMeter('none'), tracer: provider.getTracer('test') };
@@ -119,7 +119,7 @@ it('the span of a run has its failure and usage although the end could not be wr
     async () => (await events.read(id, 0)).some(({ event }) => event === 'message'),
     'the invocation runs',
   );
-  // Makes further appends fail, including the append of the terminal event.
+  // Makes further appends fail, including the append of the terminal event: the scripts calculate with this field.
   await store.redis.hset(store.keys.invocation(id), 'familyBytes', 'none');
   await inbox.push(id, { text: 'end' });
   await eventually(

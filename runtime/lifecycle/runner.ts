@@ -60,12 +60,9 @@ export interface RunnerOptions {
   readonly variablesOf: (job: InvocationJob) => Promise<ReadonlyMap<string, string>>;
   /** Services that inferlets may use besides devices. */
   readonly services: Services;
-  /** Called with the peak use of a root's family when the run does not end the invocation: an end itself records the peak. */
+  /** Called with the peak use of a root's family when the run does not end the invocation. The write of an end records the peak itself. */
   readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => Promise<void>;
-  /**
-   * Of the token quotas for the job's tenant and function, the one that leaves the fewest tokens; null when there is
-   * none.
-   */
+  /** The token quota with the fewest tokens left, among those of the job's tenant and function; null when there is none. */
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
   /** Measures and traces runs. */
   readonly observer?: RunObserver;
@@ -74,7 +71,7 @@ export interface RunnerOptions {
   readonly log: Logger;
 }
 
-/** Fields of a record about an invocation. */
+/** Fields of a log record about an invocation. */
 const named = ({ id, function: name, tenant }: InvocationJob) => ({ invocation: id, function: name, tenant });
 
 const FAULT = {
@@ -98,7 +95,7 @@ interface EndedRun {
   readonly conclude: () => Verdict | null;
 }
 
-/** For an attempt that ends before its inferlet runs, or because the runtime failed. */
+/** The `EndedRun` of an attempt that ends before its inferlet runs, or because the runtime failed. */
 const NO_RUN: EndedRun = { peak: null, conclude: () => null };
 
 /** Runs each invocation from its job to exactly one terminal event, and gives back everything that it held. */
@@ -152,8 +149,7 @@ export class InvocationRunner {
   /**
    * Runs one attempt of an invocation to its end, and the children that it launches. The signal aborts with a `StopReason`.
    *
-   * @param fetched for an attempt that the store began when the runtime fetched its job: returns the outcome. Null when `run` must begin the
-   *   attempt.
+   * @param fetched returns the outcome when the store began the attempt as the runtime fetched its job; null when `run` must begin the attempt
    * @returns `ended` when the run ended the invocation; `not-held` when the store refused the attempt because this runtime does not hold the
    *   job; else undefined, for instance when the invocation was requeued or waits for a person.
    */
@@ -163,7 +159,7 @@ export class InvocationRunner {
     fetched: Begun | null = null,
   ): Promise<'ended' | 'not-held' | undefined> {
     const { invocations, runtimeId, live } = this.#options;
-    // All tries of `beginAttempt` send one token, by which the store recognizes them: a try without an answer may have begun the attempt.
+    // All tries of `beginAttempt` send the same token, so that the store recognizes them: a try without an answer may have begun the attempt.
     const token = randomUUID();
     let isHeldHere = true;
     const begin = async () => {
@@ -348,9 +344,10 @@ export class InvocationRunner {
     // The log refused the last events. The verdict was decided without knowing this.
     if (outcome === 'unwritten') return this.#finish(attempt, run.conclude() ?? verdict, usage, run);
     if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage, run);
-    // The verdict of `refusedByQuota`.
+    // This outcome is the verdict of `refusedByQuota`.
     if (outcome !== null && typeof outcome === 'object') return this.#finish(attempt, outcome, usage, run);
-    const { code, message } = outcome !== 'ok' ? OBSERVED_LOST : verdict.kind === 'result' ? OBSERVED_RESULT : verdict;
+    const written = verdict.kind === 'result' ? OBSERVED_RESULT : verdict;
+    const { code, message } = outcome === 'ok' ? written : OBSERVED_LOST;
     observed?.ended(code, message, usage);
     return outcome === 'ok' ? verdict : { kind: 'silent' };
   }

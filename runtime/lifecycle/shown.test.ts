@@ -153,7 +153,7 @@ describe('events that are shown before they are logged', () => {
     await assertLogged(attempt.id, follower.events);
   });
 
-  it('reach a reader that asked twice before its follower listened, although the attempt began meanwhile', async () => {
+  it('reach a reader live, even if it read twice and the attempt began before its subscription was active', async () => {
     const record = submission();
     await runtimeScheduler.invocations.create(record);
     const mayListen = Promise.withResolvers<void>();
@@ -166,7 +166,7 @@ describe('events that are shown before they are logged', () => {
     const take = () => seen.push(...(feed.take() ?? []).map(({ data }) => data));
     take();
     take();
-    // Leaves time for a read of the log, which the new attempt would make outdated.
+    // Leaves time to read the log before the attempt begins: what was read is then outdated.
     await sleep(50);
     const attempt = await runtime.begin(record.id);
     mayListen.resolve();
@@ -192,8 +192,8 @@ describe('events that are shown before they are logged', () => {
     await hears('one');
     outbox.addLast('metric', '{}');
     assert.equal(await outbox.almostFlushed(), true);
-    const end = (seq: number, after: number, last: readonly NewEvent[], shown: number) =>
-      runtimeScheduler.invocations.finish(id, epoch, seq, RESULT, null, after, null, last, shown);
+    const end = (seq: number, lastSeq: number, lastEvents: readonly NewEvent[], lastShownSeq: number) =>
+      runtimeScheduler.invocations.finish(id, epoch, seq, RESULT, null, lastSeq, null, lastEvents, lastShownSeq);
     assert.equal(await outbox.finish<FinishOutcome>(end, 'unwritten'), 'ok');
     await ended;
     assert.deepEqual(events, await runtimeScheduler.events.read(id, 0));
@@ -206,7 +206,7 @@ describe('events that are shown before they are logged', () => {
     listener.disconnect();
   });
 
-  it('are written in at most three calls when they are of many attempts', async () => {
+  it('of many attempts are written in at most three calls', async () => {
     const attempts = await Promise.all(Array.from({ length: 20 }, () => runtime.begin()));
     const countEvals = async () => {
       const stats = await runtimeScheduler.store.call((connection) => connection.info('commandstats'));
@@ -223,7 +223,7 @@ describe('events that are shown before they are logged', () => {
     }
     const written = async () =>
       (await Promise.all(attempts.map(({ id }) => runtimeScheduler.events.read(id, 0)))).flat().length;
-    await eventually(async () => (await written()) === 80, 'all events are logged');
+    await eventually(async () => (await written()) === 4 * attempts.length, 'all events are logged');
     assert.ok((await countEvals()) - calls <= 3, 'at most three calls write all of them');
   });
 
@@ -238,12 +238,12 @@ describe('events that are shown before they are logged', () => {
       // No event is shown while an older one has been missing from the log for 250 ms.
       await sleep(600);
       assert.ok(follower.texts().length <= SHOWN_AHEAD + 1, `${follower.texts().length} are shown`);
-      const before = follower.texts().length;
+      const shownBefore = follower.texts().length;
       attempt.say('late');
       await sleep(50);
       assert.equal(
         follower.texts().length,
-        before,
+        shownBefore,
         'a follower gets no event while others have waited long for the log',
       );
     });
@@ -252,7 +252,7 @@ describe('events that are shown before they are logged', () => {
     assert.deepEqual(follower.texts(), ['first', ...texts, 'late']);
   });
 
-  it('keep their numbers beside events that are only logged, in large bursts and with a slow Redis', async () => {
+  it('keep their numbers and order when others are only logged, in large bursts and with a slow Redis', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     const burst = Array.from({ length: SHOWN_AHEAD + 88 }, (_, i) => `text ${i}`);
@@ -281,7 +281,7 @@ describe('events that are shown before they are logged', () => {
     await assertLogged(attempt.id, follower.events);
   });
 
-  it('come from the log when they are very large, without harm to other followers', async () => {
+  it('come from the log when they are very large, while other followers get theirs as well', async () => {
     const roomy = openTestScheduler(redis);
     const other = await ShowingRuntime.start(roomy, 'r3', directory);
     const gateway = openTestScheduler(redis, { prefix: roomy.store.keys.prefix });
@@ -306,20 +306,20 @@ describe('events that are shown before they are logged', () => {
     await gateway.close();
   });
 
-  it('are written at the next tick when no caller hurries', async () => {
+  it('are written at the next tick when the callers of `flushed` do not ask for a write at once', async () => {
     const attempt = await runtime.begin();
-    let calls = 0;
+    let turnsAfterWrite = 0;
     const written: Promise<boolean>[] = [];
-    const before = attempt.outbox.nextSeq;
+    const firstSeq = attempt.outbox.nextSeq;
     for (let i = 0; i < 10; i++) {
       attempt.say(`text ${i}`);
       written.push(attempt.outbox.flushed(false));
       await turn();
-      if (attempt.outbox.nextSeq > before) calls++;
+      if (attempt.outbox.nextSeq > firstSeq) turnsAfterWrite++;
     }
-    assert.ok(calls <= 5, 'the writes wait for their ticks');
+    assert.ok(turnsAfterWrite <= 5, 'the writes wait for their ticks');
     assert.ok((await Promise.all(written)).every(Boolean));
-    assert.equal(attempt.outbox.nextSeq, before + 10);
+    assert.equal(attempt.outbox.nextSeq, firstSeq + 10);
     const lastFlush = attempt.outbox.flushed(false);
     attempt.outbox.close();
     assert.ok(await lastFlush);

@@ -5,7 +5,7 @@ import type { Span } from '#scheduler/invocations/event-data.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-/** Records spans: ordinary ones, too many, with long names, with odd times, before a failure, or before a busy loop. */
+/** An inferlet that records spans by its input: ordinary ones, too many, with long names, with odd times, before a failure or before a busy loop. */
 const RECORDING = `
   import { now, recordSpan, sleep } from 'pie:inferlet/runtime@0.1.0';
   import { send } from 'pie:inferlet/session@0.1.0';
@@ -44,6 +44,8 @@ const RECORDING = `
   }
 `;
 
+/** Maximum spans in a `metric` event. */
+const MAX_SPANS = 64;
 /** The spinning inferlet must not use all of its CPU time before the test cancels it. */
 const LIMITS = { memoryMb: 32, cpuMs: 30_000, wallMs: 60_000, pages: 16 };
 
@@ -87,6 +89,7 @@ describe('the spans of an inferlet', () => {
       ],
     );
     const [first, second] = spans;
+    // The inferlet slept 20 ms; a timer may be 1 ms early.
     assert.ok(first && second && first.toMs - first.fromMs >= 19 && second.fromMs >= first.toMs);
     assert.equal(moreSpans, 0);
   });
@@ -114,8 +117,8 @@ describe('the spans of an inferlet', () => {
 
   it('are bounded in number, and the others are counted', async () => {
     const { spans, moreSpans, characters } = await runAndRead('flood');
-    assert.equal(spans.length, 64);
-    assert.equal(moreSpans, 10_000 - 64);
+    assert.equal(spans.length, MAX_SPANS);
+    assert.equal(moreSpans, 10_000 - MAX_SPANS);
     assert.equal(spans.filter(({ failed }) => failed).length, 3);
     assert.ok(characters < 8192, `${characters}`);
   });
@@ -123,7 +126,8 @@ describe('the spans of an inferlet', () => {
   it('have short names of one line, whatever the inferlet calls them', async () => {
     const { spans, moreSpans, characters, end } = await runAndRead('names');
     assert.equal(end.event, 'result', JSON.stringify(end.data));
-    assert.deepEqual([spans.length, moreSpans], [64, 36]);
+    assert.deepEqual([spans.length, moreSpans], [MAX_SPANS, 100 - MAX_SPANS]);
+    // Names are cut to 80 characters and kinds to 32. The NUL and the direction override become U+FFFD.
     assert.equal(spans[0]?.name, 'long <b>&"\ufffd\ufffd'.padEnd(79, '"').concat('…'));
     assert.equal(spans[0]?.kind, 'long <b>&"\ufffd\ufffd'.padEnd(31, '"').concat('…'));
     // The metric is too large for the write of the terminal event, which takes along at most 16 KiB of events.
@@ -133,7 +137,7 @@ describe('the spans of an inferlet', () => {
   it('lie within the attempt, whatever the inferlet says about their times', async () => {
     const { spans, end } = await runAndRead('times');
     assert.equal(end.event, 'result', JSON.stringify(end.data));
-    // Each of the seven times with each.
+    // One span for each pair of the seven times.
     assert.equal(spans.length, 49);
   });
 });

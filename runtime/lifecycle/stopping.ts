@@ -40,7 +40,7 @@ export class Stopping {
   stop(reason: Stop): void {
     if (this.#reason) return;
     this.#reason = reason;
-    // A trap has no code for every reason. The verdict takes its code from the reason, not from this trap.
+    // Traps have no code for some reasons; `terminated` stands for these. The verdict takes its code from the reason, not from this trap.
     const code = reason.code === 'cancelled' || reason.code === 'deadline-exceeded' ? reason.code : 'terminated';
     const kill = () => this.#run.kill(new GuestTrap(code, reason.message));
     if (reason.code === 'runtime-lost' || reason.graceMs === 0) {

@@ -1,8 +1,9 @@
 import type { StopReason } from '#scheduler/admission/job.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 
-/** Pauses between the tries of a call; the last one applies to all further tries. */
+/** Pauses of `untilStored` between the tries of a call. The last pause of a list applies to all further tries. */
 const EVEN_PAUSES_MS: readonly number[] = [100];
+/** Default pauses of `untilAnswered`. */
 const GROWING_PAUSES_MS: readonly number[] = [20, 50, 100, 200, 400];
 
 /** True when this runtime was declared dead, so that it no longer owns the invocation. @param signal the invocation's signal to stop */

@@ -33,9 +33,9 @@ describe('an inferlet that loses its memory on a GPU host', () => {
     throw new Error('the invocation ended before it held its pages');
   }
 
-  it('ends as `terminated` with its messages so far, asleep or computing, so that an older inferlet can grow', async () => {
-    const press = async () => {
-      // The oldest asks for 13 more of the 16 pages, so both others must give theirs up.
+  it('ends as `terminated`, asleep or computing, and keeps its messages when an older inferlet needs its memory', async () => {
+    const pressMemory = async () => {
+      // The oldest asks for 13 more pages, 15 of the 16 in all, so both others must give theirs up.
       const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
       const sleeper = await hold({ pages: 4, do: 'sleep' });
       const spinner = await hold({ pages: 6, do: 'spin' });
@@ -44,11 +44,11 @@ describe('an inferlet that loses its memory on a GPU host', () => {
       assert.equal(grown?.end.data.output, 'ok');
       return { slept, spun, spinner };
     };
-    let { slept, spun, spinner } = await press();
-    // The runtime kills a stopped inferlet after 250 ms. A busy machine may run the sleeper's sandbox too late.
+    let { slept, spun, spinner } = await pressMemory();
+    // The runtime kills a stopped inferlet after 250 ms. A busy machine may run the sleeper's sandbox too late for its second message.
     for (let retries = 0; retries < 4 && slept?.messages.length === 1; retries++)
-      ({ slept, spun, spinner } = await press());
-    // The sleeper learns of its end from the call that it waits for, and sends its code before the runtime kills it. The spinner makes no call.
+      ({ slept, spun, spinner } = await pressMemory());
+    // The call that the sleeper waits for fails, and the sleeper sends the error's tag before it is killed. The spinner makes no call.
     assert.deepEqual(slept?.messages, ['holding', 'terminated']);
     assert.deepEqual(spun?.messages, ['holding']);
     for (const transcript of [slept, spun]) {
@@ -104,8 +104,8 @@ describe('an inferlet that loses its memory on a GPU host', () => {
 
   it('ends as `quota-storage` instead of restarting when its tenant may store no more bytes', async () => {
     await platform.runtime.stop(1000);
-    // With a live socket, the restart begins with a write of the attempt's last event, its metrics. Without one, the attempt writes that event
-    // before it decides on a restart.
+    // With a live socket, the restart begins with a write of the attempt's last event, its metrics. Without a live socket, the attempt
+    // writes that event before it decides on a restart.
     const liveSocket = `${platform.redis.socket}-live`;
     platform.runtime = await platform.startRuntime({ name: 'runtime-live', liveSocket });
     const { events, inbox, quotas } = platform.scheduler;

@@ -18,12 +18,12 @@ class Attempt implements Reporting {
   }
 }
 
-it('reports only for invocations that sent nothing lately and have used more', () => {
+it('reports only attempts that called the store long ago and have used more since', () => {
   const reports = new UsageReports();
   const attempt = new Attempt();
   const unwatch = reports.watch(attempt, () => attempt.usage);
   reports.look(QUIET_MS - 1);
-  assert.equal(attempt.reports, 0, 'the invocation may still send usage itself');
+  assert.equal(attempt.reports, 0, 'the attempt may still send usage along with events');
   attempt.busy = true;
   reports.look(QUIET_MS);
   attempt.busy = false;
@@ -37,16 +37,16 @@ it('reports only for invocations that sent nothing lately and have used more', (
   attempt.usage = { cpuMs: 1, gpuMs: 0.5, wallMs: 5000 };
   attempt.lastCallAt = 2 * QUIET_MS;
   reports.look(2 * QUIET_MS + 1);
-  assert.equal(attempt.reports, 1);
+  assert.equal(attempt.reports, 1, 'the last call is 1 ms old');
   reports.look(3 * QUIET_MS);
   assert.equal(attempt.reports, 2);
   unwatch();
   attempt.usage = { cpuMs: 9 };
   reports.look(9 * QUIET_MS);
-  assert.equal(attempt.reports, 2, 'the invocation has ended');
+  assert.equal(attempt.reports, 2, 'an unwatched attempt is not reported');
 });
 
-it('spreads the reports of many invocations over several rounds, each in turn', () => {
+it('spreads the reports of many attempts over several rounds, so that each attempt gets its turn', () => {
   const reports = new UsageReports();
   const idle = Array.from({ length: 300 }, () => new Attempt());
   const busy = Array.from({ length: 500 }, () => new Attempt());
@@ -67,7 +67,7 @@ it('spreads the reports of many invocations over several rounds, each in turn', 
   for (const end of unwatch) end();
 });
 
-it('looks by itself while it watches an invocation', (t) => {
+it('checks by its own timer while it watches an attempt', (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const reports = new UsageReports();
   const [ended, running] = [new Attempt(), new Attempt()];

@@ -17,9 +17,9 @@ interface Watched {
 
 /** An attempt that has not called the store for this long reports its usage. */
 export const QUIET_MS = 1000;
-/** Interval between two looks; it spreads the reports of attempts that began together. */
-const LOOK_MS = 250;
-/** Maximum reports of one look: the others wait for the next. */
+/** Interval between two rounds of checks; it spreads the reports of attempts that began together. */
+const ROUND_MS = 250;
+/** Maximum reports of one round: the other attempts wait for the next round. */
 const MAX_REPORTS = 200;
 /** Fields whose change justifies a report; a report carries the other fields, too. */
 const WORTH: readonly string[] = ['inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'pageSeconds'];
@@ -36,7 +36,7 @@ export class UsageReports {
   watch(attempt: Reporting, usage: () => Usage): () => void {
     const watched = { attempt, usage };
     this.#watched.add(watched);
-    this.#timer ??= setInterval(() => this.look(performance.now()), LOOK_MS).unref();
+    this.#timer ??= setInterval(() => this.look(performance.now()), ROUND_MS).unref();
     return () => {
       this.#watched.delete(watched);
       if (this.#watched.size > 0) return;
@@ -45,6 +45,7 @@ export class UsageReports {
     };
   }
 
+  /** Runs one round. @param nowMs the time by `performance.now` */
   look(nowMs: number): void {
     let remainingReports = MAX_REPORTS;
     for (const watched of this.#watched) {
@@ -54,7 +55,7 @@ export class UsageReports {
       const current = usage();
       if (!worthReporting(attempt.reported, current) || !attempt.report(current)) continue;
       remainingReports--;
-      // Move the attempt to the end: the next look visits it last.
+      // Move the attempt to the end: the next round checks it last.
       this.#watched.delete(watched);
       this.#watched.add(watched);
     }

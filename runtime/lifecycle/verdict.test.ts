@@ -43,8 +43,14 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /not checked: the text took/,
   ],
   ['an error of the inferlet', { ending: failed('my fault') }, 'error', 'inferlet-error', /my fault/],
-  ['an error without words', { ending: failed('') }, 'error', 'inferlet-error', /without a message/],
-  ['a device that was lost', { ending: failed('oh'), lostDevice: 'gone' }, 'error', 'device-lost', /gone.*oh/],
+  ['an error without a message', { ending: failed('') }, 'error', 'inferlet-error', /without a message/],
+  [
+    'a failure after a device was lost',
+    { ending: failed('oh'), lostDevice: 'gone' },
+    'error',
+    'device-lost',
+    /gone.*oh/,
+  ],
   ['a lost device that the inferlet could do without', { lostDevice: 'gone' }, 'result'],
   [
     'a trap after the device was lost',
@@ -106,21 +112,21 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /unreachable.*index out of bounds/s,
   ],
   [
-    'the text of an `unavailable` error that the platform never returned',
+    'a failure that quotes an `unavailable` error which the platform never returned',
     { ending: failed('unavailable: the GPU host cannot be reached') },
     'error',
     'inferlet-error',
     /^unavailable/,
   ],
   [
-    'memory that the platform took back',
+    'a failure after the platform took memory back',
     { ending: failed('oh'), handlerErrors: new Map([['terminated', 'evicted']]) },
     'error',
     'terminated',
     /evicted/,
   ],
   [
-    "pages that its tenant's quota refused",
+    "a failure because the tenant's quota refused pages",
     {
       ending: failed(`limit-exceeded: ${PAGES_REFUSED} (in forward)`),
       handlerErrors: new Map([['limit-exceeded', PAGES_REFUSED]]),
@@ -130,7 +136,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^quota kv-pages: .* tenant's limit$/,
   ],
   [
-    'a call that depended on pages that the quota refused',
+    'a failure of a call that depended on pages that the quota refused',
     {
       ending: failed(`an earlier call failed (limit-exceeded: ${PAGES_REFUSED})`),
       handlerErrors: new Map([
@@ -143,7 +149,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^quota kv-pages: .* tenant's limit$/,
   ],
   [
-    'the text of a page refusal that no GPU host gave',
+    'a failure that quotes a refusal of pages which no GPU host gave',
     { ending: failed(PAGES_REFUSED), handlerErrors: new Map([['limit-exceeded', 'another limit']]) },
     'error',
     'inferlet-error',
@@ -164,7 +170,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^my fault$/,
   ],
   [
-    'a quota that is used up',
+    'a stop because a quota is used up',
     {
       stop: quotaStop({ quota: 'gpu-ms-per-day', limit: 9, resetsAt: 0, scope: 'function' }, -1),
       ending: trapped('x'),
@@ -175,7 +181,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
   ],
   ['a trap', { ending: trapped('unreachable') }, 'error', 'trap', /unreachable/],
   [
-    'a trap with last words',
+    'a trap with output on standard error',
     { ending: trapped('unreachable'), stderr: 'panicked at x\n' },
     'error',
     'trap',
@@ -202,7 +208,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     'inferlet-error',
     /out of memory/,
   ],
-  ['a CPU limit', { ending: trapped('used its CPU time', 'cpu-limit') }, 'error', 'cpu-limit', /CPU time/],
+  ['a trap at the CPU limit', { ending: trapped('used its CPU time', 'cpu-limit') }, 'error', 'cpu-limit', /CPU time/],
   [
     'a tenant whose bytes in Redis are used up',
     {
@@ -223,7 +229,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /by its client/,
   ],
   [
-    'a deadline',
+    'a passed deadline',
     { stop: { code: 'deadline-exceeded', message: 'too late' }, ending: trapped('x', 'deadline-exceeded') },
     'error',
     'deadline-exceeded',
@@ -235,7 +241,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
 
 describe('a verdict', () => {
   for (const [name, parts, kind, code, message] of cases) {
-    it(`of ${name}`, () => {
+    it(`for ${name}`, () => {
       const verdict = verdictOf(evidence(parts));
       assert.equal(verdict.kind, kind);
       if (verdict.kind !== 'error') return;
@@ -246,6 +252,7 @@ describe('a verdict', () => {
 
   it('bounds the length of its message', () => {
     const verdict = verdictOf(evidence({ ending: failed('x'.repeat(100_000)) }));
+    // At most 8192 characters, and a mark that the message was cut.
     assert.ok(verdict.kind === 'error' && verdict.message.length < 9000);
   });
 

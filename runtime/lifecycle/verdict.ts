@@ -51,7 +51,7 @@ const MAX_MESSAGE = 8192;
 const MAX_PREVIEW = 80;
 /** Maximum characters of a result. */
 export const MAX_RESULT = 4 << 20;
-/** From this share of its limit on, a memory may be full: it grows in large steps, so a step fails long before the last page is in use. */
+/** A memory with this share of its limit in use counts as full: it grows in large steps, so the next step may already exceed the limit. */
 const FULL_SHARE = 0.45;
 
 /** Rust's panic message has this word after the name of the thread. */
@@ -80,7 +80,7 @@ export function verdictOf(evidence: Evidence): Verdict {
   if (verdict.kind !== 'error') return verdict;
   const { redact = redactNothing } = evidence;
   const { message } = verdict;
-  // The message may end in guest output that was cut in the middle of a secret, even when it is not cut here.
+  // The message may end in guest output that was cut in the middle of a secret earlier, even when this function does not cut the message.
   const isCut = true;
   const text = redact(message.slice(0, MAX_MESSAGE), isCut);
   return { ...verdict, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };

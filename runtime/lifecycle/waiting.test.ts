@@ -21,30 +21,30 @@ class Device implements WaitingDevice {
 }
 
 describe('a wait monitor', () => {
-  /** A monitor whose looks the test triggers. */
+  /** A monitor without a timer: the test triggers each check by `tick`. */
   function make() {
-    let look: (() => void) | undefined;
+    let check: (() => void) | undefined;
     const monitor = new WaitMonitor((repeated) => {
-      look = repeated;
+      check = repeated;
       return () => {
-        look = undefined;
+        check = undefined;
       };
     });
     const waits = monitor.watch();
     const device = new Device();
     waits.addDevice(device);
-    const turn = () => look?.();
-    return { monitor, waits, device, turn, looking: () => look !== undefined };
+    const tick = () => check?.();
+    return { monitor, waits, device, tick, isChecking: () => check !== undefined };
   }
 
   it('reports to a device when a wait lasts and when it ends', async () => {
-    const { waits, device, turn } = make();
+    const { waits, device, tick } = make();
     const wait = Promise.withResolvers<number>();
     assert.equal(waits.during(wait.promise), wait.promise);
-    turn();
-    assert.deepEqual(device.changes, [], 'the first look only notes the wait');
-    turn();
-    turn();
+    tick();
+    assert.deepEqual(device.changes, [], 'the first check only notes the wait');
+    tick();
+    tick();
     assert.deepEqual(device.changes, [true]);
     wait.resolve(7);
     await wait.promise;
@@ -52,40 +52,40 @@ describe('a wait monitor', () => {
   });
 
   it('does not report a wait while calls are pending or were just issued', () => {
-    const { waits, device, turn } = make();
+    const { waits, device, tick } = make();
     void waits.during(new Promise(() => undefined));
     device.pendingCalls = 1;
-    for (let i = 0; i < 5; i++) turn();
+    for (let i = 0; i < 5; i++) tick();
     device.pendingCalls = 0;
     for (let i = 0; i < 5; i++) {
       device.call();
-      turn();
+      tick();
     }
     assert.deepEqual(device.changes, []);
-    turn();
+    tick();
     assert.deepEqual(device.changes, [true]);
     device.call();
-    turn();
+    tick();
     assert.deepEqual(device.changes, [true, false]);
-    turn();
-    assert.deepEqual(device.changes, [true, false, true], 'reported again after the next quiet look');
+    tick();
+    assert.deepEqual(device.changes, [true, false, true], 'reported again by the first check without a new call');
   });
 
-  it('reports to every device, also one opened later, and ends the report when any wait ends', async () => {
-    const { waits, device, turn } = make();
+  it('reports to every device, also to one that was added later, and withdraws the report when any wait ends', async () => {
+    const { waits, device, tick } = make();
     const short = Promise.withResolvers<void>();
     void waits.during(new Promise(() => undefined));
     void waits.during(short.promise);
-    turn();
-    turn();
-    const late = new Device();
-    waits.addDevice(late);
-    turn();
-    assert.deepEqual([device.changes, late.changes], [[true], [true]]);
+    tick();
+    tick();
+    const laterDevice = new Device();
+    waits.addDevice(laterDevice);
+    tick();
+    assert.deepEqual([device.changes, laterDevice.changes], [[true], [true]]);
     short.resolve();
     await short.promise;
     assert.deepEqual(
-      [device.changes, late.changes],
+      [device.changes, laterDevice.changes],
       [
         [true, false],
         [true, false],
@@ -93,40 +93,40 @@ describe('a wait monitor', () => {
     );
   });
 
-  it('looks only while a wait is open, and treats a failed wait as ended', async () => {
-    const { waits, device, turn, looking } = make();
-    assert.equal(looking(), false);
+  it('checks only while a wait is open, and treats a failed wait as ended', async () => {
+    const { waits, device, tick, isChecking } = make();
+    assert.equal(isChecking(), false);
     const failing = Promise.reject(new Error('no'));
     await assert.rejects(waits.during(failing));
-    assert.equal(looking(), true);
-    turn();
-    assert.equal(looking(), false);
+    assert.equal(isChecking(), true);
+    tick();
+    assert.equal(isChecking(), false);
     for (let i = 0; i < 3; i++) {
       await waits.during(Promise.resolve());
-      turn();
+      tick();
     }
     assert.deepEqual(device.changes, [], 'short waits are never reported');
   });
 
-  it('begins anew with each wait, and tells the inferlet when one ends', async () => {
-    const { monitor, turn, looking } = make();
+  it('reports each wait only at its own second check, and calls `onWaitEnd` when a wait ends', async () => {
+    const { monitor, tick, isChecking } = make();
     let endedCount = 0;
     const waits = monitor.watch(() => endedCount++);
     const device = new Device();
     waits.addDevice(device);
     const first = Promise.withResolvers<void>();
     void waits.during(first.promise);
-    turn();
+    tick();
     first.resolve();
     await first.promise;
     assert.equal(endedCount, 1);
-    turn();
-    assert.equal(looking(), false);
+    tick();
+    assert.equal(isChecking(), false);
     void waits.during(new Promise(() => undefined));
-    assert.equal(looking(), true);
-    turn();
-    assert.deepEqual(device.changes, [], 'the first look at the second wait only notes it');
-    turn();
+    assert.equal(isChecking(), true);
+    tick();
+    assert.deepEqual(device.changes, [], 'the first check during the second wait only notes that wait');
+    tick();
     assert.deepEqual(device.changes, [true]);
   });
 });

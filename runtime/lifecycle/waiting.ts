@@ -2,7 +2,7 @@ import type { DeviceClient, Termination } from '#gpu-host/protocol/client.ts';
 import type { StepTrace } from '../telemetry/step-trace.ts';
 import { type CpuBudget, ENDLESS } from '../workers/account.ts';
 
-/** The part of a GPU host's inferlet that the monitor uses. */
+/** The part of an inferlet's client of a GPU host that the monitor uses. */
 export type WaitingDevice = Pick<DeviceClient, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;
 
 /** Counts one inferlet's open waits for a message, a timer or a server. */
@@ -13,7 +13,7 @@ export interface Waits {
   addDevice(device: WaitingDevice): void;
 }
 
-/** The runner's side of an inferlet, which the inferlet's host functions call. */
+/** The runner's services and data for the host functions of one inferlet. */
 export interface InferletHooks {
   readonly waits: Waits;
   /** The inferlet's CPU time, including other threads that work for it. */
@@ -43,25 +43,24 @@ export const NO_HOOKS: InferletHooks = {
   quotaUnknown: () => undefined,
 };
 
-/** Interval between two looks. A wait is reported at the second look, after one to two intervals: most waits are shorter. */
-const LOOK_MS = 20;
+/** Interval between two checks. The second check during a wait reports it, after one to two intervals: most waits are shorter. */
+const CHECK_MS = 20;
 
-/** Calls `look` repeatedly until the returned function is called. */
-export type Repeat = (look: () => void) => () => void;
+/** Calls `check` repeatedly until the returned function is called. */
+export type Repeat = (check: () => void) => () => void;
 
 /**
- * Tells GPU hosts which inferlets wait for a message, a timer or a server, so that the hosts may swap out the
- * inferlets' pages. An inferlet counts as waiting when it has an open wait, no pending call on a GPU host, and has
- * issued no such call since the last look. The state ends with any of the inferlet's waits and with its next call,
- * which `DeviceClient` sees. One timer looks at all inferlets, so a short wait costs only a counter.
+ * Tells GPU hosts which inferlets wait for a message, a timer or a server, so that the hosts may swap out the inferlets' pages. An inferlet counts
+ * as waiting when it has an open wait, has no pending call on a GPU host, and has issued no such call since the last check. This ends when any of
+ * its waits ends, and with its next call, which `DeviceClient` notices. One timer checks all inferlets, so a short wait costs only a counter.
  */
 export class WaitMonitor {
   readonly #repeat: Repeat;
-  /** The inferlets with open waits, and those whose last wait ended since the last look. */
+  /** The inferlets with open waits, and those whose last wait ended since the last check. */
   readonly #waiting = new Set<InferletWaits>();
   #stop: (() => void) | undefined;
 
-  constructor(repeat: Repeat = everyLook) {
+  constructor(repeat: Repeat = everyInterval) {
     this.#repeat = repeat;
   }
 
@@ -69,25 +68,25 @@ export class WaitMonitor {
   watch(onWaitEnd: () => void = () => undefined): Waits {
     const onWaiting = (waits: InferletWaits) => {
       this.#waiting.add(waits);
-      this.#stop ??= this.#repeat(() => this.#look());
+      this.#stop ??= this.#repeat(() => this.#check());
     };
     return new InferletWaits(onWaiting, onWaitEnd);
   }
 
-  #look(): void {
-    for (const waits of this.#waiting) if (!waits.look()) this.#waiting.delete(waits);
+  #check(): void {
+    for (const waits of this.#waiting) if (!waits.check()) this.#waiting.delete(waits);
     if (this.#waiting.size > 0) return;
     this.#stop?.();
     this.#stop = undefined;
   }
 }
 
-function everyLook(look: () => void): () => void {
-  const timer = setInterval(look, LOOK_MS).unref();
+function everyInterval(check: () => void): () => void {
+  const timer = setInterval(check, CHECK_MS).unref();
   return () => clearInterval(timer);
 }
 
-/** The value of `#seenCalls` before the first look: it equals no number of calls, so the first look reports no wait. */
+/** The value of `#seenCalls` before the first check: it equals no number of calls, so the first check reports no wait. */
 const UNSEEN = -1;
 
 class InferletWaits implements Waits {
@@ -95,7 +94,7 @@ class InferletWaits implements Waits {
   readonly #onWaitEnd: () => void;
   readonly #devices: WaitingDevice[] = [];
   #openWaits = 0;
-  /** Number of calls issued up to the last look. */
+  /** Number of calls issued up to the last check. */
   #seenCalls = UNSEEN;
 
   /** @param onWaiting called when a wait opens while no other is open */
@@ -118,7 +117,7 @@ class InferletWaits implements Waits {
   }
 
   /** Tells the GPU hosts if the inferlet counts as waiting (see `WaitMonitor`). Returns false when no wait is open. */
-  look(): boolean {
+  check(): boolean {
     if (this.#openWaits === 0) return false;
     let pendingCalls = 0;
     let issuedCalls = 0;

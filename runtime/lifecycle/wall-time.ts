@@ -7,10 +7,11 @@ import type { Stop } from './stopping.ts';
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The wall time of one run. It stands still while GPU hosts hold calls of the run's family (see `HeldTime`): the platform took that time. A
- * hold of one member's calls stops the wall time of the whole family, so a bound is needed: all holds together stop it for at most
- * `limits.wallMs`, so a run takes at most twice its limit. Holds do not move the deadline of the invocation itself (`submittedAt +
- * deadlineMs`), so a preempted family ends, too. The scheduler's worker enforces that deadline for the root, whose end also ends its children.
+ * The wall time of one run. It stands still while GPU hosts hold calls of the run's family (see `HeldTime`), because the platform took that time.
+ * A hold of one member's calls stops the wall time of the whole family. So that the other members do not gain time without end, all holds
+ * together stop it for at most `limits.wallMs`: a run takes at most twice its limit. Holds do not move the deadline of the invocation itself
+ * (`submittedAt + deadlineMs`), so a preempted family ends, too. The scheduler's worker enforces that deadline for the root. The end of the root
+ * also ends its children.
  */
 export class WallTime implements Deadline {
   readonly #job: InvocationJob;
@@ -48,10 +49,10 @@ export class WallTime implements Deadline {
   }
 
   /**
-   * Starts the timer of the wall time. It does not watch the deadline of the invocation.
+   * Starts the timer of the wall time. The timer does not watch the deadline of the invocation.
    *
    * @param stop called once, when the wall time is used up
-   * @param onMoved called with the new value of `at` whenever the family's calls are no longer held
+   * @param onMoved called with the new value of `at` whenever the last hold of the family ends
    * @returns the function that ends the timer
    */
   limit(stop: (reason: Stop) => void, onMoved: (at: number) => void): () => void {
@@ -68,7 +69,7 @@ export class WallTime implements Deadline {
     const setTimer = () => {
       clearTimeout(timer);
       if (isOver) return;
-      // The end of the present hold is unknown. If it lasts, the run ends when all holds have added the whole limit.
+      // The end of the present hold is unknown. If the hold lasts, it adds at most `wallMs`.
       const addedMs = heldTime.isHeld ? wallMs : Math.min(wallMs, heldTime.totalMs - heldBeforeMs);
       const leftMs = wallMs + addedMs - (heldTime.nowMs - fromMs);
       timer = setTimeout(end, Math.min(Math.max(0, leftMs), MAX_TIMER_MS));

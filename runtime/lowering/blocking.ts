@@ -3,9 +3,9 @@ import type { BlockingFunction } from './intrinsics.ts';
 
 /**
  * The module of a core function that may suspend the guest. Only the wait itself is a suspending import, because V8 suspends at each call of
- * such an import, even when it returns at once, and resumes the guest in a later microtask. Before the wait, `begin` returns true if the guest
- * must wait. After the wait, `check` (the function `yield` of the guest's `Fuel`) runs on the guest's stack: it starts the clock of the guest's CPU
- * time again, and traps when the guest must stop. Then `end` returns the result.
+ * such an import, even when it returns at once, and resumes the guest in a later microtask. First, `begin` returns true if the guest must
+ * wait. After a wait, `check` (the function `yield` of the guest's `Fuel`) runs on the guest's stack: it starts the clock of the guest's CPU time
+ * again, and traps when the guest must stop. Finally, with or without a wait, `end` returns the result.
  *
  *     (func $begin (import "m" "b") (param i32…) (result i32)) (func $wait (import "m" "w"))
  *     (func $check (import "m" "y")) (func $end (import "m" "e") (param i32…) (result i32)?)
@@ -25,8 +25,10 @@ function wrapper(params: number, results: number): WebAssembly.Module {
   ];
   const imported = (name: string, type: number) => [1, 0x6d, 1, name.charCodeAt(0), 0, type];
   const get = Array.from({ length: params }, (_, index) => [0x20, index]).flat();
+  // 0x20 is `local.get`, 0x10 `call`, 0x04 0x40 `if` without a result, and 0x0b `end`.
   const body = [0, ...get, 0x10, 0, 0x04, 0x40, 0x10, 1, 0x10, 2, 0x0b, ...get, 0x10, 3, 0x0b];
   const module = new WebAssembly.Module(
+    // The header, and the sections for types (1), imports (2), functions (3), exports (7) and code (10).
     Uint8Array.of(
       ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
       ...section(1, [types.length, ...types.flat()]),

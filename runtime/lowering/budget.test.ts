@@ -38,7 +38,7 @@ async function chat(count: number, bytes: number) {
     imports: [CHAT],
     pages: 640,
     locals: '(local i32 i32)',
-    // The messages start at 33 MiB; their text, zeros, starts at 64 KiB.
+    // The records of the messages start at 33 MiB. They all point at one text, zeros from 64 KiB on.
     run: `(local.set 2 (i32.const ${count})) (local.set 3 (i32.const ${33 * MIB}))
       (if (local.get 2) (then (loop $l
         (i32.store offset=8 (local.get 3) (i32.const 65536)) (i32.store offset=12 (local.get 3) (i32.const ${bytes}))
@@ -53,7 +53,7 @@ async function chat(count: number, bytes: number) {
 }
 
 describe('the arguments of one call', () => {
-  it('may be as large as the budget', async () => {
+  it('may be large within the budget: one message of 31 MiB', async () => {
     const { ending, characters } = await chat(1, 31 * MIB);
     assert.equal(ending.kind, 'returned');
     assert.equal(characters, 31 * MIB);
@@ -87,9 +87,10 @@ describe('slow host calls', () => {
 
   it('are charged to the guest, which is stopped at its CPU limit', async () => {
     const { table, calls } = slowHost();
-    const { ending } = await run({ imports: [SEND], run: LOOP }, table, 60);
+    const limitMs = 60;
+    const { ending } = await run({ imports: [SEND], run: LOOP }, table, limitMs);
     assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
-    assert.ok(calls() <= 60 / CALL_MS + 1, `${calls()} calls`);
+    assert.ok(calls() <= limitMs / CALL_MS + 1, `${calls()} calls`);
   });
 
   it('are each followed by a turn of the event loop', async () => {
@@ -123,7 +124,7 @@ describe('the fuel of an instance', () => {
     return Number(only.pie_fuel.value);
   };
 
-  it('is one tank for all of its modules', () => {
+  it('is one tank that all modules of the instance share', () => {
     const full = fuelOfFullTank();
     const used = fc.array(fc.tuple(fc.nat(1000), fc.nat(2 * full)), { maxLength: 40, size: 'max' });
     fc.assert(
@@ -132,6 +133,7 @@ describe('the fuel of an instance', () => {
         const modules = Array.from({ length: count }, fuelExports);
         for (const exports of modules) fuel.adopt(exports);
         const gauges = modules.map(({ pie_fuel }) => pie_fuel as unknown as { value: number });
+        // Modules use up fuel in random order. A module without fuel gets a refill.
         for (const [which, amount] of [[0, 0], ...burns] as const) {
           const gauge = gauges[which % count]!;
           gauge.value -= amount;
@@ -139,6 +141,7 @@ describe('the fuel of an instance', () => {
           fuel.refill();
           const sum = gauges.reduce((total, { value }) => total + Math.max(0, value), 0);
           assert.ok(sum <= full, `${sum} of ${full}`);
+          // The other modules keep little, so the empty one gets at least half of its even share.
           assert.ok(gauge.value >= Math.floor(full / 2 / count), `${gauge.value} for ${count} modules`);
         }
       }),

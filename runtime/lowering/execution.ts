@@ -32,8 +32,8 @@ const SLICE_MS = 1;
 const PINNED_LIMIT_MS = 100;
 
 /**
- * A stretch is the time from `resume` to `pause`. The kernel may stop this thread during a stretch longer than this, so such a stretch is charged
- * by the thread's CPU time if that is less.
+ * A stretch is the time from `resume` to `pause`. The kernel may have stopped this thread during a stretch that is longer than this. Such a stretch
+ * is therefore charged by the thread's CPU time, if that is less.
  */
 const STRETCH_MS = 20;
 
@@ -70,7 +70,7 @@ export class Execution implements Task {
   #sliceTurn = -1;
   /** The thread's CPU time when the slice was granted, in µs; -1 when the guest did not wait for the slice. */
   #sliceStartThreadUs = -1;
-  /** The thread's CPU time when a guest that cannot be suspended had used up its slice, in µs; -1 before. */
+  /** The thread's CPU time when a pinned guest had used up its slice, in µs; -1 before. */
   #pinnedStartThreadUs = -1;
   /** Ends the current wait for a turn, with `GO_ON` or `TRAP`. */
   #resolveTurn: ((go: number) => void) | null = null;
@@ -110,7 +110,7 @@ export class Execution implements Task {
     this.#options = options;
   }
 
-  /** Instantiates under the limits for a guest that cannot be suspended. Start functions are charged to the guest. */
+  /** Instantiates under the limits for a pinned guest. Start functions are charged to the guest. */
   instantiate(link: () => Entry): void {
     this.guest.pinned++;
     this.resume();
@@ -133,8 +133,8 @@ export class Execution implements Task {
   }
 
   /**
-   * Prepares the execution for another run and restores its instance to `snapshot`. Returns false, after which the execution must not be
-   * used, when it was killed, a part of its run is active, or its memory has grown.
+   * Prepares the execution for another run and restores its instance to `snapshot`. Returns false when the execution was killed, when a part of
+   * its run is active, or when its memory has grown: the execution must then not be used.
    */
   renew(snapshot: Snapshot, options: ExecutionOptions): boolean {
     if (!this.guest.isQuiet || this.#runningSince >= 0 || this.#resolveTurn !== null) return false;
@@ -218,8 +218,8 @@ export class Execution implements Task {
   }
 
   /**
-   * Suspends the guest until the inferlet dies or the wait is over: `arm` gets the function to call then. The clock stays stopped until the
-   * guest's next fuel check, which also waits for the guest's turn.
+   * Suspends the guest until the inferlet dies or the wait is over: `arm` gets the function to call when it is over. The clock stays stopped
+   * until the guest's next fuel check, which also waits for the guest's turn.
    */
   block(arm: (wake: () => void) => void): Promise<void> {
     this.pause();
@@ -257,8 +257,8 @@ export class Execution implements Task {
   }
 
   /**
-   * Continues at once, or later when the guest has used its slice of this turn: answers that need no turn of the event loop must not let
-   * the guest run forever.
+   * Continues at once, or in a later turn when the guest has used its slice of this turn. Without this, a guest whose calls are answered without a
+   * turn of the event loop could run forever.
    */
   #whenFair(continueWith: (go: number) => void): void {
     if (this.#cpuMs > this.#options.cpuLimitMs) {
@@ -289,7 +289,7 @@ export class Execution implements Task {
     const sliceMs = usedMs - this.#sliceStartCpuMs;
     if (sliceMs < SLICE_MS) return GO_ON;
     if (guest.pinned === 0) return WAIT;
-    // Measured in the thread's CPU time, because on a busy machine even a short answer takes long on the clock.
+    // This limit counts the thread's CPU time, because on a busy machine even short work takes long on the clock.
     if (this.#pinnedStartThreadUs < 0) this.#pinnedStartThreadUs = threadCpuUs();
     if (sliceMs < PINNED_LIMIT_MS || threadCpuUs() - this.#pinnedStartThreadUs < PINNED_LIMIT_MS * 1000) return GO_ON;
     const where = this.#entry ? 'while an answer was handed to it' : 'while it was started';
@@ -342,7 +342,7 @@ export class Execution implements Task {
   #step(code: number): void {
     if (this.guest.dead) return;
     try {
-      // A guest that only runs for moments never runs out of fuel, so its CPU time is checked here.
+      // A guest that runs only briefly each time never runs out of fuel, so its CPU time is checked here.
       if (this.#cpuMs > this.#options.cpuLimitMs) throw this.#overLimit();
       if (this.#entry?.form === 'sync') this.#finishSync(code);
       // Calls that the guest has begun and not awaited end with it.

@@ -1,7 +1,7 @@
 /** Key of a function on a host function's promise; see {@link withRelease}. */
 const RELEASE: unique symbol = Symbol('let go');
 
-/** @param isRead true when the guest has read the value, false when it has dropped the future before */
+/** @param isRead true when the guest has read the value, false when it has dropped the future unread */
 export type Release = (isRead: boolean) => void;
 
 interface ReleasablePromise extends Promise<unknown> {
@@ -9,8 +9,8 @@ interface ReleasablePromise extends Promise<unknown> {
 }
 
 /**
- * Calls `release` once, when the guest has read the promise's value or has dropped the future, settled or not. When the guest itself ends,
- * `release` is not called: the owner of the guest's accounts closes them then. Returns the same promise.
+ * Calls `release` once, when the guest has read the promise's value or has dropped the future, settled or not. `release` is not called when the
+ * guest itself ends: the host then closes all that it keeps for this guest. Returns the same promise.
  */
 export function withRelease<T>(promise: Promise<T>, release: Release): Promise<T> {
   return Object.assign(promise, { [RELEASE]: release });

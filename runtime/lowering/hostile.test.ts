@@ -232,7 +232,7 @@ const GREEDY: Case[] = [
 
 const SETTLED = Promise.resolve({ tag: 'ok' });
 
-/** A guest that synchronizes again each time its last call has completed. */
+/** A guest that calls `synchronize` again each time its last call has completed. */
 const ASKS_FOR_EVER: WatGuest = {
   imports: [
     NEW_QUEUE,
@@ -285,7 +285,7 @@ async function turnsDuring(execution: Execution) {
 describe('a guest on a machine that suspended its thread', () => {
   it('is not charged for the suspended time', async () => {
     const still = new Int32Array(new SharedArrayBuffer(4));
-    // `Atomics.wait` stops the thread and uses no CPU time, as a machine does that suspends the thread.
+    // `Atomics.wait` stops the thread without CPU time, like a machine that suspends the thread.
     const log = () => void Atomics.wait(still, 0, 0, 5 * CPU_LIMIT_MS);
     const table = { ...host, runtime: { ...host.runtime, log } };
     const call = '(call $log (i32.const 1) (i32.const 16) (i32.const 2))';
@@ -330,7 +330,7 @@ describe('the neighbours of a guest that never yields', () => {
     assert.ok(calls <= 3 && execution.cpuMs >= CPU_LIMIT_MS, `${calls} calls, ${execution.cpuMs} ms`);
   });
 
-  it('see it lose its credit and become a spinner while the device is busy', async () => {
+  it('see the guest use up its credit and become a spinner (a guest without credit) while the device is busy', async () => {
     const slices = new SliceRunner(() => true);
     // The limit is far above the burst credit, so that a stall of the machine does not end the guest before it becomes
     // a spinner.

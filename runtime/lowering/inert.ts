@@ -39,7 +39,7 @@ export function isInert(bytes: Uint8Array): boolean {
     }
     at = end;
   }
-  // The module has only types and tables: it runs no code, but it does not trap either.
+  // A module without a code section has no function that traps: it is no stub.
   return false;
 }
 

@@ -79,7 +79,7 @@ describe('the state of an instance', () => {
     assert.equal(exports.byte?.(0, 0), 9, 'the refused restore changes nothing');
   });
 
-  it('has the bytes of all memories, also of a program that cannot be restored', async () => {
+  it('counts the bytes of all memories, also for a program whose state cannot be restored', async () => {
     const { exports, state } = make();
     assert.equal(state.memoryBytes, 4 * PAGE_BYTES);
     exports.grow?.();
@@ -91,7 +91,7 @@ describe('the state of an instance', () => {
     assert.deepEqual([other.memoryBytes, other.snapshot()], [5 * PAGE_BYTES, null]);
   });
 
-  it('has no snapshot if code changes tables or segments, a global holds no number, or it is too large', async () => {
+  it('has no snapshot if code changes tables or segments, a global holds no number, or the memory is too large', async () => {
     const others = [
       '(table 1 funcref) (func (export "f") (table.set 0 (i32.const 0) (ref.null func)))',
       '(table 1 funcref) (func (export "f") (drop (table.grow 0 (ref.null func) (i32.const 1))))',

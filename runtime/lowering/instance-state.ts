@@ -64,7 +64,7 @@ export class InstanceState {
   }
 }
 
-/** State of a new instance, the same for all of a program: a start function that calls the platform traps. */
+/** The state of a new instance. All new instances of a program have the same state, because a start function that calls the platform traps. */
 export interface Snapshot {
   readonly memories: readonly KeptMemory[];
   readonly globals: readonly (number | bigint)[];

@@ -29,12 +29,14 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
         execution.state.add(exports);
       },
       onGlobal: (global) => execution.state.addGlobal(global),
-      trap: (module, name) =>
-        (module === 'actual' ? unreachable : stderrStub(guest, module, name)) ??
-        (() => {
+      trap: (module, name) => {
+        if (module === 'actual') return unreachable;
+        const refuse = () => {
           guest.enter();
           return guest.trap(`the inferlet called ${module} ${name}, which no inferlet is given`);
-        }),
+        };
+        return stderrStub(guest, module, name) ?? refuse;
+      },
     });
     guest.attach(linked.memory, linked.realloc);
     return linked.entry;
@@ -42,7 +44,7 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
   return execution;
 }
 
-/** Fills function table slots that no import needs. `bypassShims` in `record.ts` explains them and `actual`. */
+/** Fills slots of a function table that no import needs. `bypassShims` in `record.ts` explains these slots and the module `actual`. */
 const unreachable = (): never => {
   throw new WebAssembly.RuntimeError('unreachable');
 };

@@ -42,7 +42,7 @@ const FUTURE =
   /^(\[async-lower\])?\[future-(new|read|write|cancel-read|cancel-write|drop-readable|drop-writable)-(\d+)\](.*)$/;
 const CONTEXT = /^\[context-(get|set)-(?:i32-)?([01])\]$/;
 
-/** Splits the import name of a future intrinsic into its operation, function, and index of the future. Null for another name. */
+/** Splits the import name of an intrinsic on the future number `index` in the signature of the function `of`. Null for another name. */
 export function parseFutureIntrinsic(
   name: string,
 ): { operation: string; async: boolean; index: number; of: string } | null {

@@ -21,7 +21,7 @@ const signature = (interfaceName: string, coreName: string) => {
 describe('the layout of the contract', () => {
   it('equals that of the canonical ABI', () => {
     // Computed by hand from "Alignment" and "Element Size" of the Component Model's CanonicalABI.md.
-    // A sum has the sizes of the fields.
+    // The terms of a sum are the sizes of the fields.
     assert.deepEqual(layoutOf(contract.typesErrorType), { size: 12, align: 4 });
     assert.deepEqual(layoutOf(contract.sessionMessageType), { size: 12, align: 4 });
     assert.deepEqual(layoutOf(contract.fusedSamplerType), { size: 20, align: 4 });
@@ -158,7 +158,7 @@ describe('storing and loading', () => {
     { kind: 'tuple', items: [{ kind: 'u8' }, { kind: 'string' }, { kind: 'bool' }, { kind: 's32' }] },
   ];
   for (const type of types) {
-    it(`returns every value of ${'name' in type ? type.name : JSON.stringify(type).slice(0, 60)}`, () => {
+    it(`returns every stored value of ${'name' in type ? type.name : JSON.stringify(type).slice(0, 60)}`, () => {
       const { store, load } = codec(type);
       const values = type.kind === 'tuple' ? fc.tuple(...type.items.map(arbitrary)) : arbitrary(type);
       fc.assert(

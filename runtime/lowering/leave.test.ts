@@ -61,11 +61,11 @@ describe('while the host allocates in a guest,', () => {
       const { ending } = await run({ imports, realloc: realloc(call), run: '(i32.const 0)' });
       assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /allocator/);
     });
-    it(`${name} traps even if the guest catches it and repeats it`, async () => {
+    it(`${name} traps even if the guest catches the exception and repeats the call`, async () => {
       const { ending } = await run({ imports, realloc: realloc(forEver(call)), run: '(i32.const 0)' });
       assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /allocator/);
     });
-    it(`${name} traps even if the guest catches it and continues`, async () => {
+    it(`${name} traps even if the guest catches the exception and continues`, async () => {
       const caught = `(block $b (try_table (catch_all $b) ${call}))`;
       const { ending } = await run({ imports, realloc: realloc(caught), run: `${LOOP} (i32.const 0)` });
       assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /allocator/);
@@ -81,7 +81,7 @@ describe('while the host allocates in a guest,', () => {
     assert.equal(ending.kind, 'returned');
   });
 
-  it('an exception of its allocator ends the guest', async () => {
+  it('an exception in its allocator ends the guest', async () => {
     const again = '(drop (call $realloc (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))';
     const { ending } = await run({
       realloc: realloc(again).replace('(func', '(func $realloc'),
@@ -104,12 +104,12 @@ describe('while a guest is instantiated', () => {
     assert.throws(() => instantiate(program, compileWorld(host), options), /while it is instantiated/);
   });
 
-  it('a call of a function of the contract prevents a plan and says why', async () => {
+  it('a call of a contract function makes the planning of the component fail, with the reason', async () => {
     const guest = { imports: [NOW], extra: start('(drop (call $now))'), run: '(i32.const 0)' };
     await assert.rejects(programOf(guest), /^GuestTrap: its start function calls the platform$/);
   });
 
-  it('its start functions are charged', async () => {
+  it('its start functions are charged to its CPU time', async () => {
     const program = await programOf({
       extra: `(global $n (mut i32) (i32.const 300000)) ${start('(loop (global.set $n (i32.sub (global.get $n) (i32.const 1))) (br_if 0 (global.get $n)))')}`,
       run: `${RETURN_42} (i32.const 0)`,
@@ -122,17 +122,18 @@ describe('while a guest is instantiated', () => {
     execution.dispose();
   });
 
-  it('its start functions end after 500 ms while its component is planned', async () => {
+  it('its start functions are stopped after 500 ms while its component is planned', async () => {
     const endless = { extra: start(LOOP), run: '(i32.const 0)' };
     await assert.rejects(programOf(endless), /^GuestTrap: its start functions computed for 500 ms$/);
   });
 
-  it('its start functions end after 100 ms', async () => {
-    // Planning runs start functions, so the plan comes from a guest whose loop ends at once: its word at 512 is zero.
-    const endless = '(loop (br_if 0 (i32.load (i32.const 512))))';
-    const honest = await programOf({ extra: start(endless), run: '(i32.const 0)' });
+  it('its start functions are stopped after 100 ms', async () => {
+    // Planning runs start functions, so the plan comes from a guest whose loop ends at once: its word at 512 is zero. The spinning guest differs
+    // only in this word.
+    const loopOnWord = '(loop (br_if 0 (i32.load (i32.const 512))))';
+    const honest = await programOf({ extra: start(loopOnWord), run: '(i32.const 0)' });
     const spinning = await watComponent(
-      callbackGuest({ extra: `(data (i32.const 512) "1") ${start(endless)}`, run: '(i32.const 0)' }),
+      callbackGuest({ extra: `(data (i32.const 512) "1") ${start(loopOnWord)}`, run: '(i32.const 0)' }),
     );
     const artifact = await testArtifact(spinning, 64);
     const modules = new Map<string, WebAssembly.Module>();
@@ -205,7 +206,7 @@ describe('a guest that waits', () => {
     execution.kill(new GuestTrap('cancelled', 'by its client'));
     const ended = await ending;
     assert.equal(ended.kind === 'trapped' && ended.trap.code, 'cancelled');
-    // A guest that had caught the kill would continue in this turn, and note it in its memory.
+    // A guest that had caught the kill would continue in this turn, and store 1 at address 512.
     await new Promise((resolve) => setImmediate(resolve));
     assert.equal(execution.guest.u8[512], 0);
     assert.ok(execution.cpuMs < 30_000);

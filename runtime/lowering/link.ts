@@ -19,7 +19,7 @@ export interface LinkOptions {
   readonly onInstance: (instance: WebAssembly.Instance) => void;
   /** Called with each mutable global that is made for the component. */
   readonly onGlobal: (global: WebAssembly.Global) => void;
-  /** Returns a function for an import that only traps. */
+  /** Returns the function for an import that the plan maps to a trap: it traps, or stands in for WASI's standard error. */
   readonly trap: (module: string, name: string) => WebAssembly.ImportValue;
 }
 

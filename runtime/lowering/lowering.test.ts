@@ -34,11 +34,11 @@ async function transcript(program: TestProgram, input: string, carrier: 'lean' |
         );
   const ending: Ending = await execution.start(input);
   execution.dispose();
-  // Drops depend on the guest's garbage collector and on the cleanup at the end, so they are left out.
+  // The times of drops depend on the guest's garbage collector and on the cleanup at the end, so the lines about drops are left out.
   return { ending, lines: lines.filter((line) => !line.includes(' [resource-drop]')) };
 }
 
-/** Reads more futures than it may hold handles, and drops none. */
+/** An inferlet that reads as many futures as its input says, and drops none of them. */
 const FORGETFUL = `
   import { Queue } from 'pie:inferlet/queue@0.1.0';
   export async function run(input) {
@@ -47,7 +47,7 @@ const FORGETFUL = `
     return input;
   }`;
 
-/** Reads two futures, drops a settled one, an unsettled one, and one whose read it gives up, and forgets one. */
+/** An inferlet with six futures. It reads 0 and 1, drops 2 (settled), 3 (unsettled) and 4 (after it has cancelled a read), and forgets 5. */
 const HOLDER = `
   import { Queue } from 'pie:inferlet/queue@0.1.0';
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -111,7 +111,7 @@ describe('the lean lowering', () => {
     const execution = instantiate(forgetful, compileWorld(recordingHost().host), OPTIONS);
     const input = String(MAX_HANDLES + 100);
     assert.deepEqual(await execution.start(input), { kind: 'returned', ok: true, text: input });
-    // The queue, and the waitable set on which the guest's JavaScript engine waits.
+    // These are the queue, and the waitable set on which the guest's JavaScript engine waits.
     assert.ok(execution.guest.handleCount <= 2, `${execution.guest.handleCount} handles are held`);
     execution.dispose();
   });

@@ -13,8 +13,9 @@ import { ReservedNameError, recordPlan } from './record.ts';
 const RESERVED = ['__proto__', 'constructor', 'prototype'];
 const ofFirstInstance = (name: string) => ({ instance: 0, name });
 
-/** A program, and a module that imports its `run` as the field `then` of a module named `__proto__`. */
+/** A module with an entry point `run`. */
 const GUEST = `(module (memory (export "memory") 1) (func (export "run") (param i32 i32) (result i32) (i32.const 0)))`;
+/** A module that imports the `run` of `GUEST` as the field `then` of a module named `__proto__`. */
 const THIEF = `(module (import "__proto__" "then" (func (param i32 i32) (result i32))) (func (export "then") (param i32 i32) (result i32) (call 0 (local.get 0) (local.get 1))))`;
 
 const PLAN: Plan = {

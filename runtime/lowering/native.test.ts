@@ -25,11 +25,11 @@ async function run(component: Uint8Array, input = 'hi') {
   const execution = instantiate(program, compileWorld(host), { slices: new SliceRunner(), cpuLimitMs: 5000 });
   const ending = await execution.start(input);
   execution.dispose();
-  return { ending, lines, form: program.plan.entry.form, held: execution.guest.handleCount };
+  return { ending, lines, form: program.plan.entry.form, handles: execution.guest.handleCount };
 }
 
 describe('guests without a language runtime', () => {
-  it('run in the callback form, waiting on a set of futures', async () => {
+  it('run in the callback form and wait on a set that holds a future', async () => {
     const component = await watComponent(
       callbackGuest({
         imports: [
@@ -44,7 +44,7 @@ describe('guests without a language runtime', () => {
         ],
         extra: '(global $queue (mut i32) (i32.const 0)) (global $set (mut i32) (i32.const 0))',
         locals: '(local i32)',
-        // The read must answer -1, "blocked". `run` then returns the code 2, "wait", with the set.
+        // The queue's model is the text "42" at address 16. The read must answer -1, "blocked". `run` then returns the code 2, "wait", with the set.
         run: `(global.set $queue (call $_constructor_queue (i32.const 16) (i32.const 2)))
           (local.set 2 (call $_method_queue_synchronize (global.get $queue)))
           (if (i32.ne (call $_async_lower__future_read_0__method_queue_synchronize (local.get 2) (i32.const 256)) (i32.const -1)) (then unreachable))
@@ -61,7 +61,7 @@ describe('guests without a language runtime', () => {
           ${RETURN_42} (i32.const 0)`,
       }),
     );
-    const { ending, lines, form, held } = await run(component);
+    const { ending, lines, form, handles } = await run(component);
     assert.equal(form, 'callback');
     assert.deepEqual(ending, { kind: 'returned', ok: true, text: '42' });
     assert.deepEqual(lines, [
@@ -69,10 +69,11 @@ describe('guests without a language runtime', () => {
       'queue [method]queue.synchronize({"resource":"queue#1"})',
       'queue [resource-drop]queue({"resource":"queue#1"})',
     ]);
-    assert.equal(held, 0);
+    assert.equal(handles, 0);
   });
 
-  it('run in the plain form, blocking on a future', async () => {
+  it('run in the plain form and block on a future', async () => {
+    // The result of `run` lies at 32: the case of the read's result, then the address 16 and the length 2 of the text "42".
     const component = await watComponent(`(module
       (import "${QUEUE}" "[constructor]queue" (func $new (param i32 i32) (result i32)))
       (import "${QUEUE}" "[method]queue.synchronize" (func $synchronize (param i32) (result i32)))
@@ -93,7 +94,7 @@ describe('guests without a language runtime', () => {
     assert.deepEqual(ending, { kind: 'returned', ok: true, text: '42' });
   });
 
-  it('run when written in C', async () => {
+  it('run when they are written in C', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-c-'));
     try {
       const output = join(directory, 'guest.wasm');

@@ -60,9 +60,11 @@ export interface Plan {
 /** Version of this format; plans of other versions are recorded again. */
 export const PLAN_FORMAT = 1;
 
-/** Bounds on characters of a name, core instances of a plan, and imports of one instance. */
+/** Maximum characters of a name. */
 const MAX_NAME = 4096;
+/** Maximum core instances of a plan. */
 const MAX_INSTANCES = 1000;
+/** Maximum imports of one instance. */
 const MAX_IMPORTS = 10_000;
 
 type Check = (value: unknown) => boolean;
@@ -125,7 +127,7 @@ const isShaped = record({
 
 /**
  * Checks a plan from another process or from disk. Returns null for a plan that has another version or is damaged. Checks every field, refuses
- * unknown fields, and lets an import refer only to earlier instances. Uses no package, since processes without a file system read plans, too.
+ * unknown fields, and lets an import refer only to earlier instances. Uses no package, because some callers run in a process that cannot read files.
  */
 export function asPlan(value: unknown): Plan | null {
   if (!isShaped(value)) return null;

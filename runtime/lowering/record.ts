@@ -73,7 +73,7 @@ export async function recordPlan(instantiate: JcoInstantiate, modules: readonly 
   const byModule = new Map(modules.map((entry) => [entry.module, entry] as const));
   const byName = new Map(modules.map((entry) => [entry.name, entry] as const));
   const recorded: Recorded[] = [];
-  // Every platform function traps: no run exists yet that a start function could call the platform for.
+  // Every platform function traps: a platform call belongs to a run, and start functions execute before any run exists.
   const trapOnCall = () =>
     function calledTooEarly() {
       throw new GuestTrap('trap', 'its start function calls the platform');
@@ -160,24 +160,25 @@ function describe(recorded: readonly Recorded[]): Plan {
 }
 
 /**
- * In wit-component's output, a module imports functions by number from a shim, which calls them through a table. A later instance fills the table
- * with the real functions, which this instance imports from `actual`. If a real function is not a core export,
- * the plan links the import past the shim: to the platform's function, or to a trap.
+ * In wit-component's output, a module imports numbered functions from a shim. The shim calls the real functions through a table. A later *fixup*
+ * instance imports the real functions from `actual` and fills the table with them. If a real function is not a core export, the plan links the
+ * module's import past the shim: to the platform's function, or to a trap.
  */
 function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
-  const answered = new Map<string, Source>();
+  /** Sources of the real functions, by `<index of the shim> <number>`. */
+  const realFunctions = new Map<string, Source>();
   for (const { imports } of instances) {
     const table = imports.find(({ name }) => name === SHIM_TABLE)?.source;
     if (table?.kind !== 'export') continue;
     for (const { module, name, source } of imports) {
-      if (module === 'actual') answered.set(`${table.instance} ${name}`, source);
+      if (module === 'actual') realFunctions.set(`${table.instance} ${name}`, source);
     }
   }
   return instances.map((entry) => ({
     ...entry,
     imports: entry.imports.map((item) => {
       if (item.source.kind !== 'export') return item;
-      const actual = answered.get(`${item.source.instance} ${item.source.name}`);
+      const actual = realFunctions.get(`${item.source.instance} ${item.source.name}`);
       if (actual?.kind !== 'trap') return item;
       return { ...item, source: { kind: OURS.test(item.module) ? 'host' : 'trap' } };
     }),
@@ -202,7 +203,7 @@ function isDeadAdapter(imports: readonly PlannedImport[], inert: readonly boolea
   );
 }
 
-/** Returns the origin of an import from the value that the glue passes for it. Numbers a global when it occurs first. */
+/** Returns the origin of an import from the value that the glue passes for it. Numbers a global when it first occurs. */
 function sourceOf(
   module: string,
   name: string,
@@ -229,6 +230,13 @@ function sourceOf(
   throw new UnplannableError(`the import ${module} ${name} comes from outside the component`);
 }
 
+/** Name of the `run` export in each form. */
+const RUN_EXPORTS = [
+  ['callback', '[async-lift]run'],
+  ['stackful', '[async-lift-stackful]run'],
+  ['sync', 'run'],
+] as const;
+
 /** Finds the core instance that exports `run`. */
 function findEntry(recorded: readonly Recorded[], exportedBy: ReadonlyMap<unknown, Location>): Plan['entry'] {
   for (let instance = 0; instance < recorded.length; instance++) {
@@ -236,20 +244,14 @@ function findEntry(recorded: readonly Recorded[], exportedBy: ReadonlyMap<unknow
     if (!entry) continue;
     const { exports } = entry.instance;
     const at = (name: string): Location => ({ instance, name });
-    const form =
-      '[async-lift]run' in exports
-        ? 'callback'
-        : '[async-lift-stackful]run' in exports
-          ? 'stackful'
-          : 'run' in exports
-            ? 'sync'
-            : null;
-    if (!form) continue;
+    const found = RUN_EXPORTS.find(([, name]) => name in exports);
+    if (!found) continue;
+    const [form, runName] = found;
     const memory = exports.memory instanceof WebAssembly.Memory ? at('memory') : importedMemory(entry, exportedBy);
     if (!memory) throw new UnplannableError('the module that exports run has no memory');
     return {
       form,
-      run: at({ callback: '[async-lift]run', stackful: '[async-lift-stackful]run', sync: 'run' }[form]),
+      run: at(runName),
       callback: form === 'callback' ? at('[callback][async-lift]run') : null,
       memory,
       realloc: 'cabi_realloc' in exports ? at('cabi_realloc') : null,
@@ -274,7 +276,7 @@ function prune(plan: Plan): Plan {
     for (const { source } of plan.instances[index]?.imports ?? []) if (source.kind === 'export') visit(source.instance);
   };
   visit(plan.entry.run.instance);
-  // An instance without exports may fill the table of another instance or run its constructors. It is needed when the other instance is.
+  // An instance without exports may fill another instance's table or run that instance's constructors. It is needed if that instance is needed.
   for (let index = 0; index < plan.instances.length; index++) {
     const targets =
       plan.instances[index]?.imports.flatMap(({ source }) => (source.kind === 'export' ? [source.instance] : [])) ?? [];

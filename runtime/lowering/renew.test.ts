@@ -40,8 +40,8 @@ function snapshotOf(execution: Execution): Snapshot {
 }
 
 /**
- * Observable results of one run, without drops and the order of errors, which depend on the garbage collector and on
- * the clock.
+ * Observable results of one run, except the drops of resources and the order of errors: drops depend on the garbage collector, the order on the
+ * clock.
  */
 async function transcript(execution: Execution, input: string, recording = recordingHost()) {
   execution.guest.context = recording;
@@ -79,7 +79,7 @@ const WAITS_FOR_NOTHING = `
 
 const GROWS = `export async function run(input) { globalThis.kept = new Uint8Array(8_000_000); return input; }`;
 
-describe('a renewed instance', () => {
+describe('the renewal of an instance', () => {
   let everything: TestProgram;
   let hoarder: TestProgram;
   const program = async (source: string) => testProgram(await testArtifact(await testComponent(source)));
@@ -88,7 +88,7 @@ describe('a renewed instance', () => {
     hoarder = await program(HOARDER);
   });
 
-  it('runs like a new one, whatever it ran before', async () => {
+  it('makes the instance run like a new one, whatever it ran before', async () => {
     const fresh = await transcript(make(everything), '4');
     assert.ok(fresh.lines.length > 50);
     const used = await usedInstance();
@@ -104,7 +104,7 @@ describe('a renewed instance', () => {
     assert.fail('the memory of ten instances in a row grew');
   }
 
-  /** Returns false when the run grew the memory: the guest's peak depends on when answers arrive, by up to a page. */
+  /** Returns false when the run grew the memory, as some runs do: the guest's peak varies by up to a page with the time at which answers arrive. */
   async function runAndRenew(execution: Execution, input: string): Promise<boolean> {
     const bytes = execution.state.memoryBytes;
     await transcript(execution, input);
@@ -114,7 +114,7 @@ describe('a renewed instance', () => {
     return !grew;
   }
 
-  it('has the bytes and globals of a new one, and no data of its last run', async () => {
+  it('restores the bytes and globals of a new instance, and leaves no data of the last run', async () => {
     const used = make(hoarder);
     const snapshot = snapshotOf(used);
     const asMade = snapshotOf(make(hoarder));
@@ -128,7 +128,7 @@ describe('a renewed instance', () => {
     assert.deepEqual(await transcript(used, 'another'), first);
   });
 
-  it('is refused after a kill, after growth of its memory, and while the host owes it an answer', async () => {
+  it('is refused after a kill, after growth of the memory, and while a host call is unanswered', async () => {
     const killed = make(hoarder);
     const snapshot = snapshotOf(killed);
     await transcript(killed, 'x');
@@ -151,7 +151,7 @@ describe('a renewed instance', () => {
     await eventually(() => waiting.renew(quiet, OPTIONS), 'the host has answered');
   });
 
-  it('runs with an empty input after a run that grew its memory by zero pages', async () => {
+  it('works after a run with an empty input that grew the memory by zero pages', async () => {
     const guest = callbackGuest({ run: `(drop (memory.grow (i32.const 0))) ${RETURN_42} (i32.const 0)` });
     const execution = make(await testProgram(await testArtifact(await watComponent(guest))));
     const snapshot = snapshotOf(execution);

@@ -5,7 +5,7 @@ export interface Resumable {
   resume(): void;
 }
 
-/** Longest wait before the runner asks again if the device is still busy. */
+/** Longest wait before the runner asks again whether the device is busy. */
 const RECHECK_MS = 5;
 
 /**
@@ -30,7 +30,7 @@ export class SliceRunner {
     return this.#queue.length;
   }
 
-  /** Number of waiting tasks with credit: computing time that a task may use at once, see `slices.ts`. */
+  /** Number of waiting tasks with credit. Credit is computing time that a task may use at once, see `slices.ts`. */
   get bursting(): number {
     return this.#queue.bursting;
   }

@@ -32,7 +32,7 @@ function simulate(
 const sum = (values: Iterable<number>): number => [...values].reduce((a, b) => a + b, 0);
 
 describe('slices', () => {
-  it('give all spinners together a small share of a busy thread', () => {
+  it('give all spinners (tasks without credit) together a small share of the thread while the device is busy', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 40 }), (count) => {
         const queue = new SliceQueue<{ id: number }>();
@@ -58,7 +58,7 @@ describe('slices', () => {
     assert.equal(sum(got.values()), 2000);
   });
 
-  it('share turns fairly', () => {
+  it('give all tasks the same time, up to a difference of two slices', () => {
     fc.assert(
       fc.property(fc.integer({ min: 2, max: 20 }), fc.boolean(), (count, busy) => {
         const queue = new SliceQueue<{ id: number }>();
@@ -71,9 +71,10 @@ describe('slices', () => {
     );
   });
 
-  it('let a task that computes in bursts run first', () => {
+  it('let a task with credit run before a spinner', () => {
     const queue = new SliceQueue<{ id: number }>();
     const spinner = { id: 0 };
+    // The spinner uses up its credit.
     for (let i = 0; i < burstMs * 2; i++) {
       queue.add(spinner, sliceMs, i);
       // Takes the task out again, as if it computed.

@@ -1,9 +1,9 @@
 /**
  * Decides which inferlet computes next. Pure: time comes in as an argument.
  *
- * An inferlet that computes longer than a slice is suspended and queued here. Each has a credit of computing time that refills slowly. An inferlet
- * that computes in bursts (parsing, constrained decoding) continues at the next turn of the event loop; one without credit is a *spinner*.
- * While the device has work, spinners together get `spinnerShare` of the thread, in turns; otherwise they get the remaining time.
+ * An inferlet that computes longer than a slice is suspended and queued here. Each inferlet has a credit of computing time that refills slowly.
+ * An inferlet with credit (it computes in bursts: parsing, constrained decoding) continues at the next turn of the event loop; one without credit is
+ * a *spinner*. While the device has work, spinners together get `spinnerShare` of the thread, in turns; otherwise they get all time that remains.
  */
 export interface SlicePolicy {
   /** Length of a slice. The queue does not enforce it: `execution.ts` ends slices. */
@@ -69,7 +69,7 @@ export class SliceQueue<T extends object> {
     // The bound keeps one long slice from making an inferlet a spinner forever.
     entry.credit = Math.max(entry.credit, -this.#policy.burstMs);
     this.#spinning.push(task);
-    // A pause that leaves spinners their share: after 1 ms, 32 ms at a share of 3 %.
+    // The pause that keeps spinners to their share: at a share of 3 %, 32 ms after each 1 ms of computing.
     this.#spinnersMayRunAtMs = Math.max(this.#spinnersMayRunAtMs, nowMs + usedMs * (1 / this.#policy.spinnerShare - 1));
   }
 
@@ -80,7 +80,7 @@ export class SliceQueue<T extends object> {
     }
   }
 
-  /** Takes the task that runs now. @param busy true while the device has work, or other inferlets will soon give the device some */
+  /** Takes the task that runs now. @param busy true while the device has work, or will soon get work from other inferlets */
   next(nowMs: number, busy: boolean): Decision<T> {
     const bursting = this.#bursting.shift();
     if (bursting) return this.#run(bursting, false, nowMs);

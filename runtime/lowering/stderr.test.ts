@@ -3,14 +3,18 @@ import { it } from 'node:test';
 import { Guest } from './guest.ts';
 import { stderrStub } from './stderr.ts';
 
-it("keeps the first 4096 characters of a guest's standard error, however much the guest writes", () => {
+it("the stub keeps the first 4096 characters of a guest's standard error, however much the guest writes", () => {
   const guest = new Guest();
+  // Two pages: 128 KiB.
   const memory = new WebAssembly.Memory({ initial: 2 });
-  new Uint8Array(memory.buffer).fill('a'.charCodeAt(0), 64);
+  const stream = 1;
+  const textAt = 64;
+  const resultAt = 16;
+  new Uint8Array(memory.buffer).fill('a'.charCodeAt(0), textAt);
   guest.attach(memory, null);
   const write = stderrStub(guest, 'wasi:io/streams@0.2.6', '[method]output-stream.write') as (
     ...core: number[]
   ) => void;
-  for (const length of [3000, 100_000, 5]) write(1, 64, length, 16);
+  for (const length of [3000, 100_000, 5]) write(stream, textAt, length, resultAt);
   assert.equal(guest.stderr, 'a'.repeat(4096));
 });

@@ -19,7 +19,7 @@ export function stderrStub(guest: Guest, module: string, name: string): WebAssem
   };
   if (module.startsWith('wasi:cli/stderr@') && name === 'get-stderr') return () => STDERR_HANDLE;
   if (module.startsWith('wasi:cli/environment@') && name === 'get-environment') {
-    // A panicking Rust runtime asks for RUST_BACKTRACE. The stub returns no variables: a list at a dangling, aligned address.
+    // A panicking Rust runtime asks for RUST_BACKTRACE. The stub returns no variables: an empty list, whose address need only be aligned.
     return (result: number) => {
       begin();
       const address = guest.range(result, 8, 4) >>> 2;

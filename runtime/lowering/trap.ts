@@ -8,7 +8,7 @@ export type TrapCode =
   | 'deadline-exceeded'
   | 'terminated';
 
-/** Thrown into (or at) one inferlet; it ends that inferlet only. */
+/** An error that ends one inferlet and no other. */
 export class GuestTrap extends Error {
   override readonly name = 'GuestTrap';
   readonly code: TrapCode;

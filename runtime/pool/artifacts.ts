@@ -7,7 +7,7 @@ import { UnplannableError } from '../lowering/record.ts';
 import { keptPlan } from './examine.ts';
 
 const WASM_PAGE_BYTES = 65_536;
-/** A module travels to a sandbox in one message of the channel. A message has at most 32 MiB; 1 MiB is for its head. */
+/** A module travels to a sandbox in one message of the channel. A message has at most 32 MiB, of which 1 MiB is for its head. */
 const MAX_MODULE_BYTES = 31 << 20;
 
 /**
@@ -23,7 +23,7 @@ export class ModuleFiles {
   /**
    * Returns the module with this hash: the one that a program holds, or else the content of `file`. Throws when that
    * content has another hash. The build process states the hash and is not trusted: it could state the hash of another
-   * tenant's module, whose functions would then get this content.
+   * tenant's module, and that tenant's functions would then get this content.
    */
   async read(directory: string, { file, hash }: CoreModule): Promise<Uint8Array> {
     const known = this.#known.get(hash)?.deref();
@@ -33,20 +33,20 @@ export class ModuleFiles {
     if (createHash('sha256').update(bytes).digest('hex') !== hash) {
       throw new Error(`${file} of the artifact is damaged: its content has another hash`);
     }
-    const first = this.#known.get(hash)?.deref();
-    if (first) return first;
+    const readMeanwhile = this.#known.get(hash)?.deref();
+    if (readMeanwhile) return readMeanwhile;
     this.#known.set(hash, new WeakRef(bytes));
     this.#dropped.register(bytes, hash);
     return bytes;
   }
 }
 
-/** Determines how an artifact is linked. Throws `UnplannableError` when a plan cannot describe it. */
+/** Makes the plan of an artifact. Throws `UnplannableError` when no plan can describe the artifact. */
 export type Planner = (artifact: Artifact) => Promise<Plan>;
 
 /**
- * Reads an artifact, and plans it unless a plan is kept. Throws when its files are damaged, when the component traps while the planner
- * instantiates it, and `UnplannableError` when a plan cannot describe it.
+ * Reads an artifact, and plans it unless its plan is stored beside it. Throws `UnplannableError` when no plan can describe the artifact, and another
+ * error when its files are damaged or the component traps while the planner instantiates it.
  *
  * @param key key of the program's instances.
  */

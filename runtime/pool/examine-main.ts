@@ -1,7 +1,7 @@
 /**
  * Plans an artifact and measures launches of it: `node examine-main.ts ARTIFACT_DIRECTORY`. Prints an `ExamineReply` as one line of JSON.
- * Without a directory, the program only loads its code.
- * Runs the artifact's glue and untrusted start functions, so `examineArtifact` starts this program confined, once per artifact.
+ * Without a directory, the program only loads its code, which fills its code cache.
+ * It runs the artifact's glue and untrusted start functions, so `examineArtifact` starts this program confined, once per artifact.
  */
 import { readdir } from 'node:fs/promises';
 import { UnplannableError } from '../lowering/record.ts';

@@ -7,10 +7,10 @@ import type { Artifact } from '../build/index.ts';
 import type { Plan } from '../lowering/plan.ts';
 import { keepPlan } from './examine.ts';
 
-it('a plan that cannot be kept leaves no file', async (t) => {
+it('a plan that cannot be written leaves no temporary file', async (t) => {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-examine-'));
   t.after(() => rm(directory, { recursive: true }));
-  // A folder in the place of the file refuses the rename.
+  // A folder at the path of the plan makes the rename fail.
   await mkdir(path.join(directory, 'plan.json'));
   await keepPlan({ directory } as Artifact, {} as Plan);
   assert.deepEqual(await readdir(directory), ['plan.json']);

@@ -14,7 +14,7 @@ export interface Examination {
   readonly starts: MeasuredStarts;
 }
 
-/** Output of the child: of `examine-main.ts`, which runs in a confined process. */
+/** Output of the child: the confined process that runs `examine-main.ts`. */
 export type ExamineReply =
   | Examination
   /** A plan cannot describe the artifact. */
@@ -42,7 +42,7 @@ const CODE = ['../pool', '../lowering', '../build/wasm', '../../wit', '../../pac
 /** A program that only loads the code of an examination, to fill its code cache. */
 export const LOADING: ProgramCode = { program: { main: MAIN, args: [], read: CODE } };
 
-/** Names of the kept results in an artifact's folder. */
+/** Files in an artifact's folder with the results: the plan, and the times of launches. */
 const PLAN_FILE = 'plan.json';
 const STARTS_FILE = 'starts.json';
 
@@ -54,7 +54,7 @@ const startsSchema = z.strictObject({
   /** Memory of a ready instance. */
   instanceBytes: z.int().min(0),
 });
-/** Launch times, measured in a process of their own that has compiled nothing before. */
+/** Launch times, measured in a fresh process, which has compiled nothing before. */
 export type MeasuredStarts = Readonly<z.infer<typeof startsSchema>>;
 
 const text = z.string().max(10_000);
@@ -74,7 +74,7 @@ export async function examineArtifact(artifact: Artifact, layers?: Layers): Prom
   return { plan, starts };
 }
 
-/** Reads the plan that is kept beside an artifact; null when there is none of this version of the format. */
+/** Reads the plan that is stored beside an artifact; null when none is, or only one of another format version. */
 export async function keptPlan(artifact: Artifact): Promise<Plan | null> {
   return asPlan(await readKept(artifact, PLAN_FILE));
 }
@@ -105,9 +105,9 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
   });
   const reply = replySchema.safeParse(parse(result.output)).data;
   if (!reply) {
-    const words = result.errors.trim().split('\n').at(-1)?.slice(0, 500);
+    const lastLine = result.errors.trim().split('\n').at(-1)?.slice(0, 500);
     throw new Error(
-      `the process that instantiated it ended with ${result.code ?? 'a signal'}: ${words || 'no message'}`,
+      `the process that instantiated it ended with ${result.code ?? 'a signal'}: ${lastLine || 'no message'}`,
     );
   }
   if ('error' in reply) throw new Error(reply.error);

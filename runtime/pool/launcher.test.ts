@@ -115,7 +115,7 @@ describe('a launcher', () => {
     );
   });
 
-  it('reports an unknown function, a missing component and a broken one', async () => {
+  it('reports an unknown function, and a missing, an unreadable and a broken component', async () => {
     const launchFailure = async (launcher: FunctionLauncher, name = 'echo'): Promise<LaunchError> => {
       const error = await launcher.launch({ ...request, function: name }).then(
         () => null,
@@ -127,11 +127,12 @@ describe('a launcher', () => {
     const unknown = await launchFailure(open(), 'other');
     assert.deepEqual([unknown.code, /no longer deployed/.test(unknown.message)], ['artifact-unavailable', true]);
     const emptyStore = join(store, 'empty');
-    const gone = await launchFailure(open({ store: emptyStore, componentOf: async () => null }));
-    assert.deepEqual([gone.code, /deploy the function again/.test(gone.message)], ['artifact-unavailable', true]);
+    const missing = await launchFailure(open({ store: emptyStore, componentOf: async () => null }));
+    assert.deepEqual([missing.code, /deploy the function again/.test(missing.message)], ['artifact-unavailable', true]);
     const fault = new Error('no file /var/lib/pie/blobs/component');
-    const unread = await launchFailure(open({ store: emptyStore, componentOf: () => Promise.reject(fault) }));
-    assert.match(unread.message, /^The component could not be fetched: .*no file component$/);
+    const unreadable = await launchFailure(open({ store: emptyStore, componentOf: () => Promise.reject(fault) }));
+    // The tenant learns no path of the host.
+    assert.match(unreadable.message, /^The component could not be fetched: .*no file component$/);
     const broken = await launchFailure(
       open({ store: emptyStore, componentOf: async () => new TextEncoder().encode('nonsense') }),
     );

@@ -26,7 +26,7 @@ interface Loaded {
   readonly buildMs: number;
 }
 
-/** Bound on programs in memory; the least recently launched one goes first. */
+/** Maximum number of programs in memory; the one whose last use is longest ago leaves first. */
 const MAX_PROGRAMS = 512;
 /** Bound on function versions in memory. Versions are immutable, so an entry never becomes stale. */
 const MAX_FUNCTIONS = 4096;
@@ -74,8 +74,8 @@ export class FunctionLauncher implements Launcher {
   }
 
   /**
-   * Prepares an instance in a sandbox of the tenant: one that its invocations share, or with `alone` one for this run. Tries a second time if
-   * a shared sandbox has died. @throws LaunchError
+   * Prepares an instance in a sandbox of the tenant: in one that the tenant's invocations share or, with `alone`, in one that serves only this run.
+   * Tries a second time if a shared sandbox has died. @throws LaunchError
    */
   async #prepare(request: LaunchRequest, program: StoredProgram): Promise<Prepared> {
     const { fleet } = this.#options;
@@ -115,7 +115,7 @@ export class FunctionLauncher implements Launcher {
     if (!outcome.ok) return outcome;
     try {
       await this.#load(outcome.artifact.meta.component.hash, memoryMb);
-      // The plan may be kept while the start times are not.
+      // The artifact's folder may have the plan without the start times.
       const starts = (await keptStarts(outcome.artifact)) ?? (await this.#examine(outcome.artifact)).starts;
       return { ...outcome, starts };
     } catch (error) {
@@ -210,7 +210,7 @@ function notLaunchable(cause: unknown): never {
 /** Key of a program: versions with the same component and memory share it. */
 export const programKey = (componentHash: string, memoryMb: number): string => `${componentHash}/${memoryMb}`;
 
-/** Puts an entry at the newest end of a bounded map. */
+/** Makes an entry the newest one of a map, and removes the oldest one if the map has more than `limit`. */
 function remember<V>(map: Map<string, V>, key: string, value: V, limit: number): void {
   map.delete(key);
   map.set(key, value);

@@ -10,8 +10,9 @@ import type { MeasuredStarts } from './examine.ts';
 import { InstancePool } from './pool.ts';
 
 const LAUNCHES = 5;
-/** Above these bounds of time or memory, one launch is enough. */
+/** An instance that takes longer than this to make is launched only once. */
 const SLOW_MS = 20;
+/** An instance with more memory than this is launched only once. */
 const LARGE_BYTES = 16 << 20;
 /** Key of the only program in this pool. */
 const KEY = 'measured';

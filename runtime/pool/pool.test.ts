@@ -44,7 +44,7 @@ describe('a pool', () => {
     assert.equal(pool.ready(), count);
   };
 
-  it('keeps the minimum ready and replaces a taken instance', async () => {
+  it('keeps the minimum number of instances ready and replaces a taken one', async () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 3);
@@ -100,7 +100,9 @@ describe('a pool', () => {
     await waitUntilReady(pool, 3);
   });
 
-  it('expects an instance back as long as its longest recent run took, also after shorter runs', async ({ mock }) => {
+  it('waits for the return of an instance as long as the longest recent run took, also after shorter runs', async ({
+    mock,
+  }) => {
     let now = performance.now();
     mock.method(performance, 'now', () => now);
     const pool = open();
@@ -118,7 +120,7 @@ describe('a pool', () => {
       for (let turn = 0; turn < 5; turn++) await setImmediate();
       return pool.ready();
     };
-    // The pool waits 0.5 s plus twice the longest run, of which 11 s of shorter runs have left about 2.3 s: 5 s or so.
+    // The pool waits 0.5 s plus twice the peak of the runs. The peak of 3 s has decayed to about 2.3 s, so the pool waits about 5 s.
     assert.equal(await readyAfter(3500), 0);
     assert.equal(await readyAfter(3500), 1);
   });
@@ -141,7 +143,7 @@ describe('a pool', () => {
     light.admit('f', small);
     light.keep('f', 256);
     await eventually(() => large.ready() >= 2 && light.ready() > 8, 'both pools are filled');
-    // Until the counts no longer change.
+    // Wait until the counts stay the same.
     for (let last = -1; last !== large.ready() + light.ready(); await sleep(100)) last = large.ready() + light.ready();
     assert.ok(large.ready() >= 2 && large.ready() <= 8, `${large.ready()}`);
     assert.ok(light.ready() > large.ready(), `${light.ready()}`);
@@ -168,16 +170,16 @@ describe('loading a program', () => {
     assert.equal(again.modules.size, new Set(first.plan.instances.map(({ module }) => module)).size);
   });
 
-  it('counts the limits of all memories', async () => {
+  it('adds the limits of all memories', async () => {
     const artifact = await testArtifact(await testComponent(COUNTER));
     const { plan } = await testProgram(artifact);
     const coreModules = artifact.meta.coreModules.map((entry) => ({ ...entry, memoryPages: [3, 5] }));
     const several = { ...artifact, meta: { ...artifact.meta, coreModules } };
     const { memoryLimitBytes } = await readProgram('f', several, new ModuleFiles(), async () => plan);
-    assert.equal(memoryLimitBytes, plan.instances.length * 8 * 65_536);
+    assert.equal(memoryLimitBytes, plan.instances.length * (3 + 5) * 65_536);
   });
 
-  it('rejects a module with the hash of another', async () => {
+  it('rejects a module that claims the hash of another module', async () => {
     const artifact = await testArtifact(await testComponent(COUNTER));
     const [first, second] = artifact.meta.coreModules;
     assert.ok(first && second && first.hash !== second.hash);

@@ -29,11 +29,11 @@ interface Entry {
   /** Instances that were taken and may soon be given back. */
   readonly lent: Set<Lent>;
   /**
-   * Longest recent time from a launch to the return of the instance, in ms. With a mean, a few short runs would make the pool replace all
-   * instances of longer runs, and then drop those instances when they return.
+   * Longest recent time from a launch to the return of the instance, in ms. It is no mean: after a few short runs, a mean would make the pool replace
+   * all instances of longer runs, and then drop these instances when they return.
    */
   readonly returnMs: RecentPeak;
-  /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
+  /** State of a new instance; null when instances of this program cannot be restored, undefined before the first instance. */
   snapshot: Snapshot | null | undefined;
   usedAtMs: number;
   /** Estimated resident memory of a ready instance; the overhead alone before the first instance. */
@@ -222,7 +222,7 @@ export class InstancePool {
     this.#refill = setImmediate(() => this.#fillOnce());
   }
 
-  /** Drops excess instances and adds at most one, to the program that has the fewest ready. Continues in a later turn while one is short. */
+  /** Drops excess instances, and adds one to the program with the fewest ready instances among those that lack some. Repeats while one lacks some. */
   #fillOnce(): void {
     this.#refill = null;
     if (this.#closed) return;
@@ -248,7 +248,7 @@ export class InstancePool {
       const minimum = this.#minima.get(entry.key) ?? 0;
       const expectedReturns = entry.ready.length < minimum ? 0 : countExpected(entry, now);
       const isShort = entry.used.length > 0 || (!entry.failed && entry.ready.length + expectedReturns < target);
-      // An entry below its target that is not short waits for lent instances, or after a failure for its next launch.
+      // An entry that is below its target but not short waits for lent instances or, after a failure, for its next launch.
       if (!isShort) isAnyWaiting = true;
       else if (!shortEntry || entry.ready.length < shortEntry.ready.length) shortEntry = entry;
     }

@@ -20,6 +20,7 @@ function deployed(tenant: string, name: string, min: number): DeployedFunction {
 
 /** Starts a service over functions in memory, so that no read of the store waits for a turn of the event loop. */
 async function open(functions: Map<string, DeployedFunction>, store = { isAway: false }) {
+  /** Number of instances that the service asked the fleet to keep ready, by tenant. */
   const kept = new Map<string, number>();
   const log = new CollectedLog();
   const { errors } = log;
@@ -55,7 +56,7 @@ async function open(functions: Map<string, DeployedFunction>, store = { isAway: 
     await service.settled();
     assert.deepEqual(errors, []);
   };
-  return { kept, errors, change, tell: (changed: Changed) => notify(changed), close: () => service.close() };
+  return { kept, errors, change, announce: (changed: Changed) => notify(changed), close: () => service.close() };
 }
 
 describe('the service of functions', () => {
@@ -85,10 +86,10 @@ describe('the service of functions', () => {
     mock.timers.enable({ apis: ['setTimeout'] });
     const functions = new Map([['t/a', deployed('t', 'a', 2)]]);
     const store = { isAway: false };
-    const { kept, errors, tell, close } = await open(functions, store);
+    const { kept, errors, announce, close } = await open(functions, store);
     functions.set('t/a', deployed('t', 'a', 5));
     store.isAway = true;
-    tell({ tenant: 't', name: 'a' });
+    announce({ tenant: 't', name: 'a' });
     while (errors.length === 0) await new Promise(setImmediate);
     store.isAway = false;
     while (kept.get('t') !== 5) {

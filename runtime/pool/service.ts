@@ -20,8 +20,8 @@ export interface ServiceOptions {
 }
 
 /**
- * Bound on programs read before their first launch. Programs with ready instances count towards it, but are read even
- * beyond it.
+ * Bound on programs that are read before their first launch. A program with ready instances counts towards the bound, but is read even beyond the
+ * bound.
  */
 const MAX_PREPARED = 64;
 
@@ -50,7 +50,7 @@ export class Service {
   readonly #demands = new Map<string, readonly Demand[]>();
   /** Number of served versions of each program, and the ready instances that they ask for together, by tenant and key. */
   readonly #served = new Map<string, { readonly versions: number; readonly min: number }>();
-  /** Programs that were read, of served versions, by tenant and key. */
+  /** Programs of served versions that have been read, by tenant and key. */
   readonly #programs = new Map<string, StoredProgram>();
   /** Functions to read again; `#isAllChanged` stands for every function. */
   readonly #changed = new Set<string>();

@@ -24,7 +24,7 @@ const THREE_THREADS = { ...LIMITS, memoryMb: 1024 };
 const probe = await probeMachine();
 const hasNamespaces = 'command' in probe.bubblewrap;
 
-/** Attempts that fail on an ordinary machine, too: their targets do not exist, or they need flags. */
+/** Attempts that fail even without any layer: their targets do not exist, or they need flags. */
 const FAIL_ANYWAY = new Set([
   'use an inherited socket or file',
   'look up a name',
@@ -33,7 +33,7 @@ const FAIL_ANYWAY = new Set([
   'call a native library (node:ffi)',
 ]);
 
-/** Attempts that succeed in a confined thread: it shares the descriptors of its process, and the flags of V8. */
+/** Attempts that succeed in a confined thread: the thread shares the descriptors and V8 flags of its process. */
 const IN_A_THREAD = ['use an inherited socket or file', 'make code of a string (new Function)'];
 
 describe('code that has taken over a confined process', () => {

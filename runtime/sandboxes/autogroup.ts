@@ -49,8 +49,8 @@ export async function autogroupMissing(): Promise<string | null> {
 }
 
 /**
- * Changes the share of the cores that sessions get, sched(7) "The autogroup feature". A shell writes the files, because Node's permission model
- * confines this process, and its rules cannot name the files of future processes.
+ * Changes the share of the cores that sessions get, sched(7) "The autogroup feature". A shell writes the files: Node's permission model
+ * confines this process, and the model's rules cannot name the files of future processes.
  */
 export class AutogroupWriter {
   readonly #shell: ChildProcess;

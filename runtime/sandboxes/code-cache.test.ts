@@ -88,7 +88,7 @@ describe('compiled code of confined programs', { skip }, () => {
     assert.equal(new Set([cache, ...otherCaches].map((each) => each?.directory)).size, 4);
   });
 
-  it('is removed at a start when no process has used it for days, and a run that breaks off leaves none', async () => {
+  it('is removed at a start when no process has used it for days, and an aborted run leaves no folder', async () => {
     await makeOldFolder('unused', 4 * DAY_MS);
     await makeOldFolder('recent', 2 * DAY_MS);
     const broken = new AbortController();
@@ -106,7 +106,7 @@ describe('compiled code of confined programs', { skip }, () => {
     );
   });
 
-  it('is marked by a process that uses it, which fills the folder again when it is gone', async () => {
+  it('is marked as used by a process, which fills the folder again when the folder is missing', async () => {
     const using = new AbortController();
     const cache = open({ program: LOADING }, { signal: using.signal, checkMs: 20 });
     const directory = cache?.directory ?? '';
@@ -121,7 +121,7 @@ describe('compiled code of confined programs', { skip }, () => {
     }
   });
 
-  it('is removed at a start when the run that stored it was killed unfinished', async () => {
+  it('is removed at a start when the run that stored it was killed before its end', async () => {
     await open()?.filled;
     await makeOldFolder('.killed', 20 * MINUTE_MS);
     await makeOldFolder('.running', MINUTE_MS);
@@ -154,7 +154,7 @@ describe('compiled code of confined programs', { skip }, () => {
 });
 
 describe('compiled code of confined programs without namespaces', () => {
-  it('is not kept: nothing would refuse a change', () => {
+  it('is not kept, because nothing would keep a confined program from changing it', () => {
     const folder = join(tmpdir(), 'pie-code-none');
     const options = {
       folder,

@@ -19,9 +19,9 @@ export interface CodeCache {
 
 /** A confined program's code. */
 export interface ProgramCode {
-  /** Loads its code and ends. It handles no untrusted bytes, because other confined processes run what it leaves. */
+  /** A run that loads the code and ends. It handles no untrusted bytes, because other confined processes execute the compiled code that it leaves. */
   readonly program: ConfinedProgram;
-  /** Files and folders whose change makes another cache; by default all that the program reads. */
+  /** Files and folders whose change leads to another cache; by default all that the program reads. */
   readonly sources?: readonly string[];
 }
 
@@ -42,15 +42,15 @@ const DAY_MS = 24 * 3600 * 1000;
 /** Compiled code that no process has used for this long is removed. */
 const KEPT_MS = 3 * DAY_MS;
 const LIMITS = { timeoutMs: 120_000, memoryMb: 512 };
-/** Age of an unfinished folder at which the run that fills it has ended or was killed with its starter. */
+/** Age at which an unfinished folder is abandoned: the run that filled it has ended, or was killed with its starter. */
 const UNFINISHED_MS = 5 * LIMITS.timeoutMs;
 /** Bound on the files that the compiled code of one program takes. */
 const MAX_NAMES = 10_000;
 
 /**
- * Opens the compiled code of a confined program. A run of the program in the background fills it, if need be. Null where this process cannot
- * write the folder. Null without namespaces, too: Node uses only a folder that its permissions let it write, and only a mount can then make
- * the folder read-only.
+ * Opens the compiled code of a confined program. If its folder is missing, a run of the program fills it in the background. Returns null if this
+ * process cannot write the folder. Also returns null without namespaces: Node uses only a folder that its permissions let it write, and only a
+ * mount can then make the folder read-only.
  */
 export function openCodeCache(options: CodeCacheOptions): CodeCache | null {
   if (options.layers.isolation !== 'namespaces') return null;
@@ -91,7 +91,7 @@ async function check(directory: string, options: CodeCacheOptions): Promise<void
 }
 
 async function fill(directory: string, { folder, code: { program }, layers, signal }: CodeCacheOptions): Promise<void> {
-  // Runs that fill the cache at the same time do not disturb each other: each has its own folder, and the folder of the first to end stays.
+  // Runs that fill the cache at the same time do not disturb each other: each has its own folder, and the folder of the run that ends first stays.
   const unfinished = join(folder, `.${randomUUID()}`);
   await mkdir(unfinished, { recursive: true });
   try {
@@ -116,7 +116,7 @@ async function assertStored(folder: string): Promise<void> {
   const { bytes } = await folderUse(folder, MAX_NAMES);
   if (bytes === 0) throw new Error('Node stored no compiled code for sandboxes');
   const copy = join(folder, 'copy');
-  // Random bytes, since a file system may compress others. Node's permission model refuses to flush them.
+  // Random bytes, because a file system may compress others. The copy is not flushed: Node refuses `fsync` under its permission model.
   await writeFile(copy, randomBytes(bytes));
   await rm(copy);
 }
@@ -126,7 +126,7 @@ async function removeUnused(folder: string, ownName: string, now: Date): Promise
   for (const name of await readdir(folder)) {
     if (name === ownName) continue;
     const path = join(folder, name);
-    // Another process may remove it at the same time.
+    // Another process may remove the folder at the same time.
     const usedAt = await stat(path).then(
       ({ mtimeMs }) => mtimeMs,
       () => now.getTime(),

@@ -53,7 +53,7 @@ const MAX_OPEN_FILES = 1024;
 /** Environment variable that names the folder of compiled code to Node. */
 export const NODE_COMPILE_CACHE = 'NODE_COMPILE_CACHE';
 /**
- * Work after which V8 optimises a WebAssembly function, about in bytes of executed code; V8's default is 13,000,000. The functions of a guest's
+ * Work after which V8 optimises a WebAssembly function, roughly in bytes of executed code; V8's default is 13,000,000. The functions of a guest's
  * engine run in many short invocations: with the default, most of these functions were not optimised after 1,300 invocations.
  */
 const TIERING_BUDGET = 500_000;
@@ -67,6 +67,7 @@ export function confinedCommand(layers: Layers, program: ConfinedProgram, limits
   const cache = hasNamespaces && layers.codeCache !== undefined ? [layers.codeCache] : [];
   const environment = { ...program.environment, ...(cache[0] && { [NODE_COMPILE_CACHE]: cache[0] }) };
   const node = [process.execPath, ...nodeFlags(program, limits, cache), main, ...args];
+  // `--new-session` would leave the session whose nice value the shell sets below.
   const wrapperOptions = limits.background ? layers.wrapper.filter((option) => option !== OWN_SESSION) : layers.wrapper;
   const wrapper = hasNamespaces
     ? [...wrapperOptions, ...mounts(program, cache), ...variables(environment), '--']
@@ -85,7 +86,7 @@ function limitsScript({ cpuSeconds, memoryMb, group, background }: KernelLimits)
   const cpu = cpuSeconds === undefined ? '' : `ulimit -S -t ${cpuSeconds}; ulimit -H -t ${cpuSeconds + 1};`;
   // Writing 0 moves the shell itself. If entering the group fails, the other limits still apply.
   const enter = group === undefined ? '' : `{ echo 0 > ${quoted(`${group}/cgroup.procs`)}; } 2>/dev/null;`;
-  // The kernel weighs sessions where it groups them (sched(7), the autogroup feature), and processes elsewhere.
+  // Where the kernel groups sessions (sched(7), the autogroup feature), the nice value of the session counts; elsewhere, that of the process.
   const yields = background ? `{ echo ${SESSION_NICE.background} > /proc/self/autogroup; } 2>/dev/null;` : '';
   // Only for `always`: an unprivileged process could not lower its nice again to leave the background.
   const become = background === 'always' ? `exec nice -n ${SESSION_NICE.background}` : 'exec';

@@ -1,6 +1,6 @@
 /**
  * Runs first in each confined process, each of its threads and each confined thread (`--import`). Removes functions that reach other
- * processes or bypass Node's permission model, and a permission that Node adds to those of a thread. Ends a process when its starter dies.
+ * processes or bypass Node's permission model. In a thread, withdraws a permission that Node adds. Ends a process when its starter dies.
  *
  * Plain JavaScript: in a process without compiled code, such as that of the probe, Node takes 80 ms of processor time to remove types.
  */
@@ -15,7 +15,7 @@ import { isMainThread } from 'node:worker_threads';
 const SIGNALLING = ['kill', '_kill', '_debugProcess', '_debugEnd'];
 
 /** Turns of the event loop after which Node has read the end of a closed standard input. */
-const LOOKS_AT_LIFELINE = 2;
+const TURNS_TO_READ_END = 2;
 
 /** @returns {never} */
 function refused() {
@@ -23,8 +23,8 @@ function refused() {
 }
 
 /**
- * Withdraws the right to read the working folder. Node lets a program read its own file, by the path in its arguments. A thread has no path
- * there, and Node takes the empty path for the working folder.
+ * Withdraws the right to read the working folder. Node lets a program read its own file, whose path it takes from the arguments. A thread has no
+ * such argument, and Node takes the empty path for the working folder.
  */
 function forgetWorkingFolder() {
   const folder = process.cwd();
@@ -38,8 +38,8 @@ function forgetWorkingFolder() {
 const { setFlagsFromString } = v8;
 
 /**
- * Compiles all functions of a module. V8 otherwise compiles each function at its first call, which delays the first run of a guest. A
- * compilation that begins meanwhile does the same.
+ * Compiles all functions of a module. V8 otherwise compiles each function at its first call, which delays the first run of a guest. The flag counts
+ * for the whole process, so another compilation that begins meanwhile does the same.
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {Promise<WebAssembly.Module>}
  */
@@ -52,7 +52,7 @@ export async function compileWhole(bytes) {
   }
 }
 
-// Node has read the name of the folder of compiled code.
+// Node has already read this variable, and the program need not see it.
 delete process.env.NODE_COMPILE_CACHE;
 for (const name of SIGNALLING) Object.defineProperty(process, name, { value: refused });
 Object.defineProperty(os, 'setPriority', { value: refused });
@@ -66,5 +66,5 @@ else {
   process.stdin.resume();
   process.stdin.unref();
   // Detects a starter that died before the parent-death signal was set; later, the program could be too busy to detect it.
-  for (let turn = 0; turn < LOOKS_AT_LIFELINE; turn++) await setImmediate();
+  for (let turn = 0; turn < TURNS_TO_READ_END; turn++) await setImmediate();
 }

@@ -29,6 +29,7 @@ describe('the limits that the kernel enforces', () => {
     const { groups, autogroup, active } = await openKernelShares();
     autogroup?.close();
     assert.equal(active.memory, groups?.controllers.includes('memory') ? 'cgroup' : 'rlimit');
-    assert.equal(active.demotion, groups?.controllers.includes('cpu') ? 'cgroup' : autogroup ? 'autogroup' : 'none');
+    const demotionBySessions = autogroup ? 'autogroup' : 'none';
+    assert.equal(active.demotion, groups?.controllers.includes('cpu') ? 'cgroup' : demotionBySessions);
   });
 });

@@ -7,14 +7,17 @@ import type { Groups } from './cgroups/groups.ts';
 export interface KernelShares {
   /** Control groups; null when the platform has none. */
   readonly groups: Groups | null;
-  /** Sets each sandbox session's share of the cores (sched(7), autogroup); null where control groups do, or where the kernel cannot. */
+  /**
+   * Sets each sandbox session's share of the cores (sched(7), autogroup); null if control groups set it, or if the kernel groups no sessions or
+   * refuses the change.
+   */
   readonly autogroup: AutogroupWriter | null;
   readonly active: ActiveLimits;
 }
 
 /**
  * The mechanism of each limit, shown to the operator. `memory` ends a sandbox whose memory grows too far between two
- * looks of the runtime; `demotion` makes sandboxes that compute much yield the cores.
+ * checks of the runtime; `demotion` makes sandboxes that compute much yield the cores.
  */
 export type ActiveLimits = NonNullable<RuntimeDescription['limits']>;
 
@@ -39,7 +42,8 @@ export function activeLimits(
   noSessionsReason: string | null,
 ): ActiveLimits {
   const memory = controllers.includes('memory') ? 'cgroup' : 'rlimit';
-  const demotion = controllers.includes('cpu') ? 'cgroup' : noSessionsReason === null ? 'autogroup' : 'none';
+  const demotionBySessions = noSessionsReason === null ? 'autogroup' : 'none';
+  const demotion = controllers.includes('cpu') ? 'cgroup' : demotionBySessions;
   if (memory === 'cgroup' && demotion === 'cgroup') return { memory, demotion };
   const lacking = [
     ...(memory === 'cgroup' ? [] : ["no cgroup bounds a sandbox's memory: RLIMIT_DATA and V8's limits do"]),

@@ -19,7 +19,7 @@ export interface Layers {
   readonly wrapper: readonly string[];
   /** Message for the operator: the missing layer and how to get it. Null when no layer is missing. */
   readonly notice: string | null;
-  /** Folder of compiled code that confined processes load (`CodeCache`); without namespaces they do not use it. */
+  /** Folder of compiled code (`CodeCache`) that confined processes load; only processes in namespaces use it. */
   readonly codeCache?: string;
   /** Makes a control group for each confined process; absent when the platform has no control group. */
   readonly groups?: Groups;

@@ -11,7 +11,7 @@ export interface ProbeOptions {
   readonly setpriv?: string;
 }
 
-/** Bound on one attempt, for a busy machine. */
+/** Maximum duration of one attempt, long enough for a busy machine. */
 const DEADLINE_MS = 20_000;
 const TRIVIAL = fileURLToPath(new URL('probe-child.js', import.meta.url));
 const READY = 'confined';
@@ -58,8 +58,9 @@ function run(
 ): Promise<{ readonly failure: string | null; readonly output: string }> {
   return new Promise((resolve) => {
     execFile(program, args, { env, timeout: DEADLINE_MS, killSignal: 'SIGKILL' }, (error, output, errors) => {
-      const words = errors.trim().split('\n').at(-1) ?? '';
-      resolve({ failure: error ? words.slice(0, 200) || `it ended with ${error.code ?? error.signal}` : null, output });
+      if (!error) return resolve({ failure: null, output });
+      const lastLine = errors.trim().split('\n').at(-1) ?? '';
+      resolve({ failure: lastLine.slice(0, 200) || `it ended with ${error.code ?? error.signal}`, output });
     });
   });
 }

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { residentBytes } from './resident.ts';
 
-test('resident memory has the unit of the kernel, whatever its pages', () => {
+test('resident memory is the same number of bytes for every page size of the kernel', () => {
   // This status is from a machine with pages of 64 KiB; statm says 640 pages for the same process.
   assert.equal(
     residentBytes('Name:\tnode\nVmHWM:\t   50000 kB\nVmRSS:\t   40960 kB\nRssAnon:\t 100 kB\n'),

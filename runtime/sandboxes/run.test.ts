@@ -101,17 +101,18 @@ for (const isolation of isolations) {
     });
 
     it('yields its cores', async () => {
-      // Marks the processes of this test; to the hog, it is a number of MiB.
+      // Marks the processes of this test; the hog takes the mark for a number of MiB.
       const mark = String(1 + Math.random());
       const controller = new AbortController();
       const program = { main: pathOf('fixtures/hog.ts'), args: [mark], read: [] };
       const running = runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512, signal: controller.signal });
-      const ended = assert.rejects(running, controller.signal.reason);
+      const reason = new Error('the test is over');
+      const ended = assert.rejects(running, reason);
       await eventually(async () => {
         const all = await Promise.all((await processesWith(mark)).map(niceOf));
         return all.length > 0 && all.every((nice) => nice === SESSION_NICE.background);
       }, 'it is in the background');
-      controller.abort();
+      controller.abort(reason);
       await ended;
     });
 

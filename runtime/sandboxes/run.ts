@@ -51,13 +51,13 @@ export class LimitPassed extends Error {
   }
 }
 
-/** Interval of the checks. Within one interval, the process can exceed its limits, with its memory up to RLIMIT_DATA. */
+/** Interval of the checks. Within one interval, the process can exceed its limits; RLIMIT_DATA still bounds its memory. */
 const POLL_MS = 50;
 /** Bound on the kept characters of each output stream. The last ones are kept: they contain the answer, or the reason of a crash. */
 const MAX_OUTPUT_CHARACTERS = 4 * 2 ** 20;
 /** bubblewrap's exit code for a program that the kernel ended at its CPU limit (SIGXCPU). */
 const CPU_EXIT = 128 + constants.signals.SIGXCPU;
-/** Number of threads that compute at once, for the kernel's limit on CPU time. */
+/** Number of threads that may compute for the whole timeout, if the caller sets no CPU limit. */
 const CPU_THREADS = 4;
 
 /**
@@ -156,7 +156,9 @@ function killGroup(pid: number | undefined): void {
 }
 
 /**
- * @param stream undefined without a free file descriptor; the process's error event then says so
+ * Collects the last characters of a stream. Returns a function that reads them.
+ *
+ * @param stream undefined without a free file descriptor; the process then emits an error
  * @param onLine called with the last complete line of each chunk that completes one
  */
 function collect(stream: NodeJS.ReadableStream | undefined, onLine?: (line: string) => void): () => string {
@@ -168,12 +170,10 @@ function collect(stream: NodeJS.ReadableStream | undefined, onLine?: (line: stri
     outputTail.add(piece);
     const lastBreak = piece.lastIndexOf('\n');
     if (lastBreak >= 0) {
-      // For a break at 0, this finds the same break again, so `lastBreak > 0` is part of the condition below.
-      const previousBreak = piece.lastIndexOf('\n', lastBreak - 1);
+      // `lastIndexOf` takes position -1 for 0, so it would find a break at 0 twice.
+      const previousBreak = lastBreak === 0 ? -1 : piece.lastIndexOf('\n', lastBreak - 1);
       onLine?.(
-        previousBreak >= 0 && lastBreak > 0
-          ? piece.slice(previousBreak + 1, lastBreak)
-          : incomplete.text + piece.slice(0, lastBreak),
+        previousBreak >= 0 ? piece.slice(previousBreak + 1, lastBreak) : incomplete.text + piece.slice(0, lastBreak),
       );
       incomplete.clear();
     }

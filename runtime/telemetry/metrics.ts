@@ -2,9 +2,9 @@ import type { Counter, Histogram, Meter } from '@opentelemetry/api';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Usage } from '#scheduler/invocations/types.ts';
 
-/** Seconds, from a warm launch to the longest common wall time. */
+/** Histogram bounds in seconds: from the time of a warm launch to the longest common wall time. */
 const LATENCY_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
-/** Seconds between two output tokens. */
+/** Histogram bounds in seconds, for the time between two output tokens. */
 const TOKEN_BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1];
 
 /** Times of an invocation's first message and of its tokens, milliseconds of `performance.now`; 0 for never. */

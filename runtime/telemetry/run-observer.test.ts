@@ -41,12 +41,13 @@ function begin(traceparent: string | undefined, start = START, observedJob = job
   });
   const observer = new RunObserver({ meter: METER, tracer: provider.getTracer('test') });
   const run = observer.begin(observedJob, start);
-  const told: [number, number][] = [];
-  const queue = (): StepQueue => ({ name: 'm', device: { setSpan: (high, low) => void told.push([high, low]) } });
-  return { run, queue, told, spans: () => exporter.getFinishedSpans() };
+  /** Span ids that the GPU host got, each as two 32-bit words. */
+  const sentIds: [number, number][] = [];
+  const queue = (): StepQueue => ({ name: 'm', device: { setSpan: (high, low) => void sentIds.push([high, low]) } });
+  return { run, queue, sentIds, spans: () => exporter.getFinishedSpans() };
 }
 
-/** Names of spans with those of their parents, in the order of their ends. */
+/** Lists the spans as `<parent> > <name>` in the order of their ends. The parent is `-` when it is not in the list. */
 function tree(spans: readonly ReadableSpan[]): string[] {
   const names = new Map(spans.map((span) => [span.spanContext().spanId, span.name]));
   return spans.map((span) => `${names.get(span.parentSpanContext?.spanId ?? '') ?? '-'} > ${span.name}`);
@@ -59,8 +60,8 @@ const measured = () => ({
 });
 const answer = Promise.resolve(ok(1));
 
-test('the next step of a queue ends its fill span or its generation of several forwards', async () => {
-  const { run, queue, spans, told } = begin(`00-${TRACE_ID}-b7ad6b7169203331-01`);
+test("decode steps are `forward` spans in a `generate` span, which their queue's next fill ends", async () => {
+  const { run, queue, spans, sentIds } = begin(`00-${TRACE_ID}-b7ad6b7169203331-01`);
   run.launched({ coldStart: true, timings: { buildMs: 1, compileMs: 2, instantiateMs: 3 } }, Date.now());
   const { steps, traceparent } = run.beginInferlet(measured);
   assert.ok(steps);
@@ -106,14 +107,16 @@ test('the next step of a queue ends its fill span or its generation of several f
     [2, 2],
   );
   // The GPU host got the ids of exactly the spans that its batches are children of.
-  const hex = told.map((words) => words.map((word) => word.toString(16).padStart(8, '0')).join(''));
+  const hex = sentIds.map((words) => words.map((word) => word.toString(16).padStart(8, '0')).join(''));
   const batchParents = all
     .filter(({ name }) => name === 'fill' || name === 'forward')
     .map((span) => span.spanContext().spanId);
   assert.deepEqual(hex.toSorted(), batchParents.toSorted());
 });
 
-test('a fused run is one span with all of its tokens, and its generation ends with it', ({ mock }) => {
+test('a fused run is one `forward` span with all of its tokens, and its `generate` span ends with the run', ({
+  mock,
+}) => {
   mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const { run, queue, spans } = begin(undefined);
   const { steps } = run.beginInferlet(measured);
@@ -127,6 +130,7 @@ test('a fused run is one span with all of its tokens, and its generation ends wi
   const [forward, generate] = spans().filter(({ name }) => name === 'forward' || name === 'generate');
   assert.equal(forward?.attributes['pie.tokens'], 7);
   assert.equal(generate?.attributes['gen_ai.usage.output_tokens'], 7);
+  // The span ends with the step, not 600 s later with the inferlet.
   assert.ok(Math.abs((generate?.endTime[0] ?? 0) * 1000 - endedMs) < 300_000);
   const invocation = spans().at(-1);
   assert.deepEqual([invocation?.attributes['error.type'], invocation?.status.message], ['terminated', 'memory']);
@@ -154,16 +158,14 @@ test('only runs that end their invocations have a duration', () => {
   assert.deepEqual(['ok', 'trap', 'requeued', 'waiting'].map(durations), [1, 1, 0, 0]);
 });
 
-test('durations are times of the platform, whose clock is not that of this machine', () => {
+test("durations use the platform's clock, which may differ from the clock of this machine", () => {
   const recorded: [string, number][] = [];
   const meter: Meter = Object.assign(Object.create(METER) as Meter, {
     createHistogram: (name: string) => ({ record: (seconds: number) => void recorded.push([name, seconds]) }),
   });
-  const clock = () => 1_000_060_000;
-  const run = new RunObserver({ meter, tracer: undefined }).begin(
-    { ...job(), submittedAt: 1_000_000_000 },
-    { ...START, clock },
-  );
+  const submittedAt = 1_000_000_000;
+  const clock = () => submittedAt + 60_000;
+  const run = new RunObserver({ meter, tracer: undefined }).begin({ ...job(), submittedAt }, { ...START, clock });
   run.beginInferlet(() => ({
     ...measured(),
     times: { firstMessageAt: performance.now(), firstTokenAt: 0, lastTokenAt: 0 },
@@ -174,7 +176,7 @@ test('durations are times of the platform, whose clock is not that of this machi
   assert.equal(Math.round(seconds['gen_ai.server.time_to_first_token'] ?? 0), 60);
 });
 
-test("the spans of a run have times of this machine, although its start has the platform's", () => {
+test("the spans of a run use this machine's clock, although the run's start is a time of the platform's clock", () => {
   const clock = () => Date.now() - 3_600_000;
   const { run, spans } = begin(
     undefined,
@@ -188,7 +190,7 @@ test("the spans of a run have times of this machine, although its start has the 
   for (const { name, duration } of spans()) assert.ok(duration[0] >= 0 && duration[0] < 600, `${name} ${duration}`);
 });
 
-test('open spans are closed with the inferlet', () => {
+test('open spans end when the inferlet ends', () => {
   const { run, queue, spans } = begin(undefined);
   const { steps } = run.beginInferlet(measured);
   const [one, other] = [queue(), queue()];
@@ -205,7 +207,7 @@ test('open spans are closed with the inferlet', () => {
 });
 
 test('steps beyond the bound make no spans and are counted', async () => {
-  const { run, queue, spans, told } = begin(undefined);
+  const { run, queue, spans, sentIds } = begin(undefined);
   const { steps } = run.beginInferlet(measured);
   const only = queue();
   for (let i = 0; i < MAX_STEPS + 10; i++) await steps?.begin(only, 1, true)?.until(answer);
@@ -213,7 +215,7 @@ test('steps beyond the bound make no spans and are counted', async () => {
   assert.equal(spans().filter(({ name }) => name === 'forward').length, MAX_STEPS);
   assert.equal(spans().find(({ name }) => name === 'inferlet')?.attributes['pie.steps.dropped'], 10);
   // The GPU host makes no spans for these steps either.
-  assert.deepEqual(told.at(-1), [0, 0]);
+  assert.deepEqual(sentIds.at(-1), [0, 0]);
 });
 
 test('an unsampled trace, and a missing tracer, make no spans', () => {

@@ -92,7 +92,7 @@ export class ObservedRun {
    * Called when the run is over; calls after the first are ignored.
    *
    * @param code `ok`, the failure's code, `requeued`, `waiting` for a person, or `lost` when another process has ended the invocation
-   * @param message of a failure or a requeue, without secrets; traces have it
+   * @param message message of a failure or a requeue, without secrets; traces contain it
    */
   ended(code: string, message: string, usage: Usage): void {
     if (this.#ended) return;

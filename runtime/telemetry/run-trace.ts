@@ -16,7 +16,7 @@ import { StepTrace } from './step-trace.ts';
 
 /** The start of a run, and its attempt number. */
 export interface RunStart {
-  /** By `clock`. */
+  /** Time of the start, by `clock`. */
   readonly startedAt: number;
   /** The platform's clock, milliseconds since the Unix epoch. */
   readonly clock: () => number;

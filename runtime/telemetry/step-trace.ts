@@ -33,7 +33,7 @@ interface Generate {
 
 interface QueueState {
   generate: Generate | undefined;
-  /** An open forward; the next answer of its queue ends it. */
+  /** An open step of {@link StepTrace.forward}; the next answer or step of its queue ends it. */
   forward: OpenStep | undefined;
 }
 

@@ -4,11 +4,11 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { toolchain } from '../build/toolchain.ts';
 
-/** All clones of a user share the build results of their tests, in a folder for each set of tools. */
+/** All clones of one user's repository share the build results of their tests, in a folder for each set of build tools. */
 const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie', 'tests');
 /** A folder is removed when no test has used its tools for this long. */
 const KEPT_MS = 3 * 24 * 3600 * 1000;
-/** Sources of the plans that the artifacts hold. */
+/** Source text of the code that makes the artifacts' plans: a change of this code makes other plans. */
 const PLANNER = ['lowering/plan.ts', 'lowering/record.ts', 'lowering/inert.ts', 'pool/plan-files.ts'].map((file) =>
   readFileSync(new URL(`../${file}`, import.meta.url), 'utf8'),
 );

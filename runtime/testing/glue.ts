@@ -25,7 +25,7 @@ export interface GlueExecution {
   dispose(): void;
 }
 
-/** Makes an instance through jco's glue. Its only limits are its fuel checks, which end it when it is disposed of. */
+/** Makes an instance through jco's glue. Nothing limits the instance but its fuel checks, which end it after `dispose`. */
 export async function instantiateGlue(program: GlueProgram, world: WitWorld, host: HostTable): Promise<GlueExecution> {
   const guest = new Guest();
   const fuel: Fuel = new Fuel({
@@ -83,7 +83,7 @@ function pinDuringAllocation(instance: WebAssembly.Instance, guest: Guest): WebA
   return { exports: { ...instance.exports, cabi_realloc: pinned } } as WebAssembly.Instance;
 }
 
-/** The host table in the shape of jco's glue: objects of functions and classes, by interface, with and without version. */
+/** The host table in the shape of jco's glue: for each interface id, with and without its version, an object of functions and classes. */
 function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<string, unknown> {
   const imports: Record<string, unknown> = {};
   const classes: ResourceClasses = new Map();
@@ -95,7 +95,7 @@ function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<str
   return imports;
 }
 
-/** Classes of the resources, by `interface/name`: a host object that a function returns becomes an instance of its class. */
+/** Classes of the resources, by `interface/name`: the glue passes a guest each host object as an instance of its resource's class. */
 type ResourceClasses = Map<string, { readonly prototype: object }>;
 
 function interfaceObject(
@@ -114,7 +114,7 @@ function interfaceObject(
   return object;
 }
 
-/** The property in which a resource's class keeps the host's object. */
+/** Property of a resource's instance that holds the host's object. */
 const VALUE = Symbol('value');
 
 interface ResourceInstance {
@@ -187,7 +187,7 @@ function glueFunction(
   };
 }
 
-/** The glue takes a value once it is settled, so it then counts as read. The glue does not report dropped futures. */
+/** The glue takes a future's value as soon as the future settles, so the future then counts as read. The glue does not report dropped futures. */
 function releaseOnSettle(promise: Promise<unknown>): Promise<unknown> {
   const release = releaseOf(promise);
   return release ? promise.finally(() => release(true)) : promise;

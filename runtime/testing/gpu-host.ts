@@ -9,11 +9,13 @@ import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { parseReadyLine } from '#infra/ready.ts';
 
-/** Name of the model of a test's GPU host: tiny, random, on the reference backend, unless a source is given. */
+/** Name of the model that a test's GPU host serves: by default a tiny random model on the reference backend. */
 export const TEST_MODEL = 'tiny';
 
 const PAGE_SIZE = 16;
 const PAGES = 256;
+/** Seeds of the random model, its adapter and the encoders. */
+const SEEDS = { model: 7, adapter: 8, encoder: 9 };
 
 export interface TestGpuHostOptions {
   readonly pages?: number;
@@ -55,16 +57,16 @@ export class TestGpuHost {
     const directory = await mkdtemp(join(tmpdir(), 'pie-gpu-'));
     const model = options.model ?? join(directory, 'model');
     const { config: shape } =
-      options.model === undefined ? await randomModel(model, {}, options.seed ?? 7) : { config: undefined };
+      options.model === undefined ? await randomModel(model, {}, options.seed ?? SEEDS.model) : { config: undefined };
     const adapters: object[] = [];
     if (shape && options.adapter !== undefined) {
-      await randomAdapter(join(directory, 'adapter'), shape, 8);
+      await randomAdapter(join(directory, 'adapter'), shape, SEEDS.adapter);
       adapters.push({ name: options.adapter, source: `file:${join(directory, 'adapter')}` });
     }
     const encoders = [];
     for (const [kind, name] of [['embedding', options.encoder] as const, ['reranker', options.reranker] as const]) {
       if (name === undefined) continue;
-      const { directory: source } = await randomEncoder(join(directory, kind), { kind }, 9);
+      const { directory: source } = await randomEncoder(join(directory, kind), { kind }, SEEDS.encoder);
       encoders.push({ name, kind, source: `file:${source}`, threads: 1 });
     }
     const config = {

@@ -1,6 +1,6 @@
 /**
- * A guest that generates token by token, and sends each token before it requests the next. The messages in its log
- * therefore equal the tokens that it was charged for. Input: `{tokens, pauseMs?}`.
+ * A guest that generates token by token, and sends each token before it requests the next. Its event log therefore has as many messages as the
+ * tokens that it was charged for. Input: `{tokens, pauseMs?}`.
  */
 export const COUNTING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
@@ -35,7 +35,7 @@ export const COUNTING = `
 `;
 
 /**
- * Fills pages, since giving up empty ones would cost nothing. Sends `holding`, and then acts as `do` of its input
+ * Fills the pages that it allocates, because empty pages cost nothing to give up. Sends `holding`, and then acts as `do` of its input
  * `{pages, do, more?}` says: `spin` computes forever; `sleep` sleeps, reports the outcome and sleeps on; `end` returns
  * after a message; any other value allocates `more` pages after a message.
  */
@@ -73,10 +73,9 @@ export const HOLDING = `
 `;
 
 /**
- * Steps over pages that it fills first, until it gets a message. It says when its pages are full, and returns the time
- * that it has left.
- * With `child`, a child of the function `stepping` does that, and the inferlet passes the message on. With `busy`,
- * it waits for a first message before it begins, and then has twelve calls of 21 tokens under way at any time.
+ * Fills its pages, sends `full`, and then repeats a step of one token over them until it gets a message. Returns the time that it has left.
+ * With `child`, a child of the function `stepping` does this work, and the inferlet passes the message on. With `busy`, the inferlet waits for a
+ * message before it begins, and then has twelve calls of 21 tokens under way at any time.
  * Input: `{pages, child?, busy?}`.
  */
 export const STEPPING = `
@@ -131,7 +130,7 @@ export const STEPPING = `
   }
 `;
 
-/** Embeds texts in calls of 256, all at once, and returns the number of their tokens. Input: `{calls}`. */
+/** Issues calls that embed 256 texts each, all at once, and returns the number of the texts' tokens. Input: `{calls}`. */
 export const EMBEDDING = `
   import { embed } from 'pie:inferlet/embedding@0.1.0';
 

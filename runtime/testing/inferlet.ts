@@ -29,7 +29,7 @@ export interface TestInferletOptions {
   readonly traceparent?: string;
   /** The objects of the invocation itself that the test needs. */
   readonly own?: Partial<InvocationServices>;
-  /** Receives its events; by default they are dropped. */
+  /** Receives the inferlet's events; by default they are dropped. */
   readonly sink?: EventSink;
 }
 
@@ -80,7 +80,7 @@ export class TestInferlet {
         names: options.services?.names,
       }),
       undefined,
-      options.own ? only(options.own, OWN) : null,
+      options.own ? only(options.own, INVOCATION_SERVICES) : null,
     );
     this.queue = new DeviceQueue(this.inferlet, TEST_MODEL);
   }
@@ -112,15 +112,15 @@ export class TestInferlet {
   }
 }
 
-/** Services that throw unless the test has passed them in. */
-function only<T extends object>(given: Partial<T>, names: readonly (keyof T & string)[]): T {
-  const get = (name: string): never => {
+/** Returns the services that the test passes in. A use of any other service of `names` throws. */
+function only<T extends object>(passedIn: Partial<T>, names: readonly (keyof T & string)[]): T {
+  const refuse = (name: string): never => {
     throw new Error(`no use of ${name} was expected`);
   };
-  const absent = Object.fromEntries(
-    names.map((name) => [name, { enumerable: true, get: () => given[name] ?? get(name) }]),
+  const properties = Object.fromEntries(
+    names.map((name) => [name, { enumerable: true, get: () => passedIn[name] ?? refuse(name) }]),
   );
-  return Object.defineProperties({}, absent) as T;
+  return Object.defineProperties({}, properties) as T;
 }
 
 const SERVICES = [
@@ -133,7 +133,7 @@ const SERVICES = [
   'images',
   'texts',
 ] as const satisfies readonly (keyof Services)[];
-const OWN = ['children', 'files', 'shared'] as const satisfies readonly (keyof InvocationServices)[];
+const INVOCATION_SERVICES = ['children', 'files', 'shared'] as const satisfies readonly (keyof InvocationServices)[];
 
 const deadlineAt = (at: number): Deadline => ({
   at,

@@ -33,7 +33,7 @@ export interface TestPlatformOptions {
   readonly encoder?: string;
   readonly runtime?: Partial<RuntimeOptions>;
   readonly retention?: Partial<Retention>;
-  /** Time in ms that a lease of its runtimes lasts. */
+  /** Duration of a lease of the platform's runtimes, in ms. */
   readonly leaseMs?: number;
   /** The platform's clock, where it differs from that of this machine. */
   readonly clock?: () => number;
@@ -42,10 +42,10 @@ export interface TestPlatformOptions {
 /** The events of an invocation, from its start to its end. */
 export interface Transcript {
   readonly events: readonly InvocationEvent[];
-  /** Texts of its messages. */
+  /** Texts of the invocation's messages. */
   readonly messages: readonly string[];
   readonly logs: readonly string[];
-  /** Parsed data of its terminal event. */
+  /** The terminal event, with its parsed data. */
   readonly end: {
     readonly event: string;
     readonly data: Record<string, unknown> & {
@@ -78,7 +78,7 @@ export class TestPlatform {
   readonly #leaseMs: number;
   readonly #gpuHost: TestGpuHost;
   readonly #spawned: ChildProcess[] = [];
-  #probe: GpuHostConnection | undefined;
+  #statsConnection: GpuHostConnection | undefined;
 
   private constructor(redis: TestRedis, gpuHost: TestGpuHost, options: TestPlatformOptions) {
     const { retention = {}, leaseMs = LEASE_MS, clock } = options;
@@ -92,12 +92,12 @@ export class TestPlatform {
       retention,
       leaseMs,
       masterKeys,
-      // On a busy machine, Redis may be late for a follower of a test.
+      // On a busy machine, Redis may answer a test's follower late.
       outageMs: 20_000,
       ...(clock && { clock }),
     });
     this.#gpuHost = gpuHost;
-    // `start` sets it.
+    // `start` sets the runtime.
     this.runtime = undefined as never;
   }
 
@@ -239,8 +239,8 @@ export class TestPlatform {
   }
 
   async #hostStats(): Promise<GpuHostStats> {
-    this.#probe ??= await GpuHostConnection.connect(this.#gpuHost.address);
-    return this.#probe.stats();
+    this.#statsConnection ??= await GpuHostConnection.connect(this.#gpuHost.address);
+    return this.#statsConnection.stats();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -254,7 +254,7 @@ export class TestPlatform {
   }
 
   async #close(): Promise<void> {
-    this.#probe?.close();
+    this.#statsConnection?.close();
     await this.scheduler.close();
     await this.#gpuHost.stop();
     await this.redis.stop();

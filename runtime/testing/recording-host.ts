@@ -9,14 +9,14 @@ export interface Recording {
 }
 
 /**
- * The shapes of a function's answers repeat after this many calls: error or not, the length of a list, and the case of
- * a variant whose number of cases divides this number.
+ * The shapes of a function's answers repeat after this many calls. The shape is success or error (period 4), the length of a list (period 5), and the
+ * case of a variant whose number of cases divides this number.
  */
 export const SHAPES = 20;
 
 /**
  * A host that implements the whole contract: it records each call, and answers with a value made from the type and from
- * a counter for each function. The same calls therefore get the same answers through any lowering, and four calls see
+ * a counter for each function. The same calls therefore get the same answers through any lowering, and four consecutive calls of a function see
  * both success and failure. Futures complete a turn later.
  */
 export function recordingHost(): Recording {

@@ -1,6 +1,6 @@
 /**
  * Runs one inferlet from its plan, and prints its ending as JSON: `node run-planned.ts ARTIFACT_DIRECTORY INPUT`. None of
- * this program's imports generates code from strings, so it also runs where V8 forbids that; `refused` is then true.
+ * this program's imports generates code from strings, so it also runs where V8 forbids such code; `refused` in the output is then true.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';

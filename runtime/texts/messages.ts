@@ -6,7 +6,7 @@ import type { ChatMessage } from '#wit/generated/host.ts';
 export type TextJob =
   /** Tokenizes a text. `special` is true to recognise special tokens that are written in the text. */
   | { readonly kind: 'tokenize'; readonly directory: string; readonly text: string; readonly special: boolean }
-  /** Renders a model's chat template, at most `maxCharacters` long. */
+  /** Renders a model's chat template to at most `maxCharacters`. */
   | {
       readonly kind: 'render';
       readonly directory: string;
@@ -21,7 +21,7 @@ export type TextJob =
       readonly texts: readonly string[];
       readonly query?: string | undefined;
     }
-  /** Parses JSON text, and checks it against the input schema of `fn`, if given. */
+  /** Parses JSON text, and checks the value against the input schema of `fn`, if `fn` is present. */
   | { readonly kind: 'check'; readonly text: string; readonly fn?: CheckedFunction | undefined }
   /** Loads the tokenizers of these models. */
   | { readonly kind: 'load'; readonly directories: readonly string[] };
@@ -31,7 +31,7 @@ export type Conversation =
   | { readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
   | { readonly variables: string };
 
-/** Inputs of an encoder, as `encode` of the GPU host takes them. `cut` is the number of texts that did not fit. */
+/** Inputs of an encoder, as `encode` of the GPU host takes them. `cut` is the number of texts that were too long and were cut. */
 export interface EncodedTexts {
   readonly tokens: Uint32Array;
   readonly lengths: Uint32Array;

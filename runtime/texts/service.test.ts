@@ -28,7 +28,7 @@ async function modelOf(name: string) {
 const stories = await modelOf('stories15m');
 const minimind = await modelOf('minimind2-small');
 
-const wordsOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.val);
+const messageOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.val);
 const user = (tenant = 'a', more: Partial<TextUser> = {}): TextUser => ({ tenant, account: new Account(), ...more });
 
 /** Texts of Latin words and of any graphemes, including scripts that are not in the vocabulary. */
@@ -63,7 +63,7 @@ describe('the text service', () => {
         ...value(await service.encode(user(), { directory, contextLength, tokenTypes: 2 }, ['king '.repeat(40), 'a']))
           .lengths,
       ];
-      // Each text gets two special tokens. A context of 16 tokens cuts the long text.
+      // The texts have 40 tokens and 1 token, and each gets two special ones. A context of 16 tokens cuts the long text.
       assert.deepEqual(await lengths(64), [42, 3]);
       assert.deepEqual(await lengths(16), [16, 3]);
       assert.deepEqual(await lengths(64), [42, 3]);
@@ -77,7 +77,7 @@ describe('the text service', () => {
     const check = async (text: string) => {
       const answer = shared.tokenize(user(), stories, text, false);
       if (!(answer instanceof Promise)) immediateAnswers++;
-      // Without the token that begins a sequence, and with a space before the text.
+      // The library's flags: no token that begins a sequence, and a space before the text.
       assert.deepEqual([...value(await answer)], llamaTokenizer.encode(text, false, true));
     };
     await fc.assert(fc.asyncProperty(texts, check), { seed: 6, numRuns: 60 });
@@ -116,12 +116,12 @@ describe('the text service', () => {
     assert.equal(value(await render({ variables })), expected);
     assert.equal(failureOf(await render({ variables }, expected.length)), 'ok');
     assert.equal(failureOf(await render({ variables }, expected.length - 1)), 'limit-exceeded');
-    assert.match(wordsOf(await render({ variables: '[]' })), /a JSON object/);
+    assert.match(messageOf(await render({ variables: '[]' })), /a JSON object/);
     assert.deepEqual(failureOf(await render({ variables: '{"messages": 1' })), 'invalid-argument');
     const slow = { messages: Array.from({ length: 8192 }, () => messages[1] as never), addGenerationPrompt: true };
     const outcome = await render(slow, 10 * MIB);
     // The limits on a template's time and steps may end the rendering first.
-    assert.ok(outcome.tag === 'ok' || /too long/.test(outcome.val.val), wordsOf(outcome));
+    assert.ok(outcome.tag === 'ok' || /too long/.test(outcome.val.val), messageOf(outcome));
   });
 
   it("charges the worker's time to the caller's account", async () => {
@@ -139,7 +139,7 @@ describe('the text service', () => {
     );
   });
 
-  it('checks JSON of the largest results at any nesting', async () => {
+  it('checks large JSON at any depth of nesting', async () => {
     const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
     for (const [text, tag] of [
       ['1', 'ok'],
@@ -156,9 +156,9 @@ describe('the text service', () => {
     }
   });
 
-  it('checks an input by the schema of its own owner, although versions of two owners have the same id', async () => {
+  it("checks an input against its own tenant's schema, even if versions of two tenants have the same id", async () => {
     const version = (tenant: string, input: unknown) => ({ name: 'f', version: 'same', tenant, manifest: { input } });
-    // One worker keeps the schemas of both.
+    // With one worker, the same thread keeps the schemas of both tenants.
     const service = open({ maxWorkers: 1 });
     assert.equal(failureOf(await service.check(user('a'), '1', version('a', false))), 'invalid-argument');
     assert.equal(failureOf(await service.check(user('b'), '1', version('b', true))), 'ok');
@@ -225,7 +225,7 @@ describe('the text service', () => {
     }
   });
 
-  it('reads the files of a model that was added later, and none of a missing folder', async () => {
+  it('reads the files of a model that is added later, and answers `unavailable` for a missing folder', async () => {
     const service = open({ maxWorkers: 1 });
     await service.warm([stories.directory]);
     assert.equal(failureOf(await service.tokenize(user(), minimind, 'a '.repeat(500), false)), 'ok');
@@ -248,7 +248,7 @@ describe('the text service', () => {
 describe('a pool of workers', () => {
   it('answers the jobs for which no thread can be started', async () => {
     const pool = new WorkerPool<string, string>({
-      // Node refuses this program at the point at which it also fails when the kernel refuses a thread.
+      // For this program, Node throws in the same place as when the kernel refuses a thread.
       program: new URL('https://127.0.0.1/worker.js'),
       noun: 'the text',
       heapMb: 16,
@@ -265,7 +265,7 @@ describe('a pool of workers', () => {
     await pool.close();
   });
 
-  it('lets jobs wait for the threads that it has when no further one can be started', async () => {
+  it('lets jobs wait for an existing thread when no further thread can start', async () => {
     const paths = ['../workers', '../../gpu-host/protocol', '../../package.json'];
     const code = paths.map((name) => fileURLToPath(new URL(name, import.meta.url)));
     let threads = 0;
@@ -286,7 +286,7 @@ describe('a pool of workers', () => {
       },
     });
     const asked = ['a', 'a', 'b', 'c'].map((tenant) => pool.run({ ...user(tenant), bytes: 1, request: tenant }));
-    // The first thread now ends after its current job. Another thread can start when the first is gone.
+    // The first thread now ends after its current job. A second thread can start after that.
     pool.renew();
     assert.deepEqual((await Promise.all(asked)).map(value), ['a', 'a', 'b', 'c']);
     assert.equal(threads, 2);

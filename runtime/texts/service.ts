@@ -10,7 +10,7 @@ import { parseJson } from './json.ts';
 import type { Conversation, EncodedTexts, TextJob, TextValue } from './messages.ts';
 
 export interface TextOptions {
-  /** Maximum worker threads; 2 by default. The last one never ends when idle. Each keeps the tokenizers of all models that it has used. */
+  /** Maximum worker threads; 2 by default. One of them stays when idle. Each keeps the tokenizers of all models that it has used. */
   readonly maxWorkers?: number;
   /** Time limit for one text, from the start of its turn, and for loading its tokenizer; 10 s by default. */
   readonly deadlineMs?: number;
@@ -25,7 +25,7 @@ export interface TextModel {
   readonly tokenizer: Tokenizer;
 }
 
-/** Texts up to this many bytes of UTF-8 are tokenized on this thread: typically 0.05 ms, at most 0.3 ms, and faster than a worker. */
+/** Texts up to this many bytes of UTF-8 are tokenized on this thread. That takes typically 0.05 ms, at most 0.3 ms, less than in a worker. */
 const SMALL_TEXT_BYTES = 192;
 /** JSON up to this length is parsed on this thread, when there is no schema. */
 const SMALL_JSON_CHARACTERS = 4096;
@@ -35,7 +35,7 @@ const MAX_BYTES = 256 << 20;
 const JOB_BYTES = 256;
 /** JavaScript heap: a tokenizer of 128k tokens takes up to 80 MB, parsed JSON of 4 Mi characters a few hundred MB. */
 const HEAP_MB = 1024;
-/** Time after which an idle worker ends, except for the last one. A worker with the tokenizers of both bundled models takes 50 MB. */
+/** Time after which an idle worker ends; one worker stays. A worker with the tokenizers of both bundled models takes 50 MB. */
 const IDLE_MS = 30_000;
 const PROGRAM = new URL('./worker.ts', import.meta.url);
 const local = (...paths: readonly string[]) => paths.map((path) => fileURLToPath(new URL(path, import.meta.url)));
@@ -46,8 +46,8 @@ const CODE = [
 ];
 
 /**
- * Tokenizes, renders chat templates and checks JSON from untrusted guests. It uses worker threads: a job may take a few hundred
- * milliseconds, during which no other guest of this process would get a token. Small texts are tokenized on this thread.
+ * Tokenizes, renders chat templates and checks JSON from untrusted guests. A job may take a few hundred milliseconds; on this thread, it would
+ * hold up the tokens of all other guests. Jobs therefore run in worker threads, except for small texts.
  */
 export class TextService {
   readonly #pool: WorkerPool<TextJob, TextValue>;
@@ -74,7 +74,7 @@ export class TextService {
     return this.#pool.workers;
   }
 
-  /** Starts a worker and loads the tokenizers of these models in it. Ignores errors: the first job that meets one reports it. */
+  /** Starts a worker and loads the tokenizers of these models in it. Ignores errors: a job that needs a tokenizer loads it again and reports them. */
   async warm(directories: readonly string[]): Promise<void> {
     this.#learn(directories);
     const user = { tenant: '', account: new Account() };
@@ -126,10 +126,10 @@ export class TextService {
    * check takes too long or too much memory.
    */
   async check(user: TextUser, text: string, fn?: CheckedFunction): Promise<Outcome<undefined>> {
-    const checked = fn?.manifest.input === undefined ? undefined : workerFields(fn);
-    if (checked || text.length > SMALL_JSON_CHARACTERS) {
-      // Count 0 bytes, so that the job is never refused: its caller holds the text anyway until it is checked.
-      return this.#run(user, { kind: 'check', text, fn: checked }, 0);
+    const fnWithSchema = fn?.manifest.input === undefined ? undefined : workerFields(fn);
+    if (fnWithSchema || text.length > SMALL_JSON_CHARACTERS) {
+      // Count 0 bytes, so that the pool never refuses the job for its size: the caller keeps the text in memory anyway.
+      return this.#run(user, { kind: 'check', text, fn: fnWithSchema }, 0);
     }
     const parsed = parseJson(text);
     return parsed.tag === 'ok' ? ok(undefined) : parsed;
@@ -140,7 +140,7 @@ export class TextService {
     return this.#pool.close();
   }
 
-  /** Adds readable directories. Renews the workers, because a worker's permissions are fixed when it starts. */
+  /** Adds readable directories. Renews the workers if any directory is new, because a worker's permissions are fixed when it starts. */
   #learn(directories: readonly string[]): void {
     const knownCount = this.#directories.size;
     for (const directory of directories) this.#directories.add(directory);

@@ -60,7 +60,7 @@ async function loadEncoder({ directory, shape }: EncodeJob): Promise<void> {
   encoders.set(directory, { tokenizer: await loadEncoderTokenizer(directory, shape), shape });
 }
 
-/** False also for a tokenizer of another shape: a model may change when its GPU host restarts. */
+/** True when the model's tokenizer is loaded for this shape. The shape of a model may change when its GPU host restarts. */
 function isLoaded({ directory, shape: { contextLength, tokenTypes } }: EncodeJob): boolean {
   const shape = encoders.get(directory)?.shape;
   return shape?.contextLength === contextLength && shape.tokenTypes === tokenTypes;
@@ -81,6 +81,7 @@ function encode({ directory, texts, query }: EncodeJob): EncodedTexts {
     tokens.set(each.tokens, at);
     at += each.tokens.length;
   }
+  // For each input, the number of its tokens in the first segment (type 0).
   const firsts = Uint32Array.from(encoded, ({ types }) => (types.includes(1) ? types.indexOf(1) : types.length));
   return { tokens, lengths, firsts, cut: encoded.filter(({ isCut }) => isCut).length };
 }

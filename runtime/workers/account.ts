@@ -75,7 +75,7 @@ export class CallAccount extends Account {
     this.#bytes -= bytes;
   }
 
-  /** Gives the tenant's share back. Call it when the user has ended. */
+  /** Gives back the inferlet's part of the tenant's share. Call this method when the user has ended. */
   close(): void {
     this.tenantBytes?.close();
   }

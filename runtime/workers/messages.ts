@@ -1,6 +1,6 @@
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 
-/** A message from a worker: it has started, or it has a job's outcome. */
+/** A worker's message: that the worker has started, or the outcome of a job. */
 export type Sent<Value> =
   | { readonly tag: 'ready' }
   /** `cpuMs` is the CPU time of the job. */

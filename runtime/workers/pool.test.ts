@@ -21,7 +21,7 @@ const makePool = (options: { readonly maxBytes: number; readonly endCancelled: b
     ...options,
   });
 
-it('a pool refuses jobs that are cancelled, or too many, without a wait for a worker', async () => {
+it('a pool answers cancelled jobs, and jobs above its limits, before a worker is ready', async () => {
   const pool = makePool({ maxBytes: 400, endCancelled: false });
   const answered: string[] = [];
   const run = async (request: string, tenant: string, bytes: number, signal?: AbortSignal) => {
@@ -29,7 +29,7 @@ it('a pool refuses jobs that are cancelled, or too many, without a wait for a wo
     answered.push(outcome.tag === 'ok' ? outcome.val : outcome.val.val);
     return outcome;
   };
-  // A tenant may hold a fourth of the 400 bytes. The fourth job exceeds its tenant's 100, and the eighth all 400.
+  // A tenant may hold a fourth of the 400 bytes. The fourth job exceeds the 100 bytes of its tenant, and the eighth exceeds the 400 of all.
   const abortedLater = new AbortController();
   const jobs = [
     run('first', 'a', 90),
@@ -52,10 +52,10 @@ it('a pool refuses jobs that are cancelled, or too many, without a wait for a wo
   await pool.close();
 });
 
-it('a cancel of a job that was answered does not end the job of the next tenant on the same thread', async () => {
+it("cancelling an answered job does not end the next tenant's job on the same thread", async () => {
   const pool = makePool({ maxBytes: 400, endCancelled: true });
   const controller = new AbortController();
-  // The charge aborts the first job's signal some microtasks later, when the thread has the next job.
+  // Charging the first job aborts its signal a few microtasks later, when the thread already has the next job.
   const abortingAccount = {
     refuse: () => null,
     charge: () => void Promise.resolve().then(() => Promise.resolve().then(() => controller.abort())),

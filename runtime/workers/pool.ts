@@ -11,7 +11,7 @@ export interface PoolOptions extends Omit<ThreadOptions, 'readable'> {
   readonly maxWorkers: number;
   /** Number of worker threads that stay when idle. */
   readonly keptWorkers?: number;
-  /** Any other worker ends after this idle time. */
+  /** A worker beyond `keptWorkers` ends after this idle time. */
   readonly idleMs: number;
   /** Time limit of one job, from the start of its turn. */
   readonly deadlineMs: number;
@@ -62,7 +62,7 @@ export class WorkerPool<Request, Value> {
   readonly #tenants = new Map<string, Tenant>();
   #bytes = 0;
   #busyCount = 0;
-  /** Idle threads, with the timer that ends each thread that does not stay. */
+  /** Idle threads, each with the timer that ends it; a thread that stays has no timer. */
   readonly #idle = new Map<WorkerThread<Request, Value>, NodeJS.Timeout | undefined>();
   readonly #threads = new Set<WorkerThread<Request, Value>>();
   /** Threads from before the last `renew`, with outdated permissions. */
@@ -78,7 +78,7 @@ export class WorkerPool<Request, Value> {
     return this.#threads.size;
   }
 
-  /** Runs a job; never rejects. `unavailable` when too many bytes wait, `limit-exceeded` for a job that takes too much time or memory. */
+  /** Runs a job; never rejects. Returns `unavailable` when too many bytes wait, and `limit-exceeded` when the job takes too much time or memory. */
   run(job: Job<Request>): Promise<Outcome<Value>> {
     const { bytes, signal } = job;
     if (signal?.aborted) return Promise.resolve(err(CANCELLED));
@@ -92,7 +92,7 @@ export class WorkerPool<Request, Value> {
     const { promise, resolve: answer } = Promise.withResolvers<Outcome<Value>>();
     const cancel = () => this.#cancel(waiting);
     const resolve = (outcome: Outcome<Value>) => {
-      // From here on the job's thread may run the job of another tenant.
+      // A later cancel must not end the thread, which may run the job of another tenant by then.
       signal?.removeEventListener('abort', cancel);
       answer(outcome);
     };
@@ -155,13 +155,12 @@ export class WorkerPool<Request, Value> {
       const tenant = this.#nextTenant();
       const waiting = tenant === undefined ? undefined : this.#waitingJobs.get(tenant)?.[0];
       if (!waiting) return;
-      // A thread, the error to answer the job with, or null.
-      const thread = waiting.account.refuse() ?? this.#thread();
+      const threadOrError = waiting.account.refuse() ?? this.#thread();
       // The job waits: each thread that finishes a job or ends calls this method again.
-      if (thread === null) return;
+      if (threadOrError === null) return;
       this.#take(waiting.tenant);
-      if (thread instanceof WorkerThread) void this.#run(waiting, thread);
-      else waiting.resolve(err(thread));
+      if (threadOrError instanceof WorkerThread) void this.#run(waiting, threadOrError);
+      else waiting.resolve(err(threadOrError));
     }
   }
 
@@ -195,7 +194,7 @@ export class WorkerPool<Request, Value> {
     this.#startJobs();
   }
 
-  /** An idle thread, or a new one. If neither exists: null while jobs can wait for another thread, else an error. */
+  /** An idle thread, or a new one. When no new one can start: null while another thread runs, so that jobs can wait for it, else an error. */
   #thread(): WorkerThread<Request, Value> | HandlerError | null {
     for (const [thread, timer] of this.#idle) {
       clearTimeout(timer);

@@ -6,7 +6,7 @@ import type { Sent } from './messages.ts';
 export interface Program<Request, Value> {
   /** Prepares state that later jobs share, such as a model's tables; its time is not charged. A rejection becomes `unavailable`. */
   readonly prepare?: (request: Request) => Promise<void> | undefined;
-  /** An error ends the worker. */
+  /** Runs a job. A thrown error ends the worker. */
   readonly run: (request: Request) => Outcome<Value>;
   /** Buffers of an answer that are transferred instead of copied. */
   readonly transfer?: (value: Value) => ArrayBufferLike[];
@@ -15,9 +15,9 @@ export interface Program<Request, Value> {
 /** Answers the jobs of a `WorkerPool` in its worker thread, one at a time. */
 export function serve<Request, Value>({ prepare, run, transfer }: Program<Request, Value>): void {
   const port = parentPort;
-  if (!port) throw new Error('serve() is called in a worker thread');
+  if (!port) throw new Error('serve() must be called in a worker thread');
   const say = (sent: Sent<Value>, memory: ArrayBufferLike[] = []) => port.postMessage(sent, memory as ArrayBuffer[]);
-  /** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later job. */
+  /** CPU time of this thread that later jobs are not charged for: of its start, of `prepare` and of reported jobs. A coarse clock may report late. */
   let reportedMs = usedMs();
 
   const answer = async (request: Request): Promise<void> => {

@@ -40,7 +40,7 @@ export class WorkerThread<Request, Value> {
   readonly #exited: Promise<void>;
   #turn: Turn<Value> | undefined;
   /** Stops the timer of the worker's start, or of the current turn. */
-  #endTurn: () => void;
+  #stopTimer: () => void;
   #startedAt = performance.now();
   #ready = false;
   #ended = false;
@@ -64,7 +64,7 @@ export class WorkerThread<Request, Value> {
       });
     });
     const startError = handlerError('unavailable', `the worker for ${noun} did not start`);
-    this.#endTurn = patientTimer(START_MS, () => this.#end(startError));
+    this.#stopTimer = patientTimer(START_MS, () => this.#end(startError));
   }
 
   get ended(): boolean {
@@ -96,7 +96,7 @@ export class WorkerThread<Request, Value> {
     turn?.resolve(err(why));
   }
 
-  /** Resolves when the thread is gone. */
+  /** Ends the thread. Resolves when it has exited. */
   end(): Promise<void> {
     this.#end(handlerError('closed', 'the runtime is going down'));
     return this.#exited;
@@ -109,7 +109,7 @@ export class WorkerThread<Request, Value> {
     this.#posted = undefined;
     this.#startedAt = performance.now();
     this.#worker.postMessage(posted.request, posted.transfer ?? []);
-    this.#endTurn = patientTimer(turn.deadlineMs, () => {
+    this.#stopTimer = patientTimer(turn.deadlineMs, () => {
       if (this.#turn !== turn) return;
       const text = `${this.#noun} took more than ${turn.deadlineMs} ms; send a smaller one`;
       this.#end(handlerError('limit-exceeded', text));
@@ -118,7 +118,7 @@ export class WorkerThread<Request, Value> {
 
   #onMessage(sent: Sent<Value>): void {
     if (this.#ended) return;
-    this.#endTurn();
+    this.#stopTimer();
     if (sent.tag === 'ready') {
       this.#ready = true;
       this.#begin();
@@ -128,7 +128,7 @@ export class WorkerThread<Request, Value> {
     this.#turn = undefined;
     turn?.charge(sent.cpuMs);
     const { outcome } = sent;
-    // The worker could not prepare, for example because a file of the model is missing: the guest gets no path.
+    // `unavailable`: the worker could not prepare, for example because a file of the model is missing. `unexpected` removes paths from the text.
     const isUnprepared = outcome.tag === 'err' && outcome.val.tag === 'unavailable';
     turn?.resolve(isUnprepared ? err(handlerError('unavailable', unexpected(outcome.val.val))) : outcome);
   }
@@ -136,7 +136,7 @@ export class WorkerThread<Request, Value> {
   #end(why: HandlerError): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#endTurn();
+    this.#stopTimer();
     void this.#worker.terminate();
     const turn = this.#turn;
     this.#turn = undefined;

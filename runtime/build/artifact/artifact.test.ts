@@ -27,14 +27,15 @@ before(async () => {
 });
 after(() => rm(store, { recursive: true, force: true }));
 
-suite('building a component into an artifact', () => {
-  test('gives an artifact that runs and has a description, and reuses it', async () => {
+suite('the artifact of a component', () => {
+  test('a build gives an artifact that runs and has a description; later builds reuse it', async () => {
     const bytes = await component(await guest('(local.set $result (i32.mul (local.get $length) (i32.const 7)))'));
     const [first, same] = await Promise.all([buildArtifact(bytes, { store }), buildArtifact(bytes, { store })]);
     assert.ok(first.ok && same.ok);
     assert.equal(same.artifact.hash, first.artifact.hash);
     const again = await buildArtifact(bytes, { store });
     assert.ok(again.ok && again.cached && !first.cached);
+    // The guest multiplies the length of its input, 6, by 7.
     assert.equal(await (await load(first.artifact)).run('six ch'), '42');
 
     const { meta, directory } = first.artifact;
@@ -48,14 +49,14 @@ suite('building a component into an artifact', () => {
     assert.ok(meta.toolchain['jco-transpile'] && meta.toolchain.build);
   });
 
-  test('gives glue that compiles nothing itself and reads no environment', async () => {
+  test('the glue compiles nothing itself and reads no environment', async () => {
     const artifact = await testArtifact(await component(await guest('')));
     const glue = await readFile(artifact.glue, 'utf8');
     assert.doesNotMatch(glue, /new WebAssembly\.Module\(|WebAssembly\.compile\(/);
     assert.doesNotMatch(glue, /^\s*_debugLog\(/m);
   });
 
-  test('gives one artifact for each memory limit', async () => {
+  test('each memory limit gives a separate artifact', async () => {
     const bytes = await component(await guest(''));
     assert.notEqual((await testArtifact(bytes)).hash, (await testArtifact(bytes, 32)).hash);
   });
@@ -81,7 +82,7 @@ suite('the memory and time of an instance are bounded', () => {
 
   test('all growing memories share the limit', async () => {
     const grow = (index: number) => `(func (drop (memory.grow ${index} (i32.const 1))))`;
-    // The memories have 8 of the 38 pages at first; the three memories that can grow share the other 30.
+    // The memories have 8 of the 38 pages at first. The three that can grow share the other 30: 10 each, up to a memory's own maximum.
     const prepared = prepareCoreModules(
       new Map([
         ['own', await wat(`(module (memory 1) (memory 3 5) ${grow(0)} ${grow(1)})`)],
@@ -114,27 +115,27 @@ suite('the memory and time of an instance are bounded', () => {
   });
 
   for (const [name, body, fields] of [
-    ['a loop', '(loop $l (br $l))', ''],
+    ['an endless loop', '(loop $l (br $l))', ''],
     [
-      'a loop that catches what kills it',
+      'an endless loop that catches the trap that kills it',
       '(loop $o (block $h (try_table (catch_all $h) (loop $l (br $l)))) (br $o))',
       '',
     ],
   ] as const) {
-    test(`${name} without end yields the thread to timers and is killed`, async () => {
+    test(`${name} lets timers run, and can be killed`, async () => {
       const instance = await load(await testArtifact(await component(await guest(body, fields))), {}, 50);
-      let beats = 0;
-      const beat = setInterval(() => {
-        beats += 1;
-        if (beats === 5) instance.kill();
+      let timerRuns = 0;
+      const timer = setInterval(() => {
+        timerRuns += 1;
+        if (timerRuns === 5) instance.kill();
       }, 1);
       try {
         await assert.rejects(instance.run(''), WebAssembly.RuntimeError);
       } finally {
-        clearInterval(beat);
+        clearInterval(timer);
       }
-      // On a slow machine, a timer may fire after each yield.
-      assert.ok(beats >= 5 && instance.yields() >= 5, `${beats} timers, ${instance.yields()} yields`);
+      // On a slow machine the timer may run after each yield, so that 5 runs of the timer may need only 5 yields.
+      assert.ok(timerRuns >= 5 && instance.yields() >= 5, `${timerRuns} timer runs, ${instance.yields()} yields`);
     });
   }
 });
@@ -156,7 +157,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     component(await guest('', `(import "${module}" "${name}" (func ${type}))`), wit);
 
   const cases: readonly (readonly [string, () => Promise<Uint8Array>, BuildCode, RegExp])[] = [
-    ['nothing at all', async () => new Uint8Array(0), 'not-wasm', /not WebAssembly/],
+    ['an empty file', async () => new Uint8Array(0), 'not-wasm', /not WebAssembly/],
     ['text', async () => new TextEncoder().encode('export const run = 1;'), 'not-wasm', /not WebAssembly/],
     ['a core module', () => guest(''), 'core-module', /core Wasm module/],
     [
@@ -196,7 +197,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
       /wasi:random\/random@0\.2\.0/,
     ],
     [
-      'a function of ours with another type',
+      'an import of a contract function with another type',
       async () => {
         const wit = (await contractText()).replace('random: func() -> u32;', 'random: func() -> f32;');
         return importing('pie:inferlet/runtime@0.1.0', 'random', '(result f32)')(wit);
@@ -205,7 +206,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
       /random as func\(\) -> f32; it is func\(\) -> u32/,
     ],
     [
-      'a function that we do not have',
+      'an import of a function that the contract lacks',
       async () => {
         const wit = (await contractText()).replace(
           'random: func() -> u32;',
@@ -217,7 +218,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
       /runtime@0\.1\.0 exec, which this version does not have/,
     ],
     [
-      'an error type with a case more',
+      'an import whose error type has an additional case',
       async () => {
         const wit = (await contractText()).replace('internal(string),', 'internal(string), other,');
         return importing('pie:inferlet/session@0.1.0', 'flush', '(result i32)')(wit);
@@ -226,7 +227,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
       /session@0\.1\.0 flush/,
     ],
     [
-      'another minor version',
+      'a component of another minor version',
       async () => {
         const wit = (await contractText()).replace('pie:inferlet@0.1.0', 'pie:inferlet@0.2.0');
         return importing('pie:inferlet/runtime@0.2.0', 'random', '(result i32)')(wit);
@@ -235,26 +236,26 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
       /pie:inferlet\/runtime@0\.2\.0/,
     ],
     [
-      'more memory at its start than the limit',
+      'a component that needs more memory at its start than the limit',
       async () => component(await guest('', '', '(memory (export "memory") 2000)')),
       'build-failed',
       /needs 125 MiB of memory/,
     ],
     [
-      'threads',
+      'a component with threads',
       async () => component(await guest('', '(memory 1 1 shared)')),
       'build-failed',
       /shared memory|not valid/,
     ],
     [
-      'garbage collection',
+      'a component with garbage collection',
       async () => component(await guest('(drop (ref.i31 (i32.const 1)))')),
       'build-failed',
       /garbage collection|not valid/,
     ],
   ];
   for (const [name, make, code, message] of cases) {
-    test(`${name}: ${code}`, async () => {
+    test(`${name} is refused with ${code}`, async () => {
       const directory = join(store, `refused-${code}`);
       await assert.rejects(makeArtifact(await make(), directory, { memoryPages: 1024 }), (error) => {
         assert.ok(error instanceof BuildError, String(error));
@@ -266,7 +267,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     });
   }
 
-  test('a name that would end a string literal in the glue', async () => {
+  test('an export whose name would end a string literal in the glue is refused', async () => {
     const bytes = await component(await guest('', `(func (export "';process.exit(1);'"))`));
     await assert.rejects(makeArtifact(bytes, join(store, 'name'), { memoryPages: 1024 }), /uses the name "';process/);
   });
@@ -289,7 +290,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     await fc.assert(property, { seed: 11, numRuns: 60 });
   });
 
-  test('types that double in size with every level', async () => {
+  test('a type that doubles in size with every level is refused', async () => {
     const levels = Array.from({ length: 14 }, (_, i) => `type t${i + 1} = tuple<t${i}, t${i}>;`).join(' ');
     const wit = (await contractText()).replace(
       'random: func() -> u32;',
@@ -299,12 +300,12 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     await assert.rejects(makeArtifact(bytes, join(store, 'large'), { memoryPages: 64 }), /a type is too large/);
   });
 
-  test('memory pages that are not an integer from 0 to 65,536', async () => {
+  test('a number of memory pages that is not an integer from 0 to 65,536 is refused', async () => {
     for (const pages of ['many', '-1', '1.5', '65537', '12x'])
       await assert.rejects(runArtifactStage('none.wasm', store, pages), /is no number of memory pages/);
   });
 
-  test('in the build process, without files left in the store', async () => {
+  test('a refusal in the build process leaves no files in the store', async () => {
     const empty = await mkdtemp(join(store, 'refused-'));
     const outcome = await buildArtifact(Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0), { store: empty });
     assert.ok(!outcome.ok);
@@ -312,7 +313,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     assert.deepEqual(await readdir(empty), []);
   });
 
-  test('a build that exceeds its time limit: build-timeout', async () => {
+  test('a build that exceeds its time limit fails with build-timeout', async () => {
     const empty = await mkdtemp(join(store, 'slow-'));
     const bytes = await component(await guest('(local.set $result (i32.const 5))'));
     const outcome = await buildArtifact(bytes, { store: empty, timeoutMs: 20 });
@@ -321,7 +322,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     assert.deepEqual(await readdir(empty), []);
   });
 
-  test('a build that exceeds its memory limit', async () => {
+  test('a build that exceeds its memory limit fails with build-failed', async () => {
     const bytes = await component(await guest('(local.set $result (i32.const 6))'));
     const outcome = await buildArtifact(bytes, { store: await mkdtemp(join(store, 'small-')), memoryMb: 70 });
     assert.ok(!outcome.ok);
@@ -329,7 +330,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     assert.match(outcome.message, /70 MiB of memory|out of memory/);
   });
 
-  test('a build that is aborted', async () => {
+  test('an aborted build throws the reason of its signal', async () => {
     const empty = await mkdtemp(join(store, 'off-'));
     const bytes = await component(await guest('(local.set $result (i32.const 8))'));
     const reason = new Error('called off');
@@ -386,7 +387,7 @@ test('an artifact with a missing or truncated file is built again', async () => 
   assert.equal(await (await load(again.artifact)).run(''), '10');
 });
 
-test('a new artifact replaces a damaged one, and leaves a whole one of another build to its readers', async () => {
+test('publishing an artifact keeps a whole one of another build and replaces a damaged one', async () => {
   const ownStore = await mkdtemp(join(store, 'published-'));
   const outcome = await buildArtifact(await component(await guest('')), { store: ownStore });
   assert.ok(outcome.ok);
@@ -402,7 +403,7 @@ test('a new artifact replaces a damaged one, and leaves a whole one of another b
   assert.deepEqual(await readdir(ownStore), [hash]);
 });
 
-test('kernels.wasm computes what clang makes of kernels.c', async () => {
+test('the committed kernels.wasm computes the same as kernels.c, compiled now with clang', async () => {
   const fixtures = fileURLToPath(new URL('../fixtures/', import.meta.url));
   const source = join(fixtures, 'kernels.c');
   const compiled = join(store, 'kernels.wasm');

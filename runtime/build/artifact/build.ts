@@ -11,7 +11,7 @@ import { artifactHashOf, sha256 } from './hash.ts';
 import { checkKind } from './kind.ts';
 import type { ArtifactMeta, ArtifactOptions } from './meta-schema.ts';
 
-/** Far above the CPU time: a build yields its cores to all other processes of the machine. */
+/** Longer than CPU_MS, because a build yields its cores to all other processes of the machine. */
 const DEFAULT_TIMEOUT_MS = 150_000;
 const CPU_MS = 120_000;
 const DEFAULT_MEMORY_MB = 1024;
@@ -39,12 +39,12 @@ export type BuildOutcome =
     }
   | BuildFailure;
 
-/** Running builds without a signal, by store and hash: two requests for one artifact share a build. */
+/** Running builds that no signal can abort, by store and hash: two requests for one artifact share a build. */
 const underway = new Map<string, Promise<BuildOutcome>>();
 
 /**
  * Makes a component into an artifact in `store`, in a child process with limits; returns the stored artifact when all its inputs are
- * unchanged. A failed build leaves no files behind. Throws only the signal's reason, and when the store cannot be written.
+ * unchanged. A failed build leaves no files behind. Throws only when its signal aborts (the signal's reason) or the store cannot be written.
  */
 export async function buildArtifact(component: Uint8Array, options: ArtifactBuildOptions): Promise<BuildOutcome> {
   const startedMs = performance.now();

@@ -16,9 +16,9 @@ const MAX_MEMORIES = 8;
 const MAX_TABLES = 100;
 
 /**
- * Meters and limits the core modules of a component. All their memories together can grow to `memoryPages`, all tables to
- * MAX_TABLE_ELEMENTS. The rest above their minima is split evenly between the memories that can grow, and between the tables. Every
- * result is compiled once, so that an invalid module never reaches a runtime.
+ * Meters the core modules of a component, and limits their memories and tables. All memories together can grow to `memoryPages`: the pages
+ * above their minima are split evenly between the memories that can grow. All tables together can grow to MAX_TABLE_ELEMENTS: the elements
+ * above their minima are split evenly between them. Every result is compiled once, so that an invalid module never reaches a runtime.
  */
 export function prepareCoreModules(
   modules: ReadonlyMap<string, Uint8Array>,
@@ -43,7 +43,7 @@ export function prepareCoreModules(
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
 
-/** Pages that each memory that can grow gets above its minimum. */
+/** Pages that each growing memory gets above its minimum. */
 function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): number {
   const total = sum(memories.map(({ min }) => min));
   if (memories.length > MAX_MEMORIES)
@@ -80,7 +80,7 @@ function finish(file: string, bytes: Uint8Array, role: CoreModule['role'], check
   return { module: { file, hash, bytes: bytes.length, role, checks, memoryPages }, bytes };
 }
 
-/** Names that jco writes into the glue between quotes. */
+/** Characters that cannot end a string literal: jco writes names of imports and exports into the glue between quotes. */
 const SAFE_NAME = /^[\w\-.,:;@/#$%&*+=<>()[\]| ?!^~]*$/;
 
 /** Refuses names that could end a string literal: core names may be any text, and planning an artifact runs the glue as JavaScript. */

@@ -11,7 +11,7 @@ const INLINE_MODULE = /new WebAssembly\.Module\(new Uint8Array\(\[([^\]]*)\]\)\)
 
 /**
  * Rewrites jco's glue:
- * - Helper modules that jco inlined become files that `getCoreModule` returns: loading compiles no bytes (workerd
+ * - Helper modules that jco inlined become files, which `getCoreModule` returns: the glue compiles no bytes (workerd
  *   forbids that), and a process compiles each module once. `getCoreModule` must not return a promise.
  * - A constant switches off debug calls: each would build its arguments and read `process.env`.
  * - Suspended tasks wake on events instead of polling every 10 ms; the poll stays as a fallback.
@@ -48,6 +48,8 @@ function disableDebugCalls(source: string): string | null {
   return `const _DEBUG = false;\n${calls}`;
 }
 
+// Passages of jco's glue that `wakeByEvent` changes. At EVENT, an event becomes ready. From LOOP_START to LOOP_END stands the loop that polls
+// suspended tasks. STATES is the map of the objects that run such a loop.
 const EVENT = 'this.#pendingEventFn = fn;';
 const LOOP_START = 'async runTickLoop() {';
 const LOOP_END = 'tick() {';

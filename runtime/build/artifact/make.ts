@@ -89,7 +89,7 @@ const isComponentError = (error: unknown): boolean =>
   (error instanceof Error && error.name === 'ComponentError') ||
   (error instanceof Error && error.constructor.name === 'ComponentError');
 
-/** Makes a function that returns the milliseconds since its last call, or since it was made. */
+/** Returns a function that returns the milliseconds since its previous call; its first call returns those since `stopwatch()`. */
 function stopwatch(): () => number {
   let last = performance.now();
   return () => {

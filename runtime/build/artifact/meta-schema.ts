@@ -19,12 +19,12 @@ const coreModuleSchema = z
   .strictObject({
     /** Name that the glue asks `getCoreModule` for. */
     file: fileName,
-    /** sha256 of its bytes: equal modules of different artifacts (the JavaScript engine) can share one `WebAssembly.Module`. */
+    /** sha256 of the module's bytes: equal modules of different artifacts (the JavaScript engine) can share one `WebAssembly.Module`. */
     hash: sha256Hex,
     bytes,
-    /** Fuel checks inserted. */
+    /** Number of inserted fuel checks. */
     checks: z.int().min(0),
-    /** `program` has fuel checks and exports `pie_fuel` and `pie_yield`; `linkage` only connects others; `helper` is jco's own. */
+    /** `program` has fuel checks and exports `pie_fuel` and `pie_yield`; `linkage` only connects other modules; `helper` comes from jco. */
     role: z.enum(['program', 'linkage', 'helper']),
     /** Maximum of each memory that the module defines, in pages of 64 KiB. */
     memoryPages: z.array(pages).max(100).readonly(),
@@ -60,7 +60,7 @@ export const artifactMetaSchema = z
 
 /** `artifact.json`. */
 export type ArtifactMeta = z.output<typeof artifactMetaSchema>;
-/** Options of an artifact, which are part of its hash. */
+/** Options of a build; they are part of the artifact's hash. */
 export type ArtifactOptions = z.output<typeof optionsSchema>;
 /** One core module of an artifact. */
 export type CoreModule = z.output<typeof coreModuleSchema>;

@@ -9,8 +9,9 @@ const RUN = `export run: ${typeOf(world.exports.find(({ name }) => name === 'run
 const HINT = `Build it against wit/ of this version (${world.package}@${world.version}, world '${world.name}'): \`pie deploy\` does it for JavaScript and TypeScript; in other languages turn WASI off or adapt it away.`;
 
 /**
- * Checks that a component matches our world, or throws BuildError `wrong-world`: its `run` and all imported functions must have our
- * types. Types are compared by structure, because the host reads the guest's memory by them. Returns the imported interfaces.
+ * Checks that a component matches the contract's world: its `run` and all imported functions must have the contract's types. Types are
+ * compared by structure, because the structure decides how the host reads the guest's memory. Returns the imported interfaces. Throws
+ * BuildError `wrong-world`.
  */
 export async function checkWorld(component: Uint8Array): Promise<string[]> {
   const { interfaces, others } = readComponentImports(component);
@@ -38,7 +39,7 @@ export async function checkWorld(component: Uint8Array): Promise<string[]> {
   return interfaces.map(({ name }) => name);
 }
 
-/** Our interface of that name. Accepts any patch version of our minor version; the check of its functions refuses unknown ones. */
+/** The contract's interface of this name, in any patch version of our minor version; `checkInterface` refuses functions that ours lacks. */
 function find(name: string): WitInterface | undefined {
   const match = /^(.*)@(\d+\.\d+)\.\d+$/.exec(name);
   const minor = world.version.split('.').slice(0, 2).join('.');
@@ -87,7 +88,7 @@ function list(names: readonly string[]): string {
   return names.length > 8 ? `${shown} and ${names.length - 8} more` : shown;
 }
 
-/** A function of the contract, written as `readComponentImports` writes the component's. */
+/** The type of a contract function, in the notation in which `readComponentImports` writes the types of imports. */
 function typeOf(item: WitFunction | undefined): string {
   if (!item) throw new Error('the world has no `run`');
   const params = item.params.map((param) => `${param.name}: ${typeText(param.type)}`);

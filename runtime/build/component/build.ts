@@ -6,7 +6,7 @@ import { failureFrom } from '../outcome.ts';
 import { makeTemporary, sweep } from '../store.ts';
 import type { ComponentStageResult } from './stage.ts';
 
-/** Far above the CPU time: a build yields its cores to all other processes of the machine. */
+/** Longer than the CPU time, because a build yields its cores to all other processes of the machine. */
 const DEFAULT_TIMEOUT_MS = 300_000;
 const DEFAULT_CPU_MS = 120_000;
 const DEFAULT_MEMORY_MB = 1536;
@@ -34,8 +34,8 @@ export type ComponentOutcome =
 
 /**
  * Compiles a source (`.ts`, `.js`, `.c`, `.rs`, a core module or a project folder) into a component, in a child
- * process with limits. Reuses the result for a bundle that was compiled before. Throws only the signal's reason, and
- * when the store cannot be written.
+ * process with limits. Reuses the result for a bundle that was compiled before. Throws only when its signal aborts
+ * (the signal's reason) or the store cannot be written.
  */
 export async function buildComponent(entry: string, options: ComponentBuildOptions): Promise<ComponentOutcome> {
   const started = performance.now();

@@ -2,7 +2,7 @@ import { builtinModules } from 'node:module';
 
 const MODULES: ReadonlySet<string> = new Set(builtinModules.map((name) => name.replace(/^node:/, '')));
 
-/** Replacements for Node modules in an inferlet. */
+/** Hints for Node modules: the replacement in an inferlet, or the reason that there is none. */
 const INSTEAD: Readonly<Record<string, string>> = {
   fs: 'An inferlet has no file system: take data from its input, or import the file so that it is bundled (.json and .txt are).',
   http: 'An inferlet has no sockets: talk to its client with `session` of @pie/inferlet.',
@@ -31,7 +31,7 @@ const HINT_ALIASES: Readonly<Record<string, string>> = {
   cluster: 'worker_threads',
 };
 
-/** Name of the Node module of an import path (`node:fs/promises` → `fs`); null for other paths. */
+/** Name of the Node module that an import path names (`node:fs/promises` → `fs`); null for other paths. */
 export function builtinOf(path: string): string | null {
   const name = path.replace(/^node:/, '');
   if (!path.startsWith('node:') && !MODULES.has(name)) return null;

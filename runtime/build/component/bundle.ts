@@ -12,7 +12,7 @@ const ENTRY = 'pie:entry';
 /** Maximum bytes of a bundle; the largest inferlets have a few hundred kilobytes. */
 const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
 
-/** Options by which each bundle of a source finds and reads its modules. */
+/** esbuild's options for finding and reading modules, the same for every bundle of a source. */
 export const OPTIONS = {
   bundle: true,
   format: 'esm',
@@ -26,7 +26,7 @@ export const OPTIONS = {
 
 export interface Bundle {
   readonly code: string;
-  /** Its source map, JSON. */
+  /** Source map of `code`, as JSON. */
   readonly map: string;
   /** Source files in the bundle, relative to the project. */
   readonly files: readonly string[];
@@ -35,8 +35,8 @@ export interface Bundle {
 }
 
 /**
- * Bundles a source with its relative and npm imports into one ES module for QuickJS, the prelude first. Throws BuildError with every
- * fault's file, line and column.
+ * Bundles a source with its relative and npm imports into one ES module for QuickJS; the prelude comes first. Throws BuildError with the
+ * file, line and column of every fault.
  */
 export async function bundle(source: Source): Promise<Bundle> {
   const result = await build({
@@ -50,7 +50,7 @@ export async function bundle(source: Source): Promise<Bundle> {
     target: 'es2023',
     charset: 'utf8',
     legalComments: 'none',
-    // The engine keeps several copies of its source text. Names stay, because stack traces show them.
+    // Minify, because the engine keeps several copies of the source text, but keep names: stack traces show them.
     minifyWhitespace: true,
     minifySyntax: true,
     metafile: true,
@@ -99,7 +99,7 @@ export function imports(): Plugin {
       setup.onResolve({ filter: /^pie:inferlet\// }, ({ path }) => ({
         path,
         external: true,
-        // Drops unused imports of an interface.
+        // Lets esbuild drop unused imports of an interface.
         sideEffects: false,
       }));
       setup.onResolve({ filter: /^node:/ }, ({ path }) => refuse(path));
@@ -120,6 +120,7 @@ export function imports(): Plugin {
   };
 }
 
+/** Marks a resolution that this plugin started; its handlers ignore such a resolution. */
 const SEEN = Symbol('resolved by us before');
 
 function refuse(path: string) {
@@ -127,7 +128,7 @@ function refuse(path: string) {
   return { errors: [{ text: `"${path}" is a Node module, which inferlets do not have. ${builtinHint(name)}` }] };
 }
 
-/** The error of a bundle as a BuildError with every fault's place. */
+/** Turns an error of esbuild into a BuildError with the place of every fault; returns other errors unchanged. */
 export function fromEsbuild(error: unknown): unknown {
   const messages = (error as { errors?: Message[] }).errors;
   if (!Array.isArray(messages) || messages.length === 0) return error;

@@ -6,8 +6,11 @@ import { after, before, suite, test } from 'node:test';
 import type { Artifact } from '../artifact/artifact.ts';
 import { buildArtifact } from '../artifact/build.ts';
 import { load } from '../testing/load.ts';
+import { MEMORY_PAGE_BYTES } from '../wasm/limits.ts';
 import { buildComponent } from './build.ts';
 import { runComponentStage } from './stage.ts';
+
+const MEMORY_PAGES = 256;
 
 let root = '';
 let store = '';
@@ -27,7 +30,7 @@ async function project(name: string, files: Readonly<Record<string, string>>): P
   return directory;
 }
 
-/** The order of an abort signal's events. The source of this function runs in Node and in a guest; both must return the same. */
+/** Records the order of an abort signal's events. This function runs in Node and, as source text, in a guest; both runs must return the same list. */
 async function aborts(): Promise<unknown> {
   const seen: unknown[] = [];
   const controller = new AbortController();
@@ -42,9 +45,9 @@ async function aborts(): Promise<unknown> {
   const cut = new AbortController();
   signal.addEventListener('abort', heard('cut'), { signal: cut.signal });
   cut.abort();
-  const both = AbortSignal.any([new AbortController().signal, signal]);
-  both.addEventListener('abort', () => seen.push(['any', both.reason === signal.reason]));
-  seen.push([signal.aborted, both.aborted, signal.reason]);
+  const combined = AbortSignal.any([new AbortController().signal, signal]);
+  combined.addEventListener('abort', () => seen.push(['any', combined.reason === signal.reason]));
+  seen.push([signal.aborted, combined.aborted, signal.reason]);
   controller.abort();
   controller.abort('again');
   seen.push([signal.aborted, signal.reason.name, signal.reason.code, signal.reason instanceof Error]);
@@ -144,12 +147,13 @@ suite('the component of a source', () => {
     });
     const outcome = await buildComponent(path, { store });
     assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
-    const built = await buildArtifact(outcome.component, { store: join(root, 'artifacts'), memoryPages: 256 });
+    const built = await buildArtifact(outcome.component, { store: join(root, 'artifacts'), memoryPages: MEMORY_PAGES });
     assert.ok(built.ok, built.ok ? '' : built.message);
     artifact = built.artifact;
   });
 
   const host = () => {
+    // A linear congruential generator.
     let seed = 1;
     return {
       now: () => BigInt(Date.now()),
@@ -166,7 +170,7 @@ suite('the component of a source', () => {
     return { result, logs: instance.logs };
   };
 
-  test('has relative, JSON and npm imports, including a package that has the name of a Node module', async () => {
+  test('the bundle resolves relative, JSON and npm imports, even a package that has the name of a Node module', async () => {
     const { result, logs } = await run('bundled');
     assert.deepEqual(result, [
       'A!',
@@ -178,7 +182,7 @@ suite('the component of a source', () => {
     assert.deepEqual(logs[0], { level: 'warn', message: 'loading true' });
   });
 
-  test('has clock, timers and random numbers of the host', async () => {
+  test('the guest uses the clock, timers and random numbers of the host', async () => {
     const before = Date.now();
     const { result } = await run('globals');
     const { order, ticks, now, year, hours, isDate, called, fixed, random, uuid, bytes, passed } = result;
@@ -202,7 +206,7 @@ suite('the component of a source', () => {
     for (const number of random as number[]) assert.ok(number >= 0 && number < 1);
   });
 
-  test('has TextEncoder and TextDecoder equal to those of Node', async () => {
+  test('TextEncoder and TextDecoder give the same results as in Node', async () => {
     const { result } = await run('text');
     const samples = [
       '',
@@ -235,12 +239,12 @@ suite('the component of a source', () => {
     assert.equal(result.fatal, 'TypeError');
   });
 
-  test('has AbortController and AbortSignal equal to those of Node', async () => {
+  test('AbortController and AbortSignal give the same results as in Node', async () => {
     const { result } = await run('abort');
     assert.deepEqual(result, JSON.parse(JSON.stringify(await aborts())));
   });
 
-  test('has a console that writes into the log', async () => {
+  test('the console writes into the log', async () => {
     const { logs } = await run('log');
     const [, text, error, lone, assertion] = logs;
     assert.deepEqual(text, {
@@ -253,37 +257,37 @@ suite('the component of a source', () => {
     assert.deepEqual(assertion, { level: 'error', message: 'Assertion failed: sums' });
   });
 
-  test('ends with the message of an error', async () => {
+  test('a run that throws ends with the message of its error', async () => {
     const instance = await load(artifact, { runtime: host() });
     await assert.rejects(instance.run('{"case": "throw"}'), (error) =>
       /out of it/.test(String((error as { payload?: string }).payload ?? error)),
     );
   });
 
-  test('is killed when it computes without end', async () => {
+  test('a guest that computes without end can be killed', async () => {
     // With little fuel, the guest yields often.
     const instance = await load(artifact, { runtime: host() }, 1000);
-    let beats = 0;
-    const beat = setInterval(() => {
-      beats += 1;
-      if (beats === 5) instance.kill();
+    let timerRuns = 0;
+    const timer = setInterval(() => {
+      timerRuns += 1;
+      if (timerRuns === 5) instance.kill();
     }, 1);
-    await assert.rejects(instance.run('{"case": "spin"}')).finally(() => clearInterval(beat));
-    assert.ok(beats >= 5);
+    await assert.rejects(instance.run('{"case": "spin"}')).finally(() => clearInterval(timer));
+    assert.ok(timerRuns >= 5);
   });
 
   // `recurse` exhausts the stack, and `hog` the memory.
   for (const name of ['recurse', 'hog']) {
-    test(`fails in the case "${name}", and its memory stays within its limit`, async () => {
+    test(`a guest fails in the case "${name}", and its memory stays within the limit`, async () => {
       const instance = await load(artifact, { runtime: host() });
       await assert.rejects(instance.run(JSON.stringify({ case: name })));
-      assert.ok(instance.memoryBytes() <= 256 * 65536);
+      assert.ok(instance.memoryBytes() <= MEMORY_PAGES * MEMORY_PAGE_BYTES);
     });
   }
 
-  // Glue is the JavaScript that jco generates to connect the core modules. jco puts some modules into it as lists of
-  // bytes. The build moves these modules into files, so that the glue compiles no bytes, and makes two more rewrites.
-  test('has the modules of its glue in files, and glue with all rewrites', () => {
+  // Glue is the JavaScript that jco generates to connect the core modules. It contains some modules as lists of bytes. The
+  // build moves these modules into files, so that the glue compiles no bytes, and makes two more rewrites.
+  test('modules inside the glue become files, and all rewrites of the glue apply', () => {
     assert.ok(artifact.meta.coreModules.some(({ role }) => role === 'helper'));
     assert.deepEqual(artifact.meta.glue.rewrites, ['debug', 'wake']);
   });

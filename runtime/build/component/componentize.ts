@@ -12,8 +12,8 @@ import { slim } from './slim.ts';
 const PLACE = /componentize-qjs:user\.js:(\d+):(\d+)/;
 
 /**
- * Compiles a bundle into a component with the QuickJS engine inside (componentize-qjs), which evaluates the module in a sandbox and
- * snapshots its state. Throws BuildError with the place in the source when the module cannot be evaluated.
+ * Compiles a bundle into a component that contains the QuickJS engine. The compiler, componentize-qjs, evaluates the module in a sandbox
+ * and snapshots its state. Throws BuildError with the place in the source when the module cannot be evaluated.
  * @param directory folder for the compiler's temporary input
  */
 export async function componentize(bundle: Bundle, directory: string): Promise<Uint8Array> {
@@ -29,9 +29,9 @@ export async function componentize(bundle: Bundle, directory: string): Promise<U
 }
 
 /**
- * Makes a component of the QuickJS engine after it has evaluated a module. The engine is optimised for size: this saves 0.55 of 1.9 MB. Pure
- * computation takes 1.2 to 1.6 times as long; a waiting call takes 7 µs, not 5 (`runtime/lowering/bench.ts`), which is little beside a device step of
- * a few ms.
+ * Makes a component from the QuickJS engine in its state after it has evaluated a module. The engine is optimised for size, which saves 0.55 of
+ * 1.9 MB but costs speed: pure computation takes 1.2 to 1.6 times as long, and a waiting call takes 7 µs, not 5 (`runtime/lowering/bench.ts`).
+ * These 2 µs are little beside a device step of a few ms.
  */
 export async function withEngine(witPath: string, jsSource: string): Promise<Uint8Array> {
   const { component } = await run({ witPath, world: 'inferlet', jsSource, stubWasi: true, optSize: true });
@@ -77,7 +77,7 @@ function explain(message: string, bundle: Bundle): BuildError {
   );
 }
 
-/** The place in the user's files where the engine stopped. */
+/** The place in the user's files where the engine stopped; null when the message names none. */
 function placeOf(message: string, text: string, bundle: Bundle): Diagnostic | null {
   const match = PLACE.exec(message);
   if (!match) return null;

@@ -36,15 +36,15 @@ async function failure(path: string, options: { timeoutMs?: number } = {}): Prom
   return outcome;
 }
 
-/** The failure of a build in this process, which saves the time in which a new process loads the tools. */
+/** The failure of a build in this process; a new process would first have to load the tools. */
 async function failureInProcess(path: string): Promise<BuildFailure> {
   const outcome = await runComponentStage(path, join(root, 'out.wasm'), store).catch(failureFrom);
   assert.ok(!outcome.ok, 'the build should have failed');
   return outcome;
 }
 
-suite('compile errors name their place', () => {
-  test('a Node module, with its name and a replacement', async () => {
+suite('compile errors', () => {
+  test('the import of a Node module fails with its place, its name and a replacement', async () => {
     const path = await project('node', {
       'index.ts':
         "import { readFile } from 'node:fs/promises';\nimport http from 'http';\nexport const run = () => readFile(http);\n",
@@ -60,7 +60,7 @@ suite('compile errors name their place', () => {
     assert.match(hint, /without Node/);
   });
 
-  test('a syntax error, with its line', async () => {
+  test('a syntax error names file, line and column', async () => {
     const path = await project('syntax', {
       'index.ts': "import './other.ts';\nexport const run = () => '';",
       'other.ts': 'const a = 1;\nconst b = ;\n',
@@ -76,20 +76,20 @@ suite('compile errors name their place', () => {
     });
   });
 
-  test('a package that is not installed', async () => {
+  test('the import of a package that is not installed names its place', async () => {
     const path = await project('missing', { 'index.ts': "import x from 'not-there';\nexport const run = () => x;" });
     const { message, hint } = await failureInProcess(path);
     assert.match(message, /index\.ts:1:15: Could not resolve "not-there"/);
     assert.match(hint, /npm/);
   });
 
-  test('a source without run', async () => {
+  test('a source that does not export run is refused', async () => {
     const { message, hint } = await failureInProcess(await project('norun', { 'index.ts': 'export const walk = 1;' }));
     assert.match(message, /does not export `run`/);
     assert.match(hint, /defineInferlet/);
   });
 
-  test('a missing entry or file, and a broken manifest', async () => {
+  test('a missing entry or file and a broken manifest are refused', async () => {
     assert.match((await failureInProcess(await project('empty', { 'a.txt': '' }))).message, /no index\.ts/);
     assert.match((await failureInProcess(join(root, 'nowhere.ts'))).message, /no file or folder/);
     assert.match((await failureInProcess(await project('manifest', { 'pie.json': '{' }))).message, /not JSON/);
@@ -99,7 +99,7 @@ suite('compile errors name their place', () => {
     );
   });
 
-  test('a module that throws while it loads', async () => {
+  test('the error of a module that throws while it loads names the place', async () => {
     const path = await project('throws', {
       'index.ts':
         "interface A { b: number }\nconst a = (): A => null as never;\nconsole.log(a().b);\nexport const run = () => '';\n",
@@ -109,14 +109,14 @@ suite('compile errors name their place', () => {
     assert.equal(diagnostics?.[0]?.source, 'console.log(a().b);');
   });
 
-  test('a module that calls the host while it loads', async () => {
+  test('a module that calls the host while it loads is refused', async () => {
     const path = await project('early', {
       'index.ts': "import { now } from 'pie:inferlet/runtime@0.1.0';\nnow();\nexport const run = () => '';",
     });
     assert.match((await failureInProcess(path)).message, /calls runtime now while it loads/);
   });
 
-  test('a module that never finishes loading: build-timeout', async () => {
+  test('a module that never finishes loading fails with build-timeout', async () => {
     const path = await project('forever', { 'index.ts': "for (;;);\nexport const run = () => '';" });
     const { code } = await failure(path, { timeoutMs: 2500 });
     assert.equal(code, 'build-timeout');

@@ -10,7 +10,7 @@ import { bundle } from './bundle.ts';
 import { writeContract } from './contract.ts';
 import { slim } from './slim.ts';
 
-/** Fills the free blocks of the engine's allocator with objects of all sizes, repeatedly, and returns a checksum. */
+/** An inferlet that repeatedly fills the free blocks of the engine's allocator with objects of all sizes, and returns a checksum. */
 const SOURCE = `
 import { defineInferlet } from '@pie/inferlet';
 const kept = new Map(Array.from({ length: 500 }, (_, i) => ['key ' + i, { text: 'value '.repeat(i % 40), bytes: new Uint8Array(i * 3).fill(i) }]));
@@ -31,7 +31,7 @@ suite('a slim component', () => {
   });
   after(() => rm(root, { recursive: true, force: true }));
 
-  test('behaves like the whole component, without its source text and its names', async () => {
+  test('gives the same result as the whole component, but contains neither source text nor names', async () => {
     await writeFile(join(root, 'index.ts'), SOURCE);
     const { code, interfaces } = await bundle({ directory: root, entry: join(root, 'index.ts') });
     const witPath = await writeContract(interfaces, root);
@@ -49,6 +49,7 @@ suite('a slim component', () => {
     assert.ok(Buffer.from(component).includes(sourceText), 'the whole component has the source in its snapshot');
     assert.ok(!Buffer.from(slimmed).includes(sourceText));
     assert.ok(!Buffer.from(slimmed).includes('component-name'));
+    // The whole component has two copies of the source.
     assert.ok(slimmed.length < component.length - 2 * code.length);
     assert.deepEqual(slim(slimmed), slimmed, 'a second pass removes nothing');
   });

@@ -10,14 +10,19 @@ const DEBUG_SECTIONS: ReadonlySet<string> = new Set([
   '.dep-v0',
 ]);
 
-/** Ids of a component's sections that hold others (Component Model, Binary Format). */
+/** Ids of sections of a component (Component Model, Binary Format). */
 const CUSTOM = 0;
 const CORE_MODULE = 1;
 const COMPONENT = 4;
 
+/** Bytes of a data segment at a constant address: ACTIVE, I32_CONST, the address, END, then the segment's length and content. */
+const ACTIVE = 0x00;
+const I32_CONST = 0x41;
+const END = 0x0b;
+
 /**
- * Removes internal names and the snapshot's freed memory from a component. The freed memory has the compiler's garbage, with two copies
- * of the source: 10 % of a component of the QuickJS engine, which every instance would load.
+ * Removes internal names and the snapshot's freed memory from a component. The freed memory holds the compiler's garbage, with two copies
+ * of the source. It makes up 10 % of a component with the QuickJS engine, and every instance would load it.
  */
 export function slim(component: Uint8Array): Uint8Array {
   const out = new Writer(component.length);
@@ -52,7 +57,6 @@ function imageOf(sections: readonly Section[]): Uint8Array | null {
   const reader = new Reader(body);
   const segments: { readonly at: number; readonly bytes: Uint8Array }[] = [];
   for (let left = reader.u32(); left > 0; left--) {
-    const [ACTIVE, I32_CONST, END] = [0x00, 0x41, 0x0b];
     if (reader.byte() !== ACTIVE || reader.byte() !== I32_CONST) return null;
     const at = reader.s33();
     if (at < 0 || reader.byte() !== END) return null;
@@ -68,9 +72,9 @@ function imageOf(sections: readonly Section[]): Uint8Array | null {
 const CHUNK_HEAD = 32;
 
 /**
- * Zeroes free chunks in the heap of dlmalloc (wasi-libc's allocator, Doug Lea, version 2.8). A chunk has its size at 4, with the flags
- * "previous in use" and "in use". A free chunk has its list links at 8 and 12, and its size again behind it. A chunk is only zeroed when
- * all of these agree in both directions, which holds only for free chunks.
+ * Zeroes free chunks in the heap of dlmalloc (wasi-libc's allocator, Doug Lea, version 2.8). The word at offset 4 of a chunk is its size plus
+ * the flags 1, "the previous chunk is in use", and 2, "this chunk is in use". A free chunk also has list links at offsets 8 and 12, and its size
+ * again in the word behind it. Only a chunk whose size, flags and links all agree with those of its neighbours is zeroed.
  */
 function wipeFreeChunks(image: Uint8Array): void {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
@@ -78,9 +82,9 @@ function wipeFreeChunks(image: Uint8Array): void {
   for (let at = 8; at + CHUNK_HEAD < image.length; at += 8) {
     const head = word(at + 4);
     const size = head - 1;
-    // Flag 1 without flag 2: the chunk before is in use, and this one is free.
+    // Flag 1 without flag 2: the previous chunk is in use, and this one is free.
     if ((head & 7) !== 1 || size <= CHUNK_HEAD || at + size + 8 > image.length) continue;
-    // The chunk behind repeats the size, and has flag 2 without flag 1.
+    // The word behind this chunk repeats its size. The next chunk has flag 2 without flag 1: it is in use, and this one is free.
     if (word(at + size) !== size || (word(at + size + 4) & 3) !== 2) continue;
     const [next, previous] = [word(at + 8), word(at + 12)];
     if (word(next + 12) !== at || word(previous + 8) !== at) continue;
@@ -92,9 +96,9 @@ function wipeFreeChunks(image: Uint8Array): void {
 /** Maximum data segments of one module: engines take no more than a hundred thousand. */
 const MAX_SEGMENTS = 10_000;
 
-/** The sections with data that fills memory with `image`, zeros left out. */
+/** Replaces the data section by segments that fill memory with `image`, without its long runs of zeros. */
 function withImage(sections: readonly Section[], image: Uint8Array): Section[] {
-  // The overhead of a segment, in bytes: a shorter run of zeros is not worth a new segment.
+  // The overhead of a segment in bytes: up to this number, storing the zeros is cheaper than a new segment.
   let gap = 8;
   let runs = runsOf(image, gap);
   while (runs.length > MAX_SEGMENTS) {
@@ -104,8 +108,7 @@ function withImage(sections: readonly Section[], image: Uint8Array): Section[] {
   const writer = new Writer(image.length);
   writer.push(leb(runs.length));
   for (const { from, to } of runs) {
-    // An active segment at a constant address.
-    writer.push([0x00, 0x41, ...signedLeb(from), 0x0b, ...leb(to - from)]);
+    writer.push([ACTIVE, I32_CONST, ...signedLeb(from), END, ...leb(to - from)]);
     writer.push(image.subarray(from, to));
   }
   const filled = withSection(sections, SECTION.data, writer.bytes());
@@ -113,7 +116,7 @@ function withImage(sections: readonly Section[], image: Uint8Array): Section[] {
   return hasDataCount ? withSection(filled, SECTION.dataCount, Uint8Array.from(leb(runs.length))) : filled;
 }
 
-/** Parts of the image between runs of more than `gap` zeros. */
+/** The parts of the image that remain without all stretches of more than `gap` zeros. */
 function runsOf(image: Uint8Array, gap: number): { readonly from: number; readonly to: number }[] {
   const runs: { from: number; to: number }[] = [];
   let lastRun: { from: number; to: number } | undefined;

@@ -62,7 +62,7 @@ export async function runComponentStage(
   };
 }
 
-/** Each tool takes long to load and is loaded when a source needs it. */
+/** Loads the compiler, which takes long, only when a source needs it. */
 async function compile(bundled: Bundle, directory: string): Promise<Uint8Array> {
   const { componentize } = await import('./componentize.ts');
   return componentize(bundled, directory);

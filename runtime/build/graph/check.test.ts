@@ -9,7 +9,7 @@ import { checkWorkflows } from './check.ts';
 
 const HEAD = `import { choice, gen, program, workflow } from '@pie/inferlet/workflow';`;
 
-/** Programs for the cases. The module prints while it loads and afterwards, which must not disturb the result. */
+/** Two programs: `plain` can be traced, `looks` cannot. The module prints while it loads and afterwards; the check must ignore these lines. */
 const TRACED = `${HEAD}
 import { more } from './more.ts';
 console.log('loading'), setTimeout(() => console.log('late'), 50);
@@ -27,7 +27,7 @@ const looks = program('looks', async function looking(session) {
 export const run = () => (looks ? plain : looks);
 `;
 
-/** A helper that receives a value of a program. It has a type, so that its compiled lines differ from the source. */
+/** The text of `more.ts`, whose function tests a value of a program. Because of the type, the compiled code has other line numbers. */
 const helper = (test: string) => `export const more = (value: unknown): string => {
   type Unused = string;
   if (${test}) return 'a';
@@ -55,7 +55,7 @@ describe('the check of workflows', () => {
     assert.ok(!hasWorkflows({ directory }, ['index.ts', '../sdk/src/context.ts']));
   });
 
-  it('reports the programs that are traced, planned or interpreted, and the reason with its place', async () => {
+  it('reports each traced program, and for an interpreted program the reason with its place', async () => {
     const notes = await check({
       'index.ts': TRACED,
       'more.ts': helper('value === undefined'),
@@ -67,7 +67,7 @@ describe('the check of workflows', () => {
     ]);
   });
 
-  it('refuses a condition over a value, also in an imported file, and names the place and the alternatives', async () => {
+  it('refuses a condition on a value, also in an imported file, and names the place and the alternatives', async () => {
     for (const test of ['value', '!value', `value === 'a'`, `'a' !== value`]) {
       const refused = check({ 'index.ts': TRACED, 'more.ts': helper(test), 'pie.json': manifest({ topic: 'a' }) });
       await assert.rejects(refused, (error) => {
@@ -97,6 +97,7 @@ const React = { createElement: () => 'b' };
 const d = (..._: unknown[]): void => undefined;
 `;
     const index = TRACED.replace('./more.ts', './more.tsx');
+    // The column of the tested expression; in the file, two spaces stand before the text.
     for (const [test, column] of [
       [`value ||= 'a';`, 3],
       [`let one = { value }; one.value &&= 'a';`, 24],
@@ -110,7 +111,7 @@ const d = (..._: unknown[]): void => undefined;
     assert.match((await check(files))[0] ?? '', /"plain" is traced/);
   });
 
-  it('lets a value be compared with itself, and refs with each other', async () => {
+  it('accepts a comparison of a value with itself, and of refs with each other', async () => {
     const more = `export const more = (value: unknown): string => {
   const seen = [value];
   return seen.some((each) => each === value) && !seen.some((each) => each !== value) ? 'a' : 'b';
@@ -128,7 +129,7 @@ export const run = () => app;
     await check({ 'index.ts': refs });
   });
 
-  it('refuses two values of a program that are compared with each other', async () => {
+  it('refuses a comparison of two values of a program', async () => {
     const more = `let before: unknown;
 export const more = (value: unknown): string => {
   const isEqual = value === before ? 'a' : 'b';

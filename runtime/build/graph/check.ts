@@ -20,7 +20,7 @@ interface Traced {
 
 /**
  * Traces the programs of a source for the example of its manifest.
- * @returns notes for the developer: the programs that will be interpreted, and why
+ * @returns notes for the developer: which programs are traced, and which will be interpreted, and why
  * @throws BuildError if a condition looks at a value that may not exist yet
  */
 export async function checkWorkflows(source: Source): Promise<string[]> {
@@ -35,9 +35,12 @@ export async function checkWorkflows(source: Source): Promise<string[]> {
       if (!(error instanceof BuildError)) throw error;
       return error;
     });
-    // The compiler reports a module that fails while it loads.
+    // A note is enough here: the compiler reports a module that fails while it loads.
     if (printed instanceof BuildError) return [`The workflows could not be traced at the build. ${printed.message}`];
-    const { traced, undecided } = JSON.parse(printed) as { traced: Traced[]; undecided: [string, string][] };
+    const { traced, undecided } = JSON.parse(printed) as {
+      traced: Traced[];
+      undecided: [place: string, hint: string][];
+    };
     if (undecided.length > 0) throw await refusalOf(source, undecided);
     const notes = traced.flatMap((each) => notesOf(each, example !== undefined));
     return notes.map((note) => note.replaceAll(`${source.directory}${sep}`, ''));
@@ -51,7 +54,7 @@ async function exampleOf({ directory }: Source): Promise<unknown> {
     const manifest = JSON.parse(await readFile(join(directory, 'pie.json'), 'utf8'));
     return (manifest as { input?: { examples?: readonly unknown[] } }).input?.examples?.[0];
   } catch {
-    // A single file has no manifest, and the reader of a manifest reports its faults.
+    // A single file has no manifest. The faults of a manifest are reported where it is read.
     return undefined;
   }
 }
@@ -91,7 +94,10 @@ function notesOf({ name, isProgram, nodes, plans, fault, planFaults }: Traced, h
   return notes;
 }
 
-async function refusalOf({ directory }: Source, undecided: readonly [string, string][]): Promise<BuildError> {
+async function refusalOf(
+  { directory }: Source,
+  undecided: readonly [place: string, hint: string][],
+): Promise<BuildError> {
   const text = 'This condition looks at a value that may not exist yet.';
   const diagnostics = await Promise.all(
     undecided.map(async ([place]): Promise<Diagnostic> => {

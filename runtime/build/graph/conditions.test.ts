@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { withChecks } from './conditions.ts';
 
-/** The module with each check as a call of `seen`, which notes the place. */
+/** The module with its checks, but without their import: `seen` checks a value, `compared` a comparison. */
 const checked = (code: string): string => {
   const text = withChecks(code, (line, column) => `${line}:${column + 1}`) ?? code;
   return text
@@ -11,7 +11,7 @@ const checked = (code: string): string => {
     .replaceAll('__pieCompared', 'compared');
 };
 
-/** Runs a module's statements, which set `out`. */
+/** Runs a module's statements, which set `out`. Returns `out` and the places that the checks report. */
 function outcome(code: string): { readonly out: unknown; readonly places: readonly string[] } {
   const places: string[] = [];
   const seen = (value: unknown, place: string) => {
@@ -27,7 +27,7 @@ function outcome(code: string): { readonly out: unknown; readonly places: readon
 }
 
 describe('checks of conditions', () => {
-  it('wrap each value that a condition looks at', () => {
+  it('surround each value that a condition looks at', () => {
     const cases: readonly [code: string, places: readonly string[]][] = [
       ['if (1) out = 2;', ['1:5']],
       ['out = [0, 1].map((a) => a ? 1 : 2);', ['1:25', '1:25']],
@@ -39,7 +39,7 @@ describe('checks of conditions', () => {
       ['out = (1, 2) === (3 + 1) === (5 !== (6));', ['1:8', '1:19', '1:7', '1:31', '1:31', '1:38']],
       ['out = 0 && 1 || 2 || 3;', ['1:7', '1:7', '1:7']],
       ['switch (out = 4, 2) { case 1: out = 5; break; case 2: out = 6; }', ['1:9', '1:28', '1:52']],
-      // The condition after `await` is checked only when the collected places have been returned.
+      // The condition is checked after its `await`, and `outcome` returns earlier.
       ['const f = async () => { if (await 0) out = 1; }; f(); out = 2;', []],
       ['out = [1 ? [2 ? 3 : 4] : 5];', ['1:8', '1:13']],
     ];
@@ -50,11 +50,11 @@ describe('checks of conditions', () => {
     }
   });
 
-  it('report the place of each value when several end at one place', () => {
+  it('report a separate place for each of several values that end at the same character', () => {
     assert.deepEqual(outcome(checked('out = !!0;')).places, ['1:9', '1:8']);
   });
 
-  it('leave comparisons with null and undefined, other expressions, and code that the parser cannot read', () => {
+  it('skip comparisons with null and undefined, other expressions, and code that the parser cannot read', () => {
     for (const code of [
       'out = 1 !== undefined',
       'out = null == 2',

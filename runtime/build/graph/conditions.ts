@@ -3,12 +3,12 @@ import { dirname, join, relative } from 'node:path';
 import { type Node, parse } from 'acorn';
 import { build, type Plugin } from 'esbuild';
 
-/** Files of the project: neither packages nor this repository's library. */
+/** True for files of the project, false for packages and this repository's library. */
 const isOwn = (path: string): boolean => !/[\\/]node_modules[\\/]|[\\/]functions[\\/]sdk[\\/]src[\\/]/.test(path);
 
 /**
- * Inserts checks around the conditions in the files of the project.
- * @param directory the project; places are relative to it
+ * Makes an esbuild plugin that inserts checks around the conditions in the files of a project.
+ * @param directory the project's folder; places are relative to it
  */
 export function conditionChecks(directory: string): Plugin {
   return {
@@ -27,7 +27,7 @@ export function conditionChecks(directory: string): Plugin {
         };
         const checked = withChecks(compiled.code, placeOf);
         if (checked === undefined) return undefined;
-        // The map is for the code without checks. In a stack trace, lines are right; columns behind a check are not.
+        // The map describes the code without checks: lines in a stack trace are right, but columns behind a check are not.
         const inline = `\n//# sourceMappingURL=data:application/json;base64,${Buffer.from(compiled.map).toString('base64')}`;
         return { contents: checked + inline, loader: 'js', resolveDir: dirname(path) };
       });
@@ -35,7 +35,7 @@ export function conditionChecks(directory: string): Plugin {
   };
 }
 
-/** The JavaScript of one file and its source map, JSON. The bundler finds the settings of the project, for JSX too. */
+/** Compiles one file to JavaScript, with its source map as JSON. esbuild reads the project's settings, such as those for JSX. */
 async function compile(path: string): Promise<{ readonly code: string; readonly map: string }> {
   const { outputFiles } = await build({
     entryPoints: [path],
@@ -44,7 +44,7 @@ async function compile(path: string): Promise<{ readonly code: string; readonly 
     sourcemap: 'external',
     sourcesContent: false,
     logLevel: 'silent',
-    // The parser cannot read decorators. This target has none, so esbuild compiles them away.
+    // The parser cannot read decorators. ES2023 has none, so esbuild compiles them away.
     target: 'es2023',
     // `a ||= b` becomes `a || (a = b)`, whose left side can be checked.
     supported: { 'logical-assignment': false },
@@ -53,7 +53,7 @@ async function compile(path: string): Promise<{ readonly code: string; readonly 
   return { code: output('.js'), map: output('.map') };
 }
 
-/** The module with its conditions checked; undefined if it has none, or the parser cannot read it. */
+/** The module with checks around its conditions; undefined if it has no conditions, or the parser cannot read it. */
 export function withChecks(code: string, placeOf: (line: number, column: number) => string): string | undefined {
   const looks: Look[] = [];
   try {
@@ -64,7 +64,8 @@ export function withChecks(code: string, placeOf: (line: number, column: number)
   if (looks.length === 0) return undefined;
   const edits = looks.flatMap((look, i) => editsOf(look, i, code, placeOf));
   edits.sort((a, b) => a.at - b.at || a.order - b.order);
-  let [checked, from] = ['', 0];
+  let checked = '';
+  let from = 0;
   for (const { at, text, instead = 0 } of edits) {
     checked += code.slice(from, at) + text;
     from = at + instead;
@@ -77,23 +78,24 @@ export function withChecks(code: string, placeOf: (line: number, column: number)
 const TESTED = '__pieTested';
 const COMPARED = '__pieCompared';
 
-/** An expression whose value a condition looks at, or two that it compares. */
+/** An expression whose value a condition looks at, or a comparison of two expressions. */
 type Look =
   | { readonly whole: Node }
   | { readonly whole: Node; readonly left: Node; readonly right: Node; readonly operator: string };
 
 interface Edit {
   readonly at: number;
+  /** Order among the edits at one place. */
   readonly order: number;
   readonly text: string;
-  /** Characters that the text replaces. */
+  /** Number of characters that the text replaces. */
   readonly instead?: number;
 }
 
 function editsOf(look: Look, i: number, code: string, placeOf: (line: number, column: number) => string): Edit[] {
   const { whole } = look;
   const quoted = ({ loc }: Node) => JSON.stringify(placeOf(loc?.start.line ?? 1, loc?.start.column ?? 0));
-  // An outer expression opens before an inner one at the same place, and closes after it.
+  // An outer expression has a smaller index `i` than an inner one. At the same place, it opens before the inner one and closes after it.
   const around = (open: string, close: string): Edit[] => [
     { at: whole.start, order: i + 1, text: open },
     { at: whole.end, order: -i - 1, text: close },
@@ -102,7 +104,7 @@ function editsOf(look: Look, i: number, code: string, placeOf: (line: number, co
   const { left, right, operator } = look;
   return [
     ...around(`${COMPARED}((`, `), ${JSON.stringify(operator)}, ${quoted(left)}, ${quoted(right)})`),
-    // Not at `left.end`: a node excludes the parentheses around it, which close before the operator.
+    // Search for the operator: parentheses may close between `left.end` and it, because a node excludes those around it.
     { at: code.indexOf(operator, left.end), order: 0, text: '), (', instead: operator.length },
   ];
 }
@@ -112,7 +114,7 @@ type Tree = Node & Readonly<Record<string, unknown>>;
 const isNode = (value: unknown): value is Tree =>
   typeof value === 'object' && value !== null && typeof (value as { type?: unknown }).type === 'string';
 
-/** Collects what conditions look at, the outer before the inner. */
+/** Collects the expressions that conditions look at, outer ones before inner ones. */
 function visit(node: Node, looks: Look[]): void {
   looks.push(...lookedAt(node as Tree));
   for (const value of Object.values(node)) {

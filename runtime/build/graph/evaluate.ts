@@ -5,7 +5,7 @@ import { fromEsbuild, imports, OPTIONS } from '../component/bundle.ts';
 import type { Source } from '../component/source.ts';
 import { BuildError } from '../outcome.ts';
 
-/** Time to make the graphs of a source, which computes nothing on a model. */
+/** Time limit for making the graphs of a source. No model computes anything in this time. */
 const TIMEOUT_MS = 20_000;
 const MAX_OUTPUT_BYTES = 16 * 2 ** 20;
 const PRINTED_TOO_MUCH = `The source prints more than ${MAX_OUTPUT_BYTES / 2 ** 20} MiB.`;
@@ -41,7 +41,7 @@ export async function evaluate(source: Source, evaluation: Evaluation): Promise<
   return run(program, evaluation.inputFile);
 }
 
-/** Begins the line of the result: the source may print lines before and after it. */
+/** Begins the line with the result: the source may print other lines. */
 const MARK = '\u0001result ';
 const REPORT_FUNCTION = `const __pieTold = (result) => process.stdout.write('\\n' + ${JSON.stringify(MARK)} + JSON.stringify(result) + '\\n');`;
 
@@ -64,7 +64,7 @@ function withoutPlatform(): Plugin {
   };
 }
 
-/** A module whose members may be named, and fail when they are called. The bundler finds them through the prototype. */
+/** A module that has every member, each of which fails when it is called. esbuild's import keeps the prototype, which provides the members. */
 const ABSENT = `
 const refuse = () => { throw new Error('A graph is made without a platform: there are no models, files or calls.'); };
 const absent = () => new Proxy(function () {}, { get: (_, name) => (name === 'prototype' ? {} : absent()), apply: refuse, construct: refuse });

@@ -34,7 +34,7 @@ describe('the graph of a source', () => {
     return { ...(await runGraphStage(entry!, out!, inputFile)), svg: await readFile(out!, 'utf8') };
   }
 
-  it('is drawn before and after the passes', async () => {
+  it('is drawn before and after the optimisation passes', async () => {
     const { before: plain, after: optimised, svg } = await draw(WORKFLOW, { topic: 'bees' });
     assert.match(plain, /^two-steps: 4 nodes\nfirst\n {2}first\/prefilling +prefilling +parts: \["About bees:"\]/);
     assert.match(plain, /\nsecond \(after first\)\n/);
@@ -43,7 +43,7 @@ describe('the graph of a source', () => {
     assert.match(svg, /^<svg xmlns="http:\/\/www.w3.org\/2000\/svg"/);
   });
 
-  it('is made without a platform and without rights, or refused with the reason', async () => {
+  it('is refused with the reason when the source needs a platform or rights, or has a fault', async () => {
     const cases: readonly [string, unknown, RegExp][] = [
       [WORKFLOW, { topic: 'x', fault: 'model' }, /A graph is made without a platform/],
       [WORKFLOW, { topic: 'x', fault: 'file' }, /Access to this API has been restricted/],

@@ -6,8 +6,9 @@ import { evaluate } from './evaluate.ts';
 
 export interface GraphStageResult {
   readonly ok: true;
-  /** The graph before and after the optimisation passes, as text. */
+  /** Text of the graph before the optimisation passes. */
   readonly before: string;
+  /** Text of the graph after the optimisation passes. */
   readonly after: string;
   /** Both texts and the path of the SVG file: what the command prints without `--json`. */
   readonly summary: string;

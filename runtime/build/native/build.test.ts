@@ -42,7 +42,7 @@ async function project(name: string, text: string, more: Readonly<Record<string,
   return directory;
 }
 
-/** Compiles in this process, which saves the time in which a new process loads the tools. @throws BuildError */
+/** Compiles in this process; a new process would first have to load the tools. @throws BuildError */
 async function compileInProcess(directory: string): Promise<Uint8Array> {
   const { path } = await runComponentStage(directory, join(root, 'out.wasm'), undefined);
   return readFile(path);
@@ -58,7 +58,7 @@ const run = async (component: Uint8Array, input: string): Promise<string> =>
   (await load(await testArtifact(component, 256))).run(input);
 
 describe('a folder whose main is a C file', () => {
-  it('builds into a component of a few kilobytes, with its included files', async () => {
+  it('builds, with its included files, into a component of a few kilobytes', async () => {
     const directory = await project(
       'hello',
       `${HEAD}#include "greeting.h"\n${RUN} { (void)input; return (pie_result_string_string){.ok = GREETING}; }`,
@@ -105,56 +105,54 @@ describe('a folder whose main is a C file', () => {
     assert.match(stdio.hint, /pie_append/);
   });
 
-  it('that crashes the compiler is refused with that reason, and leaves no copy behind', async () => {
+  it('is refused with the reason when it crashes the compiler, which leaves no copy of the source behind', async () => {
     const temporary = await mkdtemp(join(root, 'tmp-'));
-    const before = process.env.TMPDIR;
+    const previousFolder = process.env.TMPDIR;
     process.env.TMPDIR = temporary;
     try {
       const { message } = await refusalOf(await project('crashes', `${HEAD}#pragma clang __debug crash\n${RUN} {}`));
       assert.match(message, /^The compiler crashed \(exit code \d+\)/);
     } finally {
-      if (before === undefined) delete process.env.TMPDIR;
-      else process.env.TMPDIR = before;
+      if (previousFolder === undefined) delete process.env.TMPDIR;
+      else process.env.TMPDIR = previousFolder;
     }
     assert.deepEqual(await readdir(temporary), []);
   });
 
-  it('traps where a text would grow into released arena memory, and not within its reserved room', async () => {
+  it('traps when a text would grow into released arena memory, but not while it stays within reserved memory', async () => {
     const quote = 'pie_append(&text, PIE_TEXT("\\""));';
     const append = 'pie_append(&text, PIE_TEXT("abcd"));';
     const reserved = `pie_reserve(&text, 200); ${quote}`;
     const result = '(pie_result_string_string){.ok = pie_text(&text)}';
     const inner = `pie_mark_t inner = pie_mark(); ${append} pie_release(inner);`;
     const own = 'pie_buffer own = {0}; for (int k = 0; k < 50; k++) pie_append(&own, PIE_TEXT("xyz"));';
-    /**
-     * Code before a loop, code of each turn between a mark and its release, and the output, which is null where the guest traps.
-     */
-    const cases: readonly (readonly [before: string, turn: string, said: string | null])[] = [
+    /** Each case: code before a loop, code that each turn runs between a mark and its release, and the output; null stands for a trap. */
+    const cases: readonly (readonly [setup: string, turn: string, output: string | null])[] = [
       [reserved, append, `"${'abcd'.repeat(30)}"`],
       [reserved, inner, `"${'abcd'.repeat(30)}"`],
       [quote, own, '""'],
       [quote, append, null],
       ['', append, null],
       [quote, inner, null],
-      // The memory belongs to a mark that was released before two newer ones began.
+      // The text's memory was allocated after a mark that is released before the marks of the loop begin.
       [`pie_mark_t gone = pie_mark(); ${reserved} pie_release(gone);`, `${inner} return ${result};`, null],
     ];
-    const bodies = cases.map(([before, turn], i) => {
+    const bodies = cases.map(([setup, turn], i) => {
       const scratch = "for (char *at = pie_alloc(16, 1), *end = at + 16; at < end; at++) *at = '#';";
       const loop = `for (int i = 0; i < 30; i++) { pie_mark_t mark = pie_mark(); ${turn} ${scratch} pie_release(mark); }`;
-      return `if (input.data[0] == '${i}') { ${before} ${loop} }`;
+      return `if (input.data[0] == '${i}') { ${setup} ${loop} }`;
     });
     const text = `${HEAD}${RUN} { pie_buffer text = {0};\n${bodies.join('\n')}\n${quote} return ${result}; }`;
     const component = await compileInProcess(await project('marks', text));
-    for (const [i, [, , said]] of cases.entries()) {
+    for (const [i, [, , output]] of cases.entries()) {
       const running = run(component, `${i}`);
-      if (said === null) await assert.rejects(running, WebAssembly.RuntimeError, `case ${i}`);
-      else assert.equal(await running, said, `case ${i}`);
+      if (output === null) await assert.rejects(running, WebAssembly.RuntimeError, `case ${i}`);
+      else assert.equal(await running, output, `case ${i}`);
     }
   });
 
   it('is refused when the name of its main would be an option of clang, or a file of options', async () => {
-    // As an options file, this text builds a valid program.
+    // If clang read this text as an options file, it would build the valid program real.c.
     const options = `-DTAKEN\nreal.c`;
     for (const main of ['@x.c', '-DTAKEN.c', '@sub/x.c']) {
       const directory = await project('options', '', {
@@ -169,7 +167,7 @@ describe('a folder whose main is a C file', () => {
   });
 });
 
-/** All calls of the bundled inferlet, on a host that decodes one token and then the token that ends a text. */
+/** Runs the bundled inferlet on a host that decodes one token and then the token that ends a text; returns all calls and the ending. */
 async function transcript(module: Uint8Array) {
   const program = await testProgram(await testArtifact(await wrapModule(module)));
   const { host, lines } = recordingHost();
@@ -202,7 +200,7 @@ async function transcript(module: Uint8Array) {
 }
 
 describe('a machine without clang', () => {
-  /** The build program with an empty PATH. */
+  /** Runs the build program with a PATH that has no compiler. */
   const buildWithout = (directory: string) =>
     new Promise<Record<string, unknown>>((resolve) => {
       const args = [MAIN, 'component', directory, join(root, 'out.wasm'), '--json'];
@@ -230,21 +228,22 @@ describe('a machine without clang', () => {
     const { module } = await compileC({ directory: EXAMPLE, entry }, root);
     const [first, second] = await Promise.all([prebuilt, module].map(transcript));
     assert.deepEqual(first, second);
+    // Prompt tokens: `bos` and the two tokens of `tokenize`.
     assert.equal(
       first?.ending.kind === 'returned' && first.ending.text,
       '{"text":"é!","tokens":[7],"finishReason":"stop-token","promptTokens":3}',
     );
-    // A text ends also at the token that begins the next text, as in text-completion.
+    // A text also ends at `bos`, which begins the next text, as in text-completion.
     assert.match(first?.lines.join('\n') ?? '', /"stopTokens":"Uint32Array\[2,1\]"/);
     assert.ok((await readFile(join(EXAMPLE, 'main.wasm'))).length < 20_000);
   });
 });
 
-describe('a compiler', () => {
+describe('runCompiler', () => {
   const run = (script: string) =>
     runCompiler('/bin/sh', ['-c', script], { cwd: root, limitMs: 1000, limitKib: 2 ** 20 });
 
-  it('that crashes is no compiler that takes too long', async () => {
+  it('distinguishes a crash of the compiler from a passed time limit', async () => {
     await assert.rejects(run('kill -SEGV $$'), { code: 'build-failed', message: /crashed \(SIGSEGV\)/ });
     for (const code of [70, 101, 134, 139, 254]) {
       const hint = /crashes outside of Pie/;
@@ -257,7 +256,7 @@ describe('a compiler', () => {
     });
   });
 
-  it('that does not exist has no result', async () => {
+  it('returns null when the compiler does not exist', async () => {
     assert.equal(await runCompiler('/no/such/compiler', [], { cwd: root, limitMs: 1000, limitKib: 2 ** 20 }), null);
   });
 });

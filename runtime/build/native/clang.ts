@@ -36,10 +36,10 @@ const COMPILE_FLAGS = [
   '-Werror=int-conversion',
   '-fno-color-diagnostics',
   '-fno-caret-diagnostics',
-  // A clang that crashes otherwise leaves a copy of the source in the temporary folder.
+  // Without this flag, a clang that crashes leaves a copy of the source in the temporary folder.
   '-fno-crash-diagnostics',
 ];
-/** No optimisation level: with one, clang runs any `wasm-opt` on the path. */
+/** These flags contain no optimisation level: with one, clang runs any `wasm-opt` on the path. */
 const LINK_FLAGS = [
   TARGET,
   '-nostdlib',
@@ -62,15 +62,15 @@ class NoCompilerError extends MissingCompilerError {
 /**
  * Compiles a C file and what it includes into a core module, with limits on time and memory. wasi-libc is linked where it is installed.
  * @param scratch folder for temporary files
- * @throws {NoCompilerError} without clang or its linker; BuildError with the faults' places when the source does not compile, or when its
- *   name could be taken for an option
+ * @throws {NoCompilerError} without clang or its linker; BuildError with the places of all faults when the source does not compile; BuildError
+ *   when its name could be taken for an option
  */
 export async function compileC(source: Source, scratch: string): Promise<Compiled> {
   return inFolder(scratch, async (directory) => {
     const output = join(directory, 'main.wasm');
     const dependencies = join(directory, 'main.d');
     const object = join(directory, 'main.o');
-    // Without wasi-libc, clang answers the bare name.
+    // Without wasi-libc, clang prints the bare name `libc.a` instead of a path.
     const libc = (await clang([TARGET, '-print-file-name=libc.a'], source.directory)).output.trim();
     const compile = [...COMPILE_FLAGS, '-MMD', '-MF', dependencies, inputPath(source), '-o', object];
     const link = [...LINK_FLAGS, object, ...(libc === 'libc.a' ? [] : ['-lc']), '-o', output];

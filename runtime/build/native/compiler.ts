@@ -9,15 +9,15 @@ import { BuildError } from '../outcome.ts';
 /** Maximum characters of a compiler's output. */
 const MAX_OUTPUT_CHARACTERS = 1_000_000;
 
-/** A compiler's wall-clock limit is this multiple of its CPU limit: on a busy machine, it mostly waits for a core. */
+/** A compiler's wall-clock limit is this multiple of its CPU limit, because on a busy machine a compiler mostly waits for a core. */
 const WALL_CLOCK_FACTOR = 4;
 
 /** Exit code of the shell when the program does not exist. */
 const NOT_FOUND = 127;
 /**
- * Exit codes of a compiler that crashed, and not of one that refuses a source: 70 is clang's after an internal error, 101 rustc's after a
- * panic, 254 clang's when a program that it started crashed; the rest stands for signals (128 + SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV),
- * which clang catches.
+ * Exit codes of a compiler that crashed; one that refuses a source has others. clang exits with 70 after an internal error, and with 254 when
+ * a program that it started crashed. rustc exits with 101 after a panic. The other codes are 128 + SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE or
+ * SIGSEGV: clang catches these signals.
  */
 const CRASH_CODES: ReadonlySet<number | null> = new Set([70, 101, 132, 133, 134, 135, 136, 139, 254]);
 
@@ -31,11 +31,11 @@ export class MissingCompilerError extends BuildError {
 
 export interface Compiled {
   readonly module: Uint8Array;
-  /** The project's files that were compiled, relative to the project. */
+  /** Paths of the project's files that were compiled, relative to the project. */
   readonly files: readonly string[];
 }
 
-/** A compiler's run. */
+/** Result of a compiler's run. */
 export interface Ran {
   readonly code: number;
   readonly output: string;
@@ -52,7 +52,7 @@ export interface CompilerLimits {
 
 const running = new Set<ChildProcess>();
 
-/** Does work in a temporary folder below `parent`. Ctrl-C, too, ends the compiler and removes the folder. */
+/** Does work in a temporary folder below `parent`. SIGINT and SIGTERM end the running compilers, remove the folder and end this process. */
 export async function inFolder<T>(parent: string, work: (folder: string) => Promise<T>): Promise<T> {
   let folder = '';
   const interrupted = (signal: 'SIGINT' | 'SIGTERM'): void => {
@@ -76,7 +76,7 @@ export async function runCompiler(
   args: readonly string[],
   { cwd, limitMs, limitKib }: CompilerLimits,
 ): Promise<Ran | null> {
-  // Not every system has these limits, and a compiler that hangs uses no CPU time, so a timer bounds the time, too.
+  // A timer bounds the time, too: not every system has these limits, and a compiler that hangs uses no CPU time.
   const limits = `ulimit -c 0; ulimit -t ${limitMs / 1000}; ulimit -v ${limitKib} 2>/dev/null`;
   const child = spawn('/bin/sh', ['-c', `${limits}; exec "$@"`, 'sh', program, ...args], {
     cwd,
@@ -128,7 +128,7 @@ export function inputPath({ directory, entry }: Source): string {
   );
 }
 
-/** The project's own files in a dependency list in `make` format. */
+/** The project's own files that a dependency list in `make` format names. */
 export function projectFiles(rule: string, directory: string): string[] {
   const paths = rule
     .slice(rule.indexOf(':') + 1)

@@ -115,11 +115,17 @@ function literal(type: WitType, value: unknown): string {
   }
 }
 
-/** Name of the variable with the program's only resource of this kind. */
+/** Name of the variable that holds the program's only resource of this kind. */
 const handle = (interfaceName: string, resource: string): string =>
   identifier(`held_${interfaceName}_${resource}`).replaceAll('-', '_');
 
-/** A call with sampled arguments, and the line that the host must record for the call. */
+/** The type of the value behind a parameter that C functions take by pointer; null for a parameter that they take by value. */
+function passedByPointer(type: WitType): WitType | null {
+  if (type.kind === 'record') return type;
+  return type.kind === 'option' ? type.value : null;
+}
+
+/** A call whose arguments are samples from `number` on, and the line that the host must record for the call. */
 function call(entry: WitInterface, fn: WitFunction, number: number): { code: string; line: string } {
   const name = functionName(entry, fn);
   const args: unknown[] = [];
@@ -132,7 +138,7 @@ function call(entry: WitInterface, fn: WitFunction, number: number): { code: str
     const isHandle = type.kind === 'borrow';
     const value = isHandle ? { resource: `${type.resource}#1` } : sample(type, number + index);
     args.push(value);
-    const byPointer = type.kind === 'record' ? type : type.kind === 'option' ? type.value : null;
+    const byPointer = passedByPointer(type);
     if (type.kind === 'option' && value === undefined) expressions.push('0');
     else if (byPointer) {
       const text = literal(byPointer, value);
@@ -153,7 +159,7 @@ describe('pie.h', () => {
     const types = allTypes();
     assert.ok(types.length > 80, `${types.length} types`);
     await compile([...types.flatMap(layoutAssertions), PROGRAM].join('\n'));
-    // The compiler does report a false assertion.
+    // A false assertion fails the compilation, so the assertions above hold.
     await assert.rejects(compile(`_Static_assert(sizeof(pie_error) == 13, "size");\n${PROGRAM}`), /main\.c:2:1/);
   });
 
@@ -161,7 +167,7 @@ describe('pie.h', () => {
     const functions = allFunctions();
     const constructors = functions.filter(({ fn }) => fn.kind === 'constructor');
     const others = functions.filter(({ fn }) => fn.kind !== 'constructor');
-    // A constructor may take the result of an earlier one, so queues and grammars come first. `>>> 0` puts -1 last.
+    // Queues and grammars come first, because later constructors may take them. `>>> 0` turns the index -1 of all others into the largest rank.
     const rank = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
     constructors.sort((a, b) => rank(a.fn.resource ?? '') - rank(b.fn.resource ?? ''));
     const calls = [
@@ -222,6 +228,7 @@ describe('pie.h', () => {
       slices: new SliceRunner(),
       cpuLimitMs: 10_000,
     });
+    // The guest returns the pages by which memory grew after the first turn, and its input.
     assert.deepEqual(await execution.start(' pages'), { kind: 'returned', ok: false, text: '0 pages' });
     execution.dispose();
   });

@@ -5,13 +5,13 @@ import { BuildError } from '../outcome.ts';
 import type { Compiled } from './compiler.ts';
 import { wrapModule } from './wrap.ts';
 
-/** A core module that another build made, such as Cargo's. */
+/** Reads a core module that another build tool made, such as Cargo. */
 export const readModule = async ({ entry }: Source): Promise<Compiled> => ({
   module: await readFile(entry),
   files: [basename(entry)],
 });
 
-/** Makes a component of a module that another build made. @throws BuildError when its imports or exports do not match the contract */
+/** Makes a component from a module of another build tool. @throws BuildError when its imports or exports do not match the contract */
 export async function wrapForeign(module: Uint8Array): Promise<Uint8Array> {
   try {
     return await wrapModule(module);

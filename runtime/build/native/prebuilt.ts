@@ -4,10 +4,10 @@ import { dirname, extname, join } from 'node:path';
 import { nameBytes, Reader, WasmError } from '../wasm/binary.ts';
 import { readSections, SECTION, writeSections } from '../wasm/sections.ts';
 
-/** Custom section of a compiled module with the hash of its sources. */
+/** Custom section of a compiled module; it holds the hash of the module's sources. */
 const SECTION_NAME = 'pie-source';
 
-/** Adds a section with the hash of the sources in the folder of `entry` to the module that was compiled from them. */
+/** Adds the section with the hash of its sources to a module. The sources are the `.c`, `.h` and `.rs` files in the folder of `entry`. */
 export async function withSourceNote(module: Uint8Array, entry: string): Promise<Uint8Array> {
   const body = Uint8Array.from([...nameBytes(SECTION_NAME), ...nameBytes(await sourceHash(entry))]);
   return writeSections([...readSections(module), { id: SECTION.custom, body }]);
@@ -21,7 +21,9 @@ export async function prebuiltModule(entry: string): Promise<Uint8Array | null> 
     for (const { id, body } of readSections(module)) {
       if (id !== SECTION.custom) continue;
       const reader = new Reader(body);
-      if (reader.name() === SECTION_NAME) return reader.name() === (await sourceHash(entry)) ? module : null;
+      if (reader.name() !== SECTION_NAME) continue;
+      const notedHash = reader.name();
+      return notedHash === (await sourceHash(entry)) ? module : null;
     }
   } catch (error) {
     if (!(error instanceof WasmError)) throw error;
@@ -29,7 +31,7 @@ export async function prebuiltModule(entry: string): Promise<Uint8Array | null> 
   return null;
 }
 
-/** Hash of the sources in the folder of a C or Rust file, names and texts. */
+/** Hash of the names and texts of all sources in the folder of a C or Rust file. */
 async function sourceHash(entry: string): Promise<string> {
   const folder = dirname(entry);
   const files = (await readdir(folder)).filter((file) => /\.(c|h|rs)$/.test(file)).sort();

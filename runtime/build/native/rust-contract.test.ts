@@ -29,7 +29,7 @@ after(async () => {
   await rm(root, { recursive: true, force: true });
 });
 
-/** A rustc that does not optimise the inferlet: LLVM takes three times as long as all else to optimise hundreds of calls. */
+/** A rustc that does not optimise the inferlet: to optimise its hundreds of calls, LLVM needs three times as long as for everything else. */
 const optimisingCrateOnly = (rustc: string): string => `
 case "$*" in *--crate-name=inferlet*) exec ${rustc} "$@" -Copt-level=0; esac
 exec ${rustc} "$@"
@@ -88,13 +88,17 @@ function literal(type: WitType, value: unknown): string {
   }
 }
 
+/** An element of a list argument: a string is borrowed, and any other value is owned. */
+const element = (type: WitType, value: unknown): string =>
+  type.kind === 'string' ? argument(type, value) : literal(type, value);
+
 /** A sampled argument as a Rust expression. */
 function argument(type: WitType, value: unknown): string {
   switch (type.kind) {
     case 'string':
       return quoted(value as string);
     case 'list':
-      return `&[${Array.from(value as ArrayLike<unknown>, (item) => (type.element.kind === 'string' ? argument : literal)(type.element, item)).join(', ')}]`;
+      return `&[${Array.from(value as ArrayLike<unknown>, (item) => element(type.element, item)).join(', ')}]`;
     case 'option':
       return value === undefined ? 'None' : `Some(${argument(type.value, value)})`;
     case 'borrow':
@@ -118,7 +122,7 @@ interface Call {
   readonly line: string;
 }
 
-/** A call with sampled arguments, whose answer must be the sample with the number `answer`. */
+/** A call whose arguments are samples from `number` on, and whose answer must be the sample `answer`. */
 function call(entry: WitInterface, fn: WitFunction, number: number, answer: number): Call {
   const args = fn.params.map(({ type }, index) =>
     type.kind === 'borrow' ? { resource: `${type.resource}#1` } : sample(type, number + index),
@@ -142,7 +146,7 @@ function call(entry: WitInterface, fn: WitFunction, number: number, answer: numb
   return { code: `let expected: ${nameInInferlet(value)} = ${expected}; assert_eq!(${started}, expected);`, line };
 }
 
-/** Every function of the contract. The recording host's answers to it have the numbers from `base + 1`. */
+/** Every function of the contract. The recording host answers the calls of a function with the samples `base + 1`, `base + 2` and so on. */
 function allFunctions(): { entry: WitInterface; fn: WitFunction; base: number }[] {
   let functions = 0;
   return world.imports.flatMap((entry) =>
@@ -154,7 +158,7 @@ function allFunctions(): { entry: WitInterface; fn: WitFunction; base: number }[
   );
 }
 
-/** Makes the calls of some functions in one program, and checks what the platform saw. */
+/** Makes the calls in one program, and checks the calls that the host recorded and the end of the run. */
 async function makeCalls(
   constructors: readonly Call[],
   heldFields: readonly string[],
@@ -181,7 +185,7 @@ async function makeCalls(
   });
   assert.deepEqual(ending, { kind: 'returned', ok: true, text: 'a "line"\nand é\u0001' });
   assert.equal(recorded.length, calls.length);
-  // Resources and futures go out of scope.
+  // All resources and futures have gone out of scope, so no handle is open.
   assert.equal(open, 0);
 }
 
@@ -189,7 +193,7 @@ describe('pie.rs', { skip }, () => {
   const contractFunctions = allFunctions();
   const constructors = contractFunctions.filter(({ fn }) => fn.kind === 'constructor');
   const others = contractFunctions.filter(({ fn }) => fn.kind !== 'constructor');
-  // A constructor may take the result of an earlier one, so queues and grammars come first. `>>> 0` puts -1 last.
+  // Queues and grammars come first, because later constructors may take them. `>>> 0` turns the index -1 of all others into the largest rank.
   const rank = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
   constructors.sort((a, b) => rank(a.fn.resource ?? '') - rank(b.fn.resource ?? ''));
   const heldFields = constructors.map(({ entry, fn }) => {
@@ -203,7 +207,7 @@ describe('pie.rs', { skip }, () => {
       makeCalls(
         constructors.map(({ entry, fn }) => call(entry, fn, 3, 0)),
         heldFields,
-        // The fourth answer of a function is an error.
+        // Four calls of each function: the host's fourth answer is an error.
         [1, 2, 4, 5].flatMap((number, index) =>
           functions.map(({ entry, fn, base }) => call(entry, fn, number, base + index + 1)),
         ),

@@ -84,7 +84,7 @@ async function load(component: Uint8Array, { host, lines }: Recording = recordin
 }
 
 describe('a folder whose main is a Rust file', { skip }, () => {
-  it('builds into a component, in the confined process, with its modules', async () => {
+  it('builds, with its modules and in the confined process, into a component that reads JSON as JavaScript does', async () => {
     const directory = await project(
       'echo',
       `mod part;
@@ -126,6 +126,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
       assert.deepEqual(JSON.parse(ending.text), JSON.parse(text));
     }
     assert.deepEqual(await endingOf('{"do":"last","a":1,"a":2}'), { kind: 'returned', ok: true, text: '2' });
+    // A lone surrogate becomes U+FFFD.
     const lone = await endingOf('"\\ud83d\\u0041"');
     assert.ok(lone.kind === 'returned' && lone.text === '"�A"');
     const wrong = ['', '{', '[1,]', '{"a"}', '{"a":1,}', '"', '"\\x"', '"\\u12"', '1 2', 'nul', '[1 2]', '"\n"'];
@@ -156,7 +157,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     assert.match((await refused('')).hint, /pie::inferlet!\(run\)/);
   });
 
-  it('finds the compiled crate of earlier builds with the same compiler', async () => {
+  it('reuses the compiled crate of an earlier build, unless it is damaged or another compiler made it', async () => {
     const build = async () =>
       runComponentStage(await project('fails', '!'), join(root, 'out.wasm'), store).catch(failureFrom);
     await build();
@@ -189,7 +190,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     assert.deepEqual(await readdir(folder), []);
   });
 
-  it('is never read as an option or a file of options', async () => {
+  it('is refused when the name of its main could be an option of rustc, or a file of options', async () => {
     for (const main of ['@x.rs', '--version.rs', '@sub/x.rs']) {
       const directory = await project('options', '', {
         'pie.json': JSON.stringify({ name: 'options', main }),
@@ -204,7 +205,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
   });
 });
 
-/** Calls of the bundled inferlet, on a host whose device decodes three tokens, the last of which ends the text. */
+/** Runs the bundled inferlet on a host that decodes three tokens, the last of which ends the text; returns all calls and the ending. */
 async function transcript(module: Uint8Array) {
   const { host, lines } = recordingHost();
   const ok = (val?: unknown) => ({ tag: 'ok', val });
@@ -232,7 +233,7 @@ async function transcript(module: Uint8Array) {
 }
 
 describe('a core module of another build', () => {
-  it('becomes the same component as its source, and is refused with the reason when it does not fit', async () => {
+  it('becomes a component, or is refused with the reason when it does not fit the contract', async () => {
     const output = join(root, 'out.wasm');
     const entry = join(EXAMPLE, 'main.wasm');
     await runComponentStage(entry, output, undefined);
@@ -253,7 +254,7 @@ describe('a core module of another build', () => {
 });
 
 describe('a machine without Rust', () => {
-  /** The build program with another PATH. */
+  /** Runs the build program with `path` as its PATH; by default, one without rustc. */
   const buildWithout = (directory: string, path = root) =>
     new Promise<Record<string, unknown>>((resolve) => {
       const args = [MAIN, 'component', directory, join(root, 'out.wasm'), '--json'];

@@ -38,13 +38,13 @@ const FLAGS = [
   '-Cstrip=symbols',
 ];
 const CRATE_FLAGS = [...FLAGS, '--crate-type=rlib', '--crate-name=pie'];
-/** The compiled crate contains no path of this clone: other clones use it. */
+/** Keeps the path of this clone out of the compiled crate: other clones use the crate, too. */
 const WITHOUT_PATHS = `--remap-path-prefix=${dirname(CRATE)}=pie`;
 
 const INSTALL = `Install Rust with its library for ${TARGET}: \`apt-get install rustc libstd-rust-dev-wasm32 lld\` on Debian and Ubuntu, \`rustup target add ${TARGET}\` where rustup installed Rust.`;
 
 /**
- * Finds the first rustc of the PATH that can compile for WebAssembly: machines may have a second one without the library.
+ * Finds the first rustc of the PATH that can compile for WebAssembly: a machine may have several, some without the library for this target.
  * @throws {MissingCompilerError}
  */
 export async function findRustc(path = process.env.PATH ?? ''): Promise<string> {
@@ -82,7 +82,7 @@ async function run(rustc: string, args: readonly string[], cwd: string): Promise
  * because their procedural macros and build scripts would run code of the source at the build.
  * @param scratch folder for temporary files
  * @param store folder that keeps the compiled crate for further sources; an unwritable one only costs time
- * @throws {MissingCompilerError} without rustc or the library; BuildError with the faults' places when the source does not compile
+ * @throws {MissingCompilerError} without rustc or the library; BuildError with the places of the faults when the source does not compile
  */
 export async function compileRust(source: Source, scratch: string, store?: string): Promise<Compiled> {
   const input = inputPath(source);
@@ -111,7 +111,7 @@ export async function compileRust(source: Source, scratch: string, store?: strin
   });
 }
 
-/** The file of the compiled crate: that of `store`, or a new one in `directory`. */
+/** Path of the compiled crate: the kept file in `store`, or a new file in `directory`. */
 async function compiledCrate(rustc: string, directory: string, store: string | undefined): Promise<string> {
   const keptLibrary = store === undefined ? null : join(store, `libpie-${await crateKey(rustc, directory)}.rlib`);
   if (keptLibrary !== null && (await readKeptFile(keptLibrary)) !== null) return keptLibrary;
@@ -122,13 +122,13 @@ async function compiledCrate(rustc: string, directory: string, store: string | u
   return library;
 }
 
-/** Hash of everything that determines the compiled crate. rustc refuses a crate that another version compiled. */
+/** Hash of everything that determines the compiled crate, with the version of rustc: rustc refuses a crate that another version compiled. */
 async function crateKey(rustc: string, cwd: string): Promise<string> {
   const [{ output }, crate] = await Promise.all([run(rustc, ['--version', '--verbose'], cwd), readFile(CRATE)]);
   return sha256(JSON.stringify([output, CRATE_FLAGS, sha256(crate)]));
 }
 
-/** A message of rustc, of which only these members are read. */
+/** The members of a message of rustc that the build reads. */
 interface Message {
   readonly message: string;
   readonly level: string;

@@ -31,7 +31,8 @@ async function compile(source: Source, scratch: string, store?: string): Promise
 }
 
 /**
- * C, Rust or a core module → component. Without a compiler, uses the module beside the source if it was compiled from the same source.
+ * The `component` command for C, Rust or a core module. Without a compiler, it uses the module beside the source if that was compiled from
+ * exactly this source.
  * `store` is the folder of compiled components, which also keeps the compiled crate `pie`. Throws BuildError.
  */
 export async function runNativeStage(

@@ -15,7 +15,7 @@ export interface Loaded {
   /** Number of times that the instance has yielded to the event loop. */
   readonly yields: () => number;
   readonly logs: readonly { readonly level: string; readonly message: string }[];
-  /** Linear memory of the instance, in bytes, all memories together. */
+  /** Bytes of all memories of the instance together. */
   readonly memoryBytes: () => number;
 }
 
@@ -29,7 +29,7 @@ type Instantiate = (
   instantiateCore: (module: WebAssembly.Module, imports: WebAssembly.Imports) => WebAssembly.Instance,
 ) => Promise<Root>;
 
-/** A module of one function that calls an import: turns a suspending import into something that a table can hold. */
+/** A module that imports `m.y` and exports it as `y`. The export of a suspending import is a function that a table can hold. */
 const FUNCTION_REFERENCE = new WebAssembly.Module(
   Uint8Array.of(
     ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0, 0],
@@ -37,7 +37,7 @@ const FUNCTION_REFERENCE = new WebAssembly.Module(
   ),
 );
 
-/** Instantiates an artifact on jco's glue with a host that answers plain values, and the fuel protocol as a runtime follows it. */
+/** Instantiates an artifact with jco's glue and a host that answers plain values. The host follows the fuel protocol as a runtime does. */
 export async function load(
   artifact: Pick<Artifact, 'directory' | 'coreModules' | 'glue'>,
   answers: Answers = {},

@@ -1,10 +1,10 @@
 import { componentEmbed, componentNew, parse } from '@bytecodealliance/jco-transpile/wasm-tools';
 import { contractText } from '../component/contract.ts';
 
-/** A core module of WebAssembly text. */
+/** Makes a core module from WebAssembly text. */
 export const wat = (text: string): Promise<Uint8Array> => parse(text);
 
-/** A component of a core module, for the inferlet world unless another is given. */
+/** Makes a component from a core module; by default, for the inferlet world of the contract. */
 export async function component(core: Uint8Array, wit?: string, world = 'inferlet'): Promise<Uint8Array> {
   const source = wit ?? (await contractText());
   return componentNew(await componentEmbed({ binary: core, witSource: source, world }), []);
@@ -27,7 +27,7 @@ export function guest(body: string, fields = '', memory = '(memory (export "memo
     (func (export "run") (param $input i32) (param $length i32) (result i32)
       (local $result i32) (local $i i32) (local $at i32)
       ${body}
-      ;; The number as decimal digits, backwards from 2048.
+      ;; Write the number as decimal digits, backwards from address 2048.
       (local.set $at (i32.const 2048))
       (loop $digit
         (local.set $at (i32.sub (local.get $at) (i32.const 1)))

@@ -34,7 +34,7 @@ export class Reader {
     this.at += count;
   }
 
-  /** Unsigned LEB128 of at most 32 bits. */
+  /** Reads an unsigned LEB128 number of at most 32 bits. */
   u32(): number {
     let value = 0;
     for (let shift = 0; shift < 35; shift += 7) {
@@ -45,7 +45,7 @@ export class Reader {
     throw new WasmError('number too long', this.at);
   }
 
-  /** Signed LEB128 of at most 33 bits, as block types and heap types have it. */
+  /** Reads a signed LEB128 number of at most 33 bits; block types and heap types have this encoding. */
   s33(): number {
     let value = 0;
     for (let weight = 1, count = 0; count < 5; weight *= 128, count += 1) {
@@ -69,7 +69,7 @@ export class Reader {
     return new TextDecoder().decode(this.bytes.subarray(start, start + length));
   }
 
-  /** A reader over the next `length` bytes, which this one skips. */
+  /** Returns a reader of the next `length` bytes, and skips these bytes. */
   slice(length: number): Reader {
     const start = this.at;
     this.skip(length);
@@ -77,7 +77,7 @@ export class Reader {
   }
 }
 
-/** Unsigned LEB128. */
+/** Encodes a 32-bit integer as unsigned LEB128. */
 export function leb(value: number): number[] {
   const out: number[] = [];
   let rest = value >>> 0;
@@ -89,7 +89,7 @@ export function leb(value: number): number[] {
   return out;
 }
 
-/** Signed LEB128 of a 32-bit integer. */
+/** Encodes a 32-bit integer as signed LEB128. */
 export function signedLeb(value: number): number[] {
   const out: number[] = [];
   for (let rest = value | 0; ; rest >>= 7) {
@@ -100,7 +100,7 @@ export function signedLeb(value: number): number[] {
   }
 }
 
-/** A name, preceded by its length. */
+/** Encodes a name, preceded by its length. */
 export function nameBytes(text: string): number[] {
   const bytes = new TextEncoder().encode(text);
   return [...leb(bytes.length), ...bytes];

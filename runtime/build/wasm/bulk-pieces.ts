@@ -15,7 +15,7 @@ import {
   OP,
 } from './instructions.ts';
 
-/** Bytes that a bulk instruction handles before the guest may be preempted again: with untouched pages, a piece takes a millisecond. */
+/** Bytes of a piece, after which the guest may be preempted. In untouched pages, a piece takes a millisecond. */
 export const PIECE_BYTES = 1 << 20;
 /** Fuel of a piece: one unit pays for 64 bytes, as in `FunctionRewriter`. */
 const PIECE_FUEL = PIECE_BYTES >> 6;
@@ -30,7 +30,7 @@ const I64_ADD = 0x7c;
 const I64_SHL = 0x86;
 const I64_EXTEND_I32_U = 0xad;
 
-/** Parameters of `memory.fill` and `memory.copy`: destination, value or source, and length. */
+/** Indices of the parameters of `memory.fill` and `memory.copy`: destination, value (fill) or source (copy), and length. */
 const [TO, FROM, LENGTH] = [0, 1, 2] as const;
 
 /** Type of the functions of `BulkPieces` in binary form: three parameters of i32, no result. */
@@ -39,8 +39,7 @@ export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
 /**
  * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`. One instruction cannot be preempted, so these functions
  * work in pieces. The module has taken fuel for the whole size before the call. These functions take fuel again for each piece but the last, so
- * that the host can preempt the guest between pieces. For a range that reaches outside of its memory, they run the
- * whole instruction, which traps.
+ * that the host can preempt the guest between pieces. For a range that reaches outside of its memory, they run the whole instruction, which traps.
  */
 export class BulkPieces {
   readonly #fuel: readonly number[];
@@ -110,7 +109,7 @@ export class BulkPieces {
     ];
   }
 
-  /** Repeats `step` while more than a piece is left, and then runs `rest`. */
+  /** Repeats `step` while more than a piece is left, and then runs `rest`. After each step it takes fuel, and yields if none is left. */
   #pieces(step: readonly number[], rest: readonly number[]): readonly number[] {
     return [
       ...[OP.loop, EMPTY_BLOCK, ...get(LENGTH), ...piece, I32_GT_U, OP.if, EMPTY_BLOCK, ...step],
@@ -125,14 +124,14 @@ const get = (local: number): readonly number[] => [LOCAL_GET, local];
 const piece = [I32_CONST, ...signedLeb(PIECE_BYTES)];
 const parameters = [...get(TO), ...get(FROM), ...get(LENGTH)];
 
-/** Moves a parameter forwards or backwards by one piece. */
+/** Adds the size of a piece to a parameter, or subtracts it. */
 const move = (local: number, operation: number): readonly number[] => [
   ...[...get(local), ...piece, operation, LOCAL_SET, local],
 ];
 
 /**
- * Runs the whole instruction, which traps, when `start` plus the length lies past the end of the memory. The sum takes 64 bits, and a page of
- * memory has 2^16 bytes.
+ * Runs the whole instruction, which traps, when `start` plus the length lies past the end of the memory. The sum is made with 64 bits, so that
+ * it cannot wrap around; the size of the memory is its number of pages, shifted by 16.
  */
 const outside = (start: number, memory: number, whole: readonly number[]): readonly number[] => [
   ...[...get(start), I64_EXTEND_I32_U, ...get(LENGTH), I64_EXTEND_I32_U, I64_ADD],

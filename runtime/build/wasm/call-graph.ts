@@ -26,7 +26,7 @@ export function skipLocals(reader: Reader, params: number): number {
   return locals;
 }
 
-/** Direct calls between the functions of a module, from one pass over their code. `imported` is the number of imported functions. */
+/** Reads the direct calls between the functions of a module in one pass over their code. `imported` is the number of imported functions. */
 export function readCallGraph(
   bodies: readonly FunctionBody[],
   code: (body: FunctionBody) => Reader,
@@ -48,7 +48,7 @@ export function readCallGraph(
   return orderByCallees(callees);
 }
 
-/** Sorts functions depth first. The search uses its own stack instead of recursion, because a hostile module can chain a million functions. */
+/** Sorts functions by a depth-first search. It keeps a stack instead of calling itself, because a hostile module can chain a million functions. */
 function orderByCallees(callees: readonly (readonly number[])[]): CallGraph {
   const NEW = 0;
   const OPEN = 1;

@@ -4,13 +4,13 @@ import { Reader, WasmError } from './binary.ts';
 const SECTION = { instance: 5, alias: 6, type: 7, import: 10, export: 11 } as const;
 const SORT = { core: 0, function: 1, value: 2, type: 3, component: 4, instance: 5 } as const;
 
-/** A component's type, written out: records and variants by structure, resources by name. */
+/** Text of a type in a component: records and variants by structure, resources by name. */
 export type TypeText = string;
 
 export interface ImportedInterface {
   /** Full name, such as `pie:inferlet/queue@0.1.0`. */
   readonly name: string;
-  /** Functions by WIT's name (`[method]queue.synchronize`), their types written out. */
+  /** Types of the functions, by WIT's name (`[method]queue.synchronize`). */
   readonly functions: ReadonlyMap<string, TypeText>;
   readonly resources: readonly string[];
 }
@@ -31,11 +31,11 @@ type Type =
 interface Exported {
   readonly sort: number;
   readonly type: Type;
-  /** True for a new resource, not another name for an existing one. */
+  /** True for a new resource; not set for another name of an existing one. */
   readonly fresh?: boolean;
 }
 
-/** Longest type text; ours have a few hundred characters. A type that contains another one twice doubles the text with every level. */
+/** Maximum length of a type's text; those of the contract have a few hundred characters. Each nesting of a type can double its text. */
 const MAX_TYPE_TEXT = 65536;
 
 const OTHER: Type = { kind: 'other' };
@@ -157,7 +157,7 @@ function readDescription(reader: Reader, scope: Scope, name: string): Exported {
       reader.u32();
       return { sort, type: OTHER };
     case SORT.type:
-      // An existing type, or a new resource.
+      // Byte 0 refers to an existing type; another byte declares a new resource.
       if (reader.byte() === 0) return { sort, type: scope.type(reader.u32()) };
       return { sort, type: { kind: 'resource', text: name }, fresh: true };
     default:
@@ -206,7 +206,7 @@ function readExport(reader: Reader, scope: Scope): void {
   const sort = reader.byte();
   if (sort === SORT.core) reader.byte();
   const index = reader.u32();
-  // 1: the export declares its type.
+  // After a byte 1, the export declares its type.
   if (reader.byte() === 1) readDescription(reader, scope, name);
   scope.define(sort, (sort === SORT.type ? scope.types[index] : scope.instances[index]) ?? OTHER);
 }
@@ -267,6 +267,7 @@ export function functionText(isAsync: boolean, params: readonly string[], result
 
 function readValue(reader: Reader, scope: Scope): TypeText {
   const code = reader.s33();
+  // A primitive type is one byte, which reads as a negative number.
   if (code < 0) return primitive(code + 128, reader.at);
   const type = scope.type(code);
   if (type.kind !== 'value') throw new WasmError('a value of a type that has none', reader.at);

@@ -16,24 +16,25 @@ interface Module {
   /** Names of the module's memories, by index: import names of imported memories, export names of defined ones. */
   readonly names: readonly (readonly string[])[];
   readonly importedCount: number;
-  /** Indices of the memories that its code grows. */
+  /** Indices of the memories that the module's code grows. */
   readonly grown: ReadonlySet<number>;
 }
 
 /**
- * Memories that the modules of a component define, module by module. A memory grows in two cases: the code of its module has `memory.grow`
+ * Memories that the modules of a component define, module by module. A memory can grow in two cases: the code of its module has `memory.grow`
  * for it, or any module imports a memory under one of this memory's export names and has `memory.grow` for the import.
  */
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
   const parsedModules = modules.map(readModule);
   const grownNames = new Set(
-    parsedModules.flatMap(({ names, importedCount: imported, grown }) =>
-      names.filter((_, index) => index < imported && grown.has(index)).flat(),
+    parsedModules.flatMap(({ names, importedCount, grown }) =>
+      names.filter((_, index) => index < importedCount && grown.has(index)).flat(),
     ),
   );
-  return parsedModules.map(({ definedMins: defined, names, importedCount: imported, grown }) =>
-    defined.map((min, index) => {
-      const grows = grown.has(imported + index) || names[imported + index]?.some((name) => grownNames.has(name));
+  return parsedModules.map(({ definedMins, names, importedCount, grown }) =>
+    definedMins.map((min, definedIndex) => {
+      const index = importedCount + definedIndex;
+      const grows = grown.has(index) || names[index]?.some((name) => grownNames.has(name));
       return { min, grows: grows === true };
     }),
   );
@@ -42,23 +43,22 @@ export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] 
 const MEMORY_KIND = 2;
 
 function readModule(bytes: Uint8Array): Module {
-  const defined = readDefinitions(bytes).memories.map(({ min }) => min);
+  const definedMins = readDefinitions(bytes).memories.map(({ min }) => min);
   const module = new WebAssembly.Module(bytes.slice());
   const names: string[][] = WebAssembly.Module.imports(module)
     .filter(({ kind }) => kind === 'memory')
     .map(({ name }) => [name]);
-  const imported = names.length;
-  if (imported + defined.length === 0)
-    return { definedMins: defined, names, importedCount: imported, grown: new Set() };
-  for (let i = 0; i < defined.length; i += 1) names.push([]);
+  const importedCount = names.length;
+  if (importedCount + definedMins.length === 0) return { definedMins, names, importedCount, grown: new Set() };
+  for (let i = 0; i < definedMins.length; i += 1) names.push([]);
   const exports = new Reader(sectionBody(readSections(bytes), SECTION.export));
   for (let left = exports.u32(); left > 0; left -= 1) {
     const name = exports.name();
     const kind = exports.byte();
     const index = exports.u32();
-    if (kind === MEMORY_KIND && index >= imported) names[index]?.push(name);
+    if (kind === MEMORY_KIND && index >= importedCount) names[index]?.push(name);
   }
-  return { definedMins: defined, names, importedCount: imported, grown: grownIn(bytes) };
+  return { definedMins, names, importedCount, grown: grownIn(bytes) };
 }
 
 /** Indices of the memories that a module's code grows. */

@@ -46,7 +46,7 @@ export const BULK = {
   tableFill: 17,
 } as const;
 
-/** Opcodes and types of inserted code, which several files write. */
+/** Opcodes and types for the files that write code into modules. */
 export const LOCAL_GET = 0x20;
 export const LOCAL_SET = 0x21;
 export const GLOBAL_GET = 0x23;
@@ -72,7 +72,7 @@ export interface Instruction {
 }
 
 /**
- * Reads one instruction, its immediates included, into `into` (one object is reused: code sections have millions of them).
+ * Reads one instruction with its immediates into `into`. The caller reuses one object, because code sections have millions of instructions.
  * It knows every instruction that V8 runs without flags, except those of garbage collection, which it refuses. Core specification, 5.4.
  */
 export function readInstruction(reader: Reader, into: Instruction): void {
@@ -81,7 +81,7 @@ export function readInstruction(reader: Reader, into: Instruction): void {
   into.opcode = opcode;
   into.sub = 0;
   if (into.labels.length > 0) into.labels = [];
-  // Arithmetic without immediates; then loads and stores; then accesses to locals, globals and tables.
+  // 0x45 to 0xc4: arithmetic without immediates. 0x28 to 0x3e: loads and stores. 0x20 to 0x26: accesses to locals, globals and tables.
   if (opcode >= 0x45 && opcode <= 0xc4) return;
   if (opcode >= 0x28 && opcode <= 0x3e) skipMemoryArgument(reader);
   else if (opcode >= 0x20 && opcode <= 0x26) reader.skipLeb();
@@ -115,7 +115,7 @@ function readOther(reader: Reader, into: Instruction, opcode: number, at: number
     case OP.brOnNonNull:
       into.labels.push(reader.u32());
       return;
-    case OP.brTable:
+    case OP.brTable: // The default label follows the counted ones.
       for (let left = reader.u32(); left >= 0; left -= 1) into.labels.push(reader.u32());
       return;
     case OP.catch:
@@ -178,7 +178,7 @@ function readOther(reader: Reader, into: Instruction, opcode: number, at: number
 
 function skipMemoryArgument(reader: Reader): void {
   const flags = reader.u32();
-  // Flag 64: the index of a memory follows.
+  // Flag 64 says that the index of a memory follows.
   if (flags & 64) reader.skipLeb();
   reader.skipLeb();
 }
@@ -196,15 +196,19 @@ function readTryTable(reader: Reader, into: Instruction): void {
 
 function readBulk(reader: Reader, into: Instruction, at: number): void {
   const { sub } = into;
-  // The first eight convert numbers and have no immediates.
+  // Instructions 0 to 7 convert numbers and have no immediates.
   if (sub <= 7) return;
-  if (sub > 17) throw new WasmError(`instruction 0xfc ${sub} is not supported`, at);
+  if (sub > BULK.tableFill) throw new WasmError(`instruction 0xfc ${sub} is not supported`, at);
   into.index = reader.u32();
   // Initialisations and copies have a second index.
-  if (sub === 8 || sub === 10 || sub === 12 || sub === 14) into.source = reader.u32();
+  const { memoryInit, memoryCopy, tableInit, tableCopy } = BULK;
+  if (sub === memoryInit || sub === memoryCopy || sub === tableInit || sub === tableCopy) into.source = reader.u32();
 }
 
-/** Skips the immediates of a vector instruction: a load or store, a constant or shuffle, or an access to one lane. */
+/**
+ * Skips the immediates of a vector instruction: 0 to 11, 92 and 93 load or store; 12 is a constant and 13 a shuffle; 21 to 34 access one lane;
+ * 84 to 91 load or store one lane. The others up to 275 have none.
+ */
 function skipVector(reader: Reader, sub: number, at: number): void {
   if (sub <= 11 || sub === 92 || sub === 93) skipMemoryArgument(reader);
   else if (sub === 12 || sub === 13) reader.skip(16);

@@ -33,8 +33,8 @@ function readCount(reader: Reader): number {
 }
 
 /**
- * Gives the memories and tables of a module a maximum: `memoryPages` has one for each memory, and a table may have `spareElements` more than its
- * minimum. A smaller maximum of the module itself holds. At the maximum, `memory.grow` and `table.grow` answer -1, as when memory is short.
+ * Gives the memories and tables of a module a maximum: that of each memory is in `memoryPages`, that of a table is its minimum plus `spareElements`.
+ * A smaller maximum of the module itself stays. At the maximum, `memory.grow` and `table.grow` answer -1, as when memory is short.
  */
 export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareElements: number): Uint8Array {
   let sections: Section[] = readSections(bytes);
@@ -61,16 +61,19 @@ export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareEl
   return writeSections(sections);
 }
 
-/** The limits of a memory or table in binary form, with a maximum of `highest` but never less than the minimum. */
+/** Mark of limits with a maximum. */
+const WITH_MAXIMUM = 1;
+
+/** The limits of a memory or table in binary form. Their maximum is at most `highest`, but never less than the minimum. */
 function bound({ min, max }: Limits, highest: number): number[] {
-  return [1, ...leb(min), ...leb(Math.max(min, Math.min(max ?? highest, highest)))];
+  return [WITH_MAXIMUM, ...leb(min), ...leb(Math.max(min, Math.min(max ?? highest, highest)))];
 }
 
 interface Table {
-  /** The element type, preceded by the two marker bytes of a table with an initial value. */
+  /** The element type; in a table with an initial value, two marker bytes precede it. */
   readonly before: Uint8Array;
   readonly limits: Limits;
-  /** The expression of the initial value. */
+  /** The expression of the initial value; empty without one. */
   readonly after: Uint8Array;
 }
 

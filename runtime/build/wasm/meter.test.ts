@@ -54,9 +54,9 @@ function hostFunction(y: () => void): WebAssembly.ExportValue {
 }
 
 /**
- * Text of a module without its checks, which must equal the text of the original. The patterns stand, in this order,
- * for counts at loops, charges at entries, questions after imports, charges of bulk instructions, and the choice
- * between such an instruction and its pieces.
+ * Removes the checks from the text of a metered module; the result must equal the text of the original. The patterns match, in this order:
+ * counts at loops, charges at the entries of functions, tests of the fuel after calls of imports, charges of bulk instructions, and the choice
+ * between a bulk instruction and its function for pieces.
  */
 function withoutChecks(text: string): string {
   const rare = String.raw`\(@metadata\.code\.branch_hint "\\00"\)\n`;
@@ -117,11 +117,11 @@ const withoutCustom = (bytes: Uint8Array) =>
 
 suite('metered modules equal the originals except for checks', () => {
   const modules = {
-    'C kernels': KERNELS,
+    'the C kernels': KERNELS,
     'a Rust module of jco': readFileSync(`${VENDOR}wasm-tools.core2.wasm`),
   };
   for (const [name, bytes] of Object.entries(modules)) {
-    test(name, async () => {
+    test(`the functions of ${name} differ only by checks`, async () => {
       const plain = withoutCustom(bytes);
       const metered = meter(plain);
       assert.ok(metered.checks > 0);
@@ -144,7 +144,7 @@ suite('metered modules equal the originals except for checks', () => {
 });
 
 suite('metering preserves the results of a program', () => {
-  test('C kernels, at any quantum', () => {
+  test('the C kernels return the same results with any quantum', () => {
     const metered = meter(KERNELS);
     const calls = fc.tuple(
       fc.constantFrom('collatz', 'sort', 'multiply', 'bulk', 'machine', 'divide'),
@@ -161,7 +161,7 @@ suite('metering preserves the results of a program', () => {
     assert.equal(instantiate(metered.bytes).exports.ackermann!(2, 9), 21);
   });
 
-  test('random structured programs', async () => {
+  test('random structured programs return the same results and leave the same memory', async () => {
     let totalYields = 0;
     const property = fc.asyncProperty(
       programs(),
@@ -261,11 +261,11 @@ suite('code without end yields and can be killed at the yield', () => {
       '(func (export "main") loop $o try loop $l br $l end catch_all end br $o end)',
     'large fills':
       '(memory 1) (func (export "main") (loop $l (memory.fill (i32.const 0) (i32.const 0) (i32.const 65536)) (br $l)))',
-    'forty functions, each of which calls the next one twice': `${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call $f${i + 1}) (call $f${i + 1})`})`).join('\n')} (func (export "main") (call $f0))`,
-    'forty functions, each of which calls the next one twice through a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
+    'forty functions that each call the next one twice (2^40 calls)': `${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call $f${i + 1}) (call $f${i + 1})`})`).join('\n')} (func (export "main") (call $f0))`,
+    'forty functions that each call the next one twice through a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
   };
   for (const [name, fields] of Object.entries(endlessCode)) {
-    test(name, async () => {
+    test(`yields, and ends at a yield without fuel: ${name}`, async () => {
       const metered = meter(await wat(`(module ${fields})`));
       const { exports, state } = instantiate(metered.bytes, 1000, 20);
       assert.throws(() => exports.main!(), WebAssembly.RuntimeError);
@@ -284,14 +284,14 @@ suite('code without end yields and can be killed at the yield', () => {
     assert.equal(state.yields, 3);
   });
 
-  test('an endless start function, which the host calls', async () => {
+  test('yields, and ends at a yield without fuel: an endless start function, which the host calls', async () => {
     const metered = meter(await wat('(module (func $s (loop $l (br $l))) (start $s))'));
     const { exports, state } = instantiate(metered.bytes, 1000, 20);
     assert.throws(() => exports.pie_start!(), WebAssembly.RuntimeError);
     assert.equal(state.yields, 20);
   });
 
-  test('a module without fuel traps', async () => {
+  test('a loop traps when the host gave the module neither fuel nor a yield function', async () => {
     const metered = meter(await wat('(module (func (export "main") (loop $l (br $l))))'));
     const instance = new WebAssembly.Instance(new WebAssembly.Module(metered.bytes.slice()));
     assert.throws(() => (instance.exports.main as Run)(), WebAssembly.RuntimeError);
@@ -312,7 +312,7 @@ suite('the work per unit of fuel is bounded', () => {
     );
     // 1,000 parts of 4 instructions, with at most 512 instructions between two checks.
     assert.ok(checks >= 7, `${checks} checks`);
-    assert.equal(instantiate(bytes, 1).exports.main!(5), 1005);
+    assert.equal(instantiate(bytes, 1).exports.main!(5), 5 + 1000);
   });
 
   test('checks cover the longest path to a block', async () => {
@@ -320,9 +320,9 @@ suite('the work per unit of fuel is bounded', () => {
     const text = `(module (func (export "main") (param i32) (result i32)
       ${`(block $b (br_if $b (i32.and (local.get 0) (i32.const 1))) ${part})`.repeat(10)} (local.get 0)))`;
     const { bytes, checks } = meter(await wat(text));
-    // The longest path has 10 blocks of 60 parts with 4 instructions each.
+    // The longest path, 10 blocks of 60 parts with 4 instructions, has more than four times 512 instructions.
     assert.ok(checks >= 4, `${checks} checks`);
-    assert.equal(instantiate(bytes, 1).exports.main!(2), 602);
+    assert.equal(instantiate(bytes, 1).exports.main!(2), 2 + 10 * 60);
   });
 
   test('a loop checks again after a call of an import that used up the fuel', async () => {
@@ -365,7 +365,7 @@ suite('the work per unit of fuel is bounded', () => {
       return state.yields;
     };
     assert.equal(run(64), 0);
-    // A fill or copy first pays for its whole size; a long one then pays again for each piece but the last.
+    // 1 MiB costs 16,384 units, more than the tank. A fill pays for its whole size; a long one then pays again for each piece of 1 MiB but the last.
     assert.equal(run(1 << 20), 10);
     assert.equal(run(4 << 20), 40);
   });
@@ -420,7 +420,7 @@ suite('modules that cannot be metered are refused', () => {
     '64-bit memory in an import': ['(module (import "m" "m" (memory i64 1)) (func (loop)))', /64-bit/],
   };
   for (const [name, [text, message]] of Object.entries(refused)) {
-    test(name, async () => {
+    test(`refused: ${name}`, async () => {
       const bytes = await wat(text);
       assert.throws(
         () => meter(bytes),

@@ -40,9 +40,9 @@ export interface Metered {
  *
  * Fuel is the exported global `pie_fuel` (i32). When none is left, the module calls element 0 of the exported table `pie_yield`, a function
  * without parameters and results. That function sets `pie_fuel` anew and returns, at once or (with JSPI) later. When it returns with
- * `pie_fuel` 0 the module traps (`unreachable`): unlike an exception that the host throws, no guest can catch that.
+ * `pie_fuel` 0, the module traps (`unreachable`). No guest can catch this trap; it could catch an exception that the host throws.
  *
- * A module has no fuel until the host gives it some; its start function becomes the export `pie_start`, which the host calls.
+ * A module has no fuel until the host gives it some. Its start function therefore becomes the export `pie_start`, which the host calls.
  *
  * `rewrite-function.ts` decides the places and prices of checks. Nothing else changes: indices stay the same, because types, functions,
  * tables and globals are appended at the ends. Custom sections other than names are dropped (some hold code offsets).
@@ -59,35 +59,37 @@ export function meter(bytes: Uint8Array): Metered {
   );
   const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
   const fuel = leb(imports.globals + entryCount(sections, SECTION.global));
-  const refill = imports.functions + entryCount(sections, SECTION.function);
-  const type = entryCount(sections, SECTION.type);
-  const yieldIndex = leb(refill + 1);
-  const pieces = new BulkPieces(fuel, yieldIndex, refill + 2);
+  // The appended functions are refill, yield and those for pieces, in this order; the appended types are the nullary one and that of the pieces.
+  const refillIndex = imports.functions + entryCount(sections, SECTION.function);
+  const nullaryType = entryCount(sections, SECTION.type);
+  const piecesType = nullaryType + 1;
+  const yieldIndex = leb(refillIndex + 1);
+  const pieces = new BulkPieces(fuel, yieldIndex, refillIndex + 2);
   const code = rewriteCode(sections, imports.functions, {
     fuel,
-    refill: leb(refill),
+    refill: leb(refillIndex),
     yield: yieldIndex,
     pieces,
-    piecesType: signedLeb(type + 1),
+    piecesType: signedLeb(piecesType),
   });
   if (code.checks === 0) return { bytes: writeSections(sections), checks: 0 };
 
   const table = imports.tables + entryCount(sections, SECTION.table);
   let metered = appendEntry(sections, SECTION.type, NULLARY_TYPE);
   if (pieces.count > 0) metered = appendEntry(metered, SECTION.type, PIECES_TYPE);
-  metered = appendEntry(metered, SECTION.function, leb(type));
-  metered = appendEntry(metered, SECTION.function, leb(type));
-  for (let i = 0; i < pieces.count; i++) metered = appendEntry(metered, SECTION.function, leb(type + 1));
+  metered = appendEntry(metered, SECTION.function, leb(nullaryType));
+  metered = appendEntry(metered, SECTION.function, leb(nullaryType));
+  for (let i = 0; i < pieces.count; i++) metered = appendEntry(metered, SECTION.function, leb(piecesType));
   metered = appendEntry(metered, SECTION.table, YIELD_TABLE);
   metered = appendEntry(metered, SECTION.global, FUEL_GLOBAL);
   metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.fuel), GLOBAL_EXPORT, ...fuel]);
   metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.yield), TABLE_EXPORT, ...leb(table)]);
   metered = withSection(metered, SECTION.code, code.body);
   metered = appendEntry(metered, SECTION.code, refillFunction(fuel, yieldIndex));
-  metered = appendEntry(metered, SECTION.code, yieldFunction(type, table, fuel));
+  metered = appendEntry(metered, SECTION.code, yieldFunction(nullaryType, table, fuel));
   for (const body of pieces.bodies) metered = appendEntry(metered, SECTION.code, withSize(body));
-  const beforeCode = metered.findIndex((section) => section.id === SECTION.code);
-  metered = metered.toSpliced(beforeCode, 0, { id: SECTION.custom, body: branchHintSection(code.hints) });
+  const codePosition = metered.findIndex((section) => section.id === SECTION.code);
+  metered = metered.toSpliced(codePosition, 0, { id: SECTION.custom, body: branchHintSection(code.hints) });
   return { bytes: writeSections(metered), checks: code.checks };
 }
 
@@ -128,7 +130,7 @@ const withSize = (body: readonly number[]): number[] => [...leb(body.length), ..
 
 /**
  * The function that refills a local counter. A function with loops takes GRANT units of fuel at its entry and counts them down in a local. At the
- * end of the count it calls this function, which takes as many again, and yields when none are left.
+ * end of the count it calls this function, which takes GRANT units again, and yields when no fuel is left.
  */
 const refillFunction = (fuel: readonly number[], yieldIndex: readonly number[]): number[] =>
   withSize([
@@ -138,7 +140,7 @@ const refillFunction = (fuel: readonly number[], yieldIndex: readonly number[]):
     OP.end,
   ]);
 
-/** The function that code calls when no fuel is left: calls the host, and traps when the host gives none. */
+/** The function that code calls when no fuel is left. It calls the host, and traps when the host gives no fuel. */
 const yieldFunction = (type: number, table: number, fuel: readonly number[]): number[] =>
   withSize([
     NO_LOCALS,

@@ -15,12 +15,12 @@ export const PIE_EXPORTS = {
 
 const STATE = 'pie_state_';
 
-/** Name of the exported state (memory or global) with this number, which an instance changes while it runs. */
+/** Name of the export with this number among the memories and globals that an instance changes while it runs. */
 export const stateName = (number: number): string => `${STATE}${number}`;
 
 const ADDED: ReadonlySet<string> = new Set(Object.values(PIE_EXPORTS));
 
-/** True for a name that the build exports. */
+/** True for the name of an export that the build adds. */
 export const isAddedName = (name: string): boolean => ADDED.has(name) || name.startsWith(STATE);
 
 /** True for a name that a guest may not use for a module, an import or an export. */

@@ -1,12 +1,12 @@
 import { WasmError } from './binary.ts';
 import { type Instruction, OP } from './instructions.ts';
 
-/** A block that is open at the current instruction: the target of branches. */
+/** A block that is open at the current instruction, and can be the target of branches. */
 interface Label {
   readonly opcode: number;
-  /** Length of the path at the block's start, from which the `else` of an `if` also begins. */
+  /** Length of the path at the block's start. The `else` of an `if` begins with it, too. */
   readonly start: number;
-  /** Longest path that branches to the block's end; -1 for none. */
+  /** Longest path that branches to the block's end; DEAD for none. */
   branches: number;
   hasElse: boolean;
 }
@@ -55,7 +55,7 @@ export class PathLength {
         this.#open(opcode);
         break;
       case OP.tryTable:
-        // A branch may come from anywhere in the body, so assume the longest path.
+        // An exception anywhere in the body may branch to these labels, so assume the longest path.
         for (const label of labels) this.#branch(label, this.#max, at);
         this.#open(opcode);
         break;
@@ -107,6 +107,7 @@ export class PathLength {
   #close(at: number): void {
     const label = this.#label(0, at);
     this.#labels.pop();
+    // An `if` without `else` may skip its body.
     const skipped = label.opcode === OP.if && !label.hasElse ? label.start : DEAD;
     this.#length = Math.max(this.#length, label.branches, skipped);
   }

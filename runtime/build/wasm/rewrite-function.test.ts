@@ -6,7 +6,7 @@ import { meter } from './meter.ts';
 const FUEL = 1_000_000;
 const CALLS = 40;
 
-/** Fuel that calls of an empty function with this many locals take. */
+/** Fuel that the calls of an empty function with this many locals take. */
 async function fuelOfCalls(locals: number): Promise<number> {
   const called = `(func $called (local ${'i64 '.repeat(locals)}))`;
   const main = `(func (export "main") ${'(call $called)'.repeat(CALLS)})`;
@@ -18,8 +18,8 @@ async function fuelOfCalls(locals: number): Promise<number> {
   return FUEL - Number(fuel.value);
 }
 
-test('a call pays for many locals, which it sets to zero, like a fill of as many bytes', async () => {
-  // The calling function pays 1 at its entry.
+test('a call of a function with many locals pays for setting them to zero, like a fill of as many bytes', async () => {
+  // The calling function pays 1 at its entry. A call pays 1 at the entry of the called function, and 1 for each 64 bytes of locals.
   assert.equal(await fuelOfCalls(8), 1);
   assert.equal(await fuelOfCalls(40_000), 1 + CALLS * (1 + (40_000 * 8) / 64));
 });

@@ -19,14 +19,14 @@ import {
 } from './instructions.ts';
 import { PathLength } from './path-length.ts';
 
-/** Fuel that a function with loops takes at once and then counts down in a local variable, because V8 keeps locals in registers, not globals. */
+/** Fuel that a function with loops takes at once and then counts down in a local variable: V8 keeps locals in registers, but not globals. */
 export const GRANT = 16;
 
-/** Maximum number of instructions between two checks, along any path: bounds the time that one unit of fuel pays for. */
+/** Maximum number of instructions between two checks, along any path. It bounds the time that one unit of fuel pays for. */
 const MAX_PATH = 512;
 /**
- * A function has no check at its entry if its longest path, callees included, has at most so many instructions. It must also have no loops and
- * no indirect calls.
+ * A function has no check at its entry if its longest path, callees included, has at most this many instructions. It must also have no loops
+ * and no indirect calls.
  */
 const UNCHECKED_FUNCTION = 128;
 /** Price, in instructions, of calling a function that has a check of its own. Prices add up to the length of a path. */
@@ -35,8 +35,9 @@ const CHECKED_CALL = 8;
 const IMPORT_CALL = 96;
 /** Price of a bulk instruction (`memory.copy`, `table.fill`, …), besides the fuel that it takes by its size. */
 const BULK_COST = 32;
-/** One unit of fuel pays for 64 bytes, or 16 table elements, that a bulk instruction moves. The divisions are right shifts. */
+/** One unit of fuel pays for 64 bytes that a bulk instruction moves. A right shift by this number divides the size. */
 const BYTES_SHIFT = 6;
+/** One unit of fuel pays for 16 table elements that a bulk instruction moves. */
 const ELEMENTS_SHIFT = 4;
 /** One unit of fuel pays for 8 locals of 8 bytes each: until V8 has optimised a function, each call sets its locals to zero. */
 const LOCALS_SHIFT = BYTES_SHIFT - 3;
@@ -45,7 +46,7 @@ const LOCAL_TEE = 0x22;
 const I32_LT_S = 0x48;
 const I32_SHR_U = 0x76;
 
-/** Indices, each encoded as LEB128, that checks use. */
+/** The parts of the module that checks use. All indices are encoded as LEB128. */
 export interface Checks {
   /** Global `pie_fuel`. */
   readonly fuel: readonly number[];
@@ -69,9 +70,9 @@ interface Insertion {
   /** Offset in the function's body at which the code is inserted. */
   readonly at: number;
   readonly kind: 'count' | 'charge' | 'ask' | 'end';
-  /** Right shift of a bulk instruction's size for its price. */
+  /** Right shift that turns a bulk instruction's size into its price. */
   readonly shift: number;
-  /** Function that replaces the bulk instruction when it is long. */
+  /** Function that replaces a long bulk instruction; null for an instruction without one. */
   readonly pieces: number | null;
 }
 
@@ -86,15 +87,16 @@ interface Scan {
 /**
  * Puts the checks into functions, callees first.
  *
- * - `count`: a loop's header, a `catch`, and any place where an unchecked path exceeds MAX_PATH count down a local that starts with GRANT.
+ * - `count`: counts down a local that starts with GRANT. It stands at a loop's header, at a `catch`, and where an unchecked path exceeds MAX_PATH.
  * - The entry of a function with `count` checks takes GRANT from the global; the entry of any other function takes 1. A function needs no
  *   entry check when it and all its callees are short, are not recursive and make no indirect calls: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
- * - `charge`: before a bulk instruction runs, its size, divided, is taken from the global. A function does a long fill or copy in pieces.
+ * - `charge`: takes the price of a bulk instruction from the global before the instruction runs: its size, divided. For a long fill or
+ *   copy, a function of BulkPieces then runs the instruction.
  * - `end`: closes the `if … else …` that chooses between that function and the bulk instruction.
  * - A call sets all locals to zero. The cost counts into the function's longest path; above UNCHECKED_FUNCTION, the entry also charges it.
- * - `ask`: in a function that counts down, a check of the global follows each direct call of an import, or of a
- *   function without an entry check that may call an import: the host takes all fuel away when an import took long.
+ * - `ask`: checks the global after a direct call of an import, or of a function without an entry check that may call an import. The host takes
+ *   all fuel away when an import took long. Only functions that count down need it.
  */
 export class FunctionRewriter {
   /** Number of checks inserted so far. */
@@ -122,11 +124,11 @@ export class FunctionRewriter {
     reader.at = start;
     const locals = skipLocals(reader, params);
     const codeStart = reader.at;
-    const { insertions: all, indirect, longest: path } = this.#scan(reader);
+    const { insertions: found, indirect, longest: path } = this.#scan(reader);
     const zeroed = Math.floor((locals - params) / 2 ** LOCALS_SHIFT);
     const longest = path + zeroed;
-    const hasCounts = all.some(({ kind }) => kind === 'count');
-    const insertions = hasCounts ? all : all.filter(({ kind }) => kind !== 'ask');
+    const hasCounts = found.some(({ kind }) => kind === 'count');
+    const insertions = hasCounts ? found : found.filter(({ kind }) => kind !== 'ask');
     const hasEntryCheck = hasCounts || indirect || this.#recursive.has(index) || longest > UNCHECKED_FUNCTION;
     if (!hasEntryCheck) this.#prices.set(index, longest);
     if (!hasEntryCheck && insertions.length === 0) return reader.bytes.subarray(start, reader.end);
@@ -218,7 +220,7 @@ export class FunctionRewriter {
     return [OP.call, ...this.#target.yield];
   }
 
-  /** Refills the counter. The check that does so takes the first unit. */
+  /** Refills the counter. It restarts at GRANT - 1, because the check that refills it takes one unit. */
   #refill(counter: readonly number[]): readonly number[] {
     return [OP.call, ...this.#target.refill, I32_CONST, GRANT - 1, LOCAL_SET, ...counter];
   }
@@ -255,7 +257,7 @@ const isIndirectCall = (opcode: number): boolean =>
   opcode === OP.callRef ||
   opcode === OP.returnCallRef;
 
-/** Right shift of a bulk instruction's size for its price; 0 for an instruction that moves nothing. */
+/** Right shift that turns a bulk instruction's size into its price; 0 for an instruction that moves nothing. */
 function bulkShift(sub: number): number {
   switch (sub) {
     case BULK.memoryInit:

@@ -42,6 +42,7 @@ export function exposeState(bytes: Uint8Array): Uint8Array {
   let sections: readonly Section[] = readSections(bytes);
   const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
   const mutable = mutableGlobals(new Reader(sectionBody(sections, SECTION.global)));
+  // Null when the host cannot restore the instance.
   const globals = changesTablesOrSegments(new Reader(sectionBody(sections, SECTION.code))) ? null : mutable;
   const memories = entryCount(sections, SECTION.memory);
   if (globals === null && memories === 0) return bytes;

@@ -104,7 +104,7 @@ export function checkExportNames(reader: Reader): void {
   }
 }
 
-/** Number of imports of each kind, which come first in the index spaces. Refuses reserved names. */
+/** Number of imports of each kind. Imports come first in the index spaces. Refuses reserved names. */
 export function readImports(reader: Reader): ImportCounts {
   const counts = { functions: 0, tables: 0, memories: 0, globals: 0 };
   for (let left = reader.u32(); left > 0; left -= 1) {

@@ -4,11 +4,14 @@ import { Channel, type Lane } from '../channel.ts';
 import { KIND } from '../frames.ts';
 import { MessageWriter } from '../value-writer.ts';
 
+const NO_CALL = 0xffff;
+
 /** A sandbox under the control of an attacker: it sends the frames that a test asks for. */
 export class RawSandbox {
   readonly lanes: Lane[] = [];
-  /** Payloads of the openings and of the closes. */
+  /** Payloads of the messages `open`. */
   readonly openings: Buffer[] = [];
+  /** Payloads of the signals `close`. */
   readonly closes: Buffer[] = [];
   readonly #openWaiters: (() => void)[] = [];
 
@@ -41,11 +44,15 @@ export class RawSandbox {
     while (this.lanes.length < count) await new Promise<void>((resolve) => this.#openWaiters.push(resolve));
   }
 
-  /** Sends a call with the arguments that `write` writes. */
-  call(lane: number, name: string | number, number: number, write: (w: MessageWriter) => void = () => undefined): void {
-    const [of = '', core = ''] = typeof name === 'string' ? name.split(' ') : [];
+  /**
+   * Sends a call with the arguments that `write` writes.
+   *
+   * @param fn `<interface> <core name>`, or the number of the function
+   * @param number number of the call's future or new resource
+   */
+  call(lane: number, fn: string | number, number: number, write: (w: MessageWriter) => void = () => undefined): void {
     const w = new MessageWriter((_, value) => value as number);
-    w.u16(typeof name === 'number' ? name : (callNumber(of, core) ?? 0xffff));
+    w.u16(typeof fn === 'number' ? fn : functionNumber(fn));
     w.u32(number);
     write(w);
     this.lanes[lane]!.send(KIND.call, w.take());
@@ -57,4 +64,9 @@ export class RawSandbox {
     w.u8(isRead ? 1 : 0);
     this.lanes[lane]!.send(KIND.release, w.take());
   }
+}
+
+function functionNumber(name: string): number {
+  const [interfaceName = '', coreName = ''] = name.split(' ');
+  return callNumber(interfaceName, coreName) ?? NO_CALL;
 }

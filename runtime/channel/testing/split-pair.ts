@@ -11,7 +11,7 @@ export function randomOf(seed: number): () => number {
   };
 }
 
-/** One end of a pair whose bytes reach the other end in pieces of random sizes, in different turns of the event loop. */
+/** One end of a pair of streams. The bytes that it writes reach the other end in pieces of random sizes, in different turns of the event loop. */
 class SplitEnd extends Duplex {
   peer: SplitEnd | null = null;
   /** Number of writes since the pair was made. */
@@ -46,7 +46,7 @@ class SplitEnd extends Duplex {
   }
 }
 
-/** @param random sizes of the pieces; a constant of 0.99 gives pieces of 194 KB */
+/** @param random determines the sizes of the pieces; the constant 0.99 makes pieces of 194 KB */
 export function splitPair(random: () => number): readonly [SplitEnd, SplitEnd] {
   const [a, b] = [new SplitEnd(random), new SplitEnd(random)];
   a.peer = b;

@@ -6,10 +6,10 @@ import { maxStates } from '../translate/states.ts';
 import { type Rule, State } from './state.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
 
-/** Maximum states of one grammar: about 100 MB. */
+/** Maximum states of one grammar, which take about 100 MB. */
 const MAX_STATES = 400_000;
 const QUOTE = 0x22;
-/** Maximum states of remembered JSON strings: about 15 MB. Beyond it, all are forgotten. */
+/** Maximum remembered states of JSON strings, which take about 15 MB. At the maximum, `stringState` forgets all of them. */
 const MAX_STRING_STATES = 40_000;
 
 /**
@@ -24,7 +24,7 @@ export function buildAutomaton(grammar: Grammar): Rule {
   return new Builder(grammar, 'own').rule(grammar.root);
 }
 
-/** @throws GrammarError `limit-exceeded` */
+/** Makes all states of a rule and of the rules that it calls. @throws GrammarError `limit-exceeded` for more than 400,000 states */
 function openAll({ start }: Rule): void {
   const seen = new Set([start]);
   const pending = [start];
@@ -73,7 +73,7 @@ function stringState(min: number, max: number): StringState {
   return made;
 }
 
-/** A JSON string of `min` to `max` characters. Strings with as many characters left share their states, whatever their bounds were. */
+/** A JSON string of `min` to `max` characters. Strings with different bounds share the states in which equally many characters may follow. */
 export function stringRule({ min, max, isBegun }: Lengths): Rule {
   if (isBegun) return { start: stringState(min, max), end: STRING_END };
   const start = new State(false, true);
@@ -127,7 +127,7 @@ class Builder {
   readonly #rules = new Map<string, Rule>();
   readonly #count: { states: number };
 
-  /** @param count number of the states made so far; the builder of a language goes on counting */
+  /** @param count number of the states made so far; the builder of a language continues its grammar's count */
   constructor(grammar: Definitions, use: Use, count = { states: 0 }) {
     this.#grammar = grammar;
     this.#use = use;
@@ -144,7 +144,7 @@ class Builder {
     return rule;
   }
 
-  /** A rule without a name. */
+  /** Makes an unnamed rule that matches `definition`. */
   make(definition: Expression): Rule {
     const rule = { start: this.#state(), end: this.#state(true) };
     rule.start.later(() => this.#connect(definition, rule.start, rule.end));
@@ -219,7 +219,7 @@ class Builder {
     }
   }
 
-  /** The parts from `index` on. */
+  /** Adds the paths of the parts from `index` on. */
   #sequence(parts: readonly Expression[], index: number, from: State, to: State): void {
     const part = parts[index];
     if (part === undefined) {
@@ -262,7 +262,7 @@ class Builder {
     this.#iterate({ body, rule }, min, max, from, to);
   }
 
-  /** The iterations from here on: at least `min`, at most `max`. */
+  /** Adds the paths of the remaining iterations: at least `min`, at most `max`. */
   #iterate(iteration: Iteration, min: number, max: number, from: State, to: State): void {
     const { body, rule } = iteration;
     if (min === 0 && max === Number.POSITIVE_INFINITY) {
@@ -282,13 +282,13 @@ class Builder {
   }
 }
 
-/** The body of a repetition, and the rule that has it if the iterations call it. */
+/** The body of a repetition. If the iterations call the body instead of copying it, `rule` matches the body. */
 interface Iteration {
   readonly body: Expression;
   readonly rule: Rule | undefined;
 }
 
-/** True for an expression that takes no states of its own. */
+/** True for an expression that matches exactly one byte, and so needs no states between its first and last one. */
 function isByte(expression: Expression): boolean {
   if (expression.kind === 'text') return expression.text.length === 1 && expression.text < '\x80';
   return expression.kind === 'class' && (expression.set.at(-1)?.[1] ?? 0x80) < 0x80;

@@ -23,8 +23,9 @@ export class Closure {
   readonly reading: OpenWay[] = [];
   mayEnd = false;
   readonly #pending: OpenWay[] = [];
-  /** The first frame of each state that was reached, and the keys of states that were reached with other frames. */
+  /** The first frame with which each state was reached. */
   readonly #firstFrames = new Map<State, Frame | OpenFrame>();
+  /** Keys of the pairs of a state and a further frame with which it was reached. */
   readonly #furtherKeys = new Set<string>();
   readonly #endedFrames = new Set<Frame | OpenFrame>();
   readonly #openFrames = new Map<Rule, OpenFrame>();
@@ -61,7 +62,7 @@ export class Closure {
     this.#pending.push({ state, frame });
   }
 
-  /** All calls of a rule at one place share a frame. */
+  /** Calls a rule. All calls of this rule within one closure share a frame. */
   #call(rule: Rule, target: State, frame: Frame | OpenFrame): void {
     let openFrame = this.#openFrames.get(rule);
     if (!openFrame) {
@@ -73,12 +74,12 @@ export class Closure {
     if (target.isEnd) openFrame.inherit(frame);
     else openFrame.add(target, frame);
     if (!this.#endedFrames.has(openFrame)) return;
-    // The rule may match the empty text, and was found to do so before this call.
+    // An earlier call found that the rule can match the empty text, so this call can return at once.
     if (target.isEnd) this.#return(frame);
     else this.#reach(target, frame);
   }
 
-  /** Continues after a rule has ended, at all its calls. */
+  /** Continues after a rule has ended, at each return of its frame. */
   #return(frame: Frame | OpenFrame): void {
     const pending = [frame];
     for (let endedFrame = pending.pop(); endedFrame !== undefined; endedFrame = pending.pop()) {

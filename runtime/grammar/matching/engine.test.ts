@@ -74,7 +74,7 @@ function randomTokens(random: Random): Buffer[] {
   ];
 }
 
-describe(`masks, seed ${SEED}`, () => {
+describe(`Engine, seed ${SEED}`, () => {
   let engine: Engine;
   let lastId = 0;
   before(() => {
@@ -99,7 +99,7 @@ describe(`masks, seed ${SEED}`, () => {
     return lastId;
   }
 
-  it('contain exactly the tokens after which a text of the language is still possible', () => {
+  it('gives masks of exactly the tokens after which a text of the language is still possible', () => {
     const random = new Random(SEED);
     let steps = 0;
     for (let index = 0; index < 120; index += 1) {
@@ -155,7 +155,7 @@ describe(`masks, seed ${SEED}`, () => {
     assert.ok(steps > 200, `too few steps: ${steps}`);
   });
 
-  it('of context-free grammars equal the tokens that fresh matchers accept', () => {
+  it('gives masks of context-free grammars that equal the tokens that a fresh matcher accepts', () => {
     const random = new Random(SEED);
     const tokens = [
       Buffer.alloc(0),
@@ -198,7 +198,7 @@ describe(`masks, seed ${SEED}`, () => {
     }
   });
 
-  it('of guesses are the masks after each guess, and allow every token behind a guess that does not fit', () => {
+  it('gives the mask after each guess, and masks of every token after a guess that does not fit', () => {
     const vocabulary = vocabularyFrom(
       [...'abc'].map((letter) => Buffer.from(letter)),
       [],
@@ -213,13 +213,13 @@ describe(`masks, seed ${SEED}`, () => {
     const [a, bOrC, every] = [0b001, 0b110, 0xffff_ffff];
     assert.deepEqual(masks(), [a]);
     assert.deepEqual(masks(0, 2, 1, 0), [a, bOrC, a, every, every]);
-    // The text must end behind the third guess, and the model has no end-of-sequence token.
+    // The text must end after the third guess, and the model has no end-of-sequence token.
     assert.deepEqual(masks(0, 1, 0, 0), [a, bOrC, a, every, every]);
     assert.deepEqual(masks(99), [a, every]);
     assert.deepEqual(masks(), [a], 'the matcher has accepted a guess');
   });
 
-  it('of guesses allow every token behind a text that fails the last check and cannot go on', () => {
+  it('gives masks of every token after guesses that make a text fail the check at the end with no way to go on', () => {
     const vocabulary = vocabularyFrom(
       ['[', '"a"', ', ', ']', '</s>'].map((text) => Buffer.from(text)),
       [4],
@@ -227,6 +227,7 @@ describe(`masks, seed ${SEED}`, () => {
     ask({ kind: 'vocabulary', vocabulary });
     const schema = { type: 'array', items: { type: 'string', pattern: '^a$' }, uniqueItems: true };
     const matcher = open(compile(vocabulary.id, { tag: 'json-schema', val: JSON.stringify(schema) }), []);
+    // The guesses spell `["a", "a"]` and the end. The mask after `]` is the sixth, because the first mask precedes all guesses.
     const masks = ask({ kind: 'masks', matcher, guesses: Uint32Array.of(0, 1, 2, 1, 3, 4) });
     assert.ok(masks instanceof Uint32Array);
     assert.equal(masks.length, 7);
@@ -240,7 +241,8 @@ describe(`masks, seed ${SEED}`, () => {
     assert.deepEqual(ask({ kind: 'status', matcher }), { mayEnd: true, mustEnd: true });
   });
 
-  it('count no token of a list that the matcher could follow only in part', () => {
+  it('accepts no token of a list when a limit stops the matcher within the list', () => {
+    // After `ab`, a text can be read in 5000 ways; the matcher follows at most 4096.
     const rules = Array.from({ length: 5000 }, (_, index) => `r${index}`);
     const val = `root ::= "a" "b" (${rules.join(' | ')})\n${rules.map((rule) => `${rule} ::= [c]+ "${rule}"`).join('\n')}`;
     const vocabulary = vocabularyFrom([Buffer.from('a'), Buffer.from('b')], []);
@@ -253,7 +255,7 @@ describe(`masks, seed ${SEED}`, () => {
     assert.equal(back.tag === 'err' && back.val.tag, 'invalid-argument');
   });
 
-  it('are empty at the end for a model without an end-of-sequence token, and the status reports the end', () => {
+  it('gives an empty mask at the end of a text for a model without end-of-sequence tokens, while the status reports the end', () => {
     const vocabulary = vocabularyFrom([Buffer.from('a')], []);
     ask({ kind: 'vocabulary', vocabulary });
     const matcher = open(compile(vocabulary.id, { tag: 'regex', val: 'a' }), [0]);

@@ -16,7 +16,7 @@ interface Model {
   readonly strings: Places;
 }
 
-/** Compiled grammars and matchers of one worker, which are lost together with it. */
+/** The compiled grammars and the matchers of one worker thread. They are lost when the thread ends. */
 export class Engine {
   readonly #models = new Map<number, Model>();
   readonly #grammars = new Map<number, Compiled>();

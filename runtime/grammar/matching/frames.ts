@@ -8,14 +8,14 @@ export interface Return<F> {
 
 let lastId = 0;
 
-/** All returns of a rule that may end next: a node of the stacks that ways share. Equal frames are one object, as long as both are remembered. */
+/** A node of the stacks that ways share: all returns of a called rule. Equal frames are one object, as long as `KnownFrames` remembers them. */
 export class Frame {
   /** The frame of the grammar's root rule: when the root ends, the text may end. */
   static readonly BOTTOM = new Frame([], true);
 
   readonly id: number;
   readonly returns: readonly Return<Frame>[];
-  /** True when the text may also end here. */
+  /** True when the text may also end where the frame's rule ends. */
   readonly isBottom: boolean;
 
   constructor(returns: readonly Return<Frame>[], isBottom: boolean) {
@@ -26,11 +26,11 @@ export class Frame {
   }
 }
 
-/** Estimated sizes in V8's heap. */
+/** Estimated sizes of a frame and of each of its returns in V8's heap. */
 const FRAME_BYTES = 300;
 const RETURN_BYTES = 120;
 
-/** Remembered frames by content, so that equal frames are found again. */
+/** Remembered frames by their content, so that an equal frame is not made again. */
 export class KnownFrames {
   readonly #frames = new Map<string, Frame>();
   #bytes = 0;
@@ -75,7 +75,7 @@ export class OpenFrame {
     this.inherited.add(frame);
   }
 
-  /** The frame of all found returns, or an equal one of `known`. Open frames form no cycle: that would be left recursion. */
+  /** The frame of all returns found, or an equal one of `known`. This ends, because open frames form no cycle: a cycle would be left recursion. */
   close(known: KnownFrames): Frame {
     if (this.#closed) return this.#closed;
     const closed = (frame: Frame | OpenFrame) => (frame instanceof OpenFrame ? frame.close(known) : frame);
@@ -84,9 +84,9 @@ export class OpenFrame {
     let isBottom = false;
     for (const { target, below } of this.returns) add(target, closed(below));
     for (const frame of this.inherited) {
-      const { returns: theirs, isBottom: bottom } = closed(frame);
-      for (const { target, below } of theirs) add(target, below);
-      isBottom ||= bottom;
+      const inheritedFrame = closed(frame);
+      for (const { target, below } of inheritedFrame.returns) add(target, below);
+      isBottom ||= inheritedFrame.isBottom;
     }
     const key = `${isBottom} ${[...returns.keys()].sort().join(' ')}`;
     this.#closed = isBottom && returns.size === 0 ? Frame.BOTTOM : known.get(key);

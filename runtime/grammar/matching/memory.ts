@@ -1,9 +1,9 @@
-/** Holds memory that it can free when memory is short, and compute again. */
+/** A holder of computed values. It can free their memory, and compute them again later. */
 export interface Forgetful {
   forget(): void;
 }
 
-/** Bounds the memory of all holders of one kind in a worker: beyond the bound, all of them forget at once. */
+/** Bounds the memory that all holders of one kind take together in a worker. Beyond the bound, all holders forget at once. */
 export class MemoryBound<T extends Forgetful> {
   readonly #mostBytes: number;
   readonly #holders = new Map<T, number>();
@@ -13,9 +13,9 @@ export class MemoryBound<T extends Forgetful> {
     this.#mostBytes = mostBytes;
   }
 
-  /** Makes room for what `holder` is about to take, and counts it. */
+  /** Counts `bytes` that `holder` is about to take. If they would exceed the bound, all holders forget first. */
   take(holder: T, bytes: number): void {
-    if (this.#bytes + bytes > this.#mostBytes) for (const other of [...this.#holders.keys()]) this.forget(other);
+    if (this.#bytes + bytes > this.#mostBytes) for (const each of [...this.#holders.keys()]) this.forget(each);
     this.#bytes += bytes;
     this.#holders.set(holder, (this.#holders.get(holder) ?? 0) + bytes);
   }

@@ -9,6 +9,8 @@ import { MemoryBound } from './memory.ts';
 import { type Place, Places } from './places.ts';
 
 const SEED = 5;
+/** The size that `Places` counts for a place's list of successors: 256 pointers of 8 bytes. */
+const SUCCESSORS_BYTES = 2048;
 const RULES = ['root', 'x', 'y', 'z'];
 const LETTERS = ['a', 'b', '(', ')', 'é'];
 
@@ -43,7 +45,7 @@ function matches(places: Places, text: string): boolean {
 }
 
 describe('places', () => {
-  it(`match the same texts as the oracle, for random and ambiguous context-free grammars, seed ${SEED}`, () => {
+  it(`match the same texts as the simple recognizer of the tests, for random and ambiguous context-free grammars, seed ${SEED}`, () => {
     const random = new Random(SEED);
     let grammars = 0;
     let matched = 0;
@@ -68,7 +70,7 @@ describe('places', () => {
     assert.ok(grammars >= 100 && matched > 200, `too few samples: ${grammars} grammars and ${matched} matches`);
   });
 
-  it('grow at most linearly in ambiguous grammars', () => {
+  it('have ways that grow at most linearly with the depth of ambiguous grammars', () => {
     const ambiguous = [
       'root ::= "a" root "b" | "a" root "c" | "a" root | ""',
       'root ::= sum\nsum ::= product "+" sum | product "-" sum | product\nproduct ::= item "*" product | item "/" product | item\nitem ::= "a" | "(" sum ")"',
@@ -79,12 +81,12 @@ describe('places', () => {
       const depths = 500;
       for (let depth = 0; depth < depths; depth += 1)
         place = place && places.after(place, (index === 0 ? 'a' : '(').charCodeAt(0));
-      // The text may still close each open level, so the ways grow with the depth.
+      // In the first grammar, each open level may still be closed in three ways, so the ways grow with the depth.
       assert.ok(place && place.ways.length <= 3 * depths, `${place?.ways.length} ways`);
     }
   });
 
-  it('return to the same place in lists, however the list is written', () => {
+  it('are the same before each item of a list, however the grammar writes the list', () => {
     for (const val of ['root ::= [ab]*', 'root ::= "" | [ab] root', 'root ::= x root | ""\nx ::= "a" | "b"']) {
       const places = new Places(buildAutomaton(translate({ tag: 'ebnf', val })));
       const first = places.after(places.start, 0x61);
@@ -115,15 +117,14 @@ describe('places', () => {
     for (const [index, byte] of text.entries()) {
       assert.deepEqual(places.after(path[index] as Place, byte)?.mayEnd, path[index + 1]?.mayEnd);
     }
-    // A place that leads on has a list of successors, which counts 2048 bytes.
     const reachable = new Set(path);
     for (const place of reachable) for (const next of place.next ?? []) if (next) reachable.add(next);
     const placesWithNext = [...reachable].filter(({ next }) => next).length;
-    assert.ok(path.length > 10 * (mostBytes / 2048), `too few places: ${path.length}`);
-    assert.ok(placesWithNext <= mostBytes / 2048, `${placesWithNext} places lead on`);
+    assert.ok(path.length > 10 * (mostBytes / SUCCESSORS_BYTES), `too few places: ${path.length}`);
+    assert.ok(placesWithNext <= mostBytes / SUCCESSORS_BYTES, `${placesWithNext} places have successors`);
   });
 
-  it('cannot be built for grammars with too many alternatives or too many states', () => {
+  it('are refused for grammars with too many alternatives or too many states', () => {
     const wide = `root ::= ${Array.from({ length: 5000 }, (_, index) => `r${index}`).join(' | ')}\n${Array.from({ length: 5000 }, (_, index) => `r${index} ::= [a]+ "${index}"`).join('\n')}`;
     const large = `root ::= ${Array.from({ length: 60 }, () => '("ab" "cd"?){9000}').join(' ')}`;
     for (const val of [wide, large]) {

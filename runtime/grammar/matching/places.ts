@@ -5,7 +5,7 @@ import { MemoryBound } from './memory.ts';
 import type { Rule } from './state.ts';
 import { stringWays } from './string-ways.ts';
 
-/** Maximum bytes of the places and masks of all grammars of a worker. The worker's heap also holds the grammars' automata. */
+/** Maximum bytes that the places and masks of all of a worker's grammars take together. The worker's heap also holds the grammars' automata. */
 export const MAX_PLACE_BYTES = 128 << 20;
 /** Estimated sizes in V8's heap: a place, a way, a list of successors, and a forced text without its bytes. */
 const PLACE_BYTES = 250;
@@ -13,7 +13,7 @@ const WAY_BYTES = 120;
 const NEXT_BYTES = 256 * 8;
 const FORCED_BYTES = 250;
 
-/** The state of a text in a grammar: all ways to read it so far. Equal places are one object, as long as both are remembered. */
+/** The state of a text in a grammar: all ways to read it so far. Equal places are one object while `Places` remembers them. */
 export class Place {
   readonly ways: readonly Way[];
   /** True when the text may end here. */
@@ -24,9 +24,9 @@ export class Place {
   mask: Uint32Array | undefined;
   /** The text that must come here, once computed. */
   forced: Forced | undefined;
-  /** For a place within a shared string: its position in the string, and what follows the string. Such a place has no ways of its own. */
+  /** Set for a place within a shared string: its position in the string, and the frame of what follows. Such a place has no `ways`. */
   readonly within: Within | undefined;
-  /** For a place of `Places.strings`: the tokens that go on in the string, once computed. */
+  /** Set for a place of `Places.strings` once computed: the tokens that go on in the string. */
   stringTokens: StringTokens | undefined;
 
   constructor(ways: readonly Way[], mayEnd: boolean, within?: Within) {
@@ -39,7 +39,7 @@ export class Place {
 interface Within {
   /** A place of `Places.strings`: the position within the string. */
   readonly inner: Place;
-  /** How the text goes on after the string. */
+  /** The returns of the string's rule: how the text goes on after the string. */
   readonly frame: Frame;
 }
 
@@ -54,9 +54,9 @@ export interface StringTokens {
 /**
  * The places of a grammar, made as texts reach them: a lazily determinized pushdown automaton. The stacks of this automaton share common parts (a
  * graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no
- * left recursion, so only finitely many ways are reachable without a byte. A place within a JSON string consists of a place of `strings`,
- * which all grammars share together with its masks, and the frame of what follows the string. Remembered places are forgotten when they take
- * too much memory; the places of current texts stay valid.
+ * left recursion, so only finitely many ways are reachable without a byte. A place within a JSON string has two parts: a place of `strings`, and
+ * the frame of what follows the string. All grammars of a vocabulary share `strings` and its masks. Remembered places are forgotten when they
+ * take too much memory; the places of current texts stay valid.
  */
 export class Places {
   readonly start: Place;
@@ -64,9 +64,9 @@ export class Places {
   readonly strings: Places | undefined;
   readonly #memory: MemoryBound<Places>;
   readonly #placesByHash = new Map<number, Place[]>();
-  /** Places within shared strings, by what follows the string. */
+  /** Places within shared strings, by the frame of what follows the string and the place of `strings`. */
   readonly #stringPlaces = new Map<Frame, Map<Place, Place>>();
-  /** Places after shared strings. */
+  /** Places after shared strings, by the frame of what follows the string. */
   readonly #placesBehind = new Map<Frame, Place>();
   readonly #frames = new KnownFrames();
   /** Places that cache successors, tokens or a forced text, including places forgotten earlier that a current text still uses. */
@@ -91,8 +91,8 @@ export class Places {
     }
     const knownNext = place.next?.[byte];
     if (knownNext !== undefined) return knownNext;
-    // Bytes that take the same edges lead to the same place. `low` to `high` are `byte` and its neighbours that take
-    // the same edges, so one search serves them all.
+    // Bytes that take the same edges lead to the same place. This search serves all bytes from `low` to `high`: `byte` and the neighbours that
+    // take the same edges.
     let low = 0;
     let high = 255;
     const reachedWays: Way[] = [];
@@ -187,9 +187,9 @@ export class Places {
     return this.#inString(this.strings.#settle(new Closure(inString.ways)), inString.frame);
   }
 
-  /** The place that is at `inner` in a string, before what follows the string. */
+  /** The place at `inner` in a string, when `frame` follows the string. */
   #inString(inner: Place, frame: Frame): Place {
-    // Nothing goes on within a string after its last quote.
+    // The text has passed the closing quote, so the string has ended.
     if (inner.mayEnd) return this.behind(frame);
     let places = this.#stringPlaces.get(frame);
     if (!places) {

@@ -1,6 +1,6 @@
 let lastState = 0;
 
-/** A state of a rule's automaton, with its transitions on a byte, on the empty text, and after a call of another rule. */
+/** A state of a rule's automaton, with its transitions: on a byte, on the empty text, and through a call of another rule. */
 export class State {
   readonly id: number;
   /** True for the final state of a rule, which has no transitions. */
@@ -24,7 +24,7 @@ export class State {
     this.#make = make;
   }
 
-  /** Makes the transitions that are not made yet. Call it before they are read. */
+  /** Makes the transitions if they are not made yet. Must be called before the transitions are read. */
   open(): void {
     const make = this.#make;
     if (make === undefined) return;

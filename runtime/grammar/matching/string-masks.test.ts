@@ -11,8 +11,8 @@ import { TokenTree } from './token-tree.ts';
 
 const SEED = 20261122;
 /**
- * Schemas with strings of all kinds. `least` is the least number of places of the random texts that must lie in shared
- * strings: the places within strings that all grammars of a vocabulary share (`stringPlaces`).
+ * Schemas with strings of all kinds. At least `least` places of the random texts must lie within shared strings: their places are those that all
+ * grammars of a vocabulary share (`stringPlaces`).
  */
 const SCHEMAS: [schema: unknown, least: number][] = [
   [{ type: 'string' }, 20],

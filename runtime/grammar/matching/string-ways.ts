@@ -9,7 +9,7 @@ interface StringWays {
   readonly frame: Frame;
 }
 
-/** Cuts the stacks of `ways` off below the string's rule. Undefined if a way lies outside shared strings, or the returns differ. */
+/** Cuts off the stacks of `ways` below the string's rule. Returns undefined if a way lies outside shared strings, or the string's returns differ. */
 export function stringWays(ways: readonly Way[]): StringWays | undefined {
   const found: OpenWay[] = [];
   let common: Frame | undefined;
@@ -41,7 +41,7 @@ interface Relative {
   readonly below: Frame;
 }
 
-/** Cuts `frame` off below the string's rule. Returns to shared states belong to rules that the string calls, and stay. */
+/** Cuts off `frame` below the string's rule. Keeps the returns to shared states: they belong to rules that the string's rule calls. */
 function relativeOf(frame: Frame, known: Map<Frame, Relative>): Relative | undefined {
   const made = known.get(frame);
   if (made) return made;

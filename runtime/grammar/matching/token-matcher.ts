@@ -12,18 +12,18 @@ export interface Compiled {
   readonly places: Places;
   readonly tree: TokenTree;
   readonly vocabulary: Vocabulary;
-  /** The check of the schema's rules that the grammar cannot hold: a text may end only if it passes. */
+  /** Checks the schema's rules that the grammar cannot express. A text may end only if it passes this check. */
   readonly check?: Check | undefined;
 }
 
-/** The state of a text of tokens in a grammar. */
+/** Matches a text against a compiled grammar, token by token. */
 export class TokenMatcher {
   readonly #compiled: Compiled;
   /** The start, then the place after each accepted token; null after an end. */
   readonly #path: (Place | null)[];
   /** The accepted tokens, recorded only for grammars with a check. Entries beyond the tokens of `#path` are stale. */
   readonly #tokens: number[] = [];
-  /** The outcome of the last check, and the length of `#path` then: `mask`, `status` and an end token ask for the same check. */
+  /** The fault found by the last check, and the length of `#path` at that time. `mask`, `status` and an end token can so share one check. */
   #lastCheck: { readonly places: number; readonly fault: string | null } | null = null;
 
   constructor(compiled: Compiled) {
@@ -31,7 +31,7 @@ export class TokenMatcher {
     this.#path = [compiled.places.start];
   }
 
-  /** Accepts all of `tokens`, or none and returns false. */
+  /** Accepts all of `tokens`, or accepts none and returns false when a token does not fit. */
   accept(tokens: Uint32Array): boolean {
     const { size } = this.#compiled.vocabulary;
     const outside = tokens.find((token) => token >= size);
@@ -43,7 +43,7 @@ export class TokenMatcher {
     try {
       isAccepted = tokens.every((token) => this.#take(token));
     } finally {
-      // Undo a refused call, and a call that throws midway.
+      // Undo a refused call, and a call that throws after some tokens.
       if (!isAccepted) this.#cut(length);
     }
     return isAccepted;
@@ -57,8 +57,8 @@ export class TokenMatcher {
   }
 
   /**
-   * Tokens that may come next: bit `t % 32` of word `t / 32`. Includes the end-of-sequence tokens when the text may end
-   * or has ended.
+   * Tokens that may come next: bit `t % 32` of word `t / 32` for token `t`. Includes the end-of-sequence tokens when the text may end or has
+   * ended.
    */
   mask(): Uint32Array<ArrayBuffer> {
     const { size, eos } = this.#compiled.vocabulary;
@@ -94,7 +94,7 @@ export class TokenMatcher {
     return masks;
   }
 
-  /** The text that must come next, at whole characters: empty where there is a choice, where the text may end, and within a character. */
+  /** The text that must come next, cut to whole characters. It is empty where the text has a choice or may end, and within a character. */
   forced(): Forced {
     const place = this.#place;
     if (place === null) return NOT_FORCED;
@@ -152,7 +152,7 @@ export class TokenMatcher {
     return this.#compiled.vocabulary.eos.length === 0 || this.#fault() !== null;
   }
 
-  /** Checks what the grammar leaves open. @throws GrammarError for a text that is complete and fails */
+  /** True if the text passes the check of what the grammar leaves open. @throws GrammarError for a text that fails and cannot go on */
   #mayEnd(place: Place): boolean {
     const fault = this.#fault();
     if (fault !== null && this.#continuationMask(place).every(isZero)) throw invalid(fault);

@@ -3,8 +3,8 @@ import type { Place, Places, StringTokens } from './places.ts';
 import { stringTokensAt } from './string-masks.ts';
 
 /**
- * A vocabulary as a prefix tree over bytes in preorder. Each node has its byte, its depth, the token that ends there, and the end of its
- * subtree. The tree has no tokens without bytes, and no end-of-sequence tokens.
+ * A vocabulary as a prefix tree over bytes, whose nodes are stored in preorder. Each node has its byte, its depth, the token that ends there, and
+ * the end of its subtree. The tree leaves out the tokens without bytes and the end-of-sequence tokens.
  */
 export class TokenTree {
   readonly #size: number;
@@ -12,6 +12,7 @@ export class TokenTree {
   readonly #depths: Uint16Array;
   /** The first token that ends at a node, or -1. */
   readonly #tokens: Int32Array;
+  /** For each node, the index after the last node of its subtree. */
   readonly #ends: Uint32Array;
   /** For each token, the next token with the same bytes, or -1. */
   readonly #twins: Int32Array;
@@ -58,7 +59,7 @@ export class TokenTree {
     this.#ends = Uint32Array.from(nodes, ({ end }) => end);
   }
 
-  /** True when a token begins with `prefix`, is longer, and its remaining bytes may come at a place. */
+  /** True when a token is longer than `prefix` and begins with it, and the token's remaining bytes may come at `place`. */
   reaches(places: Places, prefix: Uint8Array, place: Place): boolean {
     const count = this.#bytes.length;
     let node = 0;
@@ -100,7 +101,7 @@ export class TokenTree {
     return mask;
   }
 
-  /** Tokens that stay within a string, and the nodes that end it. @param start a place of `strings` */
+  /** Tokens that stay within a string, and the nodes at which the string ends. @param start a place of `strings` */
   stringTokens(strings: Places, start: Place): StringTokens {
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
     const exits = this.#walkInside(mask, strings, start, 0, this.#bytes.length, 0);
@@ -114,8 +115,8 @@ export class TokenTree {
   }
 
   /**
-   * Walks the nodes from `first` up to `end`, and adds the tokens that may come. The nodes of depth `top` follow the
-   * place `start`.
+   * Walks the nodes from `first` up to `end` (excluded), and adds the tokens that may come to `mask`. The place before the nodes of depth `top` is
+   * `start`.
    */
   #walk(mask: Uint32Array, places: Places, start: Place, first: number, end: number, top: number): void {
     for (let node = first; node < end; ) {
@@ -142,7 +143,7 @@ export class TokenTree {
     }
   }
 
-  /** Like `#walk`, as long as the nodes stay in a string. Returns the nodes that end the string. */
+  /** Like `#walk`, but stays within a string. Returns the nodes that end the string, and does not go below these. */
   #walkInside(
     mask: Uint32Array,
     strings: Places,
@@ -170,7 +171,7 @@ export class TokenTree {
     return exits;
   }
 
-  /** Adds the tokens of `exits`, which end a string, and of nodes below. @param behind the place after the string */
+  /** Adds the tokens of `exits` (nodes that end a string) and of the nodes below them. @param behind the place after the string */
   #leave(mask: Uint32Array, places: Places, behind: Place, exits: readonly number[]): void {
     for (const node of exits) {
       this.#mark(mask, node);

@@ -26,8 +26,8 @@ function countEncodings(set: Characters, bytes: Uint8Array): number {
   ).length;
 }
 
-describe('sets of characters', () => {
-  it(`are written as exactly their UTF-8, each character once, seed ${SEED}`, () => {
+describe('a set of characters', () => {
+  it(`becomes byte sequences that match the UTF-8 of each of its characters once and nothing else, seed ${SEED}`, () => {
     const random = new Random(SEED);
     const encoder = new TextEncoder();
     for (let index = 0; index < 100; index += 1) {
@@ -61,7 +61,7 @@ describe('sets of characters', () => {
     }
   });
 
-  it(`are joined, cut and complemented, seed ${SEED}`, () => {
+  it(`has a union, an intersection and a complement, seed ${SEED}`, () => {
     const random = new Random(SEED);
     for (let index = 0; index < 200; index += 1) {
       const [a, b] = [randomSet(random), randomSet(random)];

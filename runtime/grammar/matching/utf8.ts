@@ -1,13 +1,13 @@
 import type { Characters, Range } from '../translate/characters.ts';
 
-/** Bytes from the first to the second, both included. */
+/** The bytes from the first number to the second, both included. */
 export type ByteRange = Range;
 
 /** Last characters that take 1, 2, 3 and 4 bytes. */
 const LAST_OF_LENGTH = [0x7f, 0x7ff, 0xffff, 0x10ffff];
 
 /**
- * Characters as sequences of byte ranges, whose union is exactly their UTF-8 (Thompson's construction, as in RE2's
+ * Sequences of byte ranges that together match exactly the UTF-8 of the characters of a set (Thompson's construction, as in RE2's
  * `Compiler::AddRuneRangeUTF8`).
  */
 export function utf8(set: Characters): readonly (readonly ByteRange[])[] {
@@ -19,11 +19,11 @@ export function utf8(set: Characters): readonly (readonly ByteRange[])[] {
   );
 }
 
-/** Sequences for characters that take a first byte and `rest` further bytes. A further byte holds six bits of the character. */
+/** Sequences for the characters from `from` to `to`. Each takes a first byte and `rest` further bytes, which hold six bits of it each. */
 function split(from: number, to: number, rest: number): ByteRange[][] {
   for (let tail = 1; tail <= rest; tail += 1) {
     const mask = (1 << (6 * tail)) - 1;
-    // Both ends must share the bits before the tail, or the tail must be a full range.
+    // One sequence is enough if both ends share the bits before the last `tail` bytes, or if these bytes take all values.
     if ((from & ~mask) === (to & ~mask)) continue;
     if ((from & mask) !== 0) return [...split(from, from | mask, rest), ...split((from | mask) + 1, to, rest)];
     if ((to & mask) !== mask) return [...split(from, (to & ~mask) - 1, rest), ...split(to & ~mask, to, rest)];

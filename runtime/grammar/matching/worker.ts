@@ -1,4 +1,4 @@
-/** The program of a grammar worker: answers requests one at a time. */
+/** The program of a grammar worker, which answers requests one at a time. */
 import { parentPort } from 'node:worker_threads';
 import type { Reply, Request, SentReply } from '../messages.ts';
 import { Engine } from './engine.ts';
@@ -6,7 +6,7 @@ import { Engine } from './engine.ts';
 const port = parentPort;
 if (!port) throw new Error('matching/worker.ts runs as a worker thread');
 const engine = new Engine();
-/** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later request. */
+/** CPU time of this thread up to the last reply. The thread's start is not reported. Time that a coarse clock misses counts for a later request. */
 let reportedMs = usedMs();
 
 port.on('message', (request: Request) => {
@@ -22,7 +22,7 @@ function usedMs(): number {
   return (user + system) / 1000;
 }
 
-/** Buffers to transfer: a mask's memory. */
+/** The memory of a mask, which is transferred instead of copied. */
 function transferred({ val }: Reply): ArrayBuffer[] {
   return val instanceof Uint32Array ? [val.buffer] : [];
 }

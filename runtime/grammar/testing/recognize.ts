@@ -2,9 +2,8 @@ import { codePoint } from '../translate/characters.ts';
 import type { Definitions, Expression } from '../translate/expression.ts';
 
 /**
- * Returns true if a grammar matches a whole text: a direct implementation of the definition, as the oracle of tests. For
- * every rule and position it computes the positions where a match may end, as a least fixed point, so that left recursion
- * terminates.
+ * Returns true if a grammar matches a whole text. Tests use this direct implementation of the definition as their oracle. It computes, for every
+ * rule and position, the positions where a match may end. The computation is a least fixed point, so left recursion terminates.
  */
 export function recognizes({ root, rules }: Definitions, text: string): boolean {
   const characters = [...text];
@@ -23,19 +22,20 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
       }
       case 'sequence':
         return expression.parts.reduce(
-          (places, part) => unionOver(places, (place) => endsOf(part, place)),
+          (positions, part) => unionOver(positions, (position) => endsOf(part, position)),
           new Set([at]),
         );
       case 'choice':
         return new Set(expression.options.flatMap((option) => [...endsOf(option, at)]));
       case 'repeat': {
         const found = new Set<number>(expression.min === 0 ? [at] : []);
-        let places = new Set([at]);
+        let positions = new Set([at]);
         const seen = new Set<string>();
-        for (let count = 1; count <= expression.max && places.size > 0; count += 1) {
-          places = unionOver(places, (place) => endsOf(expression.body, place));
-          if (count >= expression.min) for (const place of places) found.add(place);
-          const key = [...places].sort().join();
+        for (let count = 1; count <= expression.max && positions.size > 0; count += 1) {
+          positions = unionOver(positions, (position) => endsOf(expression.body, position));
+          if (count >= expression.min) for (const position of positions) found.add(position);
+          // Positions that occurred before lead to no new ends, so even an unbounded repetition terminates.
+          const key = [...positions].sort().join();
           if (count > expression.min && seen.has(key)) break;
           seen.add(key);
         }
@@ -76,6 +76,6 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
   return ends.get(`${root} 0`)?.has(characters.length) ?? false;
 }
 
-function unionOver(places: ReadonlySet<number>, next: (place: number) => Iterable<number>): Set<number> {
-  return new Set([...places].flatMap((place) => [...next(place)]));
+function unionOver(positions: ReadonlySet<number>, next: (position: number) => Iterable<number>): Set<number> {
+  return new Set([...positions].flatMap((position) => [...next(position)]));
 }

@@ -23,15 +23,15 @@ export interface SchemaOutcome {
   readonly refusal: string | null;
   /** Keywords that the grammar leaves to the check at the end. */
   readonly open: readonly string[];
-  /** Invalid instances that the grammar accepts, as the text that it accepts. */
+  /** For each invalid instance that the grammar accepts, an accepted text. */
   readonly wrong: readonly string[];
-  /** Descriptions of valid instances of which the grammar accepts no text. */
+  /** Descriptions of the valid instances for which the grammar accepts none of our texts. */
   readonly narrower: readonly string[];
   readonly valid: number;
   readonly invalid: number;
 }
 
-/** Matches whole texts against schemas, in an `Engine` whose vocabulary is the single bytes. */
+/** Matches whole texts against schemas, in an `Engine` with one token for each byte. */
 export class TextMatcher {
   readonly #engine = new Engine();
   readonly #vocabulary: number;
@@ -71,7 +71,7 @@ export class TextMatcher {
   }
 }
 
-/** Runs the whole suite: each instance in several texts. */
+/** Runs the whole suite, with several texts of each instance. */
 export function runSuite(): SchemaOutcome[] {
   const texts = new TextMatcher();
   return suiteCases().map(([file, each]) => outcome(texts, file, each));
@@ -102,7 +102,7 @@ function outcome(texts: TextMatcher, file: string, { description, schema, tests 
   return { ...counts, refusal: null, open: check?.open ?? [], wrong, narrower };
 }
 
-/** Texts of one value: compact, spaced, on lines, escaped, with other spellings of numbers, with its properties in other orders. */
+/** Texts of one value. They differ in whitespace, escapes, spellings of numbers and the order of properties. */
 export function serialisations(value: unknown, schema: unknown): string[] {
   const orders = [value, reordered(value, (names) => names.toReversed()), reordered(value, bySchema(schema))];
   const texts = orders.flatMap((each) => {
@@ -121,7 +121,7 @@ export function serialisations(value: unknown, schema: unknown): string[] {
   return [...new Set(texts)];
 }
 
-/** As Python's `json.dumps` prints it. */
+/** The text of a value as Python's `json.dumps` prints it. */
 function spaced(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(spaced).join(', ')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);

@@ -1,5 +1,6 @@
 import type { Vocabulary } from '../vocabulary.ts';
 
+/** These ids must differ from those that `vocabularyOf` gives, which count from 1. */
 let lastId = 1_000_000;
 
 /** A vocabulary of these tokens, in their order. */

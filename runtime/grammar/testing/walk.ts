@@ -4,7 +4,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Matcher } from '../service.ts';
 import type { Random } from './random.ts';
 
-/** Number of first tokens among which a walk rarely takes one that leads to its end. After them, it takes such a token nearly always. */
+/** Number of tokens after which a walk heads for its end. Before, the walk rarely takes a token that leads there; afterwards, nearly always. */
 const WANDER = 30;
 /** Maximum tokens of a walk. */
 const MAX_STEPS = 2000;
@@ -30,7 +30,7 @@ export function exitsOf(tokenizer: Tokenizer): Exits {
 
 /** The value of an outcome, which must be `ok`. */
 export function value<T>(outcome: Outcome<T>): T {
-  // As the message of an assertion, the text would be made for every outcome: a mask has thousands of words.
+  // `assert.equal` with this message would make the text for every outcome, and a mask has thousands of words.
   if (outcome.tag !== 'ok') assert.fail(JSON.stringify(outcome));
   return outcome.val;
 }
@@ -49,7 +49,7 @@ export function allowed(mask: Uint32Array): number[] {
 const among = (ids: Iterable<number>, mask: Uint32Array): number[] =>
   Array.from(ids).filter((id) => ((mask[id >>> 5] ?? 0) >>> (id & 31)) & 1);
 
-/** Takes random allowed tokens until it takes an end (`eos`). Returns the bytes of all tokens but that end. */
+/** Takes random allowed tokens until it takes an end-of-sequence token. Returns the bytes of the tokens before the end. */
 export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits, random: Random): Promise<Buffer> {
   const { eos } = tokenizer.special;
   const taken: number[] = [];
@@ -79,7 +79,7 @@ export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits,
   throw new Error(`no end after ${MAX_STEPS} tokens: ${Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)))}`);
 }
 
-/** A random one of `ids`, the tokens that `mask` allows besides ends. */
+/** Picks one of `ids`: the tokens that `mask` allows, without the ends. */
 function nextToken(
   ids: readonly number[],
   mask: Uint32Array,

@@ -3,13 +3,13 @@ export type Range = readonly [from: number, to: number];
 
 /** The last Unicode code point. */
 const LAST = 0x10ffff;
-/** Halves of UTF-16 pairs: no characters, and UTF-8 cannot write them. */
+/** Halves of UTF-16 pairs. They are not characters, and UTF-8 cannot encode them. */
 const SURROGATES: Range = [0xd800, 0xdfff];
 
 /** A set of characters: ranges that are sorted, disjoint and without surrogates. */
 export type Characters = readonly Range[];
 
-/** The set of the characters in any ranges. */
+/** The set of the characters in some ranges, which may overlap and have any order. */
 export function characters(...ranges: readonly Range[]): Characters {
   const sorted = ranges.filter(([from, to]) => from <= to).sort((a, b) => a[0] - b[0]);
   const merged: [number, number][] = [];

@@ -1,6 +1,6 @@
 import type { Characters } from './characters.ts';
 
-/** An expression that pieces of a text match. */
+/** A part of a grammar, which matches pieces of a text. */
 export type Expression =
   | { readonly kind: 'text'; readonly text: string }
   /** One character of a set. */
@@ -19,7 +19,7 @@ export interface Definitions {
   readonly rules: Pick<ReadonlyMap<string, Expression>, 'get'>;
 }
 
-/** A language with its own rules, without the empty text. Every rule matches at least one text. Some rules are built at their first lookup. */
+/** A language with its own rules. It does not contain the empty text, and every rule matches a text. Some rules are built at their first lookup. */
 export interface Language extends Definitions {
   /** True when each text is a JSON string, or the rest of one: it ends with its only closing quote. */
   readonly isString: boolean;
@@ -27,7 +27,7 @@ export interface Language extends Definitions {
   readonly size: number;
   /** Upper bound on the states of its automaton. */
   readonly states: number;
-  /** Bounds on the lengths of the strings; present if these may have any characters. */
+  /** Bounds on the lengths of the strings. Present only for a language of all strings of these lengths. */
   readonly lengths?: Lengths;
 }
 
@@ -133,7 +133,7 @@ export class RuleSet {
   #prefixes = 0;
   #reserved = 0;
 
-  /** @param refuse makes the error of a rule past `limit` */
+  /** @param refuse makes the error that is thrown for more rules than `limit` */
   constructor(limit: number, refuse: () => Error) {
     this.#limit = limit;
     this.#refuse = refuse;
@@ -164,7 +164,7 @@ export class RuleSet {
     return this.#reserved;
   }
 
-  /** Counts rules towards the limit that the set does not hold, because grammars share them. */
+  /** Counts rules that grammars share. The set does not hold them, but they count towards the limit. */
   reserve(rules: number): void {
     this.#reserved += rules;
     if (this.#rules.size + this.#reserved >= this.#limit) throw this.#refuse();

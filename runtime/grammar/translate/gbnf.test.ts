@@ -91,7 +91,7 @@ describe('GBNF', () => {
     assert.throws(() => parseGbnf(`root ::= ${'('.repeat(200)}"a"${')'.repeat(200)}`), { tag: 'limit-exceeded' });
   });
 
-  it('removes rules that can never end', () => {
+  it('removes rules that can never end, and refuses a grammar that no text matches', () => {
     const grammar = prune(
       parseGbnf(
         'root ::= "x" dead | "y" | [^\\x00-\\U0010ffff] | dead*\ndead ::= "z" dead | dead other\nother ::= dead',

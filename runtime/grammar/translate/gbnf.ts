@@ -185,7 +185,8 @@ function tokenize(source: string): Token[] {
 
 function readBounds([all, low, comma, high]: RegExpExecArray, line: number): { min: number; max: number } {
   const min = Number(low);
-  const max = comma === '' ? min : high === '' ? Number.POSITIVE_INFINITY : Number(high);
+  const writtenMax = high === '' ? Number.POSITIVE_INFINITY : Number(high);
+  const max = comma === '' ? min : writtenMax;
   if ((low === '' && high === '') || max < min)
     throw problem(line, `${all} is not a range`, 'write {n}, {n,} or {n,m}');
   if (min > MAX_REPETITIONS || (max > MAX_REPETITIONS && max !== Number.POSITIVE_INFINITY)) {
@@ -225,7 +226,7 @@ const CONTROLS: ReadonlyMap<string, string> = new Map([
   ['t', '\t'],
 ]);
 
-/** Characters of a literal or a class, escapes replaced. */
+/** The characters of a literal or a class, with escapes replaced. */
 function readUnits(body: string, line: number): Unit[] {
   const units: Unit[] = [];
   UNIT.lastIndex = 0;

@@ -19,13 +19,13 @@ const POINT = 10;
 export function isMultiple(value: number, of: number): boolean {
   const [a, b] = [decimal(value), decimal(of)];
   const scale = Math.max(a.scale, b.scale);
-  const [mine, theirs] = [a, b].map((each) => each.digits * 10n ** BigInt(scale - each.scale));
-  return theirs !== undefined && theirs !== 0n && (mine ?? 0n) % theirs === 0n;
+  const [dividend, divisor] = [a, b].map((each) => each.digits * 10n ** BigInt(scale - each.scale));
+  return divisor !== undefined && divisor !== 0n && (dividend ?? 0n) % divisor === 0n;
 }
 
 /**
- * The multiples of a positive number, as decimal numbers without exponents. The automaton remembers the remainder of the digits read so far;
- * it also accepts texts that are not JSON, such as '00'.
+ * The multiples of a positive number, as decimal numbers without exponents. The automaton remembers the remainder of the digits read so far. It
+ * also accepts texts that are not JSON, such as '00'.
  *
  * @throws Inexpressible if there are too many remainders
  */
@@ -33,9 +33,9 @@ export function multiplesOf(of: number): Automaton {
   const { digits, scale } = decimal(of);
   if (digits * BigInt(scale + 1) > MAX_REMAINDERS) throw new Inexpressible('the multiples have too many remainders');
   const step = Number(digits);
-  /** `decimalPlaces`: number of digits after the point, at most the `scale` of the step; -1 before the point. */
   interface DigitsRead {
     readonly remainder: number;
+    /** Number of digits after the point, at most the `scale` of the step; -1 before the point. */
     readonly decimalPlaces: number;
     readonly begun: boolean;
   }

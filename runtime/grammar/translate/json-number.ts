@@ -28,8 +28,9 @@ export function integers(min: Bound | undefined, max: Bound | undefined): Expres
   const low = min && ceiling(min);
   const high = max && floor(max);
   const negative = low === undefined || low < 0n ? negativeIntegers(low, high) : NEVER;
-  const positive = high === undefined || high >= 0n ? wholes(low === undefined || low < 0n ? 0n : low, high) : NEVER;
-  return choice([negative, positive]);
+  const least = low === undefined || low < 0n ? 0n : low;
+  const nonNegative = high === undefined || high >= 0n ? wholes(least, high) : NEVER;
+  return choice([negative, nonNegative]);
 }
 
 function negativeIntegers(low: bigint | undefined, high: bigint | undefined): Expression {
@@ -113,7 +114,7 @@ export function decimals(min: Bound | undefined, max: Bound | undefined): Expres
   return choice(options);
 }
 
-/** The lower bound of the non-negative numbers: excludes zero if `min` does. */
+/** The lower bound 0 of the non-negative numbers. It excludes zero if `min` excludes zero. */
 function positiveStart(min: Bound | undefined): Bound {
   return { value: 0, exclusive: min?.value === 0 && min.exclusive };
 }
@@ -151,25 +152,25 @@ function decimal({ value, exclusive }: Bound): Decimal {
   return { whole: shift < 0 ? 0n : BigInt(whole), fraction: digits.replace(/0+$/, ''), exclusive };
 }
 
-/** The rest after a whole part that equals the whole part of `low`, `high` or both: empty, or a point and up to `maxDigits` digits. */
+/** The rest of a number whose whole part equals that of each given bound: empty, or a point and up to `maxDigits` digits. */
 function fraction(low: Decimal | undefined, high: Decimal | undefined, maxDigits: number): Expression {
   const tail = digitsBetween(0, maxDigits, low, high);
   const fractionPart = isNever(tail.more) ? EMPTY : optional(sequence([text('.'), tail.more]));
   return tail.canEnd ? fractionPart : sequence([text('.'), tail.more]);
 }
 
-/** Digits from `at` on, in a fraction whose earlier digits are those of each given bound. `canEnd`: it may end here. `more`: its further digits. */
+/** The digits from `at` on of a fraction whose earlier digits equal those of each given bound. `canEnd`: true if the fraction may end before them. */
 function digitsBetween(
   at: number,
   maxDigits: number,
   low: Decimal | undefined,
   high: Decimal | undefined,
 ): { canEnd: boolean; more: Expression } {
-  const canEnd =
-    (low === undefined || (at >= low.fraction.length && !low.exclusive)) &&
-    (high === undefined || at < high.fraction.length || !high.exclusive);
+  const fitsLow = low === undefined || (at >= low.fraction.length && !low.exclusive);
+  const fitsHigh = high === undefined || at < high.fraction.length || !high.exclusive;
+  const canEnd = fitsLow && fitsHigh;
   if (at >= maxDigits) return { canEnd, more: NEVER };
-  if (high === undefined && (low === undefined || (at >= low.fraction.length && !low.exclusive))) {
+  if (high === undefined && fitsLow) {
     return { canEnd, more: repeat(oneOf(DIGITS), 1, maxDigits - at) };
   }
   const from = low ? digitAt(low.fraction, at) : 0;

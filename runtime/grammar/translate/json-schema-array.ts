@@ -7,12 +7,20 @@ import { valuesOf } from './json-schema-values.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 /**
- * Maximum number of places in an array with 'contains'; with more, the grammar leaves 'contains' open. Two places
- * differ by their index, or by the items found before them.
+ * Maximum number of places in an array with 'contains'; with more, the grammar leaves 'contains' open. A place is an index together with the number
+ * of items before it that match each 'contains'.
  */
 const MAX_PLACES = 500;
 /** Maximum number of values that are listed for 'uniqueItems'; with more, the grammar leaves it open. */
 const MAX_LISTED = 200;
+
+/** A way for an item to match or miss 'contains' rules. */
+interface ItemWay {
+  /** The parts that the item must fit. */
+  readonly parts: readonly Part[];
+  /** For each rule, the number of items counted up to and including this one. */
+  readonly after: readonly number[];
+}
 
 /** An array: the items of the prefix, then any number of other items, within 'minItems' and 'maxItems'. */
 export function arrayExpression(translation: Translation, rules: Case, at: Pointer): Expression {
@@ -52,7 +60,7 @@ function prefixLength({ lists = [] }: Case): number {
   return Math.max(0, ...lists.map(({ prefix }) => prefix.length));
 }
 
-/** True if items may follow the prefix. Without 'items', any items may follow, but after a prefix only if 'minItems' asks for more items. */
+/** True if items may follow the prefix. Without 'items', any items may follow an empty prefix, or a prefix shorter than 'minItems'. */
 function isOpen({ lists = [] }: Case, { least }: Bounds): boolean {
   const declared = lists.filter(({ declares }) => declares);
   if (declared.length === 0 || declared.some(({ items }) => items !== undefined)) return true;
@@ -90,7 +98,7 @@ function plainItems(translation: Translation, rules: Case, { least, most }: Boun
   }
 }
 
-/** An array with 'contains': a place counts the items found before it for each rule, up to the number that the rule needs. */
+/** An array with 'contains'. A place counts, for each rule, the items before it that match the rule, as far as the rule's bounds need. */
 function containingItems(translation: Translation, rules: Case, bounds: Bounds): Expression {
   const { json } = translation;
   const { least, most } = bounds;
@@ -147,26 +155,19 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
     return made;
   }
 
-  /** The ways for the next item to match or miss each `contains` rule: the parts that the item must fit, and the counts after the item. */
-  function choices(
-    index: number,
-    foundCounts: readonly number[],
-  ): { parts: readonly Part[]; after: readonly number[] }[] {
-    return containsRules.reduce<{ parts: readonly Part[]; after: readonly number[] }[]>(
+  /** The ways for the next item to match or miss each `contains` rule. */
+  function choices(index: number, foundCounts: readonly number[]): ItemWay[] {
+    return containsRules.reduce<ItemWay[]>(
       (ways, rule, ruleIndex) => ways.flatMap((way) => waysAfter(way, rule, ruleIndex)),
       [{ parts: [], after: [] }],
     );
-    function waysAfter(
-      way: { parts: readonly Part[]; after: readonly number[] },
-      rule: ContainsRule,
-      ruleIndex: number,
-    ) {
+    function waysAfter(way: ItemWay, rule: ContainsRule, ruleIndex: number): ItemWay[] {
       const { item, from: begins, min, max } = rule;
       const count = foundCounts[ruleIndex] ?? 0;
       const uncounted = { parts: way.parts, after: [...way.after, count] };
       if (index < begins || (count >= min && max === MANY)) return [uncounted];
       const counted = { parts: [...way.parts, item], after: [...way.after, count + 1] };
-      // Without a maximum, an item may also fit uncounted.
+      // Without a maximum, an item that is not counted may match the rule, too.
       if (max === MANY) return [uncounted, counted];
       const broken = { ...uncounted, parts: [...way.parts, negation(item)] };
       return count < max ? [counted, broken] : [broken];

@@ -11,7 +11,7 @@ export interface ObjectRule {
   readonly patterns: readonly (readonly [pattern: string, value: Part])[];
   /** Schema of properties that `properties` and `patterns` do not name; undefined if the schema does not say. */
   readonly additional: Part | undefined;
-  /** True if the schema declares the object's properties: then grammars keep others out, unless `additional` is written. */
+  /** True if the schema declares the object's properties. Grammars then exclude other properties, unless `additional` is written. */
   readonly declares: boolean;
 }
 
@@ -20,7 +20,7 @@ export interface ListRule {
   readonly prefix: readonly Part[];
   /** Schema of the items after the prefix. */
   readonly items: Part | undefined;
-  /** True if arrays are whole tuples, unless `minItems` says less. */
+  /** True if arrays must have all items of the prefix, unless `minItems` says less. */
   readonly declares: boolean;
 }
 
@@ -34,11 +34,11 @@ export interface ContainsRule {
 
 /** A conjunction of rules without alternatives. A value must keep the rules of its own type. */
 export interface Case {
-  /** undefined: the schema does not say. */
+  /** The allowed types; undefined if the schema does not say. */
   readonly types?: ReadonlySet<Type> | undefined;
-  /** Numbers are integers. */
+  /** True if numbers must be integers. */
   readonly integers?: boolean | undefined;
-  /** The only values. */
+  /** The only allowed values. */
   readonly listed?: readonly unknown[] | undefined;
   /** Excluded numbers and strings. */
   readonly unlisted?: readonly (number | string)[] | undefined;
@@ -69,7 +69,7 @@ const KEYS_OF: Readonly<Partial<Record<Type, readonly (keyof Case)[]>>> = {
   number: ['low', 'high', 'multiples'],
 };
 
-/** The case for the values that fit both, or null if there are none. */
+/** The case for the values that fit both cases, or null if these contradict each other. */
 export function conjunction(a: Case, b: Case): Case | null {
   const joined: Record<string, unknown> = { ...a };
   for (const [key, theirs] of Object.entries(b)) {
@@ -126,7 +126,7 @@ export function typeOf(value: unknown): Type {
   return type === 'object' || type === 'string' || type === 'number' || type === 'boolean' ? type : 'null';
 }
 
-/** True for cases that surely have no value; a quick look, which does not find all. */
+/** True for a case that certainly has no value. This quick test does not find all such cases. */
 export function isContradiction({
   types,
   listed,

@@ -16,7 +16,7 @@ it('resolves references to names with a percent sign or a space', () => {
   assert.ok(!accepts(schema, '{"d":{"s":"y"}}'));
 });
 
-it('tells two schemas that hold together from one whose pointer is spelled like both pointers with a space between', () => {
+it('does not confuse two schemas that both hold with one schema whose pointer is their two pointers joined by a space', () => {
   const spelledLikeBoth = { properties: { b: { properties: { x: { anyOf: [{ type: 'null' }] } } } } };
   const schema = {
     properties: {
@@ -30,7 +30,7 @@ it('tells two schemas that hold together from one whose pointer is spelled like 
   assert.ok(!accepts(schema, '{"both":{"x":2}}'));
 });
 
-it('refuses references to an item without a number', () => {
+it('refuses references into a list by a key that is no index', () => {
   for (const $ref of ['#/allOf/', '#/allOf/x', '#/allOf/-1']) {
     assert.throws(() => accepts({ allOf: [true], properties: { a: { $ref } } }, '{}'), /points to nothing/);
   }

@@ -29,8 +29,8 @@ import {
 /** Maximum schemas that hold for one value at once, through '$ref', 'allOf' and the like. */
 const MAX_DEPTH = 100;
 /**
- * Keywords whose target depends on other schemas, which extend the schema with the keyword. No schema extends another
- * here, so '$ref' does the same.
+ * Keywords whose target another schema can replace, if it extends the schema with the keyword. Here no schema extends another, so '$ref' has the
+ * same effect.
  */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$dynamicRef', 'use $ref'],
@@ -64,7 +64,7 @@ export class Cases implements CaseMaker {
     return otherParts.reduce((all, each) => product(all, () => this.#casesOf(each)), cases);
   }
 
-  /** The cases of a part that must hold, or of one that must not. */
+  /** The cases of a part: of its schema or, for a negated part, of the schema's opposite. */
   #casesOf({ schema, at, negated = false }: Part): readonly Case[] {
     if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
     // No value fits `false` or the negation of `true`; every value fits the other two.
@@ -132,7 +132,7 @@ export class Cases implements CaseMaker {
     return limited(parts.flatMap((each) => this.of([each])));
   }
 
-  /** The cases of each option, without the values of the other options that it may overlap with. */
+  /** For each option, the cases of its values that fit no other option. Options that certainly do not overlap need no exclusion. */
   #exactlyOne(options: readonly Part[]): readonly Case[] {
     const all = options.map((option) => this.of([option]));
     return limited(
@@ -152,7 +152,7 @@ export class Cases implements CaseMaker {
     return limited([...this.of([condition, ...consequence]), ...this.of([negation(condition), ...alternative])]);
   }
 
-  /** For each name: the property is absent, or the rules that depend on it hold. */
+  /** Cases in which, for each name, the property is absent or the rules that depend on it hold. */
   dependent(schema: SchemaObject, key: string, at: Pointer): readonly Case[] {
     const named = own(schema, key);
     if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');
@@ -190,7 +190,7 @@ export class Cases implements CaseMaker {
     return part(target, pointer);
   }
 
-  /** True if a schema on the way, other than the root, has an '$id': references would start there. */
+  /** True if a schema on the path, other than the root, has an '$id': references within that schema would start from it. */
   #hasOwnId(steps: readonly string[]): boolean {
     let target: unknown = this.#root;
     for (const step of steps) {
@@ -201,7 +201,7 @@ export class Cases implements CaseMaker {
   }
 }
 
-/** True if no value of `mine` fits `theirs`. Values of `mine` are of the types that its grammar makes. */
+/** True if certainly no value of `mine` fits `theirs`. Considers only the types of values that the grammar of `mine` makes. */
 function areDisjoint(mine: readonly Case[], theirs: readonly Case[]): boolean {
   return mine.every((each) => {
     const narrow: Case = { ...each, types: typesOf(each) };

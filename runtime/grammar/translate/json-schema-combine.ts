@@ -3,6 +3,8 @@ import { Inexpressible, type Part, type Pointer, part, type SchemaObject } from 
 
 /** Maximum number of cases of one value: alternatives multiply. */
 const MAX_CASES = 256;
+/** Maximum pairs of cases that `product` tries. Contradictory pairs drop out, so there may be more pairs than cases. */
+const MAX_PAIRS = 16 * MAX_CASES;
 
 /** Makes the cases of schemas. */
 export interface CaseMaker {
@@ -18,8 +20,7 @@ export interface CaseMaker {
 export function product(cases: readonly Case[], more: () => readonly Case[]): readonly Case[] {
   if (cases.length === 0) return cases;
   const others = more();
-  // Contradictory pairs drop out, so more pairs than cases are tried. This bounds the time for trying them.
-  if (cases.length * others.length > MAX_CASES * 16) throw new Inexpressible('too many cases');
+  if (cases.length * others.length > MAX_PAIRS) throw new Inexpressible('too many cases');
   return limited(cases.flatMap((a) => others.flatMap((b) => conjunction(a, b) ?? [])));
 }
 
@@ -36,7 +37,7 @@ export function absent(name: string): Case {
   return property(name, part(false, `#absent ${name}`));
 }
 
-/** Objects without the property, or with a value that fits. */
+/** Objects without the property, or whose property fits `value`. */
 export function property(name: string, value: Part): Case {
   const rule = { properties: new Map([[name, value]]), patterns: [], additional: undefined, declares: false };
   return { types: new Set(['object']), objects: [rule] };

@@ -38,7 +38,7 @@ interface PlaceRules {
   readonly count: number;
 }
 
-/** Rules by place. A place follows the items whose bits are set in its first number. */
+/** Rules by place. A place's first number has a bit for each item before it; its second number counts these items. */
 function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): PlaceRules {
   const rule = (usedItemBits: number, count: number): Expression => {
     const options = items.flatMap((item, index) => {
@@ -51,7 +51,7 @@ function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most
   return { rule, count: 2 ** items.length };
 }
 
-/** Rules by place. A place precedes the item with its first number; its second number counts the items so far, as high as the bounds need. */
+/** Rules by place. A place's first number is the index of the next value; its second number counts the items so far, as far as the bounds need. */
 function inOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): PlaceRules {
   const highest = most === MANY ? Math.max(least, 1) : Math.min(most, items.length);
   const canReachLeast = (index: number, count: number): boolean => count + items.length - index >= least;

@@ -4,7 +4,7 @@ const DATE_30 = '(0[469]|11)-(0[1-9]|[12][0-9]|30)';
 const DATE = `[0-9]{4}-(${DATE_31}|${DATE_30}|02-(0[1-9]|1[0-9]|2[0-8]))`;
 const TIME = '([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])';
 const BYTE = '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
-/** Without two hyphens in a row: the part after `xn--` has rules of its own. */
+/** Without two hyphens in a row, because a label that begins with `xn--` has rules of its own. */
 const LABEL = '[a-z0-9]{1,10}(-[a-z0-9]{1,10}){0,2}';
 const HOST = `${LABEL}(\\.${LABEL}){0,5}`;
 

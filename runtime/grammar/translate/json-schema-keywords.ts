@@ -86,7 +86,7 @@ function limitsOf(schema: SchemaObject, at: Pointer): readonly Case[] {
     const value = numberOf(schema, key, at);
     if (value === undefined) continue;
     const limit = { value, exclusive: key.startsWith('exclusive') };
-    // Both 'minimum' and 'exclusiveMinimum' end so.
+    // Both 'minimum' and 'exclusiveMinimum' end in 'inimum'.
     limits.push(key.endsWith('inimum') ? { low: limit } : { high: limit });
   }
   return limits;

@@ -24,9 +24,9 @@ const MANY = Number.POSITIVE_INFINITY;
 type Negation = (schema: SchemaObject, at: Pointer, cases: CaseMaker) => readonly Case[];
 
 /**
- * Cases of the values that do not fit a schema: they break one of its keywords. Omits what no grammar can express, if other cases are left.
+ * Cases of the values that do not fit a schema: they break one of its keywords. Leaves out keywords whose opposite no grammar can express.
  *
- * @throws Inexpressible if none is left
+ * @throws Inexpressible if such a keyword is left out and no case remains
  */
 export function noneOf(schema: SchemaObject, at: Pointer, cases: CaseMaker): readonly Case[] {
   const breakingCases: Case[] = [];
@@ -48,15 +48,14 @@ const negations = (parts: readonly Part[]): readonly Part[] => parts.map(negatio
 
 function inexpressible(keyword: string): Negation {
   return (schema) => {
-    if (own(schema, keyword) === true || own(schema, keyword) === false) {
-      // 'uniqueItems: false' and 'additionalProperties: true' hold for everything, so nothing breaks them.
-      if (own(schema, keyword) === (keyword !== 'uniqueItems')) return [];
-    }
+    // 'uniqueItems: false' and, for example, 'additionalProperties: true' hold for every value, so no value breaks them.
+    const holdsAlways = own(schema, keyword) === (keyword !== 'uniqueItems');
+    if (holdsAlways) return [];
     throw new Inexpressible(`no grammar keeps the opposite of ${keyword}`);
   };
 }
 
-/** The case of the numbers beyond the bound of a keyword; none if `rule` returns null. */
+/** The case of the numbers beyond a keyword's bound; no case if `rule` returns null. */
 function brokenBound(keyword: string, rule: (value: number) => Case | null): Negation {
   return (schema, at) => {
     const broken = rule(numberOf(schema, keyword, at) ?? 0);
@@ -64,7 +63,7 @@ function brokenBound(keyword: string, rule: (value: number) => Case | null): Neg
   };
 }
 
-/** The same for a keyword that counts characters, items or properties. */
+/** The case of the values beyond a bound on their characters, items or properties; no case if `rule` returns null. */
 function brokenCount(keyword: string, rule: (count: number) => Case | null): Negation {
   return (schema, at) => {
     const broken = rule(countOf(schema, keyword, at) ?? 0);
@@ -160,7 +159,7 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
   $recursiveRef: inexpressible('$recursiveRef'),
 };
 
-/** Cases in which a property is there and its dependents do not hold. */
+/** Cases in which a property is present and the rules that depend on it do not hold. */
 function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases: CaseMaker): readonly Case[] {
   const named = own(schema, key);
   if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');

@@ -22,7 +22,7 @@ import { automatonOf, complement, expressionOf, intersection } from './regular.t
 
 /** Decimal digits that a double surely distinguishes. */
 const MAX_DIGITS = 15;
-/** Places after the point, if multiples do not ask for more. */
+/** Maximum digits after the point, unless a `multipleOf` needs more. */
 const MIN_PLACES = 6;
 const UNLIMITED = Number.POSITIVE_INFINITY;
 /** Maximum states of the automata of remembered numbers: about 30 MB. */
@@ -37,8 +37,10 @@ export function numberExpression(
   { integers: isInteger, low, high, multiples = [], unlisted }: Case,
 ): Expression {
   const excludedNumbers = (unlisted ?? []).filter((value) => typeof value === 'number');
-  const unfiltered = isInteger ? integers(low, high) : low || high ? decimals(low, high) : json.number;
-  if (multiples.length === 0 && excludedNumbers.length === 0) return unfiltered;
+  if (multiples.length === 0 && excludedNumbers.length === 0) {
+    if (isInteger) return integers(low, high);
+    return low || high ? decimals(low, high) : json.number;
+  }
   const key = JSON.stringify({ whole: isInteger, low, high, multiples, others: excludedNumbers });
   const made = numbers.getOrMake(key, () => {
     const bounded = automatonOf(isInteger ? integers(low, high) : decimals(low, high));

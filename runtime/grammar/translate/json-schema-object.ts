@@ -15,8 +15,8 @@ export interface Part {
 }
 
 /**
- * Thrown for a part that no grammar can express, within the translation only: the grammar then leaves that part open, and the whole text is checked
- * at its end.
+ * Thrown and caught within the translation, for a part that no grammar can express. The grammar then leaves that part open, and the whole text is
+ * checked at its end.
  */
 export class Inexpressible extends Error {
   override readonly name = 'Inexpressible';

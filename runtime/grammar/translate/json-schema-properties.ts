@@ -40,12 +40,12 @@ export function objectExpression(translation: Translation, rules: Case, at: Poin
   const isOpen = objects.some(({ additional }) => additional) || !objects.some(({ declares }) => declares);
   const properties = declaredProperties(translation, rules, isOpen);
   const otherProperty = undeclaredProperty(translation, rules, isOpen, at);
-  // Names of undeclared properties may repeat, so only the first surely counts.
+  // The names of undeclared properties may repeat, and the grammar would count a repeated name twice.
   if (!isNever(otherProperty) && least > 1) translation.leaveOpen('minProperties', at);
   const membersByKey = new Map<string, Expression>();
   return json.within('{', '}', from(0, 0));
 
-  /** Properties from 'index' on, after 'writtenCount' properties. Counts only as far as the limits need. */
+  /** The properties from 'index' on, after 'writtenCount' other properties. Counts these only as far as the limits need. */
   function from(index: number, writtenCount: number): Expression {
     const count = Math.min(writtenCount, most === MANY ? Math.max(least, 1) : writtenCount);
     const key = `${index} ${count}`;
@@ -73,7 +73,7 @@ export function objectExpression(translation: Translation, rules: Case, at: Poin
   }
 }
 
-/** Names from 'required' and from the rules that declare properties; if `isOpen`, also from the rules that only forbid. */
+/** Names from 'required' and from rules that declare properties. If `isOpen`, also the names from other rules, such as those of negations. */
 function namesOf({ objects = [], required = new Set() }: Case, isOpen: boolean): readonly string[] {
   const declaring = objects.filter(({ declares }) => declares || isOpen);
   return [...new Set([...declaring.flatMap(({ properties }) => [...properties.keys()]), ...required])];
@@ -115,7 +115,7 @@ function undeclaredProperty(translation: Translation, rules: Case, isOpen: boole
   }
 }
 
-/** Undeclared properties by the set of patterns that their names match. */
+/** An undeclared property: one option for each set of patterns that its name may match. */
 function patternedProperty(
   translation: Translation,
   rules: Case,
@@ -142,7 +142,8 @@ function patternedProperty(
     if (matched.length === 0 && !isOpen) continue;
     const parts = objects.flatMap((rule): readonly Part[] => {
       const matchedParts = rule.patterns.filter(([pattern]) => matched.includes(pattern)).map(([, value]) => value);
-      return matchedParts.length > 0 ? matchedParts : rule.additional ? [rule.additional] : [];
+      if (matchedParts.length > 0) return matchedParts;
+      return rule.additional ? [rule.additional] : [];
     });
     const value = translation.translate(parts);
     if (isNever(value)) continue;
@@ -162,8 +163,8 @@ function patternedProperty(
 }
 
 /**
- * The rest of a string that is none of 'names', with its closing quote. Characters that the string has in common with the beginning of a name, and
- * the first one that differs, must be plain: an escape could spell the name in another way. Any characters may follow.
+ * The rest of a string that is none of 'names', with its closing quote. The characters that the string has in common with the beginning of a name,
+ * and the first character that differs, must be plain: an escape could spell the name in another way. After these, any characters may follow.
  */
 function except(names: readonly string[]): Expression {
   const byFirst = Map.groupBy(

@@ -70,7 +70,7 @@ function contentOf(rules: TextRules, ownRules: RuleSet, isAlone: boolean): Expre
   return expressionOf(automatonOfRules(rules), ownRules, escapedClass);
 }
 
-/** JSON strings of an automaton's texts of `min` to `max` characters. @throws Inexpressible if `max` is too large */
+/** The JSON strings of those texts of an automaton that have `min` to `max` characters. @throws Inexpressible if `max` is too large */
 function stringOfLength(automaton: Automaton, min: number, max: number): Expression {
   const counted = countedRules(automaton, min, max, escapedClass);
   if (!counted) return NEVER;
@@ -117,8 +117,8 @@ function makeAutomatonOfRules({
 const ENDLESS = new StepBudget(MANY);
 
 /**
- * True if a text keeps all rules. Formats are checked with `hasFormat`, as the validator of inputs checks them. The
- * regular expression of a format, from which grammars are made, matches only some of the format's texts.
+ * True if a text keeps the rules for its length, patterns and formats. `hasFormat` checks formats, as it does in the validator of inputs. The regular
+ * expression of a format, which is in the grammars, matches only some of the format's texts.
  */
 export function fitsText(
   value: string,

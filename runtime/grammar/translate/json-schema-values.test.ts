@@ -4,7 +4,7 @@ import { accepts } from '../testing/accepts.ts';
 import { GrammarError } from './error.ts';
 import { jsonSchemaGrammar } from './json-schema.ts';
 
-it('refuses listed integers that reading rounds, at any depth', () => {
+it('refuses `const` and `enum` integers that JSON.parse may round, at any depth', () => {
   const sources: [source: string, at: string][] = [
     ['{"const":9007199254740993}', '#/const'],
     ['{"enum":[1,9223372036854775807]}', '#/enum'],
@@ -31,11 +31,11 @@ describe('the format of a listed value', () => {
     ['color', 'red'],
   ];
   for (const [format, value] of listed) {
-    it(`is that of the check of whole texts: ${format}`, () => {
+    it(`is tested as in the check of whole texts: ${format}`, () => {
       const text = JSON.stringify(value);
       assert.ok(accepts({ type: 'string', format, const: value }, text));
       assert.ok(accepts({ allOf: [{ format }, { enum: [value, 1] }] }, text));
-      // The grammar cannot keep the strings of a list different, so the whole text is checked as well.
+      // The grammar cannot express that the strings of a list differ, so the whole text is checked as well.
       const checked = {
         prefixItems: [
           { format, const: value },
@@ -45,7 +45,7 @@ describe('the format of a listed value', () => {
       assert.ok(accepts(checked, `[${text}, ["a", "b"]]`));
     });
 
-    it(`is that of the check of whole texts in names: ${format}`, () => {
+    it(`is tested as in the check of whole texts when the value is a name: ${format}`, () => {
       const named = JSON.stringify({ [value]: null });
       const names = { propertyNames: { format }, properties: { [value]: { type: 'null' } } };
       assert.ok(accepts(names, named));
@@ -62,7 +62,7 @@ describe('the format of a listed value', () => {
     for (const text of ['"2023-02-29"', '"never"']) assert.ok(!accepts(schema, text));
   });
 
-  it('leaves names to the check of whole texts when no grammar keeps it', () => {
+  it('is left to the check of whole texts when it is a format of names that no grammar expresses', () => {
     const schema = { propertyNames: { format: 'ipv6' }, additionalProperties: { type: 'null' } };
     assert.deepEqual(jsonSchemaGrammar(JSON.stringify(schema)).check?.open, ['propertyNames (#)']);
     assert.ok(accepts(schema, '{"::1":null}'));

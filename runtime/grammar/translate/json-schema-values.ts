@@ -9,7 +9,7 @@ import { fitsText } from './json-schema-string.ts';
  * True if a value fits all parts in the sense of JSON Schema. A value with undeclared properties, for example, fits, although grammars
  * exclude it.
  *
- * @throws Inexpressible if the parts take too many cases, or have an opposite that no grammar keeps
+ * @throws Inexpressible if the parts take too many cases, or contain a negation that no grammar can express
  */
 export function fits(value: unknown, parts: readonly Part[], cases: Cases): boolean {
   return cases.of(parts).some((rules) => fitsCase(value, rules, cases));
@@ -41,7 +41,10 @@ function fitsArray(value: readonly unknown[], rules: Case, cases: Cases): boolea
     value.slice(index + 1).some((other) => isDeepStrictEqual(item, other));
   if (unique && value.some(isTwice)) return false;
   for (const { prefix, items } of lists) {
-    const partsAt = (index: number): readonly Part[] => [prefix[index] ?? items ?? []].flat();
+    const partsAt = (index: number): readonly Part[] => {
+      const itemPart = prefix[index] ?? items;
+      return itemPart ? [itemPart] : [];
+    };
     if (!value.every((item, index) => fits(item, partsAt(index), cases))) return false;
   }
   return contains.every(({ item, from, min, max }) => {
@@ -64,7 +67,8 @@ export function partsOf({ objects = [] }: Case, name: string): readonly Part[] {
     const declared = properties.get(name);
     const matched = patterns.filter(([pattern]) => fitsText(name, { patterns: [{ pattern, mustHold: true }] }));
     const declaredParts = [...(declared ? [declared] : []), ...matched.map(([, value]) => value)];
-    return declaredParts.length > 0 ? declaredParts : additional ? [additional] : [];
+    if (declaredParts.length > 0) return declaredParts;
+    return additional ? [additional] : [];
   });
 }
 

@@ -354,7 +354,7 @@ describe('JSON schemas', () => {
     });
   }
 
-  it('bound the runs of spaces in any JSON', () => {
+  it('bound the whitespace between two tokens of any JSON', () => {
     assert.ok(recognizes(jsonGrammar(), '{ }'));
     assert.ok(recognizes(jsonGrammar(), `{\n${' '.repeat(20)}}`));
     for (const spaces of ['  ', '\n\n', ' \n', `\n${' '.repeat(21)}`]) {
@@ -407,7 +407,7 @@ describe('JSON schemas', () => {
     assert.throws(() => jsonSchemaGrammar('{"type":'), /it is not JSON/);
   });
 
-  it('name the keywords that they leave to the end, and the one that a text breaks', () => {
+  it('name the keywords that they leave to the check at the end, and the keyword that a text breaks', () => {
     const checkOf = (schema: unknown) => jsonSchemaGrammar(JSON.stringify(schema)).check;
     assert.equal(checkOf({ type: 'array', items: { enum: [1, 2] }, uniqueItems: true }), undefined);
     const check = checkOf({ properties: { tags: { type: 'array', items: { type: 'string' }, uniqueItems: true } } });

@@ -86,7 +86,7 @@ export interface Translation {
   readonly json: JsonRules;
   readonly cases: Cases;
   /**
-   * Values that fit all parts.
+   * The expression for the values that fit all parts.
    *
    * @param strict true to throw Inexpressible instead of leaving negated parts to `check`
    */
@@ -154,7 +154,7 @@ class SchemaTranslator implements Translation {
     return expression;
   }
 
-  /** Translates a schema without others in it. Schemas with equal keywords share one expression if it adds no rules and leaves no keyword open. */
+  /** Translates a schema that contains no other. Schemas with equal keywords share one expression if it adds no rules and leaves no keyword open. */
   #leaf(schema: SchemaObject, at: Pointer, keywords: readonly string[]): Expression {
     const text = JSON.stringify(keywords.map((keyword) => [keyword, schema[keyword]]));
     const leaf = leaves.get(text);
@@ -186,8 +186,9 @@ class SchemaTranslator implements Translation {
     } catch (error) {
       if (!(error instanceof Inexpressible) || strict) throw error;
       const positiveParts = parts.filter(({ negated }) => !negated);
-      this.leaveOpen(positiveParts.length < parts.length ? 'not' : 'allOf', at);
-      return this.translate(positiveParts.length < parts.length ? positiveParts : []);
+      const hasNegated = positiveParts.length < parts.length;
+      this.leaveOpen(hasNegated ? 'not' : 'allOf', at);
+      return this.translate(hasNegated ? positiveParts : []);
     }
     return choice(cases.map((rules) => this.#case(rules, at)));
   }
@@ -199,7 +200,7 @@ class SchemaTranslator implements Translation {
     return types ? choice([...types].map((type) => this.#ofType(type, rules, at))) : this.json.value;
   }
 
-  /** True also if the translator cannot decide it; `check` then tests the whole text. */
+  /** True if a listed value fits the case. Also true if the translator cannot decide this; `check` then tests the whole text. */
   #mayFit(value: unknown, rules: Case, at: Pointer): boolean {
     try {
       return fitsCase(value, rules, this.cases);
@@ -228,7 +229,7 @@ class SchemaTranslator implements Translation {
       }
     } catch (error) {
       if (!(error instanceof Inexpressible)) throw error;
-      this.leaveOpen(type === 'number' ? 'multipleOf' : type === 'string' ? 'pattern' : type, at);
+      this.leaveOpen(HARD_KEYWORDS[type] ?? type, at);
       return this.#supersetOf(type, rules);
     }
   }
@@ -248,7 +249,10 @@ class SchemaTranslator implements Translation {
   }
 }
 
-/** The keywords of schemas without other schemas in them. */
+/** The keyword that is reported open when a grammar cannot express a case of a type; for other types, the type itself is reported. */
+const HARD_KEYWORDS: Partial<Record<Type, string>> = { number: 'multipleOf', string: 'pattern' };
+
+/** Keywords whose values contain no schema. */
 const LEAF_KEYWORDS: ReadonlySet<string> = new Set([
   'type',
   'enum',

@@ -55,12 +55,12 @@ const [SPACE, NUMBER, OBJECT, ARRAY, VALUE] = (['space', 'number', 'object', 'ar
 ) as [Expression, Expression, Expression, Expression, Expression];
 
 /**
- * The grammar of JSON (RFC 8259) as people print it: between two tokens a space, or the end of a line and the next one's indentation. Compact
- * JSON has neither.
+ * The grammar of JSON (RFC 8259) as people print it. Between two tokens may stand one space, or a line end and the indentation of the next line.
+ * Compact JSON has neither.
  */
 export class JsonRules {
   readonly rules: RuleSet;
-  /** Those of `rules` that describe arbitrary JSON. */
+  /** The rules for arbitrary JSON, which are also in `rules`. */
   readonly shared: ReadonlyMap<string, Expression>;
   readonly space = SPACE;
   readonly value = VALUE;
@@ -125,7 +125,7 @@ function within(open: string, close: string, inner: Expression): Expression {
   return sequence([text(open), SPACE, inner, text(close)]);
 }
 
-/** Any number of `inner`s, which end with their space. */
+/** Any number of `inner` between brackets, with commas between them. Each `inner` ends with its space. */
 function bracketed(open: string, close: string, inner: Expression): Expression {
   return within(open, close, optional(sequence([inner, repeat(withComma(inner), 0, MANY)])));
 }
@@ -194,8 +194,9 @@ const NEW_LINE = sequence([text('\n'), repeat(oneOf(charactersOf(' \t')), 0, MAX
 /** One character of a JSON string, escaped or not. */
 export const JSON_CHARACTER = stringCharacter();
 
-/** Any JSON string, and the rest of one. */
+/** Any JSON string. */
 const ANY_STRING = stringOf(0, MANY);
+/** The rest of any JSON string. */
 export const ANY_REST = stringOf(0, MANY, true);
 
 /** The rules for arbitrary JSON. All grammars share these objects, and the automata that are built from them once. */

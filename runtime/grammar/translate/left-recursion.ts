@@ -8,8 +8,9 @@ import { rulesWhere } from './prune.ts';
  * @throws GrammarError with a rule of the cycle
  */
 export function refuseLeftRecursion(grammar: Grammar): void {
-  // Rules that may match the empty text, and for each rule the rules that may stand at its very beginning.
+  /** Rules that may match the empty text. */
   const emptyRules = rulesWhere(grammar, mayBeEmpty);
+  /** For each rule, the rules that may stand at its very beginning. */
   const leftmostRules = new Map<string, readonly string[]>();
   for (const [name, definition] of grammar.rules) {
     const names: string[] = [];

@@ -1,7 +1,7 @@
 import { invalid } from './error.ts';
 import { choice, EMPTY, type Expression, type Grammar, isNever, NEVER, repeat, sequence } from './expression.ts';
 
-/** Number of passes over all rules in their order, before a search by uses. Few passes suffice, as most rules follow those that they use. */
+/** Passes over all rules in order, before a search by uses. Most rules follow the rules that they use, so the passes usually find everything. */
 const MAX_PASSES = 3;
 
 /**
@@ -28,7 +28,7 @@ export function prune(grammar: Grammar): Grammar {
   return { ...grammar, rules };
 }
 
-/** The smallest set that contains every rule whose definition `holds` with the rules of the set. */
+/** The smallest set that contains every rule for whose definition `holds` returns true, given the set itself. */
 export function rulesWhere(
   { rules }: Grammar,
   holds: (definition: Expression, known: ReadonlySet<string>) => boolean,

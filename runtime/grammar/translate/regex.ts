@@ -17,8 +17,9 @@ import { choice, type Expression, oneOf, repeat, sequence, text } from './expres
 /** One side of a `|` at the top of a regular expression. */
 export interface Alternative {
   readonly expression: Expression;
-  /** True when `^` anchors the start, and when `$` anchors the end. */
+  /** True when `^` anchors the start. */
   readonly fromStart: boolean;
+  /** True when `$` anchors the end. */
   readonly toEnd: boolean;
 }
 
@@ -39,7 +40,7 @@ export function regex(pattern: string): Expression {
   return choice(parseRegex(pattern).map(({ expression }) => expression));
 }
 
-/** An expression for the texts in which a pattern is found, as JSON schemas mean it. @throws GrammarError */
+/** An expression for the texts in which a pattern is found, which is the meaning of 'pattern' in JSON schemas. @throws GrammarError */
 export function regexSearch(pattern: string): Expression {
   const anything = repeat(oneOf(ANY), 0, Number.POSITIVE_INFINITY);
   return choice(
@@ -150,7 +151,8 @@ class Parser {
     if (!braces) return undefined;
     this.#at += braces[0].length;
     const min = Number(braces[1]);
-    const max = braces[2] === '' ? min : braces[3] === '' ? Number.POSITIVE_INFINITY : Number(braces[3]);
+    const writtenMax = braces[3] === '' ? Number.POSITIVE_INFINITY : Number(braces[3]);
+    const max = braces[2] === '' ? min : writtenMax;
     if (max < min) throw this.error(`the range ${quote(braces[0])} is empty`, 'write the smaller number first');
     if (min > MAX_REPETITIONS || (max > MAX_REPETITIONS && braces[3] !== '')) {
       throw tooLarge(
@@ -202,7 +204,7 @@ class Parser {
     };
   }
 
-  /** After the opening bracket. */
+  /** Reads a class after its opening bracket. */
   #class(): Characters {
     const negated = this.#take('^');
     const sets: Characters[] = [];
@@ -229,10 +231,11 @@ class Parser {
     if (this.#take('b')) return charactersOf('\b');
     if (this.#take('-')) return charactersOf('-');
     const escaped = this.#escape();
-    return escaped.kind === 'class' ? escaped.set : escaped.kind === 'text' ? charactersOf(escaped.text) : [];
+    if (escaped.kind === 'class') return escaped.set;
+    return escaped.kind === 'text' ? charactersOf(escaped.text) : [];
   }
 
-  /** After the backslash. */
+  /** Reads an escape after its backslash. */
   #escape(): Expression {
     const character = this.#next();
     const simple = CONTROLS.get(character);

@@ -19,7 +19,7 @@ function randomText(random: Random): string {
 }
 
 describe('counted rules', () => {
-  it(`match what the automaton and the lengths match, and lead to an end, seed ${SEED}`, () => {
+  it(`match exactly the automaton's texts of an allowed length, and always lead to an end, seed ${SEED}`, () => {
     const random = new Random(SEED);
     let [taken, emptyRuleSets] = [0, 0];
     for (const pattern of PATTERNS) {

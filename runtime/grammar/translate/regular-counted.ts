@@ -4,8 +4,9 @@ import { Inexpressible } from './json-schema-object.ts';
 import type { Automaton } from './regular.ts';
 import { maxStates } from './states.ts';
 
-/** Maximum characters, and maximum pairs of a state and a number of characters. */
+/** Maximum characters of a text. */
 const MAX_LENGTH = 3000;
+/** Maximum pairs of a state and a number of characters. */
 const MAX_PAIRS = 1_000_000;
 
 /** Rules for pairs of a state of an automaton and the number of characters before it. A rule is made when it is asked for. */
@@ -30,7 +31,7 @@ export function countedRules(
   expressionOfSet: (set: Characters) => Expression,
 ): CountedRules | undefined {
   const isBounded = max < Number.POSITIVE_INFINITY;
-  // Without a bound, a text that passes a cycle can be shortened by it: if any text is long enough, one of at most this length is, too.
+  // Without a bound, a text that is longer than this passes a cycle, and cutting the cycle out leaves a shorter text of at least `min` characters.
   const longest = isBounded ? max : min + accepts.length;
   if (longest > MAX_LENGTH || longest * accepts.length > MAX_PAIRS)
     throw new Inexpressible('the lengths are too large');

@@ -22,7 +22,7 @@ function pattern(random: Random, depth: number): string {
   return Array.from({ length: random.integer(1, 2) }, option).join('|');
 }
 
-/** A pattern to search, and its equal for RegExp on whole texts: V8's search misses some ends behind characters outside the BMP. */
+/** `source` is a pattern to search. `oracle` matches the same texts as a whole: V8's search misses some ends behind characters outside the BMP. */
 function anchored(random: Random): { source: string; oracle: string } {
   const inner = pattern(random, 1);
   return random.pick([

@@ -12,6 +12,8 @@ import { BoundedCache } from './known.ts';
 
 /** Maximum states of an automaton. Subset construction and products may multiply them. */
 const MAX_STATES = 3000;
+/** Maximum states of the nondeterministic automaton of an expression. */
+const MAX_NFA_STATES = 4 * MAX_STATES;
 /** Maximum moves that the construction of one automaton visits, in about 50 ms. */
 const MAX_WORK = 500_000;
 
@@ -24,7 +26,7 @@ interface Move {
 /** A deterministic finite automaton over characters. It starts in state 0; a character without a move leads nowhere. */
 export interface Automaton {
   readonly accepts: readonly boolean[];
-  /** Sorted and disjoint, for each state. */
+  /** For each state, its moves: sorted and disjoint. */
   readonly moves: readonly (readonly Move[])[];
 }
 
@@ -36,9 +38,11 @@ export function automatonCache(): BoundedCache<Automaton> {
   return new BoundedCache(MAX_KNOWN, ({ moves }) => moves.reduce((size, own) => size + own.length + 1, 0));
 }
 
-/** A nondeterministic automaton: the targets of each state without a character, and by character. */
+/** A nondeterministic automaton. */
 interface Nfa {
+  /** For each state, the states that it reaches without a character. */
   readonly empty: number[][];
+  /** For each state, its moves by a character. */
   readonly moves: { readonly set: Characters; readonly target: number }[][];
 }
 
@@ -94,8 +98,10 @@ export function lengths(min: number, max: number): Automaton {
   const lastLength = max === Number.POSITIVE_INFINITY ? min : max;
   if (lastLength > MAX_STATES) throw new Inexpressible('the lengths are too large');
   const states = Array.from({ length: lastLength + 1 }, (_, length) => length);
-  const nextLength = (length: number): number | null =>
-    length < lastLength ? length + 1 : lastLength === max ? null : length;
+  const nextLength = (length: number): number | null => {
+    if (length < lastLength) return length + 1;
+    return lastLength === max ? null : length;
+  };
   return {
     accepts: states.map((length) => length >= min),
     moves: states.map((length) => {
@@ -166,7 +172,7 @@ export function expressionOf(
 
 function connect(nfa: Nfa, expression: Expression, from: number, to: number): void {
   const newState = (): number => {
-    if (nfa.empty.length > MAX_STATES * 4) throw new Inexpressible('its automaton is too large');
+    if (nfa.empty.length > MAX_NFA_STATES) throw new Inexpressible('its automaton is too large');
     nfa.empty.push([]);
     return nfa.moves.push([]) - 1;
   };
@@ -329,7 +335,10 @@ function minimal({ accepts, moves }: Automaton): Automaton {
   const live = liveStates({ accepts, moves });
   const liveMoves = moves.map((own) => own.filter(({ target }) => live.has(target)));
   // The first groups: dead states, accepting states and the others.
-  let groups: readonly number[] = accepts.map((accepted, state) => (live.has(state) ? (accepted ? 1 : 2) : 0));
+  let groups: readonly number[] = accepts.map((accepted, state) => {
+    if (!live.has(state)) return 0;
+    return accepted ? 1 : 2;
+  });
   for (let count = 0; ; ) {
     const groupByKey = new Map<string, number>();
     const refined = groups.map((group, state) => {

@@ -13,6 +13,7 @@ export function maxStates(definitions: Iterable<Expression>): number {
 function maxInnerStates(expression: Expression): number {
   switch (expression.kind) {
     case 'text':
+      // UTF-8 takes at most three bytes for each UTF-16 unit.
       return 3 * expression.text.length;
     case 'class':
       return (expression.set.at(-1)?.[1] ?? 0) < 0x80 ? 0 : STATES_OF_RANGE * expression.set.length;

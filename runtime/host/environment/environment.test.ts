@@ -63,6 +63,7 @@ describe('the environment of a function', () => {
     assert.deepEqual(logs.slice(0, 2), ['the key [KEY] {"key":"[KEY]"}', '[KEY]']);
     assert.equal(logs[2], 'Error: [KEY]');
     assert.equal(logs[3], 'in [ZONE] abc', 'a value of three characters is too common to redact');
+    // A log line is cut after 16,384 characters, here within the value.
     assert.equal(logs[4], `${'x'.repeat(16_380)}[KEY]… (cut)`);
     assert.deepEqual([messages, end.data.output], [[SECRET], SECRET]);
     const failed = await platform.invoke(version, 'error');
@@ -77,7 +78,7 @@ describe('the environment of a function', () => {
     for (const { data } of lines) assert.ok(!data.includes('4f9a') && !data.includes('7c31'), data);
   });
 
-  it('ends the invocation with the name of a secret that cannot be opened', async () => {
+  it('ends the invocation with an error that names the secret that cannot be opened', async () => {
     const version = await platform.deploy(SOURCE, { ...manifest, name: 'unlucky' });
     const { redis, scheduler } = platform;
     const values = scheduler.store.keys.secretValues('default');

@@ -11,15 +11,16 @@ export const redactNothing: Redact = (text) => text;
 
 /** Shorter values are not removed: any text has them by chance. */
 const MIN_LENGTH = 4;
-/** Of a multi-line value (a private key), each of the first `MAX_LINES` lines of at least this length is removed on its own, too. */
+/** A line of a multi-line value (such as a private key) is also removed on its own if it has at least this length. */
 const MIN_LINE_LENGTH = 8;
+/** Maximum lines of a value that are removed on their own: the first ones. */
 const MAX_LINES = 64;
 /** Values of at least this length are found in their encodings, too. */
 const MIN_ENCODED_LENGTH = 6;
 
 /**
- * A form is a value or one of its lines, verbatim or encoded. Longer forms are found in pieces of this length, so that the time for a text does not
- * depend on the lengths of values.
+ * Maximum length of a piece. A form is a value or one of its lines, verbatim or encoded. A form that is longer than a piece is found piece by
+ * piece, so that the time for a text does not depend on the lengths of values.
  */
 const PIECE = 64;
 
@@ -63,7 +64,7 @@ export class Redactor {
     const found = new FoundPieces(squeezed.length);
     const words = new Int32Array(squeezed.length);
     for (let at = 0; at < words.length; at++) words[at] = wordAt(squeezed, at);
-    // Long pieces first: a place where one begins need not be compared with shorter ones.
+    // Find long pieces first: a place where a long piece begins need not be compared with shorter pieces.
     const byLength = [...this.#pieces].sort(([a], [b]) => b - a);
     for (const [length, pieces] of byLength) findAll(squeezed, words, length, pieces, found);
     if (isCut) this.#findBeginning(squeezed, found);
@@ -104,7 +105,7 @@ export class Redactor {
       found.add(piece, from, text.length);
       return;
     }
-    // A few characters of a value's next piece may follow a found piece.
+    // Fewer than `MIN_LENGTH` characters of the next piece may follow a found piece at the end of the text: remove them with that piece.
     for (let from = Math.max(0, text.length - PIECE - MIN_LENGTH); from < text.length; from++) {
       const [piece, to] = [found.pieceAt(from), found.endAt(from)];
       if (piece && !piece.ends && to > text.length - MIN_LENGTH && to < text.length) {
@@ -114,10 +115,13 @@ export class Redactor {
   }
 }
 
-/** Pieces of one length by their hash, with a filter of bits: most places of a text need no search in the map. */
+/** Pieces of one length by their hash. A filter of bits spares most places of a text the search in the map. */
 class PieceTable {
   readonly #byHash = new Map<number, Piece[]>();
-  /** Has the bit of each hash. At least as many words as pieces, so that few other hashes have their bit set; a power of two. */
+  /**
+   * Has a bit set for each hash. Its number of words is a power of two and at least the number of hashes, so that few other hashes find their bit
+   * set.
+   */
   #filter = new Int32Array(1);
 
   add(piece: Piece): void {
@@ -181,8 +185,9 @@ function hashOf(text: string): number {
 }
 
 /**
- * Adds every place where one of `pieces`, which all have this length, begins in the text, unless a longer one begins there.
- * @param words of the text's characters
+ * Adds to `found` every place of the text where one of `pieces` begins, unless a longer piece begins there.
+ * @param words the random words of the text's characters
+ * @param length the length of each of `pieces`
  */
 function findAll(text: string, words: Int32Array, length: number, pieces: PieceTable, found: FoundPieces): void {
   if (text.length < length) return;
@@ -271,12 +276,12 @@ class FoundPieces {
     this.#pieces[from] = piece;
   }
 
-  /** The piece that begins there; undefined for none. */
+  /** The piece that begins at `from`; undefined for none. */
   pieceAt(from: number): Piece | undefined {
     return this.#pieces[from];
   }
 
-  /** The end of the piece that begins there, exclusive; 0 for none. */
+  /** The end of the piece that begins at `from`, exclusive; 0 for none. */
   endAt(from: number): number {
     return this.#ends[from] as number;
   }

@@ -108,7 +108,7 @@ describe('http', () => {
       pieces.push(piece);
     }
   }
-  /** The tag and the text of the error with which a request fails, in its head or in its body, or `none`. */
+  /** The tag and the text of the error in the head or body of a response; `none` without an error. */
   async function failure(guest: TestInferlet, path: string, request: Partial<Request> = {}): Promise<string> {
     const exchange = begin(guest, path, request);
     const first = await head(guest, exchange);
@@ -161,7 +161,7 @@ describe('http', () => {
   it('refuses malformed requests and headers of the connection', async () => {
     const guest = inferlet();
     const header = (name: string, text: string) => failure(guest, '/text', { headers: [{ name, value: text }] });
-    for (const [found, about] of [
+    for (const [error, expected] of [
       [await failure(guest, '/text', { method: 'G E T' }), /token/],
       [await failure(guest, '/text', { method: '' }), /token/],
       [await failure(guest, '/text', { method: 'connect' }), /CONNECT/],
@@ -175,8 +175,8 @@ describe('http', () => {
       [await header('a b', 'x'), /token/],
       [await header('x', 'a\r\nhost: evil'), /characters/],
     ] as const) {
-      assert.match(found, /^invalid-argument: /);
-      assert.match(found, about);
+      assert.match(error, /^invalid-argument: /);
+      assert.match(error, expected);
     }
     assert.match(await failure(guest, '/text', { body: new Uint8Array(4 * MIB + 1) }), /^limit-exceeded/);
   });
@@ -227,7 +227,7 @@ describe('http', () => {
       const other = inferlet({ grants, http: trusted });
       assert.equal(await readAll(other, begin(other, `http://rebind.example:${port}/text`)), 'hello');
       assert.deepEqual(asked, ['rebind.example']);
-      // The client removes the private addresses from a name's list of addresses; here none remains.
+      // The client removes the private addresses from a name's list of addresses; here all are private.
       const mixed = isolated(async () => [loopback, { address: '::ffff:127.0.0.1', family: 6 }]);
       const third = inferlet({ grants, http: mixed });
       assert.match(await failure(third, `http://mixed.example:${port}/text`), /^unsupported/);
@@ -243,7 +243,7 @@ describe('http', () => {
     ];
     const post: Partial<Request> = { method: 'POST', body: Buffer.from('data'), headers: secrets, redirects: 2 };
 
-    it('are followed up to the requested number, and the next redirect is returned as the response', async () => {
+    it('are followed up to the requested number; the redirect after that is returned as the response', async () => {
       const guest = inferlet();
       const exchange = begin(guest, via(302, via(302, '/text')), { redirects: 2 });
       assert.equal(value(await head(guest, exchange)).url, `http://${host}/text`);
@@ -303,7 +303,7 @@ describe('http', () => {
       assert.match(await failure(guest, '/broken'), /^unavailable/);
     });
 
-    it('end at 32 MiB, counted after decompression, or at 64 MiB into one decoder', async () => {
+    it('fail beyond 32 MiB after decompression, or beyond 64 MiB of input for one decoder', async () => {
       const guest = inferlet();
       const exchange = begin(guest, '/bomb');
       let received = 0;
@@ -327,7 +327,7 @@ describe('http', () => {
       value(await head(guest, exchange));
       const piece = value(await read(guest, exchange));
       assert.ok(piece && piece.length > 0);
-      // The server can write only as much as the buffers of two sockets hold.
+      // Wait until the server can write no more, because the buffers of both sockets are full.
       for (let last = -1; last !== endlessBytes; await new Promise((resolve) => setTimeout(resolve, 50)))
         last = endlessBytes;
       assert.ok(endlessBytes < 24 * MIB, `${endlessBytes} bytes were taken from the server`);
@@ -372,7 +372,7 @@ describe('http', () => {
       assert.equal(failureOf(second), 'closed');
     });
 
-    it('return their share of the 32 MiB of bodies in flight', async () => {
+    it('share 32 MiB of bodies in flight, and give their part back when the body is sent or the exchange is dropped', async () => {
       const guest = inferlet();
       const body = new Uint8Array(4 * MIB);
       const post = (path: string) => begin(guest, path, { method: 'POST', body });
@@ -389,7 +389,7 @@ describe('http', () => {
       assert.deepEqual([guest.inferlet.outgoing.bytes, guest.inferlet.outgoing.calls], [0, 0]);
     });
 
-    it('of one tenant leave places to other tenants', async () => {
+    it('of one tenant leave room for requests of other tenants', async () => {
       const http = client({ lookup: () => new Promise(() => undefined) });
       const grants = { hosts: ['slow.test'] };
       const greedy = Array.from({ length: 64 }, () => inferlet({ http, tenant: 'greedy', grants }));
@@ -428,7 +428,7 @@ describe('http', () => {
       assert.equal(http.exchanges, 0);
     });
 
-    it('give their place among 64 to the next request', async () => {
+    it('are at most 64 of an inferlet at once; a dropped or complete one makes room for the next', async () => {
       const http = client();
       const guest = inferlet({ http });
       const first = Array.from({ length: 64 }, () => begin(guest, '/never'));

@@ -7,14 +7,14 @@ export interface HttpClientOptions {
   readonly privateHosts?: readonly PrivateHost[];
   /** Version of this platform, for `user-agent`. */
   readonly version: string;
-  /** Resolves names; the system's resolver for private hosts and DNS for the others by default. */
+  /** Resolves names. By default, the system's resolver resolves private hosts, and DNS the others. */
   readonly lookup?: Lookup;
 }
 
 /** Maximum requests under way of all inferlets of a runtime; tenants share them. */
 const MAX_EXCHANGES = 4096;
 
-/** Shared by the requests of all inferlets of a runtime: the reachable addresses, and the count of requests. */
+/** The state that the requests of all inferlets of a runtime share: the reachable addresses, and the count of requests. */
 export class HttpClient {
   readonly userAgent: string;
   readonly #reach: Reach;

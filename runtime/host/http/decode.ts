@@ -11,8 +11,8 @@ const READ_AHEAD_BYTES = 64 * 1024;
 const ZLIB = { flush: constants.Z_SYNC_FLUSH, finishFlush: constants.Z_SYNC_FLUSH };
 
 /**
- * A map, since servers choose the names: `__proto__` is unknown like any other. Brotli is left out: its streams choose their window, so a few bytes
- * from a server could take 16 MiB here (RFC 7932, section 9.1).
+ * A map and not an object, since servers choose the names: `__proto__` must be as unknown as any other name. Brotli is left out: its streams
+ * choose their window, so a few bytes from a server could take 16 MiB here (RFC 7932, section 9.1).
  */
 const DECODERS = new Map<string, (source: Readable) => Readable>([
   ['gzip', (source) => through(source, createGunzip(ZLIB))],
@@ -20,14 +20,14 @@ const DECODERS = new Map<string, (source: Readable) => Readable>([
   ['deflate', (source) => Readable.from(inflate(source), { objectMode: false, highWaterMark: READ_AHEAD_BYTES })],
 ]);
 
-/** The error of a body of which a decoder would take too many bytes. */
+/** The error when a body has more encoded bytes than a decoder may take. */
 export class EncodedTooLong extends Error {}
 
 /**
  * The decoded body of a response; the response itself when it has no encoding or an unknown one. Errors surface at the next read.
- * Destroying either stream ends both.
+ * Destroying the response or the decoded body ends both.
  *
- * @param maxEncodedBytes bound on the bytes that each decoder takes, since endless ones may decode to nothing
+ * @param maxEncodedBytes bound on the bytes that each decoder takes; without it, a body whose bytes decode to nothing could go on forever
  */
 export function decoded(response: IncomingMessage, maxEncodedBytes: number): Readable {
   const names = (response.headers['content-encoding'] ?? '')
@@ -54,6 +54,9 @@ function upTo(maxBytes: number): Transform {
 
 const through = (source: Readable, decoder: Transform): Readable => pipeline(source, decoder, () => undefined);
 
+/** Method of the zlib format, in the low bits of its first byte (RFC 1950). */
+const ZLIB_DEFLATE = 8;
+
 /** Decodes `deflate`. The standard means the zlib format, but many servers send bare deflate; the first byte tells them apart. */
 async function* inflate(source: Readable): AsyncGenerator<Buffer> {
   const pieces = source[Symbol.asyncIterator]() as AsyncIterableIterator<Buffer>;
@@ -64,5 +67,5 @@ async function* inflate(source: Readable): AsyncGenerator<Buffer> {
     yield first.value;
     yield* pieces;
   }
-  yield* pipeline(whole, method === 8 ? createInflate(ZLIB) : createInflateRaw(ZLIB), () => undefined);
+  yield* pipeline(whole, method === ZLIB_DEFLATE ? createInflate(ZLIB) : createInflateRaw(ZLIB), () => undefined);
 }

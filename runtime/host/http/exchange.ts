@@ -15,14 +15,15 @@ import { type Hop, parseRequest, redirected } from './request.ts';
 const DEFAULT_TIMEOUT_MS = 30_000;
 /** Bound on the decoded body of a response. */
 const MAX_RESPONSE_BYTES = 32 * 2 ** 20;
-/** Bound on the bytes that the decoder of a body takes: real encoders add far less to bytes that they cannot compress. */
+/** Bound on the bytes that a decoder takes. It refuses no real body: encoders add far less to bytes that they cannot compress. */
 const MAX_ENCODED_BYTES = 2 * MAX_RESPONSE_BYTES;
 const MAX_PIECE_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 64 * 1024;
 /** Longest delay that a timer of Node takes. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** Response headers hidden from the inferlet: they concern the connection, or no longer match the decoded body. */
-const OWN_HEADERS: readonly string[] = ['connection', 'keep-alive', 'transfer-encoding'];
+/** Response headers that are always hidden from the inferlet: they concern the connection. */
+const CONNECTION_HEADERS: readonly string[] = ['connection', 'keep-alive', 'transfer-encoding'];
+/** Response headers that are hidden from the inferlet when the body was decoded: they describe the encoded body. */
 const ENCODING_HEADERS: readonly string[] = ['content-encoding', 'content-length'];
 
 /** The host's side of an `exchange` resource: a request, its redirects, and the body of its response. */
@@ -35,7 +36,7 @@ export class Exchange implements Droppable {
   #unreadPiece: Buffer = EMPTY;
   #bodyBytes = 0;
   readonly #pieces: SourceReader<Uint8Array | undefined>;
-  /** The reason that no more of the body comes; `complete` after the whole body. */
+  /** The reason why the exchange has ended; `complete` after the whole body, and null before the end. */
   #endReason: HandlerError | 'complete' | null = null;
   /** True once the client counts the exchange among its tenant's. */
   #isCounted = false;
@@ -127,7 +128,7 @@ export class Exchange implements Droppable {
     // Ignore stream errors here: the next read reports them.
     for (const stream of [response, body]) stream.on('error', () => undefined);
     this.#body = body[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
-    const hidden = body === response ? OWN_HEADERS : [...OWN_HEADERS, ...ENCODING_HEADERS];
+    const hidden = body === response ? CONNECTION_HEADERS : [...CONNECTION_HEADERS, ...ENCODING_HEADERS];
     return { status, headers: headersOf(rawHeaders).filter(({ name }) => !hidden.includes(name)), url: hop.url.href };
   }
 
@@ -156,7 +157,7 @@ export class Exchange implements Droppable {
     return ok(piece);
   }
 
-  /** Ends the exchange and returns the first reason: later failures are its consequences. */
+  /** Ends the exchange, and returns the first reason to end: later failures are consequences of the first. */
   #fail(reason: HandlerError): { readonly tag: 'err'; readonly val: HandlerError } {
     this.#end(reason);
     return err(this.#endReason === null || this.#endReason === 'complete' ? reason : this.#endReason);

@@ -72,8 +72,9 @@ export function parseRequest(request: Request, grants: Grants, defaults: HeaderD
 }
 
 /**
- * The request that a redirect asks for, by the Fetch standard (HTTP-redirect fetch): a 303, except of HEAD, and a 301 or 302 of a POST lead to
- * a GET without body; credentials go only to the original origin. Null when the response is no redirect or names no location.
+ * The request that a redirect asks for, by the Fetch standard (HTTP-redirect fetch); null when the response is no redirect or names no location.
+ * Method and body stay, with two exceptions that become a GET without body: a POST after a 301 or 302, and any method but GET and HEAD after a
+ * 303. Credentials go only to the original origin.
  */
 export function redirected(
   hop: Hop,

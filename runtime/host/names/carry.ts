@@ -3,7 +3,7 @@ import type { Side } from './other-hosts.ts';
 
 /** Longest wait for one answer of a GPU host. */
 const ANSWER_MS = 30_000;
-/** Longest transfer: it keeps a turn from others. */
+/** Longest transfer. It occupies a turn for which other transfers wait. */
 const TRANSFER_MS = 120_000;
 
 /** The error for an answer that did not come in time. */
@@ -31,11 +31,11 @@ export async function answerInTime<T>(pending: Promise<Outcome<T>>): Promise<Out
 }
 
 /**
- * Carries the content of pages to another GPU host, which keeps a copy: one piece is read while the one before is written. A transfer that
- * fails leaves nothing at either host.
+ * Carries the content of pages to another GPU host, which keeps a copy. Reads one piece while it writes the one before. A transfer that fails
+ * leaves nothing at either host.
  *
  * @param version text that names the copy at the other host
- * @param stopReason the reason to stop, asked before each piece
+ * @param stopReason returns an error once the transfer must stop; called before each piece
  */
 export async function carry(
   from: Side,
@@ -76,7 +76,7 @@ export interface Pieces {
   readonly bytes: number;
 }
 
-/** Moves all pieces, one read while the one before is written. @returns why it stopped before the end, or null */
+/** Moves all pieces, and reads one piece while the one before is written. @returns the error that ended the transfer early, or null */
 export async function movePieces(
   { next, take, bytes }: Pieces,
   stopReason: () => HandlerError | null,

@@ -21,10 +21,10 @@ export interface DurableCopiesOptions {
 /** A host takes no larger transfer (see `gpu-host/memory/copies.ts`), so no host could read a larger copy. */
 const LARGEST_BYTES = 512 * 2 ** 20;
 
-/** Stands for a host where the store is asked for copies only, and not for the removals that a host must still make. */
+/** Passed as the host in requests for copies alone: no host has this name, so the store finds no removals that a host must still make. */
 const NO_HOST = '';
 
-/** Content to be copied: pages that are mapped at one side, and their owner's entry, which was read before the pages were mapped. */
+/** Content to be copied: pages that are mapped at the GPU host of `side`, and the owner's entry in Redis, read before the pages were mapped. */
 export interface Content {
   readonly name: OwnedName;
   readonly owner: NameOwner;
@@ -51,7 +51,7 @@ export class DurableCopies {
     this.#largestBytes = largestBytes;
   }
 
-  /** The noted copy of a name, and the removal that a host must still make. @throws StoreError */
+  /** The noted copy of a name, and the removal of the name that `host` must still make. @throws StoreError */
   look(
     name: OwnedName,
     host: string,
@@ -59,14 +59,13 @@ export class DurableCopies {
     return this.#records.look(name, host);
   }
 
-  /** The noted copies of a tenant, and the removals that a host must still make. @throws StoreError */
+  /** The noted copies of a tenant, and the removals that `host` must still make. @throws StoreError */
   list(tenant: string, host: string): ReturnType<DurableNames['list']> {
     return this.#records.list(tenant, host);
   }
 
   /**
-   * Writes a copy: its file, then its entry. After an error the new copy does not count. Only when the store did not
-   * answer, it may count.
+   * Writes a copy: its file, then its entry. After an error the new copy does not count, unless the store noted it and the answer was lost.
    * @param stopReason returns the reason to stop, if any; called before each piece of the file
    */
   async write(content: Content, stopReason: () => HandlerError | null): Promise<Outcome<undefined>> {
@@ -95,9 +94,9 @@ export class DurableCopies {
         const keepOutcome = await this.#keep(name, content.owner, copy);
         isKept = keepOutcome.is === 'kept';
         if (keepOutcome.is === 'changed') return err(CHANGED);
-        // `#refusal` has the store's bounds, so it returns an error here. `CHANGED` only completes the type.
+        // `#refusal` checks the same bounds as the store, so it returns an error here. `CHANGED` only completes the type.
         if (keepOutcome.is === 'full') return err(this.#refusal(keepOutcome, copy.bytes) ?? CHANGED);
-        // A lost connection makes the store send its script again. If the first one ran, the second one replaces the entry of this same copy.
+        // After a lost connection the script may run twice. The second run then replaces the entry of this same copy, whose file must stay.
         if (keepOutcome.replaced && keepOutcome.replaced.file !== copy.file)
           await this.#directory.remove(name, keepOutcome.replaced);
         return ok(undefined);
@@ -135,14 +134,14 @@ export class DurableCopies {
     return ok(undefined);
   }
 
-  /** Removes a name with its copy. @param isAway true when the owner cannot be asked and may have the content @throws StoreError */
+  /** Removes a name with its copy. @param isAway true when the owner cannot be asked and may still have the content @throws StoreError */
   async remove(name: OwnedName, owner: NameOwner, copy: DurableCopy, isAway: boolean): Promise<Outcome<undefined>> {
     if (!(await this.#records.remove(name, owner, copy, isAway))) return err(CHANGED);
     await this.#directory.remove(name, copy);
     return ok(undefined);
   }
 
-  /** Drops the copy of a name if another claim than `claim` made it: a save has replaced the content. @throws StoreError */
+  /** Drops the copy of a name unless its content was saved with `claim`. A later save has replaced any other content. @throws StoreError */
   async end(name: OwnedName, claim: string): Promise<void> {
     const { copy } = await this.#records.look(name, NO_HOST);
     if (copy && copy.claim !== claim) await this.#drop(name, copy);
@@ -153,7 +152,7 @@ export class DurableCopies {
     return this.#records.forgotten(name, host, removal);
   }
 
-  /** The tenant's copies that count. Drops copies of names that an older runtime has removed or saved again. @throws StoreError */
+  /** The tenant's copies that count. Drops the others: a runtime of an older release has removed or replaced their content. @throws StoreError */
   async #current(tenant: string): Promise<readonly { readonly name: OwnedName; readonly copy: DurableCopy }[]> {
     const { copies } = await this.#records.list(tenant, NO_HOST);
     const owners = await Promise.all(copies.map(({ name }) => this.#owners.of(name)));
@@ -163,7 +162,7 @@ export class DurableCopies {
   }
 
   /**
-   * Notes a copy. When the store's answer is lost, reads the entry, and removes the file if the entry does not name it.
+   * Notes a copy in Redis. When the store's answer is lost, reads the entry, and removes the file if the entry does not name it.
    * @throws StoreError; when the entry cannot be read either, the file stays, and a later `sweep` removes it if no entry names it
    */
   async #keep(name: OwnedName, owner: NameOwner, copy: DurableCopy): Promise<Kept> {
@@ -223,7 +222,7 @@ function copyOf(
   };
 }
 
-/** True for the same name, of one tenant. */
+/** Compares two names of the same tenant. */
 function isSame(a: OwnedName, b: OwnedName): boolean {
   return a.model === b.model && a.kind === b.kind && a.name === b.name;
 }

@@ -60,12 +60,12 @@ export async function makeDurable(
     const free = ({ pages }: Imported) => {
       if (pages.length > 0) side.device.freePages(side.queue, pages);
     };
-    // The own host may hold the call until it has memory for the pages.
+    // The inferlet's own host may hold the call until it has memory for the pages, so the wait for it has no limit.
     const opening = open(side);
     const opened = await (place.val ? answerInTime(opening) : opening);
     if (opened.tag === 'err') {
       // A host that answers too late has mapped the pages all the same.
-      void opening.then((late) => late.tag === 'ok' && free(late.val));
+      void opening.then((outcome) => outcome.tag === 'ok' && free(outcome.val));
       return isNotFound(opened) && copy ? durableAlready(usedName, shared, copy) : opened;
     }
     const { pages, tokens, nextPosition } = opened.val;
@@ -114,8 +114,8 @@ export async function bringCopy(
 
 /**
  * Removes a name that has a copy.
- * @param isAway true when the owner cannot be asked and may have the content
- * @param isAllowed true when the owner has removed the name: the inferlet had the right
+ * @param isAway true when the owner cannot be asked and may still have the content
+ * @param isAllowed true when the owner has removed the name, and so has checked the inferlet's right to it
  * @throws StoreError
  */
 export async function removeCopy(
@@ -132,7 +132,7 @@ export async function removeCopy(
   return durable.remove(owned, owner, copy, isAway);
 }
 
-/** Removes from the queue's own host a name that was removed while the host was away. Once the host has answered, the removal is forgotten. */
+/** Makes a removal that the queue's own host missed while it was away. Once the host has answered, forgets the removal. */
 export async function finishRemoval(
   { inferlet, kind, name }: UsedName,
   { names, ownHost, owned, here }: Shared,
@@ -148,7 +148,7 @@ export async function finishRemoval(
     await names.durable?.forgotten(owned, ownHost.name, removal).catch(() => undefined);
 }
 
-/** The readable names that have a current copy, and those that the queue's own host must still forget, by name. @throws StoreError */
+/** The current copies that the inferlet may read, and the removals that the queue's own host must still make, by name. @throws StoreError */
 export async function listCopies(
   usedName: Omit<UsedName, 'name'>,
   { names, ownHost }: Shared,
@@ -184,7 +184,7 @@ async function changedSince(shared: Shared, copy: DurableCopy): Promise<Outcome<
   return latest.tag === 'ok' && latest.val.copy?.file !== copy.file ? err(CHANGED) : null;
 }
 
-/** The answer for content of which only the copy is left: its file must be there. */
+/** Answers `make-durable` for a name of which only the durable copy is left: succeeds if the file of the copy is there. */
 async function durableAlready(usedName: UsedName, shared: Shared, copy: DurableCopy): Promise<Outcome<undefined>> {
   const { names, owned } = shared;
   const refused = writeRefusal(usedName, copy.access);
@@ -193,7 +193,7 @@ async function durableAlready(usedName: UsedName, shared: Shared, copy: DurableC
   return checked.tag === 'ok' ? checked : ((await changedSince(shared, copy)) ?? checked);
 }
 
-/** The rights on a name at a host; null for an export. The error when the inferlet may not write it. */
+/** The rights that a host has noted for a KV file; null for an export. An error when the inferlet may not write the file. */
 async function accessOf(usedName: UsedName, { device, queue }: Side): Promise<Outcome<DurableCopy['access']>> {
   if (usedName.kind === 'export') return ok(null);
   const { functionName } = usedName.inferlet.description;

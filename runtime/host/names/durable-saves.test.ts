@@ -9,7 +9,7 @@ import type { KvFile } from '../kv-file.ts';
 import { list, load, MODEL, makeDurable, pages, refused, remove, save } from './testing/calls.ts';
 import { DurableHosts } from './testing/durable-hosts.ts';
 
-describe('saves beside durable names', () => {
+describe('saves of names that have, or had, durable copies', () => {
   let hosts: DurableHosts;
   before(async () => {
     hosts = await DurableHosts.start('east', 'west');
@@ -23,7 +23,7 @@ describe('saves beside durable names', () => {
     value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, ''));
   const names = async (guest: TestInferlet) => (await list(guest)).map(({ name }) => name);
 
-  it('may take a name that was removed while its host was away, and lists omit such a name', async () => {
+  it('a save may take a name that was removed while its host was away, and lists omit such a name', async () => {
     hosts.fresh();
     for (const name of ['n', 'm']) {
       const first = await hosts.at('east');
@@ -43,19 +43,19 @@ describe('saves beside durable names', () => {
       /^unavailable: .*removed while its GPU host was away.*try again/,
     );
     value(await save(maker, savedPages, 'n'));
-    assert.deepEqual(await names(alone), ['m', 'n'], 'the host still has the removed names');
+    assert.deepEqual(await names(alone), ['m', 'n'], 'the host still has the removed name `m`');
     assert.deepEqual(await names(await hosts.at('east')), ['n']);
-    assert.deepEqual(await names(alone), ['n']);
+    assert.deepEqual(await names(alone), ['n'], 'the list before has removed `m` from the host');
     const { removals } = await hosts.scheduler.durableNames.list(hosts.tenant, 'east');
     assert.deepEqual(removals, []);
   });
 
-  it('may follow a removal at once', async () => {
+  it('a save that follows a removal at once keeps the name', async () => {
     hosts.fresh();
     const saving = Promise.withResolvers<{ readonly pending: Promise<Outcome<undefined>> }>();
     const maker = await hosts.at('east', {
       records: {
-        // Gives the save 200 ms: a save that does not wait for the removal would find the copy.
+        // Delays the removal until the save ends, 200 ms at most. A save that did not wait for the removal would still find the copy.
         remove: async (...args) => {
           const { pending } = await saving.promise;
           await Promise.race([pending, sleep(200)]);
@@ -67,15 +67,15 @@ describe('saves beside durable names', () => {
     value(await save(maker, savedPages, 'n'));
     value(await makeDurable(maker, 'n'));
     const removing = remove(maker, 'n');
-    const anew = save(maker, savedPages, 'n');
-    saving.resolve({ pending: anew });
+    const savedAgain = save(maker, savedPages, 'n');
+    saving.resolve({ pending: savedAgain });
     value(await removing);
-    value(await anew);
+    value(await savedAgain);
     assert.deepEqual(await hosts.files(), []);
     value(await load(await hosts.at('west'), 'n'));
   });
 
-  it('count although their content was made durable before they were noted', async () => {
+  it('a save counts although its content was made durable before the store noted the save', async () => {
     hosts.fresh();
     const maker = await hosts.at('east');
     const savedPages = pages(maker, 1);
@@ -96,14 +96,14 @@ describe('saves beside durable names', () => {
     go.resolve();
     value(await saving);
     for (const host of ['east', 'west']) value(await load(await hosts.at(host), 'n'));
-    // The save counts as the later content, so it has ended the durable copy.
+    // The save was noted after the durable copy, so its content counts as newer and has ended the copy.
     assert.deepEqual(await hosts.files(), []);
     value(await makeDurable(other, 'n'));
     await hosts.kill('east');
     value(await load(await hosts.at('west'), 'n'));
   });
 
-  it('to the shared directory hold no pages at another host that answered too late', async (t) => {
+  it('making a name durable leaves no pages at another host that answered too late', async (t) => {
     hosts.fresh();
     const maker = await hosts.at('east');
     value(await save(maker, pages(maker, 2), 'n'));
@@ -113,9 +113,9 @@ describe('saves beside durable names', () => {
     const go = Promise.withResolvers<void>();
     let answer: ReturnType<typeof importPages> | undefined;
     device.importPages = (...args) => {
-      const { setTimeout: later } = globalThis;
+      const { setTimeout: realSetTimeout } = globalThis;
       // The next timer bounds the wait for the answer. The test lets it fire at once.
-      t.mock.method(globalThis, 'setTimeout', (end: () => void) => later(end, 0), { times: 1 });
+      t.mock.method(globalThis, 'setTimeout', (end: () => void) => realSetTimeout(end, 0), { times: 1 });
       answer = go.promise.then(() => importPages(...args));
       return answer;
     };
@@ -125,7 +125,7 @@ describe('saves beside durable names', () => {
     assert.equal(device.heldPages, 0);
   });
 
-  it('leave the replaced file as it was when the store cannot note them', async () => {
+  it('when the store cannot note a save, a replaced file remains and a new name stays free', async () => {
     hosts.fresh();
     const maker = await hosts.at('east');
     value(await open(maker).save('f', true, 'writable'));

@@ -14,6 +14,7 @@ import {
   MODEL,
   makeDurable,
   none,
+  PAGE_SIZE,
   pages,
   range,
   refused,
@@ -41,12 +42,12 @@ describe('durable names', () => {
     persistent = true,
   ): Promise<TestInferlet> => {
     const maker = await hosts.at(host);
-    const newPages = pages(maker, Math.ceil(tokens.length / 16));
+    const newPages = pages(maker, Math.ceil(tokens.length / PAGE_SIZE));
     await step(maker, tokens, 0, none, newPages);
     value(await save(maker, newPages, name, persistent));
     return maker;
   };
-  /** The distribution after one more token of the text. */
+  /** The distribution after token 41 of the text, whose first 40 tokens are in the imported pages. */
   const after40 = async (guest: TestInferlet, { pages: held }: Imported): Promise<Distribution | undefined> =>
     (await step(guest, someTokens(41).slice(40), 40, held, none))[0];
   const open = (guest: TestInferlet, name?: string, access = 'read') =>
@@ -71,7 +72,7 @@ describe('durable names', () => {
     }) as typeof device.ask;
   };
 
-  it('are found with equal results while their host is away, after it was removed, and after it has lost its disk', async () => {
+  it('a durable name gives equal results while its host is away, unknown to the runtime, or without its disk', async () => {
     hosts.fresh();
     const maker = await saveAt('east', 'a/b');
     value(await makeDurable(maker, 'a/b'));
@@ -85,12 +86,12 @@ describe('durable names', () => {
     assert.deepEqual(await after40(guest, imported), expected);
     assert.match(await refused(load(guest, 'plain')), /^unavailable: .*kept by GPU host east/);
     assert.deepEqual(await list(guest), [{ name: 'a/b', pages: 3, tokens: 40, nextPosition: 40, persistent: true }]);
-    // The host `new` joined later, and its runtime no longer knows the owner, `east`.
+    // The host `new` joined later. The inferlet's runtime knows `west` and `new`, but not the owner, `east`.
     await hosts.add('new');
     const later = await hosts.at('new', { hosts: ['west', 'new'] });
     assert.deepEqual(await after40(later, value(await load(later, 'a/b'))), expected);
     assert.match(await refused(load(later, 'plain')), /^not-found/);
-    // Content that the host `new` has under this name without the shared names does not count.
+    // An inferlet without the shared names saves other content under this name at `new`. That content does not count.
     const stray = await hosts.at('new');
     Object.assign(stray.inferlet.services, { names: undefined });
     value(await save(stray, pages(stray, 1), 'a/b'));
@@ -111,7 +112,7 @@ describe('durable names', () => {
     assert.match(await refused(load(await hosts.at('west', { hosts: ['west'] }), 'a/b')), /^not-found/);
   });
 
-  it('that were not persistent survive the process of their host', async () => {
+  it('a durable name that was not persistent survives the process of its host', async () => {
     hosts.fresh();
     const maker = await saveAt('east', 'n', someTokens(20), false);
     value(await makeDurable(maker, 'n'));
@@ -122,7 +123,7 @@ describe('durable names', () => {
     assert.match(await refused(load(await hosts.at('west'), 'n')), /^not-found/);
   });
 
-  it('are made from the pages of another host, and replace a transfer from a host that dies meanwhile', async () => {
+  it('an inferlet makes a name of another host durable, and the copy replaces a transfer when that host dies', async () => {
     hosts.fresh();
     await saveAt('east', 'n', someTokens(200));
     value(await makeDurable(await hosts.at('west'), 'n'));
@@ -132,7 +133,7 @@ describe('durable names', () => {
     await hosts.restart('east');
   });
 
-  it('that were removed while their host was away stay removed when it is back', async () => {
+  it('a durable name that was removed while its host was away stays removed when the host is back', async () => {
     hosts.fresh();
     for (const name of ['n', 'm']) value(await makeDurable(await saveAt('east', name), name));
     await hosts.kill('east');
@@ -158,7 +159,7 @@ describe('durable names', () => {
     await saveAt('east', 'k', someTokens(7));
     assert.ok((await hosts.scheduler.durableNames.look(entry, 'east')).removal);
     for (const host of ['east', 'west']) assert.equal(value(await load(await hosts.at(host), 'k')).tokens, 7, host);
-    // Both hosts now have names of new content.
+    // New content under the removed names counts, whichever host has it.
     await saveAt('west', 'n', someTokens(9));
     await saveAt('east', 'm', someTokens(8));
     for (const host of ['east', 'west']) {
@@ -167,7 +168,7 @@ describe('durable names', () => {
     }
   });
 
-  it('whose file is damaged are refused, and nothing is mapped', async () => {
+  it('a durable name whose file is damaged is refused, and nothing is mapped', async () => {
     hosts.fresh();
     const makeDurableFile = async (name: string, tokens = someTokens(40)): Promise<string> => {
       const before = await hosts.files();
@@ -205,7 +206,7 @@ describe('durable names', () => {
     }
   });
 
-  it('have bounds for each tenant, and a copy that replaces another takes no more room', async () => {
+  it('the copies of a tenant are bounded, and a copy that replaces another takes no more room', async () => {
     hosts.fresh();
     const bounds = { copies: 2, bytes: 2 ** 20 };
     for (const name of ['a', 'b', 'c']) await saveAt('east', name, someTokens(20));
@@ -214,13 +215,14 @@ describe('durable names', () => {
     assert.match(await refused(makeDurable(maker, 'c')), /^limit-exceeded: .*2 of 2/);
     const copyFiles = await hosts.files();
     assert.equal(copyFiles.length, 2);
-    // A file has a header of 4,096 bytes, which does not count.
-    const { size } = await stat(copyFiles[0]!);
-    const tight = await hosts.at('east', { bounds: { copies: 8, bytes: 3 * (size - 4096) - 1 } });
+    // The bounds count the content of a file, without its header of 4,096 bytes.
+    const contentBytes = (await stat(copyFiles[0]!)).size - 4096;
+    // Two copies exist. A third one of the same length needs one byte more than this bound.
+    const tight = await hosts.at('east', { bounds: { copies: 8, bytes: 3 * contentBytes - 1 } });
     assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded: .*no room/);
-    const small = await hosts.at('east', { largestBytes: size - 4097 });
+    const small = await hosts.at('east', { largestBytes: contentBytes - 1 });
     assert.match(await refused(makeDurable(small, 'c')), /^limit-exceeded: .*can be made durable/);
-    // A runtime of the previous release ignores durable copies. A name that it removes is gone, and its copy takes no room.
+    // A runtime of an earlier release releases only the entry of a name that it removes. The copy that it leaves takes no room.
     const { nameOwners } = hosts.scheduler;
     const owned = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'a' } as const;
     await nameOwners.release(owned, (await nameOwners.of(owned))!);
@@ -238,7 +240,7 @@ describe('durable names', () => {
     assert.equal((await hosts.files()).length, 1);
   });
 
-  it('whose write fails leave no file and no entry', async () => {
+  it('a copy whose write fails leaves no file and no entry', async () => {
     hosts.fresh();
     await saveAt('east', 'n', someTokens(200));
     const assertFails = async (guest: TestInferlet, why: RegExp) => {
@@ -250,19 +252,21 @@ describe('durable names', () => {
     };
     const keep = () => Promise.reject(new Error('the store is away'));
     await assertFails(await hosts.at('east', { records: { keep } }), /the store is away/);
-    const lost = await hosts.at('east', {
+    // The store notes the copy, but its answer is lost.
+    const withLostAnswer = await hosts.at('east', {
       records: { keep: async (...args) => hosts.scheduler.durableNames.keep(...args).then(keep) },
     });
-    value(await makeDurable(lost, 'n'));
-    assert.equal((await hosts.files()).length, 1, 'the answer was lost, and the entry names the file');
-    value(await remove(lost, 'n'));
+    value(await makeDurable(withLostAnswer, 'n'));
+    assert.equal((await hosts.files()).length, 1, 'the entry names the file');
+    value(await remove(withLostAnswer, 'n'));
     await saveAt('east', 'n', someTokens(200));
-    const anew = await hosts.at('east');
-    beforeOp(anew, 'east', 'send-end', async () => {
+    // The name is removed and saved again while its earlier content is copied.
+    const copier = await hosts.at('east');
+    beforeOp(copier, 'east', 'send-end', async () => {
       value(await remove(await hosts.at('east'), 'n'));
       await saveAt('east', 'n', someTokens(200));
     });
-    await assertFails(anew, /^unavailable: .*saved anew/);
+    await assertFails(copier, /^unavailable: .*saved anew/);
     for (const op of ['send-begin', 'send-piece', 'send-end']) {
       const guest = await hosts.at('west');
       beforeOp(guest, 'east', op, () => hosts.kill('east'));
@@ -271,7 +275,7 @@ describe('durable names', () => {
     }
   });
 
-  it('of an inferlet that ends meanwhile leave no file', async () => {
+  it('an inferlet that ends while it makes a name durable leaves no file', async () => {
     hosts.fresh();
     await saveAt('east', 'n', someTokens(200));
     const guest = await hosts.at('east');
@@ -291,7 +295,7 @@ describe('durable names', () => {
     assert.deepEqual(await hosts.files(), []);
   });
 
-  it('keep no transfer between hosts waiting while the directory hangs', async () => {
+  it('transfers between hosts go on while the shared directory hangs', async () => {
     hosts.fresh();
     for (const name of ['a', 'b', 'plain']) await saveAt('east', name);
     const turns = new IoTurns();
@@ -306,7 +310,7 @@ describe('durable names', () => {
     for (const each of made) value(await each);
   });
 
-  it('remove files that a killed runtime left, and no file that is young or in use', async () => {
+  it('making a name durable removes files that a killed runtime left, but no file that is young or in use', async () => {
     hosts.fresh();
     const maker = await saveAt('east', 'n');
     value(await makeDurable(maker, 'n'));
@@ -326,7 +330,7 @@ describe('durable names', () => {
     assert.equal(remainingFiles.length, 4);
   });
 
-  describe('of KV files', () => {
+  describe('durable KV files', () => {
     const make = async (name: string, rights: string, tokens = 20) => {
       const maker = await hosts.at('east');
       const file = open(maker);
@@ -335,7 +339,7 @@ describe('durable names', () => {
       return maker;
     };
 
-    it('have the rights of their owner while the owner is away', async () => {
+    it('keep their rights while their GPU host is away', async () => {
       hosts.fresh();
       for (const rights of ['private', 'readable', 'writable']) {
         await make(rights, rights);
@@ -371,8 +375,9 @@ describe('durable names', () => {
       }
     });
 
-    it('end with a later save, also one that comes through another host', async () => {
+    it('lose their copy with a later save, also with one from an inferlet on another host', async () => {
       hosts.fresh();
+      // Each file has the name of the host where it is saved again. Its owner is `east`.
       const both = ['east', 'west'];
       for (const host of both) {
         value(await makeDurable(await make(host, 'writable'), host, 'kv-files'));
@@ -402,7 +407,7 @@ describe('durable names', () => {
     });
   });
 
-  it('that are made durable anew, or removed, while they are read give one error', async () => {
+  it('a read fails with `unavailable` when the name is made durable again or removed meanwhile', async () => {
     hosts.fresh();
     for (const change of [makeDurable, remove]) {
       const maker = await saveAt('east', 'n');
@@ -422,7 +427,7 @@ describe('durable names', () => {
     }
   });
 
-  it('need a shared directory, and are not for names of operators', async () => {
+  it('making a name durable needs a shared directory, and is refused for names of operators', async () => {
     hosts.fresh();
     const guest = await hosts.at('east');
     assert.match(await refused(makeDurable(guest, 'system/n')), /^unsupported.*operators/);

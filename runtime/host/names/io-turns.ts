@@ -55,7 +55,7 @@ export class IoTurns {
   }
 
   /**
-   * Makes an operation that releases something, such as a handle. The operation keeps its turn when the caller's wait is over.
+   * Makes an operation that releases something, such as a handle. The operation runs even if its turn comes after the caller's wait.
    * @throws Error when the wait and the operation together take too long; errors of `work`
    */
   async release(work: () => Promise<void>): Promise<void> {

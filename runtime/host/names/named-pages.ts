@@ -24,7 +24,7 @@ import {
 
 /** The pages of a name, mapped at the queue's GPU host. */
 export interface Brought extends Imported {
-  /** The other GPU host that owns the name, where its lock is held if the name was opened for writing. */
+  /** The GPU host that owns the name, when that is another one and the name was opened for writing. This host holds the name's lock. */
   readonly owner?: OtherSide;
 }
 
@@ -58,18 +58,18 @@ export async function bring(
     if (place.tag === 'err') return copy ? bringCopy(usedName, shared, copy, write) : place;
     if (place.val) {
       const fetched = await fetchPages(usedName, shared, place.val, copy, write, open);
-      const isAway = isNotFound(fetched) || (!write && fetched.tag === 'err' && fetched.val.tag === 'unavailable');
-      return isAway && copy ? bringCopy(usedName, shared, copy, write) : fetched;
+      const isMissing = isNotFound(fetched) || (!write && fetched.tag === 'err' && fetched.val.tag === 'unavailable');
+      return isMissing && copy ? bringCopy(usedName, shared, copy, write) : fetched;
     }
     if (removal) {
       await finishRemoval(usedName, shared, removal);
       return err(nothingNamed(usedName.name));
     }
-    // When the owner is gone, its copy counts, and not older content that the inferlet's own host may have under the name.
+    // When the owner cannot provide the content, its durable copy counts, not older content that the inferlet's own host may have.
     if (copy && (owner?.host !== ownHost.name || (await isLost(usedName, shared))))
       return bringCopy(usedName, shared, copy, write);
     const outcome = await open(here);
-    // When the store is away, the next import updates the entry.
+    // When the store does not answer, the next import updates the entry.
     if (outcome.tag === 'ok' && !owner) void names.note(owned, ownHost).catch(() => undefined);
     if (isNotFound(outcome) && !copy && owner?.host === ownHost.name)
       void names.owners.release(owned, owner).catch(() => undefined);
@@ -80,7 +80,7 @@ export async function bring(
 /**
  * Records in the store a save at the queue's own GPU host, and undoes the save when another host owns the name.
  * @param saved the outcome of the save
- * @param undo removes the name from the host again
+ * @param undo removes the saved name from the host
  * @param replaces true when the save replaced content of this host, which `undo` would remove with it
  */
 export async function noteSave(
@@ -100,19 +100,19 @@ export async function noteSave(
   const work = saved.then(async (outcome): Promise<Outcome<undefined>> => {
     if (outcome.tag === 'err') return (await freeRemoved(usedName, outcome.val)) ?? outcome;
     await removal;
-    let isUnknown = false;
+    let isClaimUnknown = false;
     const claiming = names
       .claim(owned, ownHost, persistent, (connection) => nameTakenError(usedName, connection))
       .catch((error: unknown) => {
-        isUnknown = true;
+        isClaimUnknown = true;
         return fromStore(error);
       });
-    // A host that shares no names asks no other host: a store that is away must not fail its saves.
+    // A host that shares no names does not wait for the claim, so that its saves succeed while the store is away.
     if (!names.isShared(ownHost)) return outcome;
     const noting = claiming.then(async (refused): Promise<Outcome<undefined>> => {
       if (!refused) return outcome;
-      // While the store is away, the entry of the earlier content stands for the content that replaced it.
-      if (!(isUnknown && replaces)) await undo({ device, queue: usedName.queue.id });
+      // When the store did not answer, the entry of replaced content still names this host, so it also covers the new content.
+      if (!(isClaimUnknown && replaces)) await undo({ device, queue: usedName.queue.id });
       return err(refused);
     });
     inferlet.noting.add(noting);
@@ -121,7 +121,7 @@ export async function noteSave(
   return inferlet.interruptions.until(work);
 }
 
-/** Frees a name whose removal its host had not heard of, and returns the error that asks to try again; null when another reason refused the save. */
+/** Frees a name that was removed while its host was away. Returns an error that asks to try again; null when the host refused for another reason. */
 async function freeRemoved(usedName: UsedName, error: HandlerError): Promise<Outcome<undefined> | null> {
   const shared = sharedFor(usedName);
   if (error.tag !== 'invalid-argument' || !shared?.names.durable) return null;
@@ -158,7 +158,7 @@ export async function atOwner<T>(usedName: UsedName, call: (side: Side) => Promi
   });
 }
 
-/** Removes a name where it is. @param remove removes it at one host */
+/** Removes a name at the inferlet's own host, at its owner and in the store. @param remove removes it at one host */
 export async function removeName(
   usedName: UsedName,
   remove: (side: Side) => Promise<Outcome<undefined>>,
@@ -183,7 +183,7 @@ export async function removeName(
     try {
       return await removeElsewhere(usedName, shared, outcome, remove);
     } catch (error) {
-      // Do not report success: a durable copy may be left, which a later use would find.
+      // With durable copies, do not report success: a copy may be left, and a later use would find it.
       return outcome.tag === 'ok' && !names.durable ? outcome : err(fromStore(error));
     }
   });
@@ -201,7 +201,7 @@ async function removeElsewhere(
   const found = await findName(shared);
   if (found.tag === 'err') return ownOutcome.tag === 'ok' && !names.durable ? ownOutcome : found;
   const { owner, copy, removal } = found.val;
-  // The name was removed before, and only the own host had not heard of it.
+  // The name was removed earlier, while the own host was away. That host has now removed it, too.
   if (removal) await names.durable?.forgotten(owned, ownHost.name, removal);
   const outcome = removal ? err(nothingNamed(usedName.name)) : ownOutcome;
   if (!owner) return outcome;
@@ -277,9 +277,9 @@ export async function listNames<T extends { readonly name: string }>(
 }
 
 /**
- * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first. Then records the save in the store.
- * Otherwise the entry of an earlier save that was not persistent would end with the owner's process, and other hosts could take the name
- * while the owner has the new content.
+ * Saves pages under a name whose lock the inferlet holds at another GPU host: carries the pages to that host, saves them there, and records the
+ * save in the store. Without the record, the entry of the earlier save would count. If that save was not persistent, its entry ends with the
+ * owner's process, and other hosts could then take the name although the owner still has the new content.
  * @param save saves pages at the owner
  */
 export async function saveAtOwner(
@@ -308,11 +308,11 @@ export async function saveAtOwner(
       const carried = await names.turns.during(inferlet.description.tenant, inferlet.stopping, () =>
         carry(here, frozen.val, owner, version, () => inferlet.stopped),
       );
-      // Do this outside of the turn, as in an import.
+      // Map the copy outside of the turn: the owner may hold the call until it has memory for the pages.
       const mapping = carried.tag === 'ok' ? owner.device.mapCopy(owner.queue, version) : Promise.resolve(carried);
       const mapped = await answerInTime(mapping);
       if (mapped.tag === 'err') {
-        void mapping.then((late) => late.tag === 'ok' && free(owner, late.val.pages));
+        void mapping.then((outcome) => outcome.tag === 'ok' && free(owner, outcome.val.pages));
         return err(isNotFound(mapped) ? GONE : ownersError(mapped.val, name, owner));
       }
       const saved = await answerInTime(save(mapped.val.pages));
@@ -343,8 +343,8 @@ async function fetchPages(
   let opened: Outcome<Imported> | undefined;
   let outcome: Outcome<Brought> = err(GONE);
   try {
-    // A write takes the lock first, so that the version stays. A read asks for the version first, so that no older content gets a newer
-    // version's name.
+    // Opening for writing takes the lock first, so that the version cannot change. A read asks for the version before it opens the name:
+    // otherwise a save in between would make this host keep older content under the newer version.
     if (write) opened = await answerInTime(open(ownerSide));
     outcome = opened?.tag === 'err' ? await releaseIfUnknown(opened) : await mapPages();
   } finally {
@@ -363,7 +363,7 @@ async function fetchPages(
       const call = { op: 'name-version', file: kind === 'file', name, functionName } as const;
       const version = await answerInTime(ownerSide.device.ask(ownerSide.queue, call));
       if (version.tag === 'err') return releaseIfUnknown(version);
-      // Do this outside of the turn: the queue's host may hold the call until it has memory for the pages.
+      // Map the copy outside of the turn: the queue's host may hold the call until it has memory for the pages.
       const mappedCopy = await here.device.mapCopy(here.queue, version.val.version);
       if (!isNotFound(mappedCopy)) return mappedCopy;
       if (tries === MAX_FETCHES - 1) break;
@@ -378,7 +378,7 @@ async function fetchPages(
     if (pages.tag === 'err') return releaseIfUnknown(pages);
     try {
       const carried = await carry(ownerSide, pages.val.pages, here, version, () => inferlet.stopped);
-      // A host has ended its part of a transfer that made no progress. The name still exists.
+      // `not-found` means here that a host has ended its part of a transfer that made no progress. The name still exists.
       return isNotFound(carried) ? err(STOOD_STILL) : carried;
     } finally {
       if (!opened && pages.val.pages.length > 0) ownerSide.device.freePages(ownerSide.queue, pages.val.pages);
@@ -422,21 +422,21 @@ async function isLost({ inferlet, kind, name }: UsedName, { here }: Shared): Pro
   return isNotFound(await answerInTime(here.device.ask(here.queue, call)));
 }
 
-/** The error with which a save fails when a host has the name; null when it does not have it. */
+/** The error with which a save fails when a host has the name or gives no answer; null when the host does not have the name. */
 async function nameTakenError({ inferlet, queue, kind, name }: UsedName, connection: GpuHostConnection) {
-  const { device, queue: at } = inferlet.otherHosts.at(connection, queue.name);
+  const other = inferlet.otherHosts.at(connection, queue.name);
   const { functionName } = inferlet.description;
   const call = { op: 'name-version', file: kind === 'file', name, functionName } as const;
-  const version = await answerInTime(device.ask(at, call));
+  const version = await answerInTime(other.device.ask(other.queue, call));
   if (isNotFound(version)) return null;
-  if (version.tag === 'err' && device.lost !== undefined) return ownersError(version.val, name, { device, queue: at });
+  if (version.tag === 'err' && other.device.lost !== undefined) return ownersError(version.val, name, other);
   // The host has the name, though perhaps private to another function, or of another model.
   return version.tag === 'ok' || version.val.tag === 'unsupported' || version.val.tag === 'invalid-argument'
     ? handlerError('invalid-argument', `the name "${name}" is taken`)
     : version.val;
 }
 
-/** An error of a transfer, or of a call at the host that owns a name. */
+/** The inferlet's error for an error of a transfer, or of a call at the host that owns a name. */
 function ownersError(error: HandlerError, name: string, { device }: Side): HandlerError {
   if (device.lost !== undefined) {
     const text = `the GPU host that keeps "${name}" was lost before its pages had come (${device.lost}); nothing of them was kept. Try again when the host is back`;

@@ -136,7 +136,7 @@ describe('names of two GPU hosts', () => {
     const device = guest.queue.device!;
     const mapCopy = device.mapCopy.bind(device);
     device.mapCopy = (...args) => {
-      assert.equal(names.turns.size, 0, 'the host may hold this call: it keeps no turn from others');
+      assert.equal(names.turns.size, 0, 'no transfer turn is taken while the host may hold this call');
       return mapCopy(...args);
     };
     const imported = value(await load(guest, 'a/b'));
@@ -157,7 +157,7 @@ describe('names of two GPU hosts', () => {
     const guest = at('west');
     value(await load(guest, 'n'));
     value(await remove(at('east', { services: { names: undefined } }), 'n'));
-    assert.equal((await owner('n'))?.host, 'east', 'this removal leaves the entry to the next load');
+    assert.equal((await owner('n'))?.host, 'east', 'a removal without the shared names leaves the entry');
     assert.match(await refused(load(guest, 'n')), /^not-found/);
     assert.equal(await owner('n'), null);
     await saveAt('east', 'n', someTokens(40, 2));
@@ -280,17 +280,17 @@ describe('names of two GPU hosts', () => {
     await changed;
     assert.equal(value(await load(guest, 'n')).tokens, 20);
     // The host `west` drops the copy that it is receiving: the load fails, and the name stays.
-    const late = at('west');
-    void beforeOp(late, 'east', 'send-end', async () =>
-      late.queue.device!.send(late.queue.id, { op: 'copy-drop', copy: 1 }),
+    const receiver = at('west');
+    void beforeOp(receiver, 'east', 'send-end', async () =>
+      receiver.queue.device!.send(receiver.queue.id, { op: 'copy-drop', copy: 1 }),
     );
     value(await remove(at('east'), 'n'));
     await saveAt('east', 'n', someTokens(9));
-    assert.match(await refused(load(late, 'n')), /^unavailable: .*stood still/);
-    assert.equal(value(await load(late, 'n')).tokens, 9);
+    assert.match(await refused(load(receiver, 'n')), /^unavailable: .*stood still/);
+    assert.equal(value(await load(receiver, 'n')).tokens, 9);
   });
 
-  it('a host of the previous version has names of its own, and gets no calls that it does not know', async () => {
+  it('a host with an older protocol shares no names, and gets no calls that it does not know', async () => {
     useNewTenant();
     await saveAt('east', 'n');
     // Version 13 has no transfers between hosts.
@@ -346,7 +346,7 @@ describe('names of two GPU hosts', () => {
     assert.equal(value(await load(at('east'), 'n')).tokens, 9);
   });
 
-  it('a name from before the hosts shared names is noted when it is used', async () => {
+  it('the first use of a name that was saved before hosts shared names notes its owner', async () => {
     useNewTenant();
     const maker = at('east', { services: { names: undefined } });
     const newPages = pages(maker, 1);
@@ -395,7 +395,7 @@ describe('names of two GPU hosts', () => {
       assert.match(await refused(open(reader, 'absent').ready()), /^not-found/);
     });
 
-    it('keep their lock at their owner, where another host saves them anew', async () => {
+    it('keep their lock at their owner, where an inferlet on another host can save them', async () => {
       useNewTenant();
       await make('east', 'n');
       const writer = at('west', { functionName: 'writer' });
@@ -438,7 +438,7 @@ describe('names of two GPU hosts', () => {
       assert.match(await refused(open(at('east'), 'n').ready()), /^not-found/);
     });
 
-    it('of an inferlet that ends lose their lock at the other host', async () => {
+    it('lose their lock at another host when the inferlet that holds it ends', async () => {
       useNewTenant();
       await make('east', 'n');
       const writer = at('west', { functionName: 'writer' });

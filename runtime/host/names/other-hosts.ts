@@ -7,7 +7,7 @@ export interface Side {
   readonly queue: number;
 }
 
-/** The side of a host that the inferlet does not run on. */
+/** An inferlet's queue on a GPU host that it does not run on. */
 export interface OtherSide extends Side {
   readonly connection: GpuHostConnection;
 }
@@ -21,10 +21,7 @@ interface OpenHost {
   readonly queues: Map<string, number>;
 }
 
-/**
- * One inferlet's side of GPU hosts that it does not run on, for names that those hosts own. The loss of such a host costs the inferlet
- * nothing but locks.
- */
+/** One inferlet's queues on GPU hosts that it does not run on, for names that those hosts own. The loss of a host costs only the locks there. */
 export class OtherHosts {
   readonly #options: () => InferletOptions;
   readonly #open = new Map<GpuHostConnection, OpenHost>();
@@ -48,7 +45,7 @@ export class OtherHosts {
     return { gpuUs, pageMs };
   }
 
-  /** The side of a host, opened when it is first needed and after it was lost. */
+  /** The inferlet's queue for a model on a host. Opens the host at first use, and again after its loss. */
   at(connection: GpuHostConnection, model: string): OtherSide {
     const known = this.#open.get(connection);
     const open = known && known.device.lost === undefined ? known : this.#reopen(connection);
@@ -71,7 +68,7 @@ export class OtherHosts {
     await Promise.all(devices.map((device) => device.close()));
   }
 
-  /** Closes the device at a host, and keeps the last usage, which the host then reports. */
+  /** Closes the device at a host, and adds the usage that the host then reports to the past usage. */
   async #end(device: DeviceClient): Promise<void> {
     this.#ending.add(device);
     await device.close();

@@ -56,10 +56,10 @@ describe('saves of names that two GPU hosts share', () => {
   const owner = (name: string, kind: 'export' | 'file') =>
     scheduler.nameOwners.of({ tenant, model: MODEL, kind, name });
 
-  it('a file that is made persistent at its owner is found after the owner restarts', async () => {
-    const passing = open(at(EAST));
-    value(await passing.pred(someTokens(20), range(20), 1));
-    value(await passing.save('n', false, 'writable'));
+  it('a file that an inferlet on another host makes persistent at its owner is found after the owner restarts', async () => {
+    const transientFile = open(at(EAST));
+    value(await transientFile.pred(someTokens(20), range(20), 1));
+    value(await transientFile.save('n', false, 'writable'));
     const writer = at(WEST, 'writer');
     const lockedFile = open(writer, 'n', 'write');
     value(await lockedFile.ready());
@@ -117,36 +117,37 @@ describe('saves of names that two GPU hosts share', () => {
 
   it('a save whose inferlet ends before the name is claimed leaves nothing under the name', async () => {
     const maker = at(EAST);
-    const [makerPages, claimed, end] = [pages(maker, 1), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const makerPages = pages(maker, 1);
+    const [claimReached, claimReleased] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     await step(maker, someTokens(9), 0, none, makerPages);
     value(await save(maker, makerPages, 'm'));
     const { nameOwners } = scheduler;
     const claim: NameOwners['claim'] = async (...args) => {
-      claimed.resolve();
-      await end.promise;
+      claimReached.resolve();
+      await claimReleased.promise;
       return nameOwners.claim(...args);
     };
     const release: NameOwners['release'] = (...args) => nameOwners.release(...args);
-    const late = at(WEST, 'late', {
+    const saver = at(WEST, 'saver', {
       of: (name) => nameOwners.of(name),
       list: (names) => nameOwners.list(names),
       claim,
       release,
     });
-    const savedPages = pages(late, 1);
-    await step(late, someTokens(5), 0, none, savedPages);
-    const saving = save(late, savedPages, 'm');
-    await claimed.promise;
-    const ended = late.end();
+    const savedPages = pages(saver, 1);
+    await step(saver, someTokens(5), 0, none, savedPages);
+    const saving = save(saver, savedPages, 'm');
+    await claimReached.promise;
+    const ended = saver.end();
     assert.match(await refused(saving), /^terminated/);
-    end.resolve();
+    claimReleased.resolve();
     await ended;
     value(await remove(at(EAST), 'm'));
     assert.equal(await owner('m', 'export'), null);
     assert.match(await refused(load(at(WEST), 'm')), /^not-found/);
   });
 
-  it("an inferlet's usage includes that of a host that it dropped", async () => {
+  it("an inferlet's usage includes its usage of a host that it dropped", async () => {
     const guest = at(WEST);
     const { otherHosts } = guest.inferlet;
     const { device, queue } = otherHosts.at(connections[EAST]!, MODEL);

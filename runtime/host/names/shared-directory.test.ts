@@ -98,14 +98,14 @@ describe('a shared directory', () => {
     for (const each of [platform, both]) await each.close();
   });
 
-  const tenant = { tenant: 't', model: 'm', kind: 'export', name: 'n' } as const;
+  const ownedName = { tenant: 't', model: 'm', kind: 'export', name: 'n' } as const;
   /** Makes a tenant's folder with `count` old files that no entry names. */
   const makeAbandonedFiles = async (turns: IoTurns, count: number) => {
     const mount = await mkdtemp(path.join(root, 'mount-'));
     const platform = openTestScheduler(redis, { prefix: path.basename(mount) });
     const directory = await SharedDirectory.open(mount, platform.durableNames, turns);
     await platform.close();
-    const begun = await directory.begin(tenant);
+    const begun = await directory.begin(ownedName);
     assert.ok(begun.tag === 'ok');
     await begun.val.discard();
     const [tenantFolder = ''] = (await readdir(mount, { recursive: true })).filter((name) => name.includes(path.sep));
@@ -118,9 +118,10 @@ describe('a shared directory', () => {
     return { directory, folder };
   };
 
-  it('is swept in steps of 64 files, and a sweep ends at the first call that hangs', async () => {
+  it('a sweep examines 64 files at most, and ends at the first call that hangs', async () => {
     class Turns extends IoTurns {
       calls = 0;
+      /** Later calls fail as if the directory hung. */
       lastAnswered = Number.POSITIVE_INFINITY;
       override during<T>(work: () => Promise<T>, undo?: (made: T) => void): Promise<T> {
         return ++this.calls > this.lastAnswered ? Promise.reject(new Error('no answer')) : super.during(work, undo);
@@ -137,7 +138,7 @@ describe('a shared directory', () => {
     assert.equal((await readdir(folder)).length, 70 - 2 - 64);
   });
 
-  it('keeps no file when the close reports a failed write', async () => {
+  it('deletes a discarded file even when its close reports a failed write', async () => {
     const file = path.join(root, 'written');
     const handle = await openFile(file, 'wx');
     // Without its descriptor, the handle can neither write nor close.
@@ -148,7 +149,7 @@ describe('a shared directory', () => {
     await assert.rejects(readFile(file), { code: 'ENOENT' });
   });
 
-  it('closes files that got no turn while it hung, once it answers again', async () => {
+  it('closes files once it answers again, when it hung and they got no turn', async () => {
     const file = path.join(root, 'unfinished');
     const written = await openFile(file, 'wx');
     const read = await openFile(file);
@@ -163,7 +164,7 @@ describe('a shared directory', () => {
     await eventually(async () => !(await readdir(root)).includes('unfinished'), 'the file is deleted');
   });
 
-  it('does not keep a process from ending when it hangs', async () => {
+  it('lets a process end while it hangs', async () => {
     const pipe = path.join(root, 'pipe');
     execFileSync('mkfifo', [pipe]);
     const program = `
@@ -183,7 +184,7 @@ describe('a shared directory', () => {
     assert.equal(signal, 'SIGKILL');
   });
 
-  it('holds at most two threads when it hangs, and its calls fail in time', async () => {
+  it('occupies at most two threads while it hangs, and its calls fail in time', async () => {
     const turns = new IoTurns(50);
     const hung = Promise.withResolvers<string>();
     const undone: string[] = [];

@@ -11,8 +11,8 @@ import { IoTurns } from './io-turns.ts';
 const HEADER_BYTES = 4096;
 const FORMAT = 'pie durable copy 1';
 /**
- * With `O_SYNC`, a write ends when its bytes and the new file's entry in its folder are on the storage. `fsync` is no
- * alternative: Node's permission model has none.
+ * With `O_SYNC`, a write ends when its bytes and the new file's entry in its folder are on the storage. `fsync` is no alternative: Node disables
+ * it under its permission model.
  * A file counts once an entry in Redis names it, so an unfinished file needs no temporary name.
  */
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;
@@ -45,7 +45,7 @@ export class SharedDirectory {
   /**
    * Checks that only the user of this process can write the directory, and that the platform's other machines use the same directory. The
    * first process makes the platform's folder before it notes the folder's name. A directory without the noted folder is therefore not the
-   * platform's: for example, it is the place of a missing mount, where copies would be on this machine alone.
+   * platform's. For example, the mount may be missing: copies in the empty mount point would be on this machine alone.
    * @throws SharedDirectoryError
    * @throws StoreError
    */
@@ -88,11 +88,11 @@ export class SharedDirectory {
   async begin(name: OwnedName): Promise<Outcome<CopyWriter>> {
     const file = randomBytes(16).toString('hex');
     const folder = this.#folderOf(name.tenant);
-    const at = this.#pathOf(name, file);
+    const filePath = this.#pathOf(name, file);
     const begun = await this.#inTurn(
       async () => {
         await makeFolder(folder);
-        const handle = await fs.open(at, CREATE, 0o600);
+        const handle = await fs.open(filePath, CREATE, 0o600);
         try {
           // Use the file server's clock, which also gave the other files their times.
           return { handle, now: (await handle.stat()).mtimeMs };
@@ -105,7 +105,7 @@ export class SharedDirectory {
       ({ handle }) => void closeQuietly(handle),
     );
     if (begun.tag === 'err') return begun;
-    return ok(new CopyWriter(this.#turns, { ...begun.val, path: at, file }));
+    return ok(new CopyWriter(this.#turns, { ...begun.val, path: filePath, file }));
   }
 
   /** Opens the file of a copy, if it is whole. The caller must close it. */
@@ -293,7 +293,7 @@ async function inTurn<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T
   }
 }
 
-/** Closes a file now, or once the directory answers again: Node ends a process that forgets an open handle. */
+/** Closes a file now, or once the directory answers again: Node ends a process when it garbage-collects an open handle. */
 async function releaseInTurn(turns: IoTurns, work: () => Promise<void>): Promise<void> {
   // A failure loses nothing: the entry in Redis does not name the file yet, or the file was only read.
   await turns.release(work).catch(() => undefined);

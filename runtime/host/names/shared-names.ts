@@ -6,13 +6,13 @@ import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/owners
 import type { DurableCopies } from './durable-copies.ts';
 import { TransferTurns } from './turns.ts';
 
-/** A GPU host that owns a name, and the entry that says so. */
+/** A GPU host that owns a name, and the name's entry in the store. */
 export interface Place {
   readonly connection: GpuHostConnection;
   readonly owner: NameOwner;
 }
 
-/** Maximum attempts of one claim. The first fails when the name has an entry, each later one when another save has replaced that entry. */
+/** Maximum attempts of one claim. The first fails when the name has an entry, each later one when another save has replaced the entry meanwhile. */
 const MAX_TRIES = 8;
 
 /** The names that a runtime's GPU hosts share: which host owns an export or a KV file, and the turns of transfers between hosts. */
@@ -38,8 +38,8 @@ export class SharedNames {
   }
 
   /**
-   * The removal of a name that is under way. A save that follows the removal must wait for its end before it claims the name: otherwise the
-   * removal would release the entry of the save.
+   * The removal of a name that is under way. A later save must wait until the removal has ended before it claims the name: otherwise the removal
+   * would release the entry of the save.
    */
   removalOf(name: OwnedName): Promise<unknown> | undefined {
     return this.#removals.get(keyOf(name));
@@ -88,7 +88,7 @@ export class SharedNames {
     if (owner?.host === ownHost.name) await this.owners.release(name, owner);
   }
 
-  /** Adds the entry of a name that a host has without an entry: the name was stored before hosts shared names. @throws StoreError */
+  /** Adds the missing entry of a name that a host has: the name was stored before hosts shared names. @throws StoreError */
   async note(name: OwnedName, ownHost: GpuHostConnection): Promise<void> {
     await this.owners.claim(name, ownerOf(ownHost, true), null);
   }
@@ -143,20 +143,22 @@ export class SharedNames {
   }
 
   /**
-   * `noted` is the entry of an earlier save at the host that has just stored the name. Returns the error when that
-   * entry stays; null when the entry of the new save may replace it.
+   * Decides between two saves of a name at the same host. Returns the error when the entry of the earlier save stays; null when the new entry may
+   * replace it.
+   * @param noted the entry of the earlier save
+   * @param saved the entry of the new save
    */
   async #ownRefusal(name: OwnedName, noted: NameOwner, saved: NameOwner): Promise<HandlerError | null> {
     // A host lets a save replace a KV file.
     if (name.kind === 'file') return null;
-    // A host refuses an export under a name that it has, so it no longer has the export of the entry. When the host's present process made
-    // the entry, the export was removed, and the removal has not reached the entry yet.
+    // A host refuses an export under a name that it has. It accepted the new one, so it does not have the earlier one. If its present process
+    // stored the earlier export, an inferlet has removed it since, and the removal has not reached the store yet.
     if (noted.hostId === saved.hostId) return null;
-    // The export was lost with an earlier process of the host. A durable copy may be left.
+    // Otherwise the earlier export was lost with the process that stored it. A durable copy may be left.
     return this.#copyRefusal(name, noted);
   }
 
-  /** The error when a durable copy of an owner's content is left, which the save would end; null when there is none. */
+  /** The error when a durable copy of an owner's content is left: the save would end that copy. Null when no copy is left. */
   async #copyRefusal(name: OwnedName, owner: NameOwner): Promise<HandlerError | null> {
     const looked = await this.durable?.look(name, owner.host);
     if (looked?.copy?.claim !== owner.claim) return null;
@@ -190,7 +192,7 @@ function ownerOf({ name, hostId = '' }: GpuHostConnection, persistent: boolean):
   return { host: name, hostId, persistent, claim: randomUUID() };
 }
 
-/** True for a name that was not persistent, and whose host's process has ended since. */
+/** True when the owner's content was not persistent and the process of the host that stored it has ended. */
 function isOver({ persistent, hostId }: NameOwner, connection: GpuHostConnection): boolean {
   return !persistent && connection.hostId !== hostId;
 }

@@ -7,7 +7,7 @@ import { TransferTurns } from './turns.ts';
 const DONE: Outcome<undefined> = { tag: 'ok', val: undefined };
 const NEVER = new AbortController().signal;
 
-/** Transfers that the test ends by their names. */
+/** Transfers that the test starts and ends by name. The first word of a name is the tenant. */
 class Transfers {
   readonly turns: TransferTurns;
   readonly begun: string[] = [];
@@ -31,7 +31,7 @@ class Transfers {
   }
 }
 
-test('a tenant has two transfers at once, all have eight, and those that wait take turns', async () => {
+test('at most two transfers of a tenant and eight in all run at once, and waiting tenants take turns', async () => {
   const transfers = new Transfers();
   const outcomes = [];
   for (const tenant of ['a', 'b', 'c', 'd'])
@@ -40,10 +40,10 @@ test('a tenant has two transfers at once, all have eight, and those that wait ta
   await nextTurn();
   assert.deepEqual(transfers.begun, ['a 1', 'a 2', 'b 1', 'b 2', 'c 1', 'c 2', 'd 1', 'd 2']);
   await transfers.end('d 1');
-  assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants a, b and c have two transfers each already');
+  assert.equal(transfers.begun.at(-1), 'd 3', 'a, b and c have two transfers each already, and d waits longer than e');
   await transfers.end('d 2');
   assert.equal(transfers.begun.at(-1), 'e 1');
-  // The ends of the first loop begin the transfers that the second loop ends.
+  // When the first loop ends a transfer, a waiting one begins. The second loop ends those.
   for (const name of [...transfers.begun]) await transfers.end(name);
   for (const name of [...transfers.begun]) await transfers.end(name);
   assert.deepEqual(
@@ -54,13 +54,13 @@ test('a tenant has two transfers at once, all have eight, and those that wait ta
   assert.equal(transfers.turns.size, 0);
 });
 
-test('a transfer that waits ends when its inferlet stops, and when its turn does not come', async () => {
+test('a waiting transfer fails when its inferlet stops, or when its turn does not come in time', async () => {
   const transfers = new Transfers(1);
   const running = [transfers.start('a 1'), transfers.start('a 2')];
   const stopping = new AbortController();
-  const [stopped, late] = [transfers.start('a 3', stopping.signal), transfers.start('a 4')];
+  const [stopped, timedOut] = [transfers.start('a 3', stopping.signal), transfers.start('a 4')];
   stopping.abort();
-  const ends = [await stopped, await late].map((end) => end.tag === 'err' && end.val.tag);
+  const ends = [await stopped, await timedOut].map((end) => end.tag === 'err' && end.val.tag);
   assert.deepEqual(ends, ['cancelled', 'unavailable']);
   const aborted = await transfers.start('a 5', AbortSignal.abort());
   assert.equal(aborted.tag === 'err' && aborted.val.tag, 'cancelled');
@@ -71,14 +71,14 @@ test('a transfer that waits ends when its inferlet stops, and when its turn does
   assert.deepEqual(transfers.begun, ['a 1', 'a 2']);
 });
 
-test('a transfer that leaves the queue takes no turn from those behind it, nor from later ones', async () => {
+test('a transfer that leaves the queue takes no turn from those behind it or from later ones', async () => {
   const transfers = new Transfers();
   const stopping = new AbortController();
   const running = [transfers.start('a 1'), transfers.start('a 2')];
-  const left = transfers.start('a 3', stopping.signal);
+  const cancelled = transfers.start('a 3', stopping.signal);
   const behind = transfers.start('a 4');
   stopping.abort();
-  assert.equal((await left).tag, 'err');
+  assert.equal((await cancelled).tag, 'err');
   await transfers.end('a 1');
   assert.equal(transfers.begun.at(-1), 'a 4');
   const stopped = new AbortController();

@@ -20,7 +20,7 @@ export class TransferTurns {
     return this.#turns.size;
   }
 
-  /** Makes a transfer when the tenant's turn comes; answers an error when that takes too long, or the signal aborts first. */
+  /** Makes a transfer when the tenant's turn comes. Returns an error when the turn does not come in time or the signal aborts first. */
   async during<T>(tenant: string, signal: AbortSignal, transfer: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
     if (signal.aborted) return err(STOPPED);
     const refused = await this.#waitForTurn(tenant, signal);
@@ -32,17 +32,17 @@ export class TransferTurns {
     }
   }
 
-  /** Resolves to null with a turn, to an error without one. */
+  /** Resolves to null when the turn has come, and to an error when the wait has ended without it. */
   #waitForTurn(tenant: string, signal: AbortSignal): Promise<HandlerError | null> {
     return new Promise((resolve) => {
-      const end = (why: HandlerError | null): void => {
+      const end = (error: HandlerError | null): void => {
         clearTimeout(timer);
         signal.removeEventListener('abort', onAbort);
-        resolve(why);
+        resolve(error);
       };
-      const leaveQueue = (why: HandlerError): void => {
+      const leaveQueue = (error: HandlerError): void => {
         cancel();
-        end(why);
+        end(error);
       };
       const onAbort = () => leaveQueue(STOPPED);
       const timer = setTimeout(() => leaveQueue(TOO_MANY), this.#waitMs);

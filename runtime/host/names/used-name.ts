@@ -20,10 +20,12 @@ export interface UsedName {
   readonly name: string;
 }
 
-/** The participants of a call about a name, where another GPU host may own it. */
+/** The participants of a call about a name that another GPU host may own. */
 export interface Shared {
   readonly names: SharedNames;
+  /** The GPU host of the inferlet's queue. */
   readonly ownHost: GpuHostConnection;
+  /** The inferlet's queue at `ownHost`. */
   readonly here: Side;
   readonly owned: OwnedName;
 }
@@ -37,7 +39,7 @@ export interface NameEntries {
   readonly removal: Removal | null;
 }
 
-/** Reads the entries of a name. Answers an error when the store does not answer. */
+/** Reads the entries of a name. Returns an error when the store does not answer. */
 export async function findName({ names, ownHost, owned }: Shared): Promise<Outcome<NameEntries>> {
   try {
     const looking = names.durable?.look(owned, ownHost.name);

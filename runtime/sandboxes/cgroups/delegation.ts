@@ -8,16 +8,17 @@ import { type Controller, type OwnGroup, ownGroup, PLATFORM_GROUP } from './own-
 /** Groups for sandboxes, or the reason why there are none. */
 export type Delegation = { readonly groups: Groups } | { readonly missing: string };
 
-/** Bound on rounds: new processes may start while others move. */
+/** Maximum number of rounds that move processes: new processes may start during a round. */
 const MOVING_ROUNDS = 8;
-/** The kernel's default and largest `cpu.weight`. */
+/** The kernel's default `cpu.weight`, which a sandbox has while it does not yield. */
 const WEIGHT_A_CORE = 100;
+/** The kernel's largest `cpu.weight`. */
 const MAX_WEIGHT = 10_000;
 
 /**
  * Prepares the control group of this process for sandboxes: moves the platform's processes into a group of their own, delegates the
- * controllers, and removes groups of dead runtimes. Changes a group only when all of its processes belong to the platform: each is an
- * ancestor of this process or descends from the parent of this process.
+ * controllers, and removes groups of dead runtimes. Changes a group only if all of its processes belong to the platform. A process belongs to the
+ * platform if it is an ancestor of this process or descends from this process's parent.
  */
 export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.pid): Promise<Delegation> {
   if ('missing' in own) return own;
@@ -30,7 +31,7 @@ export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.p
   const weight = Math.min(MAX_WEIGHT, WEIGHT_A_CORE * os.availableParallelism());
   const platform = path.join(directory, PLATFORM_GROUP);
   tryWrite(path.join(platform, 'cpu.weight'), `${weight}`);
-  // A process takes its own group's bound as the machine's memory (`process.constrainedMemory`).
+  // A process takes the bound of its own group as the machine's memory (`process.constrainedMemory`), so the platform's group gets the same bound.
   const bound = tryRead(path.join(directory, 'memory.max')).trim();
   if (bound !== '') tryWrite(path.join(platform, 'memory.max'), bound);
   const groups = new Groups(directory, controllers);

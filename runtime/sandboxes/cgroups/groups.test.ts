@@ -55,17 +55,18 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
 
   it('may be missing: the group then limits nothing', async () => {
     assert.equal(new Groups(path.join(directory, 'none'), ['memory']).create(64), null);
-    const gone = new Group(path.join(directory, 'none'));
-    gone.limit(64);
-    gone.weigh('heavy');
-    assert.deepEqual([gone.usedMs, gone.weight, gone.outOfMemory], [null, null, false]);
-    await gone.remove();
+    const missing = new Group(path.join(directory, 'none'));
+    missing.limit(64);
+    missing.weigh('heavy');
+    assert.deepEqual([missing.usedMs, missing.weight, missing.outOfMemory], [null, null, false]);
+    await missing.remove();
   });
 
   it('delegate controllers one at a time and report the active ones', () => {
     const file = path.join(directory, 'cgroup.subtree_control');
     writeFileSync(file, 'pids');
     assert.deepEqual(handDown(directory, ['memory', 'cpu']), []);
+    // Each write replaces the text of this plain file, so the last one remains.
     assert.equal(readFileSync(file, 'utf8'), '+cpu');
     writeFileSync(file, 'cpu memory pids');
     assert.deepEqual(handDown(directory, ['memory', 'cpu']), ['memory', 'cpu']);
@@ -108,7 +109,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
   });
   afterEach(async () => {
     for (const child of started.splice(0)) child.kill('SIGKILL');
-    // The names of the kernel's files have a dot, and so have those of sandboxes' groups, which begin with `pie-`.
+    // A name with a dot is a file of the kernel or the group of a sandbox, which begins with `pie-`.
     for (const name of readdirSync(directory)) {
       if (!name.includes('.')) await new Group(path.join(directory, name)).remove();
     }
@@ -127,7 +128,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
     return child;
   };
 
-  it('a confined process is in its group before it runs, and the group is removed with it', async () => {
+  it('a confined process enters its group before it runs, and the group is removed when the process ends', async () => {
     const layers = { ...layersFor('auto', await probeMachine()), groups: new Groups(directory, []) };
     const controller = new AbortController();
     const limits = { timeoutMs: 240_000, memoryMb: 512, signal: controller.signal };
@@ -147,7 +148,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
     await eventually(() => !existsSync(group), 'the group is removed', 10_000);
   });
 
-  it('processes that a group started in other sessions end with the group', async () => {
+  it('processes of a group that run in other sessions end with the group', async () => {
     const group = new Groups(directory, []).create(64);
     assert.ok(group);
     const { program, args } = confinedCommand(
@@ -164,7 +165,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
     await exited;
   });
 
-  it('a process that cannot enter its group runs without it', async () => {
+  it('a process that cannot enter its group runs outside of the group', async () => {
     const { program, args } = confinedCommand(
       { isolation: 'process', wrapper: ['/bin/echo', 'runs'], notice: null },
       { main: HOG, args: [], read: [] },
@@ -179,7 +180,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
     const groups = new Groups(directory, []);
     const liveGroup = groups.create(64);
     assert.ok(liveGroup);
-    // The name says: the third group of a process 1 that started at time 5. That process is not alive.
+    // The name belongs to the third group of a process 1 that started at time 5. No such process lives.
     const stale = path.join(directory, 'pie-sandbox-1.5-3');
     mkdirSync(stale);
     const orphan = start('exec sleep 1000');

@@ -12,14 +12,14 @@ import type { Controller } from './own-group.ts';
 const NODE_MB = 256;
 const PREFIX = 'pie-sandbox-';
 const US_PER_MS = 1000;
-/** Killed processes leave their group within moments; the next runtime's start removes a group that remains. */
+/** Maximum attempts to remove a group. Killed processes leave it within moments; the start of the next runtime removes a group that remains. */
 const REMOVAL_TRIES = 40;
 const REMOVAL_PAUSE_MS = 50;
 
 /** Number of groups that this process has made. */
 let lastNumber = 0;
 
-/** Makes control groups for confined processes in a writable cgroup2 directory. A failed write leaves its resource unlimited. */
+/** Makes control groups for confined processes in a writable cgroup2 directory. If the kernel refuses a limit, the group has no such limit. */
 export class Groups {
   readonly #directory: string;
   readonly controllers: readonly Controller[];
@@ -87,7 +87,7 @@ export class Group {
     return /^oom_kill [1-9]/m.test(tryRead(path.join(this.directory, 'memory.events')));
   }
 
-  /** Kills the group's remaining processes, whatever their session, and removes the group; resolves when that is done or given up. */
+  /** Kills the group's remaining processes, whatever their session, and removes the group. Resolves after the removal or the last attempt. */
   async remove(): Promise<void> {
     for (let tries = 0; tries < REMOVAL_TRIES; tries++) {
       this.#write('cgroup.kill', '1');
@@ -108,7 +108,7 @@ export class Group {
 
 /** Identifies a process by its id and start time, because the kernel reuses ids. Null when there is no such process. */
 function identity(pid: number): string | null {
-  // The process name, in parentheses, may contain any characters. Of the fields after it, 19 is the start time.
+  // The process name, in parentheses, may contain any characters. Of the fields after it, the one with index 19 is the start time.
   const fields = tryRead(`/proc/${pid}/stat`).split(') ').at(-1)?.split(' ') ?? [];
   const started = fields[19];
   return started === undefined ? null : `${pid}.${started}`;

@@ -2,7 +2,7 @@ import { accessSync, constants, existsSync } from 'node:fs';
 import path from 'node:path';
 import { tryRead } from './files.ts';
 
-/** Group for the platform's own processes: the kernel lets a group delegate controllers only while no process is in it. */
+/** Child group for the platform's own processes: the kernel lets their former group delegate controllers only while no process is in it. */
 export const PLATFORM_GROUP = 'pie-platform';
 
 /** Controllers that limit sandboxes. */

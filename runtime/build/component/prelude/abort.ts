@@ -16,17 +16,17 @@ class HostDOMException extends Error {
 
   constructor(message = '', name = 'Error') {
     super(message);
-    // Not enumerable, so that copies of the object leave it out, like the standard's.
+    // Not enumerable, like the standard's `name`: copies of the object leave it out.
     Object.defineProperty(this, 'name', { value: name, configurable: true });
     this.code = CODES[name] ?? 0;
   }
 }
 Object.defineProperty(HostDOMException, 'name', { value: 'DOMException' });
 
-/** Only this module makes signals. */
+/** Argument that the constructor requires: guests do not have it, so that only this module can make signals. */
 const KEY = Symbol('AbortSignal');
 
-/** Aborts a signal. The class sets this function, because the controller cannot call a private method. */
+/** Aborts a signal. `Signal` sets this function, because `Controller` cannot call the private method. */
 let abort: (signal: Signal, reason: unknown) => void;
 
 /** `AbortSignal` of the DOM standard, without the rest of EventTarget. */
@@ -36,7 +36,7 @@ class Signal {
   #reason: unknown;
   /** Listeners in order; true for a listener that is called only once. */
   readonly #listeners = new Map<Listener, boolean>();
-  /** Signals that follow this one. */
+  /** Signals of `any` that abort when this one does. */
   readonly #followers = new Set<Signal>();
 
   constructor(key?: symbol) {

@@ -4,10 +4,10 @@ import { isRunning } from './phase.ts';
 
 const SystemDate = Date;
 const systemNow = SystemDate.now;
-/** The host's clock inside `run`; the builder's while the module loads. */
+/** The host's clock inside `run`; the build's clock while the module loads. */
 const time = (): number => (isRunning() ? now() : systemNow());
 
-/** Date over the host's clock: the engine's own needs WASI, which an inferlet does not have. */
+/** `Date` with the host's clock: the engine's own clock needs WASI, which an inferlet does not have. */
 function HostDate(...parts: unknown[]): unknown {
   if (!new.target) return new SystemDate(time()).toString();
   return Reflect.construct(SystemDate, parts.length === 0 ? [time()] : parts, new.target);
@@ -18,7 +18,7 @@ Object.defineProperty(HostDate, 'prototype', { value: SystemDate.prototype, writ
 Object.defineProperty(SystemDate.prototype, 'constructor', { value: HostDate, writable: true, configurable: true });
 define('Date', Object.assign(HostDate, { now: time, parse: SystemDate.parse, UTC: SystemDate.UTC }));
 
-/** Time of the first query. It is read lazily: most inferlets never need it, and a host call at every start would cost all of them. */
+/** Time of the first query of `performance`. Most inferlets never query it, so they save a call of the host at their start. */
 let origin: number | null = null;
 const timeOrigin = (): number => {
   origin ??= isRunning() ? now() : null;

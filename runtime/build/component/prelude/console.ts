@@ -6,7 +6,7 @@ import { isRunning, onStart } from './phase.ts';
 const MAX_EARLY_LINES = 100;
 /** Levels of nested objects that a line shows; deeper objects appear as `{…}` or `[…]`. */
 const MAX_DEPTH = 4;
-/** Entries that a line shows of each object. */
+/** Maximum entries of each object that a line shows. */
 const MAX_ITEMS = 100;
 
 const earlyLines: { level: LogLevel; text: string }[] = [];
@@ -24,7 +24,7 @@ onStart(() => {
   for (const { level, text } of earlyLines) log(level, text);
 });
 
-/** Formats a value for people to read. */
+/** Formats a value for people to read. `depth` levels of objects may still be shown; `above` holds the objects around the value. */
 function show(value: unknown, depth: number, above: readonly object[]): string {
   if (typeof value === 'string') return JSON.stringify(value);
   if (typeof value === 'bigint') return `${value}n`;

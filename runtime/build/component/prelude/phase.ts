@@ -1,6 +1,6 @@
 /**
  * A module is evaluated once, when the component is built; every instance starts from that snapshot. Only code inside `run` can call the
- * host. Code that needs the host checks `isRunning`, and registers its work for the start of `run` with `onStart`.
+ * host. Code that needs the host checks `isRunning`, or registers work for the start of `run` with `onStart`.
  */
 let running = false;
 const starters: (() => void)[] = [];
@@ -11,14 +11,14 @@ export function onStart(starter: () => void): void {
   starters.push(starter);
 }
 
-/** Called at the beginning of `run`. */
+/** Begins the phase in which the guest can call the host. `wrap` calls it at the beginning of every `run`. */
 export function start(): void {
   if (running) return;
   running = true;
   for (const starter of starters) starter();
 }
 
-/** @throws an error with advice while the module loads */
+/** Throws an error with advice while the module loads. */
 export function requireRunning(what: string): void {
   if (!running) throw new Error(`${what} cannot be used while the module loads (at build time): call it inside run()`);
 }

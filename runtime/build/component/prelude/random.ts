@@ -35,6 +35,7 @@ onStart(() => {
 /** Replaces the engine's generator, whose state is part of the snapshot: every instance would draw the same numbers. */
 Math.random = (): number => {
   if (!seeded && isRunning()) seed();
+  // 53 random bits: 32 of the first number and 21 of the second.
   return (next() * 2 ** 21 + (next() >>> 11)) / 2 ** 53;
 };
 

@@ -1,7 +1,7 @@
 import { define } from './globals.ts';
 
 const REPLACEMENT = 0xfffd;
-/** Code units turned into a string at once: below the engine's limit on arguments. */
+/** Number of code units that one call turns into a string; below the engine's limit on arguments. */
 const CHUNK = 4096;
 
 class Utf8Encoder {
@@ -19,7 +19,10 @@ class Utf8Encoder {
       let code = text.codePointAt(read) ?? 0;
       const units = code > 0xffff ? 2 : 1;
       if (code >= 0xd800 && code <= 0xdfff) code = REPLACEMENT;
-      const size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+      let size = 4;
+      if (code < 0x80) size = 1;
+      else if (code < 0x800) size = 2;
+      else if (code < 0x10000) size = 3;
       if (written + size > into.length) break;
       if (size === 1) into[written] = code;
       else {
@@ -34,15 +37,16 @@ class Utf8Encoder {
   }
 }
 
-/** UTF-8 only, as the Encoding standard decodes it: one U+FFFD for each maximal part of a broken sequence. */
+/** `TextDecoder` for UTF-8 only. As the Encoding standard demands, each maximal part of a broken sequence becomes one U+FFFD. */
 class Utf8Decoder {
   readonly encoding = 'utf-8';
   readonly fatal: boolean;
   readonly ignoreBOM: boolean;
-  /** Bits of the current character so far, and the number of bytes that it still needs. */
+  /** Bits of the current character so far. */
   #code = 0;
+  /** Number of bytes that the current character still needs. */
   #needed = 0;
-  /** Bounds of the next byte. They exclude overlong forms, surrogates, and code points above U+10FFFF. */
+  /** Smallest and largest valid value of the next byte. They exclude overlong forms, surrogates, and code points above U+10FFFF. */
   #lower = 0x80;
   #upper = 0xbf;
   /** True when the stream has produced text: a byte order mark counts only at the beginning. */

@@ -15,7 +15,7 @@ const delayOf = (milliseconds: unknown): number => {
   return delay > 0 && delay <= MAX_DELAY_MS ? delay : 0;
 };
 
-/** Calls the callback after the delay. False when the invocation is being stopped, or the timer was cleared. */
+/** Calls the callback after the delay. Resolves to false, without a call, when the invocation is being stopped or the timer was cleared. */
 async function fire(id: number, delay: number, callback: Callback, args: readonly unknown[]): Promise<boolean> {
   const outcome = await sleep(delay).read();
   if (outcome.tag === 'err' || !active.has(id)) return false;
@@ -36,7 +36,11 @@ function startTimer(callback: unknown, milliseconds: unknown, args: readonly unk
   // An interval of 0 would call the host without a pause, in every turn of the inferlet.
   const delay = repeat ? Math.max(1, delayOf(milliseconds)) : delayOf(milliseconds);
   const loop = async () => {
-    while ((await fire(id, delay, callback as Callback, args)) && repeat && active.has(id));
+    let goesOn = true;
+    while (goesOn) {
+      const fired = await fire(id, delay, callback as Callback, args);
+      goesOn = fired && repeat && active.has(id);
+    }
     active.delete(id);
   };
   void loop();

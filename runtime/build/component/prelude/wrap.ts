@@ -5,8 +5,8 @@ import { start } from './phase.ts';
 const ROOM_BYTES = 1 << 20;
 
 /**
- * Wraps the user's `run` as the component's: turns its result into a string (JSON, unless it is a string), and its error into an Error with
- * a readable message. Other values would trap in the engine without an explanation.
+ * Makes the component's `run` from the user's. A result that is not a string becomes JSON, and an error becomes an Error with a readable
+ * message. Other values would trap in the engine without an explanation.
  */
 export function wrap(run: unknown): (input: string) => Promise<string> {
   if (typeof run !== 'function') throw new TypeError('the entry module must export a function named run');
@@ -31,7 +31,7 @@ function textOf(result: unknown): string {
   return text.toWellFormed();
 }
 
-/** The error message on one line; for an error of the host, its case and text. */
+/** The message of a thrown value; for an error of the host, its case and text. */
 function messageOf(thrown: unknown): string {
   if (!(thrown instanceof Error))
     return typeof thrown === 'string' ? thrown : `thrown: ${JSON.stringify(thrown) ?? String(thrown)}`;

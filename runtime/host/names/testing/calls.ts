@@ -7,6 +7,7 @@ export const PAGE_SIZE = 16;
 export const MODEL = 'tiny';
 
 export const range = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
+/** Tokens below 90, in a sequence that depends on the seed. */
 export const someTokens = (length: number, seed = 1) =>
   Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
 export const none = new Uint32Array();
@@ -15,7 +16,7 @@ export async function until(holds: () => boolean | Promise<boolean>): Promise<vo
   while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
-/** The error, as text that begins with its tag. */
+/** An error as text that begins with its tag; `ok` for a success. */
 export async function refused(outcome: Promise<Outcome<unknown>> | Outcome<unknown>): Promise<string> {
   const settled = await outcome;
   return settled.tag === 'err' ? `${settled.val.tag}: ${settled.val.val}` : 'ok';
