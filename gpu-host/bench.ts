@@ -15,11 +15,11 @@ import { type DeviceClient, GpuHostConnection, type Outcome, type Sampler } from
 import { aheadShare } from './protocol/host.ts';
 
 /**
- * Compares the time per token through frames, batcher and handlers with that of the bare backend, in one run:
+ * Compares the time per token through frames, batcher and handlers with the time of the bare backend, in one run:
  * `node gpu-host/bench.ts [--clients 1,8,32] [--tokens 100] [--rounds 3] [--model stories15m] [--bits 32] [--head-bits 32] [--backend onnx]
  * [--precision bf16] [--kv fp8]`.
- * A bare round calls the backend's step back to back, with the same batch and context. Rounds alternate; the output has the medians of the
- * ratios.
+ * A bare round calls the backend's step back to back, with the same batch and context. Bare rounds and rounds through the host alternate; the output
+ * has the medians of the ratios of their times.
  */
 const { values } = parseArgs({
   options: {
@@ -45,9 +45,10 @@ const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 const tokens = Number(values.tokens);
 const pagesPerSequence = Math.ceil((tokens + 1) / PAGE_SIZE);
 
-type Way = (connection: GpuHostConnection, inferlet: DeviceClient) => Promise<void>;
+type Decoder = (connection: GpuHostConnection, inferlet: DeviceClient) => Promise<void>;
 
-const ways: Record<string, Way> = {
+/** Decoders of `tokens` tokens: with three calls a token, with one call a token, and with one run for all tokens. */
+const decoders: Record<string, Decoder> = {
   'three calls': threeCalls,
   fused,
   'run-ahead': runAhead,
@@ -148,7 +149,7 @@ async function bareStepMs(backend: Backend, clients: number): Promise<number> {
 
 async function runThroughHost(
   connection: GpuHostConnection,
-  way: Way,
+  decode: Decoder,
   clients: number,
 ): Promise<{ stepMs: number; batch: number; deviceMs: number; ahead: number }> {
   const inferlets = Array.from({ length: clients }, (_, i) =>
@@ -156,7 +157,7 @@ async function runThroughHost(
   );
   await connection.stats({ reset: true });
   const startedMs = performance.now();
-  await Promise.all(inferlets.map((inferlet) => way(connection, inferlet)));
+  await Promise.all(inferlets.map((inferlet) => decode(connection, inferlet)));
   const stepMs = (performance.now() - startedMs) / tokens;
   const stats = (await connection.stats()).models[0];
   await Promise.all(inferlets.map((inferlet) => inferlet.close()));
@@ -201,16 +202,16 @@ const pool = { pageSize: PAGE_SIZE, pageCount: PAGES };
 const backend = await openBackend();
 try {
   for (const clients of values.clients.split(',').map(Number)) {
-    const ratios: Record<string, Record<'ratio' | 'step' | 'batch' | 'device' | 'ahead', number[]>> = {};
+    const results: Record<string, Record<'ratio' | 'step' | 'batch' | 'device' | 'ahead', number[]>> = {};
     const bareMs: number[] = [];
     for (let round = 0; round < Number(values.rounds); round++) {
-      for (const [name, way] of Object.entries(ways)) {
-        const base = await bareStepMs(backend, clients);
-        const { stepMs, batch, deviceMs, ahead } = await runThroughHost(connection, way, clients);
-        const row = ratios[name] ?? { ratio: [], step: [], batch: [], device: [], ahead: [] };
-        ratios[name] = row;
-        bareMs.push(base);
-        row.ratio.push(stepMs / base);
+      for (const [name, decode] of Object.entries(decoders)) {
+        const bareRoundMs = await bareStepMs(backend, clients);
+        const { stepMs, batch, deviceMs, ahead } = await runThroughHost(connection, decode, clients);
+        const row = results[name] ?? { ratio: [], step: [], batch: [], device: [], ahead: [] };
+        results[name] = row;
+        bareMs.push(bareRoundMs);
+        row.ratio.push(stepMs / bareRoundMs);
         row.step.push(stepMs);
         row.batch.push(batch);
         row.device.push(deviceMs);
@@ -220,7 +221,7 @@ try {
     console.log(
       `${clients} clients: bare ${median(bareMs).toFixed(3)} ms a step (${Math.min(...bareMs).toFixed(3)} to ${Math.max(...bareMs).toFixed(3)})`,
     );
-    for (const [name, { ratio, step, batch, device, ahead }] of Object.entries(ratios)) {
+    for (const [name, { ratio, step, batch, device, ahead }] of Object.entries(results)) {
       const spread = `${Math.min(...ratio).toFixed(2)} to ${Math.max(...ratio).toFixed(2)}`;
       console.log(
         `  ${name.padEnd(12)} ${median(step).toFixed(3)} ms, ${median(ratio).toFixed(3)} × bare (${spread}), device ${median(device).toFixed(3)} ms, mean batch ${median(batch).toFixed(1)}, ${(100 * median(ahead)).toFixed(0)} % of steps ahead`,

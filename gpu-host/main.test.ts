@@ -164,7 +164,7 @@ test('the process reports when it is ready, serves all its models alike, and end
   connection.close();
 });
 
-test('a killed host leaves its runtime with errors, and the next one takes its address', async () => {
+test('calls to a killed host fail, and the runtime connects to the next host at its address', async () => {
   const { child } = await start();
   const connection = await GpuHostConnection.connect(address);
   const inferlet = connection.openInferlet({ id: 'x', maxPages: 16, arrival: 1 });
@@ -183,7 +183,7 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   await end(next.child);
 });
 
-test('persistent exports outlive a killed host, bit for bit; those of other weights are refused by name', async () => {
+test('persistent exports outlive a killed host, bit for bit; an export of other weights is refused', async () => {
   const prompt = range(1, 20);
   const probe = async (inferlet: DeviceClient, queue: number, pages: Uint32Array) => {
     const request = { tokens: Uint32Array.of(7), positions: Uint32Array.of(19), inPages: pages, outPages: NONE };

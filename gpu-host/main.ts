@@ -84,7 +84,7 @@ async function main(): Promise<void> {
 /** Settings of a process that sends its metrics and spans nowhere. */
 const NO_TELEMETRY: TelemetrySettings = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
 
-/** This process's part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
+/** This process's part of the configuration. `PIE_GPU_HOST_NAME` names the part; `PIE_GPU_HOST_CONFIG` is a JSON file with the part itself. */
 async function hostConfig(): Promise<{ config: GpuHostConfig; installation?: Config }> {
   const file = process.env.PIE_GPU_HOST_CONFIG;
   if (file) return { config: JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig };
@@ -105,7 +105,7 @@ async function linkSecurity(installation: Config): Promise<LinkSecurity | undefi
   return openLinkSecurity(installation, log);
 }
 
-/** The vital signs, which runtimes ask for; spans and metrics for a collector only when there is one. */
+/** Vital signs, for which runtimes ask. `tracer` is undefined when no collector is configured. */
 type HostTelemetry = Pick<Telemetry, 'tracer' | 'vitals' | 'close'>;
 
 async function startTelemetry(
@@ -247,7 +247,7 @@ async function createBackend(
   }
 }
 
-/** Only a file of `PIE_GPU_HOST_CONFIG`, which is not checked, can name an unknown backend. */
+/** Only the file of `PIE_GPU_HOST_CONFIG`, which is not checked, can name an unknown backend. */
 function unknownBackend(name: never): Error {
   return new Error(`no backend is named "${name}"`);
 }
@@ -268,7 +268,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     adapters = [],
     adapterMemoryMb,
   } = entry;
-  // A call that cannot be cut is computed in one step.
+  // A step must have room for all inputs of a call that cannot be cut.
   const maxRows = Math.max(maxBatchTokens, uncutInputs(config.heads));
   const adapterBytes = adapterMemoryMb === undefined ? DEFAULT_ADAPTER_BYTES : adapterMemoryMb * MIB;
   return {
@@ -305,7 +305,7 @@ class LostDevice {
 
 /** Maximum time for stopping; a longer batch is cut off, also on a card that hangs. */
 const STOP_DEADLINE_MS = 1500;
-/** Part of that time for exporting the last spans. */
+/** Part of `STOP_DEADLINE_MS` for exporting the last spans. */
 const FLUSH_DEADLINE_MS = 500;
 
 function stopOnce(

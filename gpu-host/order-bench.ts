@@ -5,18 +5,24 @@ import { must, range, startTestHost } from './testing/host.ts';
 /**
  * Shows how the order of prompts affects the hit rate of the prefix cache: `node gpu-host/order-bench.ts`.
  *
- * A tiny model serves a known trace three times: in a random order of arrival; in that order, sorted within windows of the prompts that wait
- * at once (longest shared prefix first can do no better there); and depth first over the whole trace, the offline optimum (Zheng et al.,
- * SGLang, section 3 and theorem 3.1). Hit rates are tokens found over tokens looked up, medians of the rounds.
+ * A tiny model serves a known trace three times:
+ *
+ * - `first come`: in a random order of arrival;
+ * - `sorted within`: in that order, but depth first within each window of as many prompts as wait at once (a scheduler that prefers the longest
+ *   shared prefix among the waiting prompts can do no better);
+ * - `depth first`: depth first over the whole trace, which is the offline optimum (Zheng et al., SGLang, section 3 and theorem 3.1).
+ *
+ * A hit rate is the share of looked-up tokens that the cache had. The table has the median of the rounds.
  */
 
 const PAGE_TOKENS = 8;
 const DECODED_TOKENS = 4;
 const SEED = 7;
 
-/** One prompt. `after` is the prompt that must have been answered before. */
+/** One prompt. Its index in the trace is its place in the depth-first order. */
 interface Prompt {
   readonly tokens: readonly number[];
+  /** Index of the prompt that must be answered first. */
   readonly after?: number;
 }
 
@@ -38,7 +44,7 @@ function treeSearch(dice: Dice): Prompt[] {
   return Array.from({ length: 4 }, () => grow(tokensOf(dice, 24), 0)).flat();
 }
 
-/** 24 conversations of six turns; a turn comes once the one before it is answered. */
+/** 24 conversations of six turns; each turn arrives after the answer to the previous one. */
 function chats(dice: Dice): Prompt[] {
   const prompts: Prompt[] = [];
   for (let chat = 0; chat < 24; chat++) {
@@ -51,7 +57,7 @@ function chats(dice: Dice): Prompt[] {
   return prompts;
 }
 
-/** Serves the prompts in this order, `atOnce` at a time. Returns the hit rate. */
+/** Serves the prompts in the order of the indices `order`, `atOnce` at a time. Returns the hit rate of the prefix cache. */
 async function serve(
   prompts: readonly Prompt[],
   order: readonly number[],
@@ -108,6 +114,7 @@ async function serve(
   return hitTokens / (hitTokens + missTokens);
 }
 
+/** Sorts each window of the order; ascending indices are depth first. */
 const sortedWithin = (order: readonly number[], window: number): number[] =>
   order.flatMap((_, i) => (i % window === 0 ? order.slice(i, i + window).sort((a, b) => a - b) : []));
 

@@ -1,4 +1,4 @@
-/** True while a process has this id, also one of another user. */
+/** True while a process of any user has this id. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

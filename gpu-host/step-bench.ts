@@ -2,11 +2,13 @@
  * Measures the cost of a decode step on the GPU host's thread, without the device:
  * `node gpu-host/step-bench.ts [--way run|step|whole] [--device idle|cuda] [--runs 32] [--context 1024] [--steps 500] [--rounds 6]
  * [--step-ms 0] [--client-us 0]`.
- * With `--cpu-prof`, Node writes a profile. Sequences decode side by side through the socket: as runs, whose steps are handed over ahead,
- * or one fused step at a time. The result is the processor time of this thread after warm-up rounds. Clients and kernels (of a card or
- * emulated) have other threads. An `idle` device leaves out the packing of batches and the addon; `cuda` has both, and is slow in
- * emulation. With `--step-ms`, an idle device takes that long for each step, and with `--client-us`, the clients' thread works that long for
- * each token: so one sees how steps follow each other.
+ * With `--cpu-prof`, Node writes a profile. Sequences decode side by side through the socket. With `run` they decode as runs, whose steps the host
+ * hands over ahead; with `step` the client asks for one fused step at a time; `whole` also asks for one step at a time,
+ * with all pages allocated before and named in each call.
+ * The result is the processor time of this thread in each round; the first rounds warm it up. Clients and kernels (of a card or emulated) have
+ * other threads. An `idle` device leaves out the packing of batches and the addon; `cuda` has both, and is slow in emulation.
+ * To show how steps follow each other, an idle device takes `--step-ms` for each step, and a client of `step` or `whole` works `--client-us`
+ * for each token.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -77,20 +79,19 @@ async function main(): Promise<void> {
   const worker = new Worker(new URL(import.meta.url), { workerData: clients });
   try {
     for (let round = 0; round < clients.rounds; round++) {
-      // Leaves out about one token of each sequence at both ends of a round, where the sequences do not decode
-      // together.
+      // Leaves out about one token of each sequence at both ends of a round, where the sequences do not decode together.
       const countsBefore = await countsAt(host, (round * steps + 1) * runs);
       const countsAfter = await countsAt(host, ((round + 1) * steps - 1) * runs);
       const stepCount = countsAfter.batches - countsBefore.batches;
-      const [user, system] = [
-        countsAfter.cpu.user - countsBefore.cpu.user,
-        countsAfter.cpu.system - countsBefore.cpu.system,
-      ];
+      const userUs = countsAfter.cpu.user - countsBefore.cpu.user;
+      const systemUs = countsAfter.cpu.system - countsBefore.cpu.system;
+      const rows = (countsAfter.decodeTokens - countsBefore.decodeTokens) / stepCount;
+      const shareAhead = (countsAfter.stepsAhead - countsBefore.stepsAhead) / stepCount;
+      const tokenMs = (countsAfter.atMs - countsBefore.atMs) / (steps - 2);
       process.stdout.write(
-        `${((user + system) / stepCount).toFixed(1)} µs of the host's thread a step, ${(system / stepCount).toFixed(1)} of them the system's; ` +
-          `${stepCount} steps of ${((countsAfter.decodeTokens - countsBefore.decodeTokens) / stepCount).toFixed(1)} rows from ${context} tokens of context on, ` +
-          `${Math.round((100 * (countsAfter.stepsAhead - countsBefore.stepsAhead)) / stepCount)} % ahead, ` +
-          `${((countsAfter.atMs - countsBefore.atMs) / (steps - 2)).toFixed(2)} ms a token\n`,
+        `${((userUs + systemUs) / stepCount).toFixed(1)} µs of the host's thread a step, ${(systemUs / stepCount).toFixed(1)} of them the system's; ` +
+          `${stepCount} steps of ${rows.toFixed(1)} rows from ${context} tokens of context on, ` +
+          `${Math.round(100 * shareAhead)} % ahead, ${tokenMs.toFixed(2)} ms a token\n`,
       );
     }
   } finally {
@@ -113,6 +114,7 @@ async function countsAt(host: GpuHost, decoded: number) {
 
 /** A device that computes nothing. It answers after `stepMs`, one step after the other. */
 class IdleBackend implements Backend {
+  /** The host lets only steps of a backend of this name compute beside its thread. */
   readonly name = 'cuda';
   readonly precision = 'none';
   readonly device = { name: 'idle' };
@@ -147,8 +149,9 @@ class IdleBackend implements Backend {
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
     this.#freeMs = Math.max(this.#freeMs, performance.now()) + this.#stepMs;
     const endMs = this.#freeMs;
-    for (let leftMs = endMs - performance.now(); leftMs > 0; leftMs = endMs - performance.now())
-      await (leftMs > 2 ? sleep(leftMs - 1.5) : new Promise((resolve) => setImmediate(resolve)));
+    // Timers are too coarse for the last two milliseconds, so turns of the event loop pass that time.
+    for (let remainingMs = endMs - performance.now(); remainingMs > 0; remainingMs = endMs - performance.now())
+      await (remainingMs > 2 ? sleep(remainingMs - 1.5) : new Promise((resolve) => setImmediate(resolve)));
     return batch.map(({ output }) => (output.kind === 'top' ? this.#output : { kind: 'none' }));
   }
 
@@ -178,7 +181,7 @@ async function decodeAll({ address, way, runs, context, steps, rounds, clientUs 
       Array.from({ length: runs }, async (_, i) => {
         const inferlet = connection.openInferlet({ id: `${round}-${i}`, maxPages: count, arrival: i });
         const queue = inferlet.createQueue('tiny');
-        // The pages of programs end at different steps.
+        // With `step`, sequences differ in length, so that their last pages are full at different steps, as those of real programs.
         const length = way === 'step' ? context - (i % PAGE_SIZE) : context;
         const pages = must(inferlet.allocatePages(queue, way === 'step' ? Math.ceil(length / PAGE_SIZE) : count));
         await prefill(inferlet, queue, pages, length, round * runs + i);
@@ -207,8 +210,8 @@ const decodeRun: Decode = async (inferlet, queue, pages, context, steps) => {
 };
 
 /**
- * Allocates page after page, and names the filled ones and the one to write, as the guest library does. With
- * `namesAllPages`, names all pages in both lists.
+ * Decodes one fused step per token. Each step names the filled pages and the page to write, as the guest library does, and allocates that page when
+ * it is needed. With `namesAllPages`, each step names all pages in both lists.
  */
 const decodeSteps =
   (namesAllPages: boolean, clientUs: number): Decode =>
@@ -236,7 +239,7 @@ const decodeSteps =
     }
   };
 
-/** Prefills a text that begins with its number (two digits of base 90), so that the prefix cache finds nothing. */
+/** Prefills the text number `text`. The text begins with this number as two digits of base 90, so that the prefix cache finds nothing. */
 async function prefill(inferlet: DeviceClient, queue: number, pages: Uint32Array, context: number, text: number) {
   for (let from = 0; from < context; from += PREFILL_TOKENS) {
     const positions = range(from, Math.min(context, from + PREFILL_TOKENS));

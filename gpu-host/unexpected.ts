@@ -3,7 +3,7 @@ import { failureReporter } from '#scheduler/policies/text-for-tenant.ts';
 
 let processLog: Logger | undefined;
 
-/** Sets the log of {@link unexpected} for the whole process: the functions that convert errors are called far below the objects that have a log. */
+/** Sets the log of {@link unexpected} for the whole process, because the functions that convert errors have no object with a log at hand. */
 export function logUnexpected(log: Logger): void {
   processLog = log;
 }

@@ -14,7 +14,7 @@ export interface Backend {
   readonly config: ModelConfig;
   /** Number format in which the backend computes with the weights, such as `bf16`. */
   readonly precision: string;
-  /** Bits of a weight on the device (the median of the layers' products), where the model's file decides on them. */
+  /** Bits of a weight on the device: the median over the weight matrices of the layers. Present when the model's file determines the widths. */
   readonly weightBits?: number;
   /** Number format of keys and values, where it differs from `precision`. */
   readonly kv?: string | undefined;
@@ -36,8 +36,8 @@ export interface Backend {
   /** True when `forward` takes `changes` of logits. */
   readonly changesLogits?: boolean;
   /**
-   * Computes all sequences in one device step. A sequence may read slots that an earlier one of the batch writes (keys and values precede
-   * attention in every layer); no two write the same slot, and none writes what an earlier one reads.
+   * Computes all sequences in one device step. A sequence may read slots that an earlier sequence of the batch writes, because each layer
+   * stores all keys and values before attention. No two sequences may write the same slot, and none may write a slot that an earlier one reads.
    */
   forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]>;
   /**
@@ -56,24 +56,25 @@ export interface Backend {
    * by that many further positions (rotations add up, so a key of position p becomes one of p + shift).
    */
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
-  /** Copies out a page's keys and values, `pageBytes` bytes; `writePage` of the same model and backend restores them bit for bit. */
+  /** Copies a page's keys and values, `pageBytes` bytes, out of the pool. */
   readPage(page: number, into: Uint8Array): void;
+  /** Restores a page, bit for bit, from the bytes that `readPage` of the same model and backend returned. */
   writePage(page: number, from: Uint8Array): void;
   /**
-   * Like `readPage` and `writePage`, but for memory of `allocatePinned` they only queue the copy; the device runs later calls after the copy.
-   * The caller keeps the memory and leaves it to queued copies until `settlePages` returns (it blocks until all copies have ended) or
-   * `pagesSettled` resolves (it leaves the thread free). For other memory, the copy is complete when the call returns.
+   * Like `readPage` and `writePage`, but with memory of `allocatePinned` they only queue the copy; the device runs later calls after the copy.
+   * Until `settlePages` returns or `pagesSettled` resolves, the caller must keep the memory, and only queued copies may use it. `settlePages`
+   * blocks the thread until all copies have ended; `pagesSettled` leaves it free. With other memory, the copy is complete when the call returns.
    */
   queueReadPage?(page: number, into: Uint8Array): void;
   queueWritePage?(page: number, from: Uint8Array): void;
   settlePages?(): void;
   /** Resolves when the copies that were queued before the call have ended. */
   pagesSettled?(): Promise<void>;
-  /** Allocates host memory from and to which the device copies pages fastest; undefined when none is left. */
+  /** Allocates the host memory with which the device exchanges pages fastest; undefined when none is left. */
   allocatePinned?(bytes: number): Uint8Array | undefined;
   /**
-   * Share of the estimated work since start that only fills shapes up, or that scores inputs against keys of other sequences. Only backends
-   * that pad have this method. Pairs that a mask hides inside one sequence do not count as padding.
+   * Share of the estimated work since start that is padding: rows that only fill up a shape, and scores of inputs against keys of other
+   * sequences. Pairs that a mask hides inside one sequence do not count as padding. Only backends that pad have this method.
    */
   paddingShare?(): number;
   /** Padding share of the last `forward` alone. */
@@ -121,8 +122,8 @@ export interface SequenceInput {
   /** Slots read as context, in order. */
   readonly context: Uint32Array;
   /**
-   * Visibility, `n × (context.length + n)`, 1 where input i may see that key: first the context slots, then the inputs.
-   * `causal` is the common case made cheap: every context slot, and inputs j ≤ i.
+   * Visibility as `n × (context.length + n)` bytes: row i has 1 for each key that input i may see. The keys are the context slots, then the
+   * inputs. `causal` is a cheap form of the common case: input i sees every context slot and the inputs j ≤ i.
    */
   readonly mask: Uint8Array | 'causal';
   /** Slot that takes each input's key and value; length `n`, or empty when keys and values live for this call only. */
@@ -139,8 +140,8 @@ export interface SequenceInput {
 export type InputRows =
   | { readonly kind: 'tokens'; readonly tokens: Uint32Array }
   /**
-   * Only on `ahead` backends: tokens that the previous `forward` picks, finished or not. `rows` index the `top` outputs of its whole batch;
-   * a row picks its drawn token, else its most probable one (an arbitrary token when its logits are NaN or the previous `forward` fails).
+   * Only on `ahead` backends: tokens that the previous `forward`, which may still run, picks. `rows` index the rows of all `top` outputs of its
+   * batch. A row picks its drawn token, else its most probable one (an arbitrary token when its logits are NaN or the previous `forward` fails).
    * The backend refuses such inputs when it refused the previous `forward`, or when either batch needs more than one device step.
    */
   | { readonly kind: 'picked'; readonly rows: Uint32Array }
@@ -157,7 +158,7 @@ export interface TopRequest {
   readonly kind: 'top';
   readonly rows: number;
   readonly topK: number;
-  /** True to omit the probabilities; most backends then save a sum over the vocabulary. A row without numbers begins with `NOTHING_DRAWN`. */
+  /** True to omit the probabilities; most backends then save a sum over the vocabulary. A row whose logits are NaN begins with `NOTHING_DRAWN`. */
   readonly tokensOnly?: boolean;
   /** True to return the rows' states, too. */
   readonly states?: boolean;
@@ -179,15 +180,15 @@ export interface TopRequest {
 }
 
 /**
- * Changes of a row's logits. Tokens that end at -Infinity are left out like tokens that are not `allowed`; when none is
- * left, nothing is drawn.
+ * Changes of a row's logits. Tokens whose changed logit is -Infinity are left out, like tokens that are not `allowed`. When no token is left,
+ * nothing is drawn.
  */
 export interface RowChanges {
   /** Distinct token ids. The bit `CHOSEN_TOKEN` marks tokens that the sampler has already chosen for this text. */
   readonly tokens: Uint32Array;
   /** Added to the logit of each token: numbers below Infinity. */
   readonly values: Float32Array;
-  /** When the row's input is a `picked` token, that token's logit loses `frequency`, and `presence` if `tokens` does not mark it as chosen. */
+  /** Penalties of the row's input if it is a `picked` token: its logit loses `frequency`, and `presence` too unless `tokens` marks it as chosen. */
   readonly frequency: number;
   readonly presence: number;
 }
@@ -195,7 +196,7 @@ export interface RowChanges {
 /** A bit beside a token's id in `RowChanges`. */
 export const CHOSEN_TOKEN = 0x8000_0000;
 
-/** Parameters for drawing one of a row's top tokens, with the cuts of the handlers' sampler in order. Seed and position fix the draw. */
+/** Parameters for drawing one of a row's top tokens: temperature applies first, then top-p, then min-p. Seed and position determine the draw. */
 export interface Draw {
   /** Above 0. The temperature and the cuts are 32-bit floats. */
   readonly temperature: number;

@@ -27,8 +27,9 @@ const SETTLING_STEPS = 8;
 
 /**
  * Decodes greedily without the platform: calls the backend's step back to back and feeds each sequence's next token in again. Benchmarks
- * compare the platform's times for the same batch with this loop. Before the measured time, the loop fills the cache from slot 0 upwards,
- * the last eight tokens step by step, so the backend must have no other user. Throws a `RangeError` when the pool is too small.
+ * compare the platform's times for the same batch with this loop. Before the measured steps, the loop fills the cache: the last
+ * {@link SETTLING_STEPS} tokens one per step, the others by prefill. It overwrites slots from 0 upwards, so the backend must have no other user.
+ * Throws a `RangeError` when the pool is too small.
  */
 export async function bareLoop(backend: Backend, options: BareLoopOptions): Promise<BareLoopResult> {
   const { batch, context, steps } = options;

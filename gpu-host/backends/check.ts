@@ -3,7 +3,7 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type { DeviceAdapter, SequenceInput, TopRequest } from './backend.ts';
 
 /**
- * Error for input that a backend refuses before it computes anything: it does not fit the model or the pool, or has values that are not finite.
+ * Error for input that a backend refuses before it computes anything: input that does not fit the model or the pool, or is not finite.
  *
  * `forward` refuses the whole batch. A caller that batches calls of many inferlets therefore runs {@link checkSequence} on each call's
  * sequence when it prepares that call, and answers that call alone with the error.
@@ -23,7 +23,7 @@ export function checkSequence(config: ModelConfig, slotCount: number, sequence: 
   checkSlots(slotCount, sequence.writes);
 }
 
-/** {@link checkSequence} without the slots, for a backend that `checksSlots`: a long context has thousands of slots per step. */
+/** {@link checkSequence} without the slots, for callers of a backend that `checksSlots`: it saves a pass over the thousands of context slots. */
 export function checkInputs(config: ModelConfig, sequence: SequenceInput): void {
   checkSizes(config, sequence);
   const { inputs } = sequence;
@@ -61,7 +61,7 @@ export function pickedRows(batch: readonly SequenceInput[]): number {
   return rows;
 }
 
-/** Throws {@link InvalidInput} unless each `picked` row is below `rowsBefore`, the previous batch's number of picks (0 if not usable). */
+/** Throws {@link InvalidInput} unless each `picked` row is below `rowsBefore`, the previous batch's number of picks (0 if they cannot be used). */
 export function checkPicked(batch: readonly SequenceInput[], rowsBefore: number): void {
   for (const { inputs } of batch) {
     if (inputs.kind !== 'picked') continue;

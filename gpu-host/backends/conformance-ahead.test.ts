@@ -6,7 +6,7 @@ import { drawPlace } from './draw.ts';
 import { eachBackend } from './testing/each-backend.ts';
 import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
 
-/** Backends that take steps ahead. */
+/** Backends that take steps ahead: they accept a `forward` before the previous one has ended. */
 const AHEAD = /^(reference|cuda)/;
 const STEPS = 10;
 const SLOTS_PER_SEQUENCE = STEPS + 2;
@@ -88,7 +88,7 @@ eachBackend('steps ahead', (subject) => {
     }
   });
 
-  test('picked rows are counted over all sequences with tokens, and may be used in any order and more than once', async () => {
+  test('picked inputs index the rows of all `top` outputs of the batch before, in any order and more than once', async () => {
     const prompts = [random.tokens(subject.model.config, 5), random.tokens(subject.model.config, 4)] as const;
     const top = (tokens: Uint32Array, rows: number) =>
       make(tokens, { output: { kind: 'top', rows, topK: 3, tokensOnly: rows === 2 } });
@@ -100,6 +100,7 @@ eachBackend('steps ahead', (subject) => {
     ];
     const [, first, , second] = await subject.backend.forward(before);
     assert.ok(first?.kind === 'top' && second?.kind === 'top');
+    // The most probable token of each row. Rows begin at multiples of 3, the `topK`.
     const picked = [...[0, 3, 6].map((i) => first.tokens[i]!), ...[0, 3].map((i) => second.tokens[i]!)];
     const rows = Uint32Array.of(4, 0, 2, 2, 3, 1);
     const follower = { ...make(rows), inputs: { kind: 'picked', rows } } as const;
@@ -128,6 +129,7 @@ eachBackend('steps ahead', (subject) => {
     const two = make(Uint32Array.of(1, 2), { output: { kind: 'top', rows: 2, topK: 1 } });
     await subject.backend.forward([two]);
     await assertRefused(pickedInputs(0, 2));
+    // The refused batch picked no token either.
     await assertRefused(pickedInputs(0));
     await subject.backend.forward([two]);
     await assertRefused({ ...pickedInputs(0, 1), positions: Uint32Array.of(0) });

@@ -8,7 +8,7 @@ import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
 eachBackend('outputs', (subject) => {
   const { random, close, make } = subject;
 
-  test('probabilities sum to one, most probable first', async () => {
+  test('probabilities sum to one, and the most probable token comes first', async () => {
     const [output] = await subject.backend.forward([make(random.tokens(subject.model.config, 5))]);
     assert.equal(output.kind, 'top');
     const sum = output.logProbabilities.reduce((total, each) => total + Math.exp(each), 0);
@@ -103,9 +103,10 @@ eachBackend('outputs', (subject) => {
         assert.equal(restricted.logProbabilities[k], Number.NEGATIVE_INFINITY);
       }
     }
-    // A neighbour without a token mask, then masks that allow no token.
+    // The mask does not affect another sequence of the batch.
     const last = values(whole).subarray((rows - 1) * vocabularySize);
     close(values(beside), last);
+    // Masks that allow no token.
     const none = { kind: 'top', rows: 1, topK: 3, allowed: new Uint32Array(words) } as const;
     const [nothing, tokensOnly] = await subject.backend.forward([
       make(tokens, { output: none }),
@@ -118,7 +119,7 @@ eachBackend('outputs', (subject) => {
     assert.equal(tokensOnly.logProbabilities.length, 0);
   });
 
-  test('scores: given tokens and the entropy of the whole distribution', async () => {
+  test('score returns the log-probabilities of given tokens and the entropy of the whole distribution', async () => {
     const tokens = random.tokens(subject.model.config, 5);
     const { vocabularySize } = subject.model.config;
     const [output] = await subject.backend.forward([
@@ -151,6 +152,7 @@ eachBackend('outputs', (subject) => {
       make(random.tokens(subject.model.config, 10), { writes: range(0, 10), output: { kind: 'none' } }),
     );
     const inputs = 3;
+    // Each row of the mask has 13 keys: 10 context slots and 3 inputs. No input sees keys 4 and 11.
     const mask = Uint8Array.from({ length: inputs * (10 + inputs) }, (_, i) => (i % 13 === 4 || i % 13 === 11 ? 0 : 1));
     const watched = make(random.tokens(subject.model.config, inputs), { context: range(0, 10), attention: true, mask });
     const causal = make(random.tokens(subject.model.config, 4), {

@@ -9,7 +9,7 @@ import { type Random, range, relativeError, run, sequence } from './testing/scen
 eachBackend('keys and values', (subject) => {
   const { random, close, make } = subject;
 
-  test('nothing is written without slots to write to', async () => {
+  test('a sequence without `writes` changes no slot', async () => {
     const tokens = random.tokens(subject.model.config, 6);
     await run(subject.backend, make(tokens, { writes: range(0, 6), output: { kind: 'none' } }));
     const question = make(random.tokens(subject.model.config, 1), { context: range(0, 6) });
@@ -22,7 +22,7 @@ eachBackend('keys and values', (subject) => {
     assert.deepEqual((await run(subject.backend, question))[0], first);
   });
 
-  test('slots are copied, all read before any is written', async () => {
+  test('copySlots reads all sources before it writes any destination', async () => {
     const tokens = random.tokens(subject.model.config, 10);
     const question = random.tokens(subject.model.config, 2);
     await run(subject.backend, make(tokens, { writes: range(0, 10), output: { kind: 'none' } }));
@@ -33,7 +33,7 @@ eachBackend('keys and values', (subject) => {
     );
     const [copied] = await run(subject.backend, make(question, { context: range(100, 110) }));
     close(copied, original);
-    // Copy one slot to the right, with overlap.
+    // Move all slots by one: sources and destinations overlap.
     subject.backend.copySlots(range(0, 10), range(1, 11));
     close((await run(subject.backend, make(question, { context: range(1, 11) })))[0], original);
     // Swap two slots.
@@ -110,7 +110,7 @@ eachBackend('keys and values', (subject) => {
     subject.backend.writePage(0, new Uint8Array(subject.backend.pageBytes));
   });
 
-  test('a sequence reads what earlier ones of the batch write, in chains', async () => {
+  test('a sequence reads slots that earlier sequences of its batch write, also in chains', async () => {
     const { chain, alone } = splitPrompt(subject.model.config, random);
     const step = (batch: readonly SequenceInput[]) => run(subject.backend, ...batch);
     const together = await step(chain);
@@ -130,7 +130,7 @@ eachBackend('keys and values', (subject) => {
     close(batched, (await step([after]))[0]);
   });
 
-  test('many sequences read the slots of one writer, some with masks, some of only a part', async () => {
+  test('many sequences read slots that another sequence of their batch writes: different parts, some with masks', async () => {
     const prompt = random.tokens(subject.model.config, 24);
     const writer = make(prompt, { writes: range(0, 24) });
     const readers = Array.from({ length: 6 }, (_, i) => {

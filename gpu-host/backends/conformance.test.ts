@@ -5,11 +5,11 @@ import { checkSequence, InvalidInput } from './check.ts';
 import { eachBackend, POOL } from './testing/each-backend.ts';
 import { range, run, wholeVocabulary } from './testing/scenario.ts';
 
-/** Checks that every backend agrees with itself; the same tests run for all backends. parity.test.ts compares them with the reference. */
+/** Checks that every backend agrees with itself; the same tests run for all backends. parity.test.ts compares backends with the reference. */
 eachBackend('inputs, contexts and masks', (subject) => {
   const { random, close, make } = subject;
 
-  test('describes itself', () => {
+  test('a backend describes itself and its model', () => {
     assert.equal(subject.backend.name, subject.name.split(',')[0]);
     assert.equal(subject.backend.pageSize, POOL.pageSize);
     assert.equal(subject.backend.pageCount, POOL.pageCount);
@@ -17,7 +17,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     assert.ok(subject.backend.config.kvHeads < subject.backend.config.heads, 'grouped queries');
   });
 
-  test('a prefill split into two forwards, and one token at a time, are the same as one', async () => {
+  test('a prefill in two forwards, or one token at a time, computes the same as in one forward', async () => {
     const tokens = random.tokens(subject.model.config, 12);
     const [whole] = await run(subject.backend, make(tokens, { writes: range(0, 12) }));
     const [, split] = [
@@ -33,7 +33,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     close(last, whole);
   });
 
-  test('ragged batches are the same as each alone, decode and prefill mixed', async () => {
+  test('a batch of decodes and prefills of different lengths computes the same as each sequence alone', async () => {
     const lengths = [3, 30, 1, 9];
     const contexts: Uint32Array[] = [];
     let next = 60;
@@ -69,21 +69,20 @@ eachBackend('inputs, contexts and masks', (subject) => {
     const forks: SequenceInput[] = [];
     let next = 50;
     for (let i = 0; i < 10; i++) {
+      // One fork leaves the prefix early.
+      const shared = prefix.subarray(0, i === 4 ? 40 : 50);
       const own = range(next, next + i);
       next += i;
-      // Some forks leave the prefix early.
-      const context = Uint32Array.of(...prefix.subarray(0, i === 4 ? 40 : 50), ...own);
       if (i > 0) {
-        const writes = own;
-        const before = prefix.subarray(0, i === 4 ? 40 : 50);
         await run(
           subject.backend,
-          make(random.tokens(subject.model.config, i), { context: before, writes, output: { kind: 'none' } }),
+          make(random.tokens(subject.model.config, i), { context: shared, writes: own, output: { kind: 'none' } }),
         );
       }
       const inputs = i === 7 ? 3 : 1;
       const writes = i % 2 === 0 ? range(next, next + inputs) : new Uint32Array(0);
       next += writes.length;
+      const context = Uint32Array.of(...shared, ...own);
       forks.push(make(random.tokens(subject.model.config, inputs), { context, writes }));
     }
     const together = await run(subject.backend, ...forks, make(random.tokens(subject.model.config, 1)));
@@ -132,7 +131,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     close(shuffled, near);
   });
 
-  test('embeds take the place of tokens', async () => {
+  test('embeds of tokens compute the same as the tokens', async () => {
     const tokens = random.tokens(subject.model.config, 6);
     const { hiddenSize } = subject.model.config;
     const table = subject.model.tensors.read('model.embed_tokens.weight');

@@ -1,6 +1,6 @@
 import type { Draw } from './backend.ts';
 
-/** Number of candidates that may be chosen: when fewer than `count` tokens are allowed, the remaining places have -Infinity. */
+/** Number of candidates that may be drawn. When fewer than `count` tokens are allowed, the candidates after them have -Infinity. */
 export function allowedCount(logProbabilities: Float32Array, offset: number, count: number): number {
   let allowed = count;
   while (allowed > 1 && logProbabilities[offset + allowed - 1] === Number.NEGATIVE_INFINITY) allowed--;
@@ -8,9 +8,9 @@ export function allowedCount(logProbabilities: Float32Array, offset: number, cou
 }
 
 /**
- * Draws one of `count` candidates, most probable first, and returns its place. Their log-probabilities at temperature 1 start at
- * `logProbabilities[offset]`. A candidate of log-probability -Infinity is never drawn unless it is the first. The temperature applies
- * first, then top-p, then min-p to the candidates that top-p left. The random number depends on seed and position alone.
+ * Draws one of `count` candidates and returns its index. The log-probabilities of the candidates at temperature 1 start at
+ * `logProbabilities[offset]`, the most probable candidate first. A candidate with -Infinity is never drawn unless it is the first. The
+ * temperature applies first, then top-p, then min-p to the candidates that top-p left. The random number depends on seed and position alone.
  */
 export function drawPlace(draw: Draw, logProbabilities: Float32Array, offset: number, count: number): number {
   let candidateCount = allowedCount(logProbabilities, offset, count);

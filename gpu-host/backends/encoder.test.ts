@@ -27,7 +27,7 @@ const CASES = read('encoder-cases.json') as Cases;
 /** Results of transformers for the same weights in float64 (`fixtures/encoder-golden.py`), to eight digits after the point. */
 const GOLDEN = read('encoder-golden.json') as Record<string, readonly { tokens: number[]; values: number[] }[]>;
 
-/** A window that is shorter than most texts, and layers of both kinds. */
+/** A ModernBERT with layers of both kinds: global attention, and local attention with a window that is shorter than most texts. */
 const MODERN = {
   model_type: 'modernbert',
   num_hidden_layers: 4,
@@ -39,7 +39,7 @@ const MODERN = {
   sep_token_id: 3,
 };
 
-/** Options of each model that encoder-cases.json lacks: names of weights, and settings that are not the default. */
+/** Options of the models that are not in encoder-cases.json: names of weights, and settings that differ from the defaults. */
 const MODEL_OPTIONS: Readonly<Record<string, Omit<RandomEncoderOptions, 'kind'>>> = {
   bert: {},
   first: { prefix: 'bert.', oldNorms: true, config: { hidden_act: 'gelu_new', layer_norm_eps: 1e-5 } },
@@ -56,8 +56,9 @@ const MODEL_OPTIONS: Readonly<Record<string, Omit<RandomEncoderOptions, 'kind'>>
   },
 };
 
-/** Largest error of values up to 20 in float32. */
+/** Largest allowed error. The values reach 20, and the encoder computes in float32. */
 const ERROR = 2e-5;
+const SEED = 7;
 
 describe('encoders', () => {
   let directory = '';
@@ -76,7 +77,7 @@ describe('encoders', () => {
     const model = await randomEncoder(
       join(directory, name),
       { kind, ...(pooling && { pooling }), ...MODEL_OPTIONS[name] },
-      7,
+      SEED,
     );
     const encoder = await OnnxEncoder.open(model, { threads: 1 });
     opened.push(encoder);
@@ -84,7 +85,7 @@ describe('encoders', () => {
   };
 
   for (const [name, { kind, maxTokens }] of Object.entries(CASES.models)) {
-    it(`${name}: tokens and values are those of transformers, alone and together`, async () => {
+    it(`${name}: tokens and values equal those of transformers, in one batch and one by one`, async () => {
       const { encoder, tokenizer, model } = await open(name);
       assert.equal(model.config.contextLength, maxTokens);
       const inputs: readonly EncodedText[] =
@@ -93,11 +94,12 @@ describe('encoders', () => {
           : CASES.pairs.map((pair) => tokenizer.encodePair(...pair));
       const golden = GOLDEN[name]!;
       for (const [i, { tokens }] of inputs.entries()) {
-        // transformers takes names of special tokens for the tokens themselves.
-        if (!(CASES.texts[i] ?? '').includes('[SEP]') || kind !== 'embedding')
-          assert.deepEqual([...tokens], golden[i]!.tokens);
+        // In a text, `[SEP]` is plain text for this tokenizer. transformers makes it the special token.
+        const namesSpecialToken = kind === 'embedding' && CASES.texts[i]!.includes('[SEP]');
+        if (!namesSpecialToken) assert.deepEqual([...tokens], golden[i]!.tokens);
         assert.ok(tokens.length <= maxTokens);
       }
+      // From here on the tokens of transformers are the input, so that each value has the same input on both sides.
       const asTransformers = inputs.map((input, i) => ({
         tokens: Uint32Array.from(golden[i]!.tokens),
         types: input.types.length === golden[i]!.tokens.length ? input.types : new Uint8Array(golden[i]!.tokens.length),
@@ -114,7 +116,7 @@ describe('encoders', () => {
     });
   }
 
-  it('encodes no text', async () => {
+  it('an empty batch has no results', async () => {
     const { encoder } = await open('bert');
     assert.deepEqual(await encoder.encode([]), []);
   });

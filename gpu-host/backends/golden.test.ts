@@ -41,14 +41,14 @@ describe('stories15M', () => {
     'onnx, 8 bits': () => createOnnxBackend(model, { ...POOL, bits: 8, cacheDirectory }),
   };
   for (const [name, create] of Object.entries(creators)) {
-    // Emulated tensor cores are slow on a CPU.
+    // Without a card, these precisions emulate tensor cores on the CPU, which is slow.
     const isSlow = /cuda, (int8|fp8|int4)/.test(name) && !ALL;
     test(`greedy tokens: ${name}`, { skip: isSlow && 'set PIE_TEST_ALL=1 to run it' }, async () => {
       const isShort = name.startsWith('cuda, bf16') && !ALL;
       const story = isShort ? STORY.slice(0, 4) : STORY;
       const backend = await create();
       try {
-        // An emulated step of several tokens takes no longer than one of a token.
+        // An emulated step takes as long for several tokens as for one, so the first step also takes the known tokens.
         const known = isShort ? story.slice(0, 2) : [];
         assert.deepEqual(await greedy(backend, story.length, known), story);
       } finally {
@@ -57,8 +57,8 @@ describe('stories15M', () => {
     });
   }
 
-  const many = { skip: !ALL && 'set PIE_TEST_ALL=1 to run it' };
-  test('a whole story is the same on the CPU and on a card', many, async () => {
+  const onlyWithAll = { skip: !ALL && 'set PIE_TEST_ALL=1 to run it' };
+  test('a whole story is the same on the CPU and on a card', onlyWithAll, async () => {
     const onnx = await createOnnxBackend(model, { ...POOL, bits: 32 });
     const cuda = await createTestCudaBackend(model, POOL);
     try {
@@ -73,7 +73,8 @@ describe('stories15M', () => {
     const reference = await createReferenceBackend(model, POOL);
     const onnx = await createOnnxBackend(model, { ...POOL, bits: 32 });
     try {
-      const prompt = sequence(model.config, Uint32Array.of(1, ...STORY), { output: { kind: 'states', rows: 13 } });
+      const tokens = Uint32Array.of(1, ...STORY);
+      const prompt = sequence(model.config, tokens, { output: { kind: 'states', rows: tokens.length } });
       const top = { ...prompt, output: wholeVocabulary(model.config) };
       const expected = await run(reference, prompt, top);
       const actual = await run(onnx, prompt, top);
@@ -106,9 +107,10 @@ describe('stories15M', () => {
     assert.deepEqual(files[1], files[0]);
   });
 
-  test('the bare loop counts its steps and needs room', async () => {
+  test('the bare loop times every step, and refuses contexts that exceed the pool', async () => {
     const backend = await createOnnxBackend(model, { ...POOL, bits: 32 });
     try {
+      // The pool has 512 slots, too few for two contexts of 300.
       const result = await bareLoop(backend, { batch: 2, context: 300, steps: 3 }).catch((error: unknown) => error);
       assert.ok(result instanceof RangeError);
       const { stepMs, msPerStep } = await bareLoop(backend, { batch: 2, context: 20, steps: 3 });
@@ -120,7 +122,7 @@ describe('stories15M', () => {
   });
 });
 
-/** The most probable tokens after the token that begins a text. The first step also computes those after each token of `known`. */
+/** Decodes `count` tokens after the token that begins a text. The first step also takes `known`, the first tokens of the expected result. */
 async function greedy(backend: Backend, count: number, known: readonly number[] = []): Promise<number[]> {
   const tokens: number[] = [];
   let inputs = [backend.config.bosTokenId ?? 1, ...known];

@@ -53,6 +53,7 @@ describe('a paced device', () => {
     const paced = pacedBackend(inner, 'tiny', PACE, clock);
     const batch = [prompt(1, 2, 3, 4), prompt(5, 6)];
     assert.deepEqual(await paced.forward(batch), await inner.forward(batch));
+    // A step, 6 inputs and 2 sequences.
     assert.deepEqual(clock.waits, [20 + 6 * 0.5 + 2 * 2]);
     const states = new Float32Array(inner.config.hiddenSize).fill(0.5);
     assert.deepEqual(await paced.project(states, 1, 3), await inner.project(states, 1, 3));
@@ -73,6 +74,7 @@ describe('a paced device', () => {
     });
     const texts = [3, 5].map((length) => ({ tokens: new Uint32Array(length), types: new Uint8Array(length) }));
     assert.deepEqual(await pacedEncoder(slow(9), PACE, clock).encode(texts), [Float32Array.of(9), Float32Array.of(9)]);
+    // Both texts are padded to 5 tokens, and the encoder itself took 9 ms.
     assert.deepEqual(clock.waits, [20 + 2 * 5 * 0.5 + 2 * 2 - 9]);
     await pacedEncoder(slow(50), PACE, clock).encode(texts);
     assert.equal(clock.waits.length, 1, 'a slower step takes its own time');

@@ -30,7 +30,7 @@ import { Random } from './testing/scenario.ts';
 
 /** Runs per model and kind of mask, each with its own random numbers. */
 const SAMPLES = 3;
-/** A trained model is slow in float64, so it runs these kinds only. */
+/** A trained model is slow in float64, so its lines have these kinds of mask only. */
 const KINDS_OF_TRAINED = ['causal', 'attention sink with shifted copy', 'read after write in one batch'];
 const TRAINED = ['minimind2-small', 'stories15m'];
 /** `several blocks` is wider than a block of weights, and no multiple of a block: each row ends in a shorter block. */
@@ -117,7 +117,7 @@ const DEVICES = [
 ] as const;
 type DeviceKind = (typeof DEVICES)[number];
 
-/** One line of the table. */
+/** One line of the table, with the errors of its samples. */
 interface Cell {
   readonly models: string;
   readonly device: DeviceKind;
@@ -188,8 +188,8 @@ async function measure(
   report: Report,
 ): Promise<void> {
   const original = await createReferenceBackend(model, MASK_POOL);
-  for (const kind of DEVICES) {
-    const { device, oracles } = await openDevice(kind, model, directory);
+  for (const deviceKind of DEVICES) {
+    const { device, oracles } = await openDevice(deviceKind, model, directory);
     try {
       for (const mask of kinds) {
         for (let sample = 0; sample < samples; sample++) {
@@ -201,7 +201,7 @@ async function measure(
           const unrounded = oracles === null ? null : await run(oracles.unrounded);
           for (const handler of HANDLERS) {
             const error = handlerError(handler, actual[handler], rounded[handler]);
-            const cell = { models, device: kind, handler, kind: mask };
+            const cell = { models, device: deviceKind, handler, kind: mask };
             if (unrounded === null) report(cell, { error });
             else {
               report(cell, {
@@ -277,7 +277,8 @@ function print(cells: readonly Cell[], seed: number): number {
     const norm = NORMS[handler];
     const { backend, width } = device;
     const isExact = width === 32;
-    const bounds = BOUNDS[handler][isExact ? 'exact' : backend === 'cuda' ? 'narrow' : 'rounded'];
+    const inexactBounds = backend === 'cuda' ? 'narrow' : 'rounded';
+    const bounds = BOUNDS[handler][isExact ? 'exact' : inexactBounds];
     // A trained model gives one sample, and is so deep that backend and oracle always round some input differently.
     const hasTypicalBound = isExact || (models === 'random' && (backend === 'cuda' || ROUNDS_ALIKE));
     const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];

@@ -21,7 +21,7 @@ const POOL = { pageSize: 16, pageCount: 24 };
 /** Maximum error where both backends compute the same numbers. */
 const TOLERANCE = 1e-4;
 
-/** Bounds of one model's errors, of which there is one for each handler and kind of mask. */
+/** Bounds of one model's errors. A model has one error for each handler and kind of mask. */
 interface ErrorBounds {
   /** Maximum median error of the handlers, for each kind of mask. */
   readonly median: number;
@@ -31,13 +31,13 @@ interface ErrorBounds {
 }
 const EXACT: ErrorBounds = { median: TOLERANCE, outliers: 0, worst: TOLERANCE };
 /**
- * With quantised weights, both backends also round the inputs of products to levels. Rarely they round one input to different levels, and all
- * results that depend on it change; but not in each of the scenarios of `SCENARIO_SEEDS`. It is unknown how kernels for other processors than
- * x64 round, so only the worst error is bounded there.
+ * With quantised weights, both backends also round the inputs of products to levels. Rarely they round one input to different levels, which changes
+ * all results that depend on it. This does not happen in all scenarios of `SCENARIO_SEEDS`, and the least error counts. It is unknown how kernels
+ * for other processors than x64 round, so only the worst error is bounded there.
  */
 const ROUNDED: ErrorBounds =
   process.arch === 'x64' ? EXACT : { median: 1, outliers: Number.POSITIVE_INFINITY, worst: 1 };
-/** Seeds of the random scenarios of a kind of mask. A later one serves when a handler had an error in all earlier ones. */
+/** Seeds of the random scenarios of a kind of mask. The next one is tried while a handler's least error is above `TOLERANCE`. */
 const SCENARIO_SEEDS = [31, 32, 33];
 /** Seed of the numbers that the handlers need besides a scenario. */
 const HANDLER_SEED = 32;

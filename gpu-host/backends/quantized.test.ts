@@ -34,7 +34,7 @@ const gptq = (bits: 4 | 8, groupSize: number, symmetric: boolean): Scheme =>
     group_size: groupSize,
   }));
 
-/** A scheme for each representation that a conversion writes. A model's blocks have one size: the reference rounds inputs in blocks of one size. */
+/** A scheme for each representation that a conversion writes. A model's blocks have one size, because the reference rounds inputs in such blocks. */
 const CASES: Readonly<Record<string, () => Scheme>> = {
   '8-bit floats': () => SCHEMES['fp8, tiles'],
   'blocks of 32 with 4 bits': () => SCHEMES['compressed-tensors, 4 bits'],
@@ -54,7 +54,7 @@ const CASES: Readonly<Record<string, () => Scheme>> = {
 };
 const GATE = 'model.layers.0.mlp.gate_proj.weight';
 
-describe('log-probabilities of a quantised checkpoint are those of the same values as floats', () => {
+describe('log-probabilities of a quantised checkpoint equal those of a float checkpoint with the same values', () => {
   let directory: string;
   let original: LoadedModel;
   let json: object;

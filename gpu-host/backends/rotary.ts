@@ -3,8 +3,8 @@ import { isLlama3, type ModelConfig } from '#gpu-host/models/config.ts';
 /**
  * Angle per position of each rotated pair, `headDim / 2` values: pair i turns by `position × frequency[i]`.
  *
- * Pairs follow Hugging Face: element i with element `i + headDim / 2`. Llama 3 stretches the low frequencies only (Llama 3.1 model card;
- * `rope_scaling` of type `llama3`), with a smooth band between the two thresholds. Linear scaling stretches all frequencies alike.
+ * Pairs follow Hugging Face: element i with element `i + headDim / 2`. Llama 3's scaling (Llama 3.1 model card; `rope_scaling` of type `llama3`)
+ * divides low frequencies, keeps high ones, and blends both between its two thresholds. Linear scaling divides all frequencies.
  */
 export function rotaryFrequencies(config: ModelConfig): Float64Array {
   const half = config.headDim / 2;

@@ -1,6 +1,6 @@
 import { NOTHING_DRAWN, type TopTokens } from './backend.ts';
 
-/** Turns an answer with probabilities into the answer to a `tokensOnly` request. */
+/** Turns an answer with probabilities into the answer to a `tokensOnly` request. A row whose logits are NaN begins with `NOTHING_DRAWN`. */
 export function tokensOnly({ topK, tokens, logProbabilities }: TopTokens): TopTokens {
   const marked = tokens.map((token, i) =>
     i % topK === 0 && Number.isNaN(logProbabilities[i]) ? NOTHING_DRAWN : token,

@@ -35,9 +35,10 @@ const golden = JSON.parse(readFileSync(new URL('./fixtures/vision-golden.json', 
   number[][]
 >;
 const GOLDEN_ERROR = 2e-6;
-/** Largest error of values up to 25 in float32. */
+/** Largest allowed error of the ONNX backend. The values reach 25, and the backend computes in float32. */
 const ONNX_ERROR = 5e-5;
 
+/** The same pixels as in `fixtures/vision-golden.py`. */
 const image = (k: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * k) % 256);
 
 function largestError(found: readonly Float32Array[], expected: readonly ArrayLike<number>[]): number {
@@ -70,7 +71,7 @@ describe('vision towers', () => {
   };
 
   for (const [name, options] of Object.entries(MODELS)) {
-    it(`${name}: the reference agrees with transformers, ONNX with the reference, alone and together`, async () => {
+    it(`${name}: the reference agrees with transformers, and ONNX with the reference, in one batch and image by image`, async () => {
       const model = await randomVisionModel(join(directory, name), options, 5);
       const [reference, onnx] = await open(model);
       const images = [image(1), image(2)];
@@ -86,17 +87,18 @@ describe('vision towers', () => {
     });
   }
 
-  it('counts the embeds of an image', async () => {
+  it('the config tells the number of embeds of an image', async () => {
     const sizes: number[] = [];
     for (const [name, options] of Object.entries(MODELS)) {
       const { vision, config } = await randomVisionModel(join(directory, `${name}-rows`), options, 6);
       assert.equal(vision?.embedSize, config.hiddenSize);
       sizes.push(vision!.embeds);
     }
+    // 3 × 3 patches; the same after a class token; 2 × 2 larger patches.
     assert.deepEqual(sizes, [9, 10, 4]);
   });
 
-  it('refuses images of another size', async () => {
+  it('refuses images of another size, and encodes an empty batch', async () => {
     const model = await randomVisionModel(join(directory, 'sizes'), {}, 7);
     for (const backend of await open(model)) {
       await assert.rejects(backend.images!.encode([image(1), new Uint8Array(5)]), InvalidInput);

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { BatchPolicy } from './policies/policy.ts';
 import { Trace } from './testing/trace.ts';
 
-/** A trace with one run on the device. */
+/** A trace with one run on the device. A run is alone (`isAlone`) while no other call can go and the policy awaits none. */
 function traceWithRun(policy?: BatchPolicy): Trace {
   const trace = new Trace({}, { grace: { maxMs: 1, stepShare: 0.25 }, ...(policy ? { policy } : {}) });
   trace.push('run', { kind: 'forward', run: true, tokens: 100 });
@@ -11,7 +11,7 @@ function traceWithRun(policy?: BatchPolicy): Trace {
   return trace;
 }
 
-test('runs count as alone until any other call can go', () => {
+test('a run counts as alone until another call of any kind can go', () => {
   for (const kind of ['forward', 'project', 'encode', 'instant', 'idle'] as const) {
     const trace = traceWithRun();
     assert.equal(trace.batcher.isAlone(trace.nowMs), true);
@@ -20,7 +20,7 @@ test('runs count as alone until any other call can go', () => {
   }
 });
 
-test('a call that waits for a run leaves the run alone', () => {
+test('a run counts as alone while the only other calls wait for the run', () => {
   const trace = new Trace();
   trace.push('run', { kind: 'forward', run: true, tokens: 100, fills: [1] });
   trace.start();
@@ -40,7 +40,7 @@ test('a run is not alone during the grace period of another queue that was just 
   assert.equal(trace.batcher.isAlone(4.5), true, 'past `maxMs` after the answer');
 });
 
-test('no run counts as alone under a policy that gathers calls, and a run does under the policy `eager`', () => {
+test('a run counts as alone under the policy `eager`, and not under a policy that gathers calls', () => {
   assert.equal(traceWithRun({ kind: 'eager' }).batcher.isAlone(0), true);
   for (const policy of [
     { kind: 'k-only', calls: 1, maxWaitMs: 5 },
@@ -54,7 +54,7 @@ test('no run counts as alone under a policy that gathers calls, and a run does u
   }
 });
 
-test('the grace after several steps is that of the last one', () => {
+test('the grace period after several steps is a share of the last step', () => {
   const trace = new Trace({}, { grace: { maxMs: 100, stepShare: 0.25 } });
   const run = trace.push('run', { kind: 'forward', run: true, tokens: 100 });
   const short = trace.push('short', { kind: 'forward', run: true, tokens: 1 });

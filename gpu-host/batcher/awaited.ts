@@ -39,7 +39,7 @@ export class AwaitedQueues {
     let count = 0;
     let lastMs = 0;
     for (const queue of this.#queues) {
-      const leftMs = leftOf(queue, ms, nowMs);
+      const leftMs = msUntilLate(queue, ms, nowMs);
       if (leftMs <= 0) continue;
       count++;
       lastMs = Math.max(lastMs, leftMs);
@@ -49,7 +49,7 @@ export class AwaitedQueues {
 
   /** True when `within` counts this queue. */
   hasWithin(queue: BatchQueue, ms: number, nowMs: number): boolean {
-    return this.#queues.has(queue) && leftOf(queue, ms, nowMs) > 0;
+    return this.#queues.has(queue) && msUntilLate(queue, ms, nowMs) > 0;
   }
 
   forget(queue: BatchQueue): void {
@@ -60,7 +60,7 @@ export class AwaitedQueues {
   expire(ms: number, nowMs: number): void {
     for (const queue of this.#queues) {
       if (nowMs - (queue.answeredMs ?? 0) < ms) continue;
-      // Half the way to this time is more than `maxMs` already, so the queue counts as slow.
+      // From any usual time, half the way to twice `maxMs` is more than `maxMs`, so the queue counts as slow.
       queue.responseMs = learnResponse(queue.responseMs, this.#maxMs * 2);
       this.#queues.delete(queue);
     }
@@ -68,7 +68,7 @@ export class AwaitedQueues {
 }
 
 /** Milliseconds until a queue that was answered is late; 0 or less for a queue that is late, or not usually back within `ms`. */
-function leftOf(queue: BatchQueue, ms: number, nowMs: number): number {
+function msUntilLate(queue: BatchQueue, ms: number, nowMs: number): number {
   const { responseMs = ms, answeredMs = 0 } = queue;
   return responseMs > ms ? 0 : answeredMs + Math.min(ms, 2 * responseMs + SLACK_MS) - nowMs;
 }

@@ -46,7 +46,7 @@ export type Decision =
 export const IDLE: Decision = { kind: 'idle' };
 export const NOTHING: Batch = { forwards: [], projections: [], encodings: [], awaitedBy: NOT_AWAITED };
 
-/** Inputs of a batch's step, by which the engine knows a quick step. Infinite for images: a step that encodes any never counts as quick. */
+/** Inputs of a batch's step. The engine takes a step with few inputs for a quick one. Infinite for images: a step that encodes any is never quick. */
 export function batchInputs({ forwards, projections, encodings }: Batch): number {
   if (encodings.length > 0) return Number.POSITIVE_INFINITY;
   return forwards.reduce((sum, { tokens }) => sum + tokens, projections.length);

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { SimCall } from './testing/sim-call.ts';
 import { Trace } from './testing/trace.ts';
 
-test('the first call goes at once; calls that come meanwhile make the next batch', () => {
+test('the first call goes at once; calls that come during its step make the next batch', () => {
   const trace = new Trace();
   trace.decode('a');
   const { batch, names } = trace.start();
@@ -26,7 +26,7 @@ test('embed, forward and next-distribution of one queue are one step', () => {
   assert.deepEqual(trace.step(), ['a forward', 'b forward', 'a next', 'b next']);
 });
 
-test('a projection of another state, or behind a call that has not gone, does not join the step', () => {
+test('a projection that waits for a call outside the step does not join the step', () => {
   const trace = new Trace();
   trace.push('a', { kind: 'forward', writes: [2] }, 'forward');
   trace.push('a', { kind: 'instant', writes: [2] }, 'overwrite');
@@ -51,10 +51,10 @@ test('queues of one inferlet that only read the same pages share a batch; a writ
   trace.push('a.1', { kind: 'forward', reads: [1], writes: [2] }, 'one');
   trace.push('a.2', { kind: 'forward', reads: [1], writes: [3] }, 'two');
   trace.push('a.3', { kind: 'forward', writes: [1] }, 'writer');
-  trace.push('a.4', { kind: 'forward', reads: [1], writes: [4] }, 'late');
+  trace.push('a.4', { kind: 'forward', reads: [1], writes: [4] }, 'later reader');
   assert.deepEqual(trace.step(), ['one', 'two']);
   assert.deepEqual(trace.step(), ['writer']);
-  assert.deepEqual(trace.step(), ['late']);
+  assert.deepEqual(trace.step(), ['later reader']);
 });
 
 test('calls that need no step go while a batch computes, unless they touch its pages or embeds', () => {
@@ -91,6 +91,7 @@ test('a long prefill goes on in chunks together with the decodes', () => {
   trace.push('long', { kind: 'forward', tokens: 150 });
   trace.decode('a');
   trace.decode('b');
+  // The chunks fill what the decodes leave of the 64 inputs of a batch.
   assert.deepEqual(trace.step(), ['a', 'b', 'long:62']);
   trace.decode('a');
   assert.deepEqual(trace.step(), ['a', 'long:63']);
@@ -137,7 +138,7 @@ test('a call that cannot be cut is not starved by short ones that leave it too l
   assert.deepEqual(trace.step(), ['whole:60', 'd0', 'd1', 'd2', 'd3']);
 });
 
-test('room is kept for a long call, also when it becomes ready while a batch is made', () => {
+test('a batch keeps room for a long call, even when the call becomes ready only while the batch is made', () => {
   const trace = new Trace({ maxCalls: 3 });
   trace.decode('a');
   trace.push('a', { kind: 'forward', tokens: 100 }, 'long');
@@ -203,6 +204,7 @@ test('higher priority goes first, until waiting outweighs it', () => {
   trace.decode('low');
   for (const name of ['a', 'b', 'c', 'high', 'd']) trace.decode(name);
   assert.deepEqual(trace.step(), ['high', 'a', 'b', 'c']);
+  // 100 ms of waiting outweigh one level, and `low` has waited 200 ms for its level of -1.
   trace.nowMs += 200;
   for (const name of ['a', 'b', 'c', 'e']) trace.decode(name);
   assert.deepEqual(trace.step(), ['d', 'low', 'a', 'b']);
@@ -254,23 +256,23 @@ test('a run rides with the steps of others, holds its queue, and can be paused',
   assert.deepEqual(trace.step(), ['after']);
 });
 
-test('a closed queue drops the calls that have not gone, and the calls that waited for it go on', () => {
+test('closing a queue drops its calls that have not left, and calls that waited for a dropped call go on', () => {
   const trace = new Trace();
-  trace.push('a.1', { kind: 'forward', writes: [1] }, 'gone');
+  trace.push('a.1', { kind: 'forward', writes: [1] }, 'running');
   const { batch } = trace.start();
   trace.push('a.1', { kind: 'forward', writes: [2] }, 'dropped');
   trace.push('a.2', { kind: 'forward', reads: [2] }, 'waits for dropped');
-  trace.push('a.3', { kind: 'forward', reads: [1] }, 'waits for gone');
+  trace.push('a.3', { kind: 'forward', reads: [1] }, 'waits for running');
   assert.deepEqual(
     trace.batcher.closeQueue(trace.queue('a.1')).map((call) => (call as SimCall).name),
     ['dropped'],
   );
   trace.end(batch);
-  assert.deepEqual(trace.step(), ['waits for dropped', 'waits for gone']);
+  assert.deepEqual(trace.step(), ['waits for dropped', 'waits for running']);
   assert.equal(trace.batcher.queues, 2);
 });
 
-test('images of several queues are encoded in one step, as many as fit it, and decode goes on between two such steps', () => {
+test('one step encodes as many images of several queues as fit, and decode goes on between two such steps', () => {
   const trace = new Trace({ maxTokens: 20 });
   for (const inferlet of ['a', 'b', 'c']) trace.push(inferlet, { kind: 'encode', tokens: 9 }, `image of ${inferlet}`);
   trace.nowMs += 1;
@@ -281,17 +283,17 @@ test('images of several queues are encoded in one step, as many as fit it, and d
   assert.deepEqual(trace.steps(), [['large']]);
 });
 
-test('an image keeps its place in its queue until it arrives, and no other queue waits for it', () => {
+test('an image that has not arrived keeps its place, and delays only its own queue and calls that read its embed', () => {
   const trace = new Trace();
-  const late = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'image');
+  const image = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'image');
   trace.push('a.1', { kind: 'forward', reads: [1] }, 'after');
   trace.push('a.2', { kind: 'forward', reads: [1] }, 'other queue, same embed');
   trace.push('a.3', { kind: 'forward' }, 'free');
   assert.deepEqual(trace.steps(), [['free']]);
-  late.late = false;
-  trace.batcher.resume(late, trace.nowMs);
+  image.late = false;
+  trace.batcher.resume(image, trace.nowMs);
   assert.deepEqual(trace.steps(), [['image'], ['after', 'other queue, same embed']]);
-  // Closing the queue drops a call, even one that is still late.
+  // Closing a queue also drops an image that has not arrived.
   const never = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'never');
   trace.push('a.2', { kind: 'forward', reads: [1] }, 'freed');
   assert.deepEqual(trace.batcher.closeQueue(trace.queue('a.1')), [never]);
@@ -309,16 +311,16 @@ test('the model and its adapters take turns for any mix of queues, and priority 
   assert.deepEqual(trace.steps(), [['one', 'two'], ['c'], ['three'], ['a0'], ['b1'], ['a2'], ['c3'], ['b4'], ['a5']]);
 });
 
-test('many calls that read the same embed cost a constant number of lookups each', () => {
+test('each of many calls that read the same embed costs a constant number of reads of a call’s state', () => {
   const trace = new Trace();
   const count = 4096;
-  let looks = 0;
+  let stateReads = 0;
   for (let i = 0; i < count; i++) {
     const call = trace.push('a', { kind: 'forward', reads: [1] });
     let { state } = call;
     Object.defineProperty(call, 'state', {
       get: () => {
-        looks++;
+        stateReads++;
         return state;
       },
       set: (next: typeof state) => {
@@ -326,10 +328,10 @@ test('many calls that read the same embed cost a constant number of lookups each
       },
     });
   }
-  assert.ok(looks < 8 * count, `${looks} looks at ${count} calls`);
+  assert.ok(stateReads < 8 * count, `${stateReads} reads of the state of ${count} calls`);
 });
 
-test('calls that need no step take turns between tenants, each tenant’s in order', () => {
+test('tenants take turns with calls that need no step, and the calls of a queue keep their order', () => {
   const trace = new Trace();
   for (const name of ['1', '2', '3']) trace.push('a', { kind: 'instant' }, `a${name}`);
   trace.push('a.2', { kind: 'instant' }, 'other queue of a');
@@ -345,7 +347,7 @@ test('copies and instant calls take turns, so that neither kind waits for a floo
   assert.deepEqual(trace.instants(), ['a1', 'copy 1', 'a2', 'copy 2', 'a3']);
 });
 
-test('names the tenants whose calls are ready or on the device, but none whose calls wait for something else', () => {
+test('`tenants` names the tenants whose calls are ready or on the device, and no tenant whose calls all wait', () => {
   const trace = new Trace();
   const tenants = () => [...new Set(trace.batcher.tenants())].sort();
   assert.deepEqual(tenants(), []);

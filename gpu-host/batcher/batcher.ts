@@ -21,17 +21,17 @@ export type { Batch, Decision, Grant, RideCounts } from './batch.ts';
 export type { BatcherOptions, QueueOptions } from './options.ts';
 export type { BatchPolicy } from './policies/policy.ts';
 
-/** Maximum milliseconds that the engine watches for an expected call instead of sleeping until it comes. */
+/** Milliseconds after a step in which the engine polls the sockets for an expected call instead of sleeping until the call comes. */
 const WATCH_MS = 0.3;
 
 /**
  * Chooses batches for one model. While the device computes, calls queue; as soon as it is free and the policy agrees, the best batch
  * leaves. A plain state machine: the caller passes the time and executes the batches (Pie, SOSP '25, section 5.2).
  *
- * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it; a call of a workflow may yield
- * first, `mostYieldMs` in all. Each batch contains the most urgent ready call, or one that is at least as urgent: a call lends its urgency to
- * those that it waits for, and to one that computes its pages. There are three exceptions. Two steps that encode images follow each other only
- * when nothing else is ready, so that decode goes on between them. A batch of forwards takes the most urgent one of the variant whose turn it
+ * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it. A call of a workflow may also yield its
+ * turn, for `mostYieldMs` at most. Each batch contains the most urgent ready call or one at least as urgent, because a call lends its urgency to the
+ * calls that it waits for and to the call that computes its pages. There are three exceptions. Two steps that encode images follow each other only
+ * when nothing else is ready, so that decode goes on between them. A batch of forwards takes the most urgent call of the variant whose turn it
  * is (`VariantTurns`). Calls that would miss their latency targets go before all others, within the bounds of `LatencyTurns`.
  */
 export class Batcher {
@@ -90,7 +90,7 @@ export class Batcher {
     return [...this.#forwards, ...this.#projections, ...this.#encodings];
   }
 
-  /** Tenants whose calls are ready for the device or on it; one may come more than once. */
+  /** Tenants whose calls are ready for the device or on it; a tenant may appear more than once. */
   *tenants(): Generator<string> {
     for (const { queue } of this.ready) yield queue.tenant;
     yield* this.#computing;
@@ -112,8 +112,8 @@ export class Batcher {
   }
 
   /**
-   * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from the node to the workflow's end.
-   * Earlier calls get none: a call that waits for one may have lent it no urgency, and would suffer if that yielded.
+   * Marks the queue's later calls as calls of a workflow's node; `depth` is the length of the longest path from the node to the workflow's end.
+   * Calls that the queue has already get no depth and never yield: a call that waits for one may have lent it no urgency, and would be delayed.
    */
   setDepth(queue: BatchQueue, depth: number): void {
     if (!this.#queues.has(queue)) return;
@@ -123,8 +123,8 @@ export class Batcher {
   }
 
   /**
-   * Drops the queue's calls that have not left, and returns them. Calls on the device go on and must be finished. Calls that waited for a
-   * dropped call go on waiting for the calls that it waited for.
+   * Drops the queue's calls that have not left, and returns them. Calls on the device go on and must be finished. A call that waited for a
+   * dropped call then waits for the calls that the dropped one waited for.
    */
   closeQueue(queue: BatchQueue): BatchCall[] {
     this.#queues.delete(queue);
@@ -154,8 +154,8 @@ export class Batcher {
   }
 
   /**
-   * Takes a call that needs no step and can be executed now: an `idle` one only between two batches, since it may touch memory, an instant one at
-   * any time. With `mayGo`, only an instant call that `mayGo` accepts. The call's dependents wait until it is finished.
+   * Takes a call that needs no step and can be executed now. An instant call may go at any time, an `idle` call only between two batches, since it
+   * touches memory. With `mayGo`, only instant calls that `mayGo` accepts may go. The dependents of the taken call wait until it is finished.
    */
   takeInstant(mayGo?: (tenant: string, call: BatchCall) => boolean): BatchCall | undefined {
     const mayIdle = this.#deviceBatch === undefined && !mayGo;
@@ -187,18 +187,18 @@ export class Batcher {
     return { kind: 'batch', batch };
   }
 
-  /** True in the first `WATCH_MS` after a step while an answered queue is likely to be back soon: then the engine watches the sockets. */
+  /** True in the first `WATCH_MS` after a step while an answered queue is likely to send its next call soon. */
   expects(nowMs: number): boolean {
     return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
   /**
-   * True when no call but those on the device can go, and the policy awaits none. With `own`, up to `own` calls may be
-   * ready for the device, and the policy may await calls.
+   * True when only the calls on the device can go, and the policy awaits no others. With `maxReady`, up to `maxReady` calls may be ready for the
+   * device, and the policy may await calls.
    */
-  isAlone(nowMs: number, own?: number): boolean {
-    if (this.waiting > (own ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
-    return own !== undefined || !this.#departure.gathers(nowMs);
+  isAlone(nowMs: number, maxReady?: number): boolean {
+    if (this.waiting > (maxReady ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
+    return maxReady !== undefined || !this.#departure.gathers(nowMs);
   }
 
   /** Takes a ready call into the batch on the device. */
@@ -208,15 +208,15 @@ export class Batcher {
     this.#computing.add(call.queue.tenant);
   }
 
-  /** Call when one of several steps of the batch on the device is done, and after `idleMs` of an idle device the next one has begun. */
+  /** Call when a batch of several steps has begun its next one. Before that step the device was idle for `idleMs`. */
   stepped(nowMs: number, idleMs = 0): void {
     this.#latency.noteStep(nowMs - idleMs - this.#startedMs);
     this.#startedMs = nowMs;
   }
 
-  /** Call when a run goes on with a step that is on the device. The run counts as newly arrived. */
+  /** Call when a run goes on with a step that is on the device already. The run counts as newly arrived. */
   goesOn(call: BatchCall, nowMs: number): void {
-    // Lent urgency moves along: a run that others wait for has their priority, not their age.
+    // Lent urgency moves by the same time: a run keeps the priority of the calls that wait for it, but gets no urgency from their age.
     if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
     call.arrivedMs = nowMs;
     // The run has used the turn that it took from another call.
@@ -247,8 +247,8 @@ export class Batcher {
   }
 
   /**
-   * Makes a call with inputs left (a cut prefill, a run), or a call that got what it waited for, ready for its next step. A run counts as
-   * newly arrived. A call behind an earlier one that was held waits for that one instead.
+   * Makes a call ready for its next step: a call with inputs left (a cut prefill, a run), or one that got what it waited for. A run counts as
+   * newly arrived. A call behind an earlier one that was held waits for the held call instead.
    */
   resume(call: BatchCall, nowMs: number): void {
     if (call.state === 'done' || call.state === 'queued') return;
@@ -257,7 +257,7 @@ export class Batcher {
     else this.#makeReady(call);
   }
 
-  /** Makes a call wait for `resume`: a run for its consumer, or a call for its inferlet's pages. */
+  /** Makes a call wait for `resume`, for example a run that waits for its consumer or a call whose inferlet lost its pages. */
   pause(call: BatchCall): void {
     if (call.state === 'ready') this.#withdraw(call);
     if (call.state !== 'done') call.state = 'paused';
@@ -275,7 +275,7 @@ export class Batcher {
     for (const { later } of call.links?.softDependents ?? []) this.#goBack(later);
   }
 
-  /** Makes a call that found no room in the batch wait again: it became ready behind an earlier call, which did not go after all. */
+  /** Makes a ready call wait again. It had become ready because an earlier call was to go before it in the batch, and that call is held now. */
   #goBack(later: BatchCall): void {
     if (later.state !== 'ready' || later.blockers === 0) return;
     this.#withdraw(later);
@@ -293,7 +293,7 @@ export class Batcher {
     if (call.kind !== 'barrier' || queue.outstanding === 0) this.#admit(call);
   }
 
-  /** Makes a call ready whose turn has come, or pauses it until it has what it needs. */
+  /** Makes a call whose turn has come ready, or pauses it until it has what it needs. A projection may join the batch under construction at once. */
   #admit(call: BatchCall): void {
     if (!call.acquire()) call.state = 'paused';
     else if (call.kind === 'project' && this.#riders?.take(call)) this.#ride(call);
@@ -333,7 +333,7 @@ export class Batcher {
     if (index >= 0) list.splice(index, 1);
   }
 
-  /** Removes a call from its queue: the next one comes to the front. */
+  /** Removes a call from its queue, so that the queue's next call comes to the front. */
   #leave(call: BatchCall): void {
     const { queue } = call;
     call.state = 'running';
@@ -359,7 +359,7 @@ export class Batcher {
     this.#withdraw(call);
     if (call.kind === 'project' || call.kind === 'encode') {
       this.#leave(call);
-      return { ...NOTHING, [call.kind === 'project' ? 'projections' : 'encodings']: [call] };
+      return call.kind === 'project' ? { ...NOTHING, projections: [call] } : { ...NOTHING, encodings: [call] };
     }
     const { maxTokens } = this.limits;
     const tokens = call.tokens > maxTokens && call.chunkable() ? maxTokens : call.tokens;
@@ -407,7 +407,7 @@ export class Batcher {
   }
 
   #takeInto(room: BatchRoom, ready: BatchCall[]): readonly BatchCall[] {
-    // The next call of a queue comes to the front as one leaves, and may be another one for this batch.
+    // When a call leaves, the next call of its queue comes to the front and may join `ready`.
     for (let next = ready[0]; next && room.take(next); next = ready[room.calls.length]) this.#leave(next);
     ready.splice(0, room.calls.length);
     return room.calls;
@@ -432,7 +432,7 @@ export class Batcher {
         return;
       }
       admitFollowers(call, this.#unblocked);
-      // The next call of the queue comes to the front, and into `ready` when nothing blocks it.
+      // The queue's next call comes to the front, and joins `ready` when nothing blocks it.
       this.#leave(call);
     };
     selectForwards(ready, variant, this.limits, take, pressing);
@@ -442,7 +442,7 @@ export class Batcher {
     return { forwards, projections: riders.calls, encodings: [], awaitedBy };
   }
 
-  /** A projection that waits only for forwards of this batch goes with it: embed, forward and next-distribution are one step. */
+  /** Sends a projection with the batch that has all forwards for which it waits, so that embed, forward and next-distribution are one step. */
   #ride(call: BatchCall): void {
     this.rides.projections++;
     this.#leave(call);

@@ -7,11 +7,11 @@ import type { BatchQueue } from './queue.ts';
  * A call that needs no step begins between two batches, since memory must not change under the device. Only instant calls that the engine picks
  * begin during a batch.
  * - `instant`: needs no step (allocate, free, embed); may go on, for example on a disk, while later batches compute.
- * - `barrier`: instant, once every earlier call of its queue has completed (synchronize).
+ * - `barrier`: an instant call that begins once every earlier call of its queue has completed (synchronize).
  * - `idle`: needs no step, and touches memory between two batches only (slot copies).
- * - `project`: a state to a distribution.
- * - `encode`: images to embeds.
- * - `forward`: inputs through the transformer.
+ * - `project`: turns a state into a distribution.
+ * - `encode`: turns images into embeds.
+ * - `forward`: runs inputs through the transformer.
  */
 export type CallKind = 'instant' | 'barrier' | 'idle' | 'project' | 'encode' | 'forward';
 
@@ -40,7 +40,7 @@ export abstract class BatchCall {
   arrivedMs = 0;
   /** Depth of the call's node in the graph of a workflow, see `Batcher.setDepth`; undefined for a call outside workflows. */
   depth: number | undefined;
-  /** Place among equally urgent calls, smallest first: the call's order of arrival, or that of the call whose turn it took (`topology.ts`). */
+  /** Order among equally urgent calls, smallest first. Equals `arrival` until the call takes another call's turn (`topology.ts`). */
   turn = 0;
   /** Milliseconds by which the call counts as arrived later (negative: earlier), because it took another call's turn. */
   yieldMs = 0;
@@ -51,7 +51,7 @@ export abstract class BatchCall {
   blockers = 0;
   /** Later calls that may go only when this one is done. */
   dependents: BatchCall[] | undefined;
-  /** Set on calls with soft conflicts, and in spaces whose queues use priorities or depths (`Scoreboard.isRanked`); undefined on other calls. */
+  /** Undefined on most calls. Set on calls with soft conflicts and, when `Scoreboard.isRanked`, on calls that wait or that were lent urgency. */
   links: CallLinks | undefined;
 
   constructor(kind: CallKind, queue: BatchQueue) {
@@ -68,8 +68,8 @@ export abstract class BatchCall {
   }
 
   /**
-   * True when the call may be cut at any input. The batcher asks only once every call that this one waits for is done, so the call's inputs are
-   * known. It never cuts a call that joins the batch of a call that it follows.
+   * True when the call may be cut at any input. The batcher asks only when every call that this one waits for is done, because the inputs are known
+   * then. The batcher never cuts a call that follows another call of the same batch.
    */
   abstract chunkable(): boolean;
 
@@ -85,7 +85,7 @@ export abstract class BatchCall {
   }
 
   /**
-   * The pages that the call computes next; undefined when it gives none to others. The batcher reads it from ready calls while it chooses a
+   * The pages that the call computes next; undefined when it gives none to others. The batcher reads this value from ready calls while it chooses a
    * batch, and the value must stay the same until that batch leaves.
    */
   get pagesAhead(): PagesAhead | undefined {
@@ -101,7 +101,7 @@ export abstract class BatchCall {
   }
 
   /**
-   * Called when the call, whose turn had come, has to wait again, and has no step under way. Gives back what `acquire` took, since other calls may
+   * Called when the call must wait again after its turn had come; it has no step under way. Gives back what `acquire` took, since other calls may
    * need it meanwhile; `acquire` takes it again before the call goes.
    */
   parked(): void {}

@@ -96,7 +96,7 @@ export class Departure {
     }
   }
 
-  /** The longest wait from the end of the last step; the duration of a step is not known before the first one has ended. */
+  /** The longest wait from the end of the last step: `maxMs` until the first step has ended, because no duration is known before. */
   get #longestMs(): number {
     return this.#lastStepMs > 0 ? longestGraceMs(this.#grace, this.#lastStepMs) : this.#grace.maxMs;
   }
@@ -109,10 +109,10 @@ export class Departure {
     const { count: awaited, leftMs } = this.#awaited.within(longestMs, nowMs);
     if (awaited === 0) return 0;
     const ready = forwards.length + projections.length + encodings.length;
-    // A ready call whose queue is back only after the longest wait loses a step, too. If it left now, the awaited calls would get the next step, and
-    // its queue would be too late for that one. The two groups would then miss each other's steps for ever.
+    // A slow queue sends its next call only after the longest wait. If a ready call of a slow queue left now, the awaited calls would get the next
+    // step, and the slow queue's next call would come too late for that step. The two groups would miss each other's steps for ever.
     const slow = forwards.filter(({ queue: { responseMs } }) => responseMs !== undefined && responseMs > longestMs);
-    // The grace begins anew with each awaited call: the wait for the next one must pay by itself.
+    // The grace begins anew when an awaited call comes, because the wait for the next one must pay by itself.
     const quietMs = nowMs - Math.max(this.#lastEndMs, this.#lastCameMs);
     const graceLeftMs = graceMs(this.#grace, ready, awaited + slow.length, this.#lastStepMs) - quietMs;
     return Math.max(0, Math.min(longestMs - sinceEndMs, graceLeftMs, leftMs));

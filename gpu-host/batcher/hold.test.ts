@@ -79,17 +79,17 @@ test('a call that found no room behind a held one waits for it', () => {
   assert.equal(second.acquired, true);
 });
 
-test('a call that found no room, and was paused before the one that it follows was held, waits for that one', () => {
+test('a paused call whose predecessor is held afterwards waits for the predecessor when both are resumed', () => {
   const trace = new Trace({ maxTokens: 20 });
   const first = trace.push('a', { kind: 'forward', fills: [1], tokens: 20 }, 'F1');
   const second = trace.push('a', { kind: 'forward', reads: [1], fills: [1] }, 'F2');
   assert.deepEqual(trace.start().names, ['F1:20']);
-  // An older inferlet of the batch takes the memory of both.
+  // An older inferlet takes the memory of both calls.
   trace.batcher.pause(second);
   trace.batcher.hold(first);
   trace.batcher.ended(trace.nowMs);
   for (const call of [second, first]) trace.batcher.resume(call, trace.nowMs);
-  assert.equal(second.acquired, false, 'it waits again');
+  assert.equal(second.acquired, false, 'the second call waits again');
   assert.deepEqual(trace.steps(), [['F1:20'], ['F2']]);
   assert.equal(trace.queue('a').scoreboard.size, 0);
 });

@@ -1,9 +1,9 @@
 import type { BatchCall } from './call.ts';
 
-/** A later call that may go into the same batch, behind this call. */
+/** A later call that may go into the same batch as an earlier call, behind it. The earlier call keeps the edge in `softDependents`. */
 export interface SoftEdge {
   readonly later: BatchCall;
-  /** True when the later call reads or fills a page that this call fills; false when it only must not fill before this call has read. */
+  /** True when the later call reads or fills a page that the earlier one fills; false when it only fills a page that the earlier one reads. */
   needs: boolean;
 }
 
@@ -13,7 +13,7 @@ export class CallLinks {
   softDependents: SoftEdge[] | undefined;
   /** Earlier calls that this one waited for when it came, some of them done by now; kept only for calls of a ranked scoreboard. */
   waitsFor: BatchCall[] | undefined;
-  /** Urgency (`urgency.ts`: smaller goes first, ms) that a call which waits for this one has lent to it; undefined while none was more urgent. */
+  /** Urgency (`urgency.ts`: milliseconds, smaller goes first) lent by a call that waits for this one; undefined until a more urgent call waits. */
   lentMs: number | undefined;
   /** Number of calls that this one follows in the batch under construction. */
   follows = 0;

@@ -21,7 +21,7 @@ export function limitsOf({ limits, policy }: BatcherOptions): BatchLimits {
 export interface QueueOptions {
   /** Priorities of the queue are clamped to ±`maxPriority`; `MAX_PRIORITY` by default. */
   readonly maxPriority?: number;
-  /** Tenant whose inferlet has the queue; an empty name by default. Calls that need no step take turns between tenants. */
+  /** Tenant whose inferlet owns the queue; an empty name by default. Tenants take turns with calls that need no step. */
   readonly tenant?: string;
   /** Latency targets of the queue's calls; without them the calls are ordinary. */
   readonly targets?: LatencyTargets | undefined;

@@ -5,8 +5,10 @@ import type { SimCall } from './testing/sim-call.ts';
 import { Trace } from './testing/trace.ts';
 
 const PAGE = 16;
+/** Maximum inputs of a short call. Short calls never wait for pages. */
+const MAX_SHORT_TOKENS = 16;
 
-/** A forward over the whole pages `keys` and one more input of its own. */
+/** Pushes a forward over whole pages with these keys and one more input. */
 function prefill(trace: Trace, name: string, keys: readonly number[], scope = 't'): SimCall {
   const call = trace.push(name, { kind: 'forward', tokens: keys.length * PAGE + 1 }, name);
   call.pagesToCome = { scope, pageTokens: PAGE, keys, takes: keys.length, begun: false };
@@ -39,7 +41,7 @@ test('tenants do not wait for each other', () => {
   assert.deepEqual(trace.step(), ['a:49', 'b:49']);
 });
 
-test('less than half of the work is not worth a wait', () => {
+test('a call waits only when other calls compute at least half of its inputs', () => {
   const trace = new Trace({ maxTokens: 512, maxCalls: 8 });
   prefill(trace, 'a', [1, 2, 3]);
   prefill(trace, 'b', [1, 4, 5]);
@@ -52,7 +54,7 @@ test('less than half of the work is not worth a wait', () => {
   assert.deepEqual(half.step(), ['a:49'], 'exactly half of the work is worth a wait');
 });
 
-test('a text with keys for its first pages only waits as well, in a batch that has room for all of it', () => {
+test('a long text, which has keys for its first pages only, also waits when the batch has room for all of it', () => {
   const trace = new Trace({ maxTokens: 4096, maxCalls: 8 });
   for (const name of ['first', 'second']) {
     const call = prefill(
@@ -77,15 +79,15 @@ test('a call that was cut goes in the place of a more urgent one that waits for 
   trace.batcher.setPriority(trace.queue('lower'), 5);
   const lower = prefill(trace, 'lower', [7, 8]);
   assert.ok(lower.tokens < 48, 'the batch has room beside `lower`');
-  assert.ok(urgent.tokens > 16, '`urgent` is long, so it may wait');
+  assert.ok(urgent.tokens > MAX_SHORT_TOKENS, '`urgent` is long, so it may wait');
   assert.deepEqual(trace.step(), ['owner:17', 'lower:31']);
 });
 
 test('when a call ends before it has computed its pages, the most urgent call that waited computes them', () => {
   const trace = new Trace({ maxTokens: 512, maxCalls: 8 });
-  prefill(trace, 'gone', [1, 2, 3]);
+  prefill(trace, 'closed', [1, 2, 3]);
   for (const name of ['a', 'b', 'c']) prefill(trace, name, [1, 2, 3]);
-  trace.batcher.closeQueue(trace.queue('gone'));
+  trace.batcher.closeQueue(trace.queue('closed'));
   assert.deepEqual(trace.step(), ['a:49']);
   assert.deepEqual(trace.step(), ['b:49'], 'no pages of `a` exist');
 });
@@ -126,19 +128,17 @@ class Pages {
   /** Runs one batch. With `mayFail`, calls may end before they are done, and pages may be lost. */
   step(mayFail: boolean): void {
     for (const call of this.calls) this.#updatePagesToCome(call);
-    const waiting = [...this.calls];
     const { batch } = this.trace.start();
     const going = new Map(batch.forwards.map(({ call, tokens }) => [call as SimCall, tokens]));
-    for (const call of waiting) if (!going.has(call)) this.#checkPostponed(call, going);
+    for (const call of this.calls) if (!going.has(call)) this.#checkPostponed(call, going);
     for (const [call, tokens] of going) {
       const { scope, keys } = call.pagesToCome!;
       call.left -= tokens;
-      const done = keys.length - Math.floor(call.left / PAGE);
-      for (const key of keys.slice(0, call.left === 0 ? keys.length : Math.max(0, done)))
-        this.existing.add(`${scope}/${key}`);
+      const computedPages = Math.max(0, keys.length - Math.floor(call.left / PAGE));
+      for (const key of keys.slice(0, computedPages)) this.existing.add(`${scope}/${key}`);
       if (call.left > 0 && mayFail && this.dice.roll(6) === 0) this.#drop(call);
       else if (call.left > 0) {
-        call.pagesToCome = { ...call.pagesToCome!, keys: keys.slice(Math.max(0, done)), takes: 0, begun: true };
+        call.pagesToCome = { ...call.pagesToCome!, keys: keys.slice(computedPages), takes: 0, begun: true };
         this.trace.batcher.resume(call, this.trace.nowMs);
       } else {
         this.calls.delete(call);
@@ -163,10 +163,11 @@ class Pages {
     call.pagesToCome = { ...ahead, keys: whole.slice(found), takes: whole.length - found };
   }
 
-  /** When the batch had room for a call and left it out, a call of the batch must compute its next page. */
+  /** Checks a call that is not in the batch: if the batch had room for the call, another call of the batch must compute the call's next page. */
   #checkPostponed(call: SimCall, going: ReadonlyMap<SimCall, number>): void {
     const tokens = [...going.values()].reduce((sum, each) => sum + each, 0);
-    if (going.size >= this.trace.batcher.limits.maxCalls || tokens >= this.maxTokens || call.left <= 16) return;
+    const isFull = going.size >= this.trace.batcher.limits.maxCalls || tokens >= this.maxTokens;
+    if (isFull || call.left <= MAX_SHORT_TOKENS) return;
     this.waits++;
     const { scope, keys } = call.pagesToCome!;
     const owner = [...going.keys()].find(
@@ -182,7 +183,7 @@ class Pages {
   }
 }
 
-test('in random schedules each call that waits has its next page in the batch, and every call ends', () => {
+test('in random schedules the batch computes the next page of each call that waits, and every call ends', () => {
   const seeds = 400;
   let waits = 0;
   for (let seed = 0; seed < seeds; seed++) {

@@ -8,13 +8,13 @@ export interface PagesAhead {
   /** Inputs of a page. */
   readonly pageTokens: number;
   /**
-   * A key per page, in order; of a long text those of the first pages only. Equal keys of one scope mean equal pages: the same text from its
-   * beginning on.
+   * A key per page, in order; a long text has keys for its first pages only. Equal keys of one scope mean equal pages: the same text from its
+   * beginning to the end of the page.
    */
   readonly keys: readonly number[];
-  /** Number of the first pages that this call itself may take, once they exist. */
+  /** Number of its first pages that this call may take from other calls, once the pages exist. */
   readonly takes: number;
-  /** True when the call has computed some of its inputs: it goes on with pages of its own. */
+  /** True when the call has computed some of its inputs; it then computes the rest itself. */
   readonly begun: boolean;
 }
 
@@ -30,11 +30,11 @@ export interface Candidates {
 
 /**
  * Leaves a long call out of the next batch when the calls considered before it compute at least half of the inputs that it could compute in that
- * batch itself. It takes their pages once these are there (SGLang's scheduler puts requests that share a new prefix last, for the same reason).
+ * batch itself. The long call takes their pages once these exist. (SGLang's scheduler puts requests with a common new prefix last for this reason.)
  *
- * A call waits only for one that is considered before it for the same batch. So it never waits for a call that waits for it, or for one that
- * cannot go, and with each batch that it misses the pages that it needs come nearer. When the other call fails or is dropped, the most
- * urgent of those that waited computes the missing pages. When a call waits for a cut call that is less urgent, the cut
+ * A call waits only for a call that is considered before it for the same batch. So two calls never wait for each other, no call waits for one that
+ * cannot go, and each batch that a call misses brings the pages that it needs nearer. When the other call fails or is dropped, the most
+ * urgent of the calls that waited computes the missing pages. When a call waits for a less urgent call that was cut by an earlier batch, the cut
  * call goes in its place.
  *
  * @param ready all ready forwards, in order of urgency
@@ -81,7 +81,7 @@ export function postponeWaiters(ready: BatchCall[], variant: string | undefined,
 
 export const NOT_AWAITED: ReadonlyMap<BatchCall, readonly BatchCall[]> = new Map();
 
-/** The pages that the chosen calls compute next, and those that calls cut by earlier batches do. */
+/** The pages that the chosen calls compute next, and the pages that calls cut by earlier batches compute next. */
 class PageClaims {
   readonly #scopes = new Map<string, Map<number, BatchCall>>();
 
@@ -96,8 +96,8 @@ class PageClaims {
   }
 
   /**
-   * The call that computes the first page that `call` needs, when others compute at least half of its next `maxTokens` inputs, as far as its
-   * keys go.
+   * Returns the call that computes the first page of `call`, or undefined when other calls compute less than half of the next `maxTokens` inputs of
+   * `call`. Inputs far past the keys of `call` do not count.
    */
   worthAwaiting(call: BatchCall, maxTokens: number): BatchCall | undefined {
     const { pagesAhead } = call;
@@ -106,7 +106,7 @@ class PageClaims {
     const { keys, takes, pageTokens } = pagesAhead;
     let sharedPages = 0;
     while (sharedPages < takes && sharedPages < keys.length && claimed.has(keys[sharedPages] as number)) sharedPages++;
-    // A long text has keys for its first pages only. Inputs more than a page past them do not count: nothing tells if others compute these.
+    // A long text has keys for its first pages only. Inputs more than a page past these pages do not count: no key tells if others compute them.
     const countedInputs = Math.min(call.tokens, maxTokens, (keys.length + 1) * pageTokens);
     if (sharedPages * pageTokens * 2 < countedInputs) return undefined;
     return claimed.get(keys[0] as number);

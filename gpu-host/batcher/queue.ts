@@ -2,10 +2,7 @@ import type { BatchCall } from './call.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import type { LatencyTargets } from './targets.ts';
 
-/**
- * Array capacity that an empty queue keeps, in calls; also the least number of empty entries at the front worth
- * removing.
- */
+/** Maximum length of the array that an empty queue keeps, and minimum number of empty entries at the front that are worth removing. */
 const KEPT_ROOM = 64;
 
 /**
@@ -32,7 +29,7 @@ export class BatchQueue {
   answeredMs: number | undefined;
   /** Usual time until the queue's next call, milliseconds; undefined until seen once. */
   responseMs: number | undefined;
-  /** Calls at #head to #tail have not left. The list keeps its capacity: most queues alternate between no call and one. */
+  /** Calls at `#head` up to `#tail` (exclusive) have not left. The list keeps its capacity: most queues alternate between no call and one. */
   #calls: (BatchCall | undefined)[] = [];
   #head = 0;
   #tail = 0;
@@ -97,7 +94,7 @@ export class BatchQueue {
     for (let i = this.#indexOf(call) - 1; i >= this.#head; i--) if (!visit(this.#calls[i] as BatchCall)) return;
   }
 
-  /** Index of the call, or the index that it would have if it has left: calls are in order of arrival. */
+  /** Index of the call, or the index that it would have if it had not left: calls are in order of arrival. */
   #indexOf(call: BatchCall): number {
     let from = this.#head;
     let to = this.#tail;

@@ -25,7 +25,7 @@ export class BatchRoom {
   }
 }
 
-/** Room for images by their inputs: an image cannot be cut. */
+/** Room for images, counted in inputs. An image cannot be cut, so one that exceeds the limit goes alone. */
 export function roomForEncodings({ maxCalls, maxTokens }: BatchLimits): BatchRoom {
   return new BatchRoom(maxCalls, maxTokens, ({ tokens }) => tokens);
 }

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Rotation } from './rotation.ts';
 
-test('tenants that may go take turns, and a removed item leaves the others in order', () => {
+test('tenants take turns, `mayGo` can exclude tenants, and removing an item keeps the order of the others', () => {
   const rotation = new Rotation<string>();
   assert.equal(rotation.isEmpty, true);
   for (const item of ['a1', 'a2', 'a3', 'b1', 'c1']) rotation.push(item.charAt(0), item);
-  rotation.remove('a', 'gone');
+  rotation.remove('a', 'never pushed');
   rotation.remove('a', 'a2');
   rotation.remove('b', 'b1');
   assert.equal(

@@ -2,13 +2,16 @@ import { type Access, type BatchCall, isReleased } from './call.ts';
 import { linksOf } from './links.ts';
 import type { BatchQueue } from './queue.ts';
 
-/** Last call that changed one resource, and the readers since. Most resources have only one of the two, so the list is made on demand. */
+/** The last call that changed a resource, and the calls that have read it since. Most resources have one or the other: lists are made on demand. */
 interface Entry {
   writer: BatchCall | undefined;
   /** True when the writer only fills empty slots. */
   fills: boolean;
   readers: BatchCall[] | undefined;
-  /** Number of readers at which the finished ones are removed; then twice the remaining number, so that the cost per call stays constant. */
+  /**
+   * Number of readers at which the finished ones are removed: twice the number that remained last time, so that the cost per call stays
+   * constant, and at least `PRUNE_READERS`.
+   */
   prunedAt: number;
 }
 
@@ -18,9 +21,9 @@ const PRUNE_READERS = 16;
 const PRUNE_ENTRIES = 4096;
 
 /**
- * Order of arrival between calls of one address space that touch the same resources, unless both only read.
+ * Keeps two calls of one address space in their order of arrival when they touch the same resource, unless both only read it.
  *
- * A later call waits until the earlier one is done. The wait is *soft* between two forwards when neither continues, at least one fills a
+ * A later call waits until the earlier one is done. The wait is *soft* between two forwards when neither is a run, at least one fills a
  * page's empty slots, and neither writes in another way. Both may then be in one batch, the earlier first, since every layer writes the keys
  * and values of the whole batch before its attention reads them.
  *
@@ -40,7 +43,7 @@ export class Scoreboard {
   }
 
   /**
-   * Sets `isRanked`, and notes which calls of the space already wait for which.
+   * Sets `isRanked`, and notes for each waiting call of the space the calls that it waits for.
    * @param queues the queues of this space, and any others
    */
   rank(queues: Iterable<BatchQueue>): void {
@@ -133,7 +136,7 @@ export class Scoreboard {
     entry.prunedAt = PRUNE_READERS;
   }
 
-  // A call adds all its waits in one go, so a wait of `later` for `earlier` that exists already is the last one in a list of `earlier`.
+  // A call adds all its waits in one go. So if `later` waits for `earlier` already, `later` is the last entry in one of the lists of `earlier`.
 
   /** Makes `later` wait until `earlier` is done, unless it is done already or is the same call. */
   #block(earlier: BatchCall, later: BatchCall): void {
@@ -182,7 +185,7 @@ function noteWait(later: BatchCall, earlier: BatchCall): void {
   links.waitsFor.push(earlier);
 }
 
-/** Removes one blocker of `later`. After the last, `later` is freed, or joins `endedCalls` when it is done. */
+/** Removes one blocker of `later`. When none remains, `onFreed` receives `later`; if `later` is done already, it joins the returned list instead. */
 function unblock(
   later: BatchCall,
   onFreed: (call: BatchCall) => void,

@@ -14,10 +14,10 @@ export interface BatchLimits {
 
 export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, maxScores: 65_536, agingMs: 250 };
 
-/** Maximum inputs of a short call, such as a decode, unless four of these exceed a batch. A short call is never cut, and goes before long ones. */
+/** Maximum inputs of a short call, such as a decode; less in small batches. A short call is never cut, and goes before long ones. */
 const SHORT_TOKENS = 16;
 
-/** Maximum inputs of a call that counts as short. */
+/** Maximum inputs of a call that counts as short: at most a quarter of a batch. */
 export function mostShortTokens({ maxTokens }: BatchLimits): number {
   return Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
 }
@@ -25,7 +25,7 @@ export function mostShortTokens({ maxTokens }: BatchLimits): number {
 /** Receives a call, and the number of its inputs that go with the batch. */
 export type Taker = (call: BatchCall, tokens: number) => void;
 
-/** Calls of `variant` to choose from, and the room for them. */
+/** Bounds of one choice: the calls that may be chosen, and the room for them. */
 interface Choice {
   readonly variant: string | undefined;
   readonly limits: BatchLimits;
@@ -42,16 +42,15 @@ interface Choice {
 }
 
 /**
- * Chooses the calls of the next batch out of `ready`, in order of urgency. All are of `variant`. Without `pressing`
- * calls, the most urgent call of the variant is always among them. Passes each call to `take` at once. `take` may
- * append calls to `ready` that become ready by this (the next calls of the same queue, and calls that follow the taken
- * call in the batch). They are considered last.
+ * Chooses calls of `variant` for the next batch out of `ready`, which is in order of urgency. Without `pressing` calls, the most urgent call of
+ * the variant is always chosen. Each chosen call goes to `take` at once. `take` may append to `ready` the calls that can go now (the next call of
+ * the same queue, and calls that follow the taken call in the batch). These calls are considered last.
  *
  * Short calls go first. While a long one waits, they leave it a place and a quarter of the tokens, so that prefill goes on beside
  * decode, and decode keeps its pace. Long calls are cut to the remaining tokens.
  *
- * Calls of `pressing` go before all others. They leave the others one place, a quarter of the tokens for short calls, and a quarter for long
- * calls, which get no more than that.
+ * Calls of `pressing` (`LatencyTurns`) go before all others. They leave the others one place, a quarter of the tokens for short calls, and a
+ * quarter for long calls. The long calls of the others get no more than their quarter.
  */
 export function selectForwards(
   ready: readonly BatchCall[],
@@ -130,7 +129,7 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
   const longs: BatchCall[] = [];
   let nextLong = 0;
   let longRoom = choice.longTokens;
-  // In turns: all short calls that are ready by now, then one long call. Each may make further calls ready.
+  // Take all short calls that are ready by now, then one long call, and repeat: each taken call may make further calls ready.
   for (let index = 0; ; ) {
     for (; index < ready.length; index++) {
       const call = ready[index] as BatchCall;

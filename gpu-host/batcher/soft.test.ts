@@ -27,7 +27,7 @@ test('a prefill split into two forwards is one batch, in order', () => {
   assert.equal(trace.queue('a').scoreboard.size, 0);
 });
 
-test('chains join, over queues of one inferlet too, behind all calls that were ready', () => {
+test('calls of several queues that follow each other join one batch, behind the calls that were ready before', () => {
   const trace = new Trace({ maxCalls: 8 });
   trace.push('a.1', decodeOn(1), 'A');
   trace.push('a.2', decodeOn(1), 'B');
@@ -42,19 +42,19 @@ test('chains join, over queues of one inferlet too, behind all calls that were r
 });
 
 test('a chain is cut at the limits, and goes on where it was cut', () => {
-  const calls = new Trace();
-  for (let i = 0; i < 10; i++) calls.push('a', decodeOn(1), `d${i}`);
-  assert.deepEqual(calls.steps(), [
+  const decodes = new Trace();
+  for (let i = 0; i < 10; i++) decodes.push('a', decodeOn(1), `d${i}`);
+  assert.deepEqual(decodes.steps(), [
     ['d0', 'd1', 'd2', 'd3'],
     ['d4', 'd5', 'd6', 'd7'],
     ['d8', 'd9'],
   ]);
-  const tokens = new Trace();
-  for (let i = 0; i < 3; i++) tokens.push('a', { kind: 'forward', fills: [1], tokens: 30 }, `p${i}`);
-  assert.deepEqual(tokens.steps(), [['p0:30', 'p1:30'], ['p2:30']]);
+  const prefills = new Trace();
+  for (let i = 0; i < 3; i++) prefills.push('a', { kind: 'forward', fills: [1], tokens: 30 }, `p${i}`);
+  assert.deepEqual(prefills.steps(), [['p0:30', 'p1:30'], ['p2:30']]);
 });
 
-test('projections ride with every forward of a chain, also when they stand between', () => {
+test('projections ride with every forward of a chain, also when they stand between the forwards', () => {
   const trace = new Trace({ maxCalls: 8 });
   trace.push('a', { kind: 'forward', reads: [1], fills: [1], writes: [10] }, 'F1');
   trace.push('a', { kind: 'project', reads: [10] }, 'P1');
@@ -68,7 +68,7 @@ test('projections ride with every forward of a chain, also when they stand betwe
   assert.deepEqual(trace.batcher.rides, { softJoins: 1, projections: 3 });
 });
 
-test('no more projections ride than the limit on calls', () => {
+test('at most `maxCalls` projections ride with the forwards of a batch', () => {
   const trace = new Trace();
   trace.push('a', { kind: 'forward', writes: [1] }, 'F');
   for (let i = 0; i < 6; i++) trace.push('a', { kind: 'project', reads: [1] }, `P${i}`);
@@ -77,25 +77,25 @@ test('no more projections ride than the limit on calls', () => {
   assert.deepEqual(trace.steps(), [['P4', 'P5'], ['G']]);
 });
 
-test('a call that only fills pages after a reader follows it, and does not fail with it', () => {
+test('a call that only fills a page which an earlier call reads follows the reader, and does not fail with it', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', reads: [1] }, 'probe');
   trace.push('a.2', { kind: 'forward', fills: [1] }, 'fill');
-  trace.push('a.3', { kind: 'forward', reads: [1] }, 'late');
+  trace.push('a.3', { kind: 'forward', reads: [1] }, 'later reader');
   const { batch, names: started } = trace.start();
-  assert.deepEqual(started, ['probe', 'fill', 'late']);
+  assert.deepEqual(started, ['probe', 'fill', 'later reader']);
   assert.deepEqual(
     batch.forwards.map((grant) => names(grant.after)),
     [undefined, undefined, ['fill']],
   );
 });
 
-test('a call that reads one page and fills another page of a call depends on it', () => {
+test('a call that follows a read and needs a fill of the same earlier call depends on that call', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', reads: [1], fills: [2] }, 'A');
   // B only follows A's read of page 1, and depends on A's fill of page 2.
   trace.push('a.2', { kind: 'forward', fills: [1], reads: [2] }, 'B');
-  // C fills both pages of its own A, first the one that this A reads.
+  // C fills both pages of the A in inferlet b: first the page that A reads, then the page that A fills.
   trace.push('b.1', { kind: 'forward', reads: [1], fills: [2] }, 'A');
   trace.push('b.2', { kind: 'forward', fills: [1, 2] }, 'C');
   const { batch } = trace.start();
@@ -141,7 +141,7 @@ test('a run neither has nor is a soft follower', () => {
   assert.deepEqual(trace.steps(), [['before'], ['run:1'], ['run'], ['after']]);
 });
 
-test('anything but a fill is waited for: a state, a freed page, a copy', () => {
+test('a call that reads a state, copies a page or frees a page waits until the earlier calls are done', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', fills: [1], writes: [10] }, 'F');
   trace.push('a.2', { kind: 'forward', reads: [10, 1] }, 'reads its state');
@@ -163,17 +163,17 @@ test('a follower that fails first keeps its place until the call that it follows
   assert.deepEqual(started, ['first', 'second']);
   trace.batcher.finish(second, trace.nowMs);
   assert.deepEqual(trace.instants(), [], 'the first still fills the page');
-  trace.push('a.4', { kind: 'instant', reads: [1] }, 'late');
+  trace.push('a.4', { kind: 'instant', reads: [1] }, 'reader');
   assert.deepEqual(trace.instants(), []);
   trace.batcher.finish(first, trace.nowMs);
   trace.batcher.ended(trace.nowMs);
-  assert.deepEqual(trace.instants(), ['free', 'late']);
+  assert.deepEqual(trace.instants(), ['free', 'reader']);
   assert.equal(trace.queue('a.1').scoreboard.size, 0);
 });
 
 test('dependents of a dropped call inherit its dependencies', () => {
   const trace = new Trace();
-  trace.push('a.1', { kind: 'forward', writes: [1] }, 'gone');
+  trace.push('a.1', { kind: 'forward', writes: [1] }, 'running');
   const { batch } = trace.start();
   trace.push('a.2', { kind: 'forward', writes: [1] }, 'dropped');
   trace.push('a.2', { kind: 'forward', writes: [1] }, 'dropped too');
@@ -201,7 +201,7 @@ test('closing a queue drops followers that are not on the device, and lets the d
 });
 
 test('a call waits for the unfinished writer or reader of one of very many pages, and for each of many readers', () => {
-  // More pages, and below more readers, than the scoreboard has when it first removes those of finished calls.
+  // The scoreboard removes finished calls from its entries at 4,096 pages, and from a page's readers at 16. The test exceeds both numbers.
   const pages = Array.from({ length: 5000 }, (_, page) => page);
   for (const long of [{ writes: pages }, { reads: pages }]) {
     const trace = new Trace();
@@ -213,5 +213,6 @@ test('a call waits for the unfinished writer or reader of one of very many pages
   trace.push('a', { kind: 'forward', reads: [1], tokens: 100 }, 'long');
   for (let i = 0; i < 20; i++) trace.push(`a.${i}`, { kind: 'forward', reads: [1] }, `r${i}`);
   trace.push('a.20', { kind: 'forward', writes: [1] }, 'writer');
+  // The first batch has the 20 readers and 44 inputs of `long`.
   assert.deepEqual(trace.steps().slice(1), [['long:56'], ['writer']]);
 });

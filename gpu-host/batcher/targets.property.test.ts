@@ -7,9 +7,9 @@ import { Scoreboard } from './scoreboard.ts';
 import type { LatencyTargets } from './targets.ts';
 import { SimCall } from './testing/sim-call.ts';
 
-/** Milliseconds of a step, by calculation for an 8B model on one card: weights, then inputs. */
+/** Calculated milliseconds of a step of an 8B model on one card: a fixed time for the weights, and the time of the inputs and sequences. */
 const stepMs = (tokens: number, calls: number): number => 6 + 0.03 * tokens + 0.02 * calls;
-/** A step with all inputs that it may have. */
+/** Duration of a step with as many inputs and sequences as a batch may have. */
 const FLOOD_STEP_MS = stepMs(512, 128);
 const TARGETS = { firstTokenMs: 40, perTokenMs: 15 };
 const DURATION_MS = 60_000;
@@ -19,16 +19,16 @@ interface Load {
   readonly flood: number;
   readonly promptTokens: number;
   readonly decodeTokens: number;
-  /** Mean time between two live requests, those with targets. */
+  /** Mean time between two live requests. A live request has latency targets. */
   readonly everyMs: number;
   readonly livePromptTokens: number;
   readonly liveTokens: number;
 }
 
 interface Served {
-  /** Times from a request to the end of its prompt's last step. */
+  /** Times from a live request to the end of its prompt's last step. */
   readonly firstMs: readonly number[];
-  /** Times between two tokens of a request. */
+  /** Times between two tokens of a live request. */
   readonly gapMs: readonly number[];
   /** Inputs of the flood that were computed. */
   readonly floodTokens: number;
@@ -128,8 +128,8 @@ const loads: fc.Arbitrary<Load> = fc.record({
 });
 
 test('a prompt with targets takes at most two steps of the flood longer than alone, and the flood keeps nine tenths of its throughput', (t) => {
-  let worst = 0;
-  let least = 1;
+  let worstSteps = 0;
+  let leastShare = 1;
   let worstWithoutTargets = 0;
   fc.assert(
     fc.property(loads, fc.nat(), (load, seed) => {
@@ -138,8 +138,8 @@ test('a prompt with targets takes at most two steps of the flood longer than alo
       const withTargets = play(load, TARGETS, seed);
       const steps = (p99(withTargets.firstMs) - p99(alone.firstMs)) / FLOOD_STEP_MS;
       const share = withTargets.floodTokens / ordinary.floodTokens;
-      worst = Math.max(worst, steps);
-      least = Math.min(least, share);
+      worstSteps = Math.max(worstSteps, steps);
+      leastShare = Math.min(leastShare, share);
       worstWithoutTargets = Math.max(worstWithoutTargets, (p99(ordinary.firstMs) - p99(alone.firstMs)) / FLOOD_STEP_MS);
       assert.ok(steps <= 2, `${steps} steps of the flood`);
       assert.ok(share >= 0.9, `the flood has ${share} of its throughput`);
@@ -148,6 +148,6 @@ test('a prompt with targets takes at most two steps of the flood longer than alo
     { seed: 20261122, numRuns: process.env.PIE_TEST_ALL ? 100 : 12 },
   );
   t.diagnostic(
-    `p99 of the first token above alone: at most ${worst.toFixed(2)} steps, without targets ${worstWithoutTargets.toFixed(2)}; throughput of the flood at least ${least.toFixed(3)}`,
+    `p99 of the first token above alone: at most ${worstSteps.toFixed(2)} steps, without targets ${worstWithoutTargets.toFixed(2)}; throughput of the flood at least ${leastShare.toFixed(3)}`,
   );
 });

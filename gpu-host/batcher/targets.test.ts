@@ -2,9 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Trace } from './testing/trace.ts';
 
+/** The share of ordinary prefills beside a pressing call is a quarter of a batch: 16 inputs. */
 const LIMITS = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
 const LONG = { kind: 'forward', tokens: 640 } as const;
 
+/** A trace with the ordinary long prefills `a` and `b`, and a queue `live` with latency targets. */
 function withFlood(targets = { firstTokenMs: 15, perTokenMs: 10 }): Trace {
   const trace = new Trace(LIMITS);
   trace.queue('live', 10, targets);
@@ -30,12 +32,12 @@ test('a long prompt leaves ordinary prefill a quarter, and takes the rest', () =
   assert.deepEqual(trace.step(10), ['live:4', 'a:16']);
 });
 
-test('a call whose target leaves time waits for its turn, and goes when it would miss it', () => {
+test('a call whose target leaves time waits for its turn, and goes when it would otherwise miss the target', () => {
   const trace = withFlood({ firstTokenMs: 45, perTokenMs: 30 });
   trace.step(10);
   trace.push('live', { kind: 'forward', tokens: 40 });
   for (let step = 0; step < 3; step++) assert.deepEqual(trace.step(10), ['a:64']);
-  assert.deepEqual(trace.step(10), ['live:40', 'a:16'], 'from 40 on it would end at 60, and it is due at 55');
+  assert.deepEqual(trace.step(10), ['live:40', 'a:16'], 'after one more step it would end at 60, and it is due at 55');
 });
 
 test('the pace of a run decides whether prefill beside it is cut', () => {
@@ -67,7 +69,7 @@ test('ordinary decodes go on beside a long prompt with a target', () => {
   assert.deepEqual(trace.step(10), ['live:47', 'c', 'a:16']);
 });
 
-test('an ordinary prefill that cannot be cut goes after three steps', () => {
+test('at most three steps in a row pass over an ordinary prefill that cannot be cut', () => {
   const trace = new Trace(LIMITS);
   trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
   trace.push('whole', { kind: 'forward', tokens: 60, chunkable: false });
@@ -78,7 +80,7 @@ test('an ordinary prefill that cannot be cut goes after three steps', () => {
   );
 });
 
-test('a pressing call that cannot be cut leaves no room past the limits to others', () => {
+test('calls that go along with a pressing call that cannot be cut keep to the limits', () => {
   const trace = new Trace({ ...LIMITS, maxTokens: 64 });
   trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
   trace.push('short', { kind: 'forward', tokens: 16, chunkable: false });
@@ -91,7 +93,7 @@ test('a pressing call that cannot be cut leaves no room past the limits to other
   assert.deepEqual(narrow.step(), ['live']);
 });
 
-test('an adapter with a target goes first; the model follows after three of its steps', () => {
+test('pressing calls of an adapter go first, and after three of their steps a call of the model alone', () => {
   const trace = new Trace(LIMITS);
   trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
   trace.decode('plain');
@@ -100,7 +102,7 @@ test('an adapter with a target goes first; the model follows after three of its 
   assert.deepEqual(steps, [['live:64'], ['live:64'], ['live:64'], ['plain']]);
 });
 
-test('a call that went along does not count as the one that waits after it', () => {
+test('a step that takes the most urgent ordinary call does not count as passing over the next one', () => {
   const trace = new Trace(LIMITS);
   trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
   trace.push('along', { kind: 'forward', variant: 'pirate' });
@@ -131,7 +133,7 @@ test('a call that computes the pages of a pressing one goes first with it', () =
   assert.deepEqual(trace.step(10), ['batch:32', 'a:16'], 'the step is as short as with the pressing call itself');
 });
 
-test('a short prompt has the stricter target, and the last input of a cut prompt that of the prompt', () => {
+test('a short prompt has the stricter of the two targets, and the last input of a cut prompt keeps the target of the prompt', () => {
   const slow = { firstTokenMs: 15, perTokenMs: 10_000 };
   const short = withFlood(slow);
   short.step(10);
@@ -146,7 +148,7 @@ test('a short prompt has the stricter target, and the last input of a cut prompt
   assert.deepEqual(cut.step(10), ['live', 'a:63'], 'the next token has time');
 });
 
-test('calls that press leave one place to the others, and count a call of a quarter among the short ones', () => {
+test('pressing calls leave one place to the others, and a call of a quarter of the inputs counts as short', () => {
   const trace = new Trace(LIMITS);
   for (let i = 0; i < 5; i++) trace.queue(`live${i}`, 10, { firstTokenMs: 1, perTokenMs: 1 });
   trace.decode('a');

@@ -24,7 +24,7 @@ const FORGET_CUT = 0.995;
 function dueMs(call: BatchCall, limits: BatchLimits): number {
   const { targets } = call.queue;
   if (!targets) return Number.POSITIVE_INFINITY;
-  // Set it once: the last part of a cut prompt may be short, and would get the target of a token.
+  // The target is set only once: the last part of a cut prompt may be short, and would get the target of a token.
   call.targetMs ??= targetMs(call, targets, limits);
   return call.arrivedMs + call.targetMs;
 }
@@ -36,7 +36,7 @@ function targetMs(call: BatchCall, { firstTokenMs, perTokenMs }: LatencyTargets,
 }
 
 /**
- * True when a call would miss its target if the next batch left it out: it then has that step to wait for, and its own steps after it.
+ * True when a call would miss its target if the next batch left it out. It would then end only after the step of that batch and its own steps.
  *
  * @param slowStepMs duration of a step beside full ordinary prefills; undefined before the first step
  */
@@ -48,14 +48,14 @@ function isPressing(call: BatchCall, nowMs: number, slowStepMs: number | undefin
 }
 
 /**
- * Lets *pressing* calls, which would miss their latency targets otherwise, go before all others in the next batch, the earliest due first. The
- * others are *ordinary*, with targets or without. They go along, the most urgent first: the batch keeps a place for them, a quarter of its inputs
- * for short calls and a quarter for long ones. Ordinary long calls get no more than that, so that the step stays short (chunked prefill, Agrawal
- * et al., OSDI '24, section 4.2).
+ * Lets *pressing* calls, which would miss their latency targets otherwise, go before all others in the next batch, the earliest due first. All other
+ * calls are *ordinary*, with targets or without. The batch keeps a place for ordinary calls, a quarter of its inputs for short ones and a quarter
+ * for long ones; the most urgent go first. Ordinary long calls get no more than their quarter, so that the step stays short (chunked prefill,
+ * Agrawal et al., OSDI '24, section 4.2).
  *
- * Ordinary calls do not starve. A batch with pressing calls that has no room for the most urgent ordinary call (another kind, another
- * variant, a prefill that cannot be cut) passes it over; after `MAX_PASSED_OVER` of these in a row comes a batch in which all calls count as
- * ordinary. Calls with targets thus multiply the bound on the wait of others, counted in batches, by at most `MAX_PASSED_OVER + 1`.
+ * Ordinary calls do not starve. A batch with pressing calls *passes over* the most urgent ordinary call when it cannot take that call, which may be
+ * of another kind or variant, or a prefill that cannot be cut. After `MAX_PASSED_OVER` such batches in a row comes a batch in which all calls count
+ * as ordinary. So calls with targets multiply the bound on the wait of others, counted in batches, by at most `MAX_PASSED_OVER + 1`.
  */
 export class LatencyTurns {
   readonly #limits: BatchLimits;
@@ -106,7 +106,7 @@ export class LatencyTurns {
       if (waiters.some((waiter) => this.#pressing.has(waiter))) this.#pressing.add(call);
   }
 
-  /** Call when the batch is made. A call that it took is `ready` no longer. */
+  /** Call when the batch is made. A call that the batch took is not `ready`. */
   noteBatch(): void {
     const isPassed = this.#pressing.size > 0 && this.#firstOrdinary?.state === 'ready';
     this.#passedOver = isPassed ? this.#passedOver + 1 : 0;

@@ -18,7 +18,7 @@ const waiting = fc.array(
     /** Undefined for a call outside workflows. */
     depth: fc.option(fc.constantFrom(0, 1, 2, 0xffff_ffff), { nil: undefined }),
     priority: fc.integer({ min: -3, max: 3 }),
-    /** Up to half as long again as a call may yield. */
+    /** Up to 1.5 times as long as a call may yield. */
     arrivedMs: fc.nat({ max: 300 }),
   }),
   { minLength: 2, maxLength: 24, size: 'max' },
@@ -51,7 +51,7 @@ function orderOf(calls: readonly BatchCall[]): BatchCall[] {
   return order;
 }
 
-/** For each place of an order, the call there; only its tenant and priority if it may trade its turn with others. */
+/** For each place of an order, the call's number of arrival; for `marked` calls, which may exchange their turns, only their tenant and priority. */
 const placesOf = (order: readonly BatchCall[], marked: ReadonlySet<number>): (string | number)[] =>
   order.map(({ arrival, queue }) => (marked.has(arrival) ? `${queue.tenant} ${queue.priority}` : arrival));
 
@@ -74,7 +74,7 @@ test('calls with a depth go by query, depth and arrival, as far as the bound on 
   fc.assert(
     fc.property(waiting, (all) => {
       const order = orderOf(callsOf(all, ({ depth }) => depth)).filter(({ depth }) => depth !== undefined);
-      // A settled call keeps its turn: a call of its group came too late for it to yield until then.
+      // A settled call keeps its turn, because another call of its group came later than the settled call may yield.
       const isSettled = (call: BatchCall) =>
         order.some(
           (other) =>
@@ -87,11 +87,14 @@ test('calls with a depth go by query, depth and arrival, as far as the bound on 
         if (isSettled(call)) continue;
         for (const later of order.slice(i + 1)) {
           if (later.queue.tenant !== call.queue.tenant || later.queue.priority !== call.queue.priority) continue;
-          const first =
+          const difference =
             later.queue.query - call.queue.query ||
             (call.depth ?? 0) - (later.depth ?? 0) ||
             later.arrival - call.arrival;
-          assert.ok(first > 0 || isSettled(later), 'out of order although neither call has yielded as long as it may');
+          assert.ok(
+            difference > 0 || isSettled(later),
+            'out of order although neither call has yielded as long as it may',
+          );
         }
       }
     }),
@@ -99,7 +102,7 @@ test('calls with a depth go by query, depth and arrival, as far as the bound on 
   );
 });
 
-/** The order in which calls that come over time leave a batcher that has room for one call a batch. */
+/** The calls in the order in which they leave a batcher with one call per batch, when they come over time. */
 function leavingOrder(all: readonly Waiting[], depthOf: (one: Waiting, i: number) => number | undefined): SimCall[] {
   const batcher = new Batcher({
     limits: { maxCalls: 1, maxTokens: 8, agingMs: AGING_MS },
@@ -129,7 +132,7 @@ function leavingOrder(all: readonly Waiting[], depthOf: (one: Waiting, i: number
 
 const STEP_MS = 7;
 
-test('over time, too, no depth moves a call of another tenant, or one without a depth', () => {
+test('when calls come over time, no depth moves a call of another tenant or a call without a depth', () => {
   fc.assert(
     fc.property(waiting, fc.array(fc.nat(), { minLength: 1, maxLength: 5 }), (all, hostile) => {
       const plain = leavingOrder(all, () => undefined);

@@ -14,14 +14,14 @@ function setDepth(trace: Trace, queue: string, depth: number): void {
   trace.batcher.setDepth(trace.queue(queue), depth);
 }
 
-/** A forward of one input, a millisecond after the one before. */
+/** Pushes a forward of one input, and lets a millisecond pass. */
 function decode(trace: Trace, queue: string, depth?: number): void {
   if (depth !== undefined) setDepth(trace, queue, depth);
   trace.decode(queue);
   trace.nowMs++;
 }
 
-test("a tenant's first query goes first, and the deepest call of a query", () => {
+test("a tenant's first query goes first, and within a query the deepest call", () => {
   const trace = single();
   decode(trace, 't/b.1', 9);
   decode(trace, 't/a.1', 1);
@@ -40,7 +40,7 @@ test('calls with a depth take the turns that their tenant has, and all others ke
   assert.deepEqual(trace.steps().flat(), ['t/a.1', 't/c.1', 'u/b.1', 't/b.1', 'u/a.1']);
 });
 
-test('after the token of a run, other calls of the tenant keep their age among those of other tenants', () => {
+test('the steps of a run take turns of its own tenant, so a call of another tenant keeps its place', () => {
   const trace = single();
   setDepth(trace, 't/a.1', 8);
   trace.push('t/a.1', { kind: 'forward', run: true, tokens: 3 }, 'run');
@@ -57,7 +57,7 @@ test('after the token of a run, other calls of the tenant keep their age among t
   assert.equal(placeWithDepths, placeWithoutDepths);
 });
 
-test('a call lends its turn once', () => {
+test('a call gives its early turn away only once', () => {
   const trace = single();
   decode(trace, 't/b.1', 0);
   decode(trace, 'u/a.1');
@@ -74,14 +74,14 @@ test('a call yields for a time and then keeps its turn, whatever priorities its 
     // A call yields for ten levels of priority at most.
     trace.nowMs = 10 * AGING_MS + 1;
     decode(trace, 't/a.1', 9);
-    assert.deepEqual(trace.steps().flat(), ['t/b.1', 't/a.1'], 'it has yielded for long enough');
+    assert.deepEqual(trace.steps().flat(), ['t/b.1', 't/a.1'], '`t/b.1` has waited longer than a call may yield');
     decode(trace, 't/b.1', 9);
     decode(trace, 't/a.1', 9);
     assert.deepEqual(trace.steps().flat(), ['t/a.1', 't/b.1']);
   }
 });
 
-test('a change of priority gives back no turn that a call has lent', () => {
+test('a change of priority gives back no turn that a call has given away', () => {
   const trace = single();
   decode(trace, 't/b.1', 0);
   decode(trace, 'u/a.1');

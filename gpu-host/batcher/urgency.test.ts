@@ -46,7 +46,7 @@ test('a call lends its urgency also to the calls ahead of its blockers in their 
   assert.deepEqual(order, ['first', 'second', 'third', 'instant', 'urgent', 'b', 'not waited for']);
 });
 
-test('a change of priority on either side counts, also when the later call could follow in the same batch', () => {
+test('a change of priority of a waiting call or its blocker counts, also when the two calls could share a batch', () => {
   for (const change of ['raise', 'lower'] as const) {
     for (const access of [{ writes: [1] }, { fills: [1] }]) {
       const trace = single();
@@ -77,7 +77,7 @@ test('the first priority of an address space counts for the calls that wait alre
   }
 });
 
-test('a call whose own priority exceeds the lent one has its own', () => {
+test('a call whose own priority exceeds the lent one goes by its own', () => {
   const trace = single();
   setPriority(trace, 'a.2', 2);
   setPriority(trace, 'b', 3);

@@ -40,15 +40,15 @@ function isInOrder(calls: readonly BatchCall[], agingMs: number): boolean {
  * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same resources, to those ahead of
  * them in their queues, and so on. A call that may yield lends the urgency that it keeps after it has yielded the most.
  *
- * The walk stops at a call that is at least as urgent already, however much that one yields: it has passed its urgency on before. Later calls of the
- * same priority are less urgent, so the walks raise a call about once for each level of priority.
+ * The walk stops at a call that is at least as urgent even after it has yielded the most: that call has passed its urgency on before. Later calls of
+ * the same priority are less urgent, so the walks raise a call about once for each level of priority.
  */
 export function lendUrgency(call: BatchCall, agingMs: number): void {
   const urgencyMs = urgencyYielding(call, mostYieldMs(call, agingMs), agingMs);
   const raised = [call];
   const raise = (earlier: BatchCall): boolean => {
-    const leastMs = urgencyYielding(earlier, mostYieldMs(earlier, agingMs), agingMs);
-    if (isReleased(earlier) || leastMs <= urgencyMs) return false;
+    const earlierMs = urgencyYielding(earlier, mostYieldMs(earlier, agingMs), agingMs);
+    if (isReleased(earlier) || earlierMs <= urgencyMs) return false;
     linksOf(earlier).lentMs = urgencyMs;
     raised.push(earlier);
     return true;

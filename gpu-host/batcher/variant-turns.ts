@@ -4,7 +4,7 @@ import type { BatchCall } from './call.ts';
  * Chooses the variant of the next batch of forwards: the model alone, or the model with one of its adapters. A batch has calls of one variant
  * only. If the most urgent call always chose, a queue whose calls change from adapter to adapter would fill batch after batch with a single
  * call each, and hold up all other queues. So the variants take turns: the model's own calls wait for at most one batch of an adapter, and among
- * adapters the one that has waited longest goes first. A call that presses for its latency target takes no turn: the batcher serves its variant.
+ * adapters the one that has waited longest goes first. When a call would miss its latency target, the batcher serves its variant outside these turns.
  */
 export class VariantTurns {
   /** Adapters that had a batch, the latest last. */

@@ -21,7 +21,10 @@ import { LatencyProfile } from './latency-profile.ts';
 
 const CPU = { name: 'CPU' };
 
-/** Tokens of a text of random letters, with the special tokens of the random encoder. */
+/** Floats of a vector of the random encoder. */
+const SIZE = 32;
+
+/** Tokens of a text: its letters between the start token and the end token of the random encoder. */
 const text = (...letters: number[]): number[] => [2, ...letters, 3];
 
 function call(texts: readonly (readonly number[])[], firsts = texts.map(({ length }) => length)) {
@@ -102,12 +105,12 @@ describe('encoders of a GPU host', () => {
   const expected = async (texts: readonly (readonly number[])[]) =>
     plain.encode(texts.map((tokens) => ({ tokens: Uint32Array.from(tokens), types: new Uint8Array(tokens.length) })));
 
-  it('encoders are in the hello', () => {
+  it('the hello of a host lists its encoders', () => {
     assert.deepEqual(
       connection.encoders.map(({ name, kind, size, contextLength }) => ({ name, kind, size, contextLength })),
       [
-        { name: 'small', kind: 'embedding', size: 32, contextLength: 64 },
-        { name: 'steady', kind: 'embedding', size: 32, contextLength: 64 },
+        { name: 'small', kind: 'embedding', size: SIZE, contextLength: 64 },
+        { name: 'steady', kind: 'embedding', size: SIZE, contextLength: 64 },
         { name: 'ranker', kind: 'reranker', size: 1, contextLength: 64 },
       ],
     );
@@ -119,7 +122,7 @@ describe('encoders of a GPU host', () => {
     const vectors = must(await inferlet.encode('small', call(texts)));
     assert.equal(inferlet.usage.encodedTokens, 20, 'reported before the answer');
     for (const [i, vector] of (await expected(texts)).entries()) {
-      for (const [k, value] of vector.entries()) assert.ok(Math.abs(value - (vectors[i * 32 + k] ?? 0)) < 1e-5);
+      for (const [k, value] of vector.entries()) assert.ok(Math.abs(value - (vectors[i * SIZE + k] ?? 0)) < 1e-5);
     }
     assert.deepEqual(must(await inferlet.encode('small', call([]))), new Float32Array());
     await inferlet.close();
@@ -148,7 +151,7 @@ describe('encoders of a GPU host', () => {
     const first = inferlets[0]!.encode('steady', call([text(20)]));
     while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
     const others = inferlets.map((inferlet, i) => inferlet.encode('steady', call([text(20 + i)])));
-    // Each tenant has its own connection, which the host reads in order: it has all calls when it has answered these.
+    // The host reads each tenant's connection in order, so it has all calls above when it has answered these empty ones.
     for (const outcome of await Promise.all(inferlets.map((each) => each.encode('steady', call([]))))) must(outcome);
     resolve();
     for (const each of [first, ...others]) must(await each);
@@ -186,15 +189,15 @@ describe('encoders of a GPU host', () => {
     const many = call(new Array<number[]>(4000).fill(text(20, 21)));
     const calls = Array.from({ length: 12 }, () => greedy.encode('small', many));
     const modest = other.encode('small', call([text(20)]));
-    const { promise: soon, resolve: tell } = Promise.withResolvers<void>();
+    const firstRefusal = Promise.withResolvers<void>();
     let refusals = 0;
     for (const each of calls)
       void each.then((outcome) => {
         if (outcome.tag === 'err' && outcome.val.tag === 'limit-exceeded') refusals++;
-        if (refusals > 0) tell();
+        if (refusals > 0) firstRefusal.resolve();
       });
-    await soon;
-    // The other tenant has a connection of its own: the host has its first call when it has answered this one.
+    await firstRefusal.promise;
+    // The other tenant has a connection of its own, so the host has the tenant's first call when it has answered this empty one.
     must(await other.encode('small', call([])));
     resolve();
     must(await modest);
@@ -212,23 +215,23 @@ describe('encoders of a GPU host', () => {
     const calls = inferlets.flatMap((inferlet) =>
       Array.from({ length: 300 }, () => inferlet.encode('small', call([text(20)]))),
     );
-    // The host answers these after it has read the calls above. Tenants have connections of their own.
+    // The host answers these empty calls after it has read the calls above. `modest` has another connection, so it sends one, too.
     await Promise.all(inferlets.map((inferlet) => inferlet.encode('small', call([]))));
-    const soon = modest.encode('small', call([text(20)]));
+    const modestCall = modest.encode('small', call([text(20)]));
     must(await modest.encode('small', call([])));
     resolve();
-    must(await soon);
+    must(await modestCall);
     const isRefused = (outcome: Awaited<(typeof calls)[number]>) =>
       outcome.tag === 'err' && outcome.val.tag === 'limit-exceeded';
     const refused = (await Promise.all(calls)).filter(isRefused).length;
-    // The tenant has half of a heap of 1 MiB: 256 calls. Each inferlet may have 128 in any case.
+    // The tenant may use half of a heap of 1 MiB: 256 calls, which one inferlet takes. Each of the other seven may have 128 calls in any case.
     assert.equal(refused, 300 - 256 + 7 * (300 - 128));
     const again = Array.from({ length: 256 }, () => inferlets[0]!.encode('small', call([text(20)])));
     for (const each of again) must(await each);
     await Promise.all([...inferlets, modest].map((inferlet) => inferlet.close()));
   });
 
-  it('encoders keep other models from the device while they compute, though no text waits', async () => {
+  it('encoders keep other models from the device while they compute, even when no text waits', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const share = new DeviceShare();
@@ -304,17 +307,17 @@ describe('encoders of a GPU host', () => {
     const before = watched.batches.length;
     const stopping = new AbortController();
     const texts = Array.from({ length: 1000 }, () => text(...new Array<number>(60).fill(20)));
-    const given = inferlet.encode('small', call(texts), stopping.signal);
+    const encoding = inferlet.encode('small', call(texts), stopping.signal);
     while (inferlet.usage.encodedTokens === 0) await new Promise((next) => setImmediate(next));
     stopping.abort();
-    assert.equal((await given).tag, 'err');
+    assert.equal((await encoding).tag, 'err');
     await inferlet.close();
     const computed = watched.batches.slice(before).flat();
     assert.ok(computed.length < 1000, `${computed.length} texts were computed`);
     assert.equal(inferlet.usage.encodedTokens, computed.length * 62);
   });
 
-  it('encoders report the last batch of an inferlet whose place a newer attempt has taken', async () => {
+  it('encoders report the tokens of the last batch of an attempt that a newer attempt has replaced', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const attempt = (epoch: number) => connection.openInferlet({ id: 'again', epoch, maxPages: 0, arrival: 1 });
@@ -357,14 +360,14 @@ describe('an encoder beside a causal model', () => {
   let test: TestHost;
   let encoder: OnnxEncoder;
   let directory = '';
-  /** The uses of the device in order, with a mark on those that began before the one before them had ended. */
+  /** The uses of the device in order. A use that began before the previous one had ended is marked. */
   const uses: string[] = [];
   let isUsed = false;
   const use = async <T>(user: string, compute: () => Promise<T>): Promise<T> => {
     uses.push(isUsed ? `${user} at the same time` : user);
     isUsed = true;
     try {
-      // On the CPU a step ends in the turn in which it begins, so that nothing else could begin meanwhile.
+      // Without this pause, a step on the CPU would end in the event-loop turn in which it begins, and no other use could begin meanwhile.
       await sleep(1);
       return await compute();
     } finally {
@@ -410,12 +413,12 @@ describe('an encoder beside a causal model', () => {
           output: { tag: 'none' },
         },
       });
-    // Nearly a hundred batches: while a step's answer is on its way, the encoder may compute a dozen.
+    // These texts make nearly a hundred batches, since the encoder may compute a dozen while a step's answer is on its way.
     const texts = call(new Array<number[]>(2000).fill(text(20, 21, 22, 23)));
     const encoded = reader!.encode('small', texts);
     while (uses.length === 0) await new Promise((next) => setImmediate(next));
     for (let position = 0; position < 3; position++) must(await run(position));
-    assert.equal(must(await encoded).length, 2000 * 32);
+    assert.equal(must(await encoded).length, 2000 * SIZE);
     const order = uses.join(', ');
     assert.deepEqual([...new Set(uses)], ['encoder', 'model'], order);
     assert.equal(uses.filter((user) => user === 'model').length, 3);
@@ -427,7 +430,7 @@ describe('an encoder beside a causal model', () => {
 
   it("an encoder takes the texts of the tenant's oldest workflow first", async () => {
     const connection = await test.connect();
-    const [first, late, early] = [9, 8, 7].map((arrival) =>
+    const [first, younger, older] = [9, 8, 7].map((arrival) =>
       connection.openInferlet({ id: `flow-${arrival}`, tenant: 'flows', maxPages: 0, arrival }),
     );
     const order: string[] = [];
@@ -435,13 +438,13 @@ describe('an encoder beside a causal model', () => {
       must(await inferlet!.encode('small', call(new Array<number[]>(texts).fill(text(20, 21)))));
       order.push(name);
     };
-    for (const inferlet of [late, early]) {
+    // A depth marks the calls of an inferlet as calls of a workflow.
+    for (const inferlet of [younger, older])
       inferlet!.send(inferlet!.createQueue(connection.models[0]!.name), { op: 'set-depth', depth: 3 });
-    }
     // The first call keeps the encoder busy for some batches.
-    await Promise.all([encode('first', first, 600), encode('late', late, 600), encode('early', early, 10)]);
-    assert.deepEqual(order, ['first', 'early', 'late']);
-    for (const inferlet of [first, late, early]) await inferlet!.close();
+    await Promise.all([encode('first', first, 600), encode('younger', younger, 600), encode('older', older, 10)]);
+    assert.deepEqual(order, ['first', 'older', 'younger']);
+    for (const inferlet of [first, younger, older]) await inferlet!.close();
     connection.close();
   });
 });

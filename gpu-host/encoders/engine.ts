@@ -21,14 +21,14 @@ export interface HostedEncoder {
   readonly device: Device;
   /** Hugging Face directory, sent to runtimes for the tokenizer. */
   readonly directory: string;
-  /** Measured before; the engine goes on measuring. */
+  /** Times measured before the encoder serves; the engine goes on measuring. */
   readonly profile?: LatencyProfile;
 }
 
 /** Destination of one inferlet's results. */
 export interface EncodePort {
   readonly owner: { readonly tenant: string };
-  /** Place of the inferlet's workflow among those of its tenant; undefined for an inferlet that marks no calls. */
+  /** Rank of the inferlet's workflow among those of its tenant; undefined for an inferlet that marks no calls as calls of a workflow. */
   readonly query?: number | undefined;
   readonly writer: FrameWriter;
   /** Pays for the inferlet's device time, and counts its tokens. */
@@ -53,15 +53,16 @@ interface EncodeCall {
   readonly port: EncodePort;
   readonly id: number;
   readonly tokens: Uint32Array;
-  /**
-   * The call's texts, the longest first: each one's place in the call, its first token, its tokens of the first
-   * segment, and all its tokens.
-   */
+  /** Place of each text in the call. This list and the next three have the longest text first. */
   readonly places: Uint32Array;
+  /** Index of each text's first token in `tokens`. */
   readonly starts: Uint32Array;
+  /** Number of tokens in each text's first segment. */
   readonly firsts: Uint32Array;
+  /** Number of tokens of each text. */
   readonly lengths: Uint32Array;
   readonly results: Float32Array;
+  /** Number of texts that batches have taken. */
   taken: number;
   readonly query: number | undefined;
   /** Texts without a result. */
@@ -80,8 +81,8 @@ interface InferletCalls {
 }
 
 /**
- * One encoder at work: takes the texts of all inferlets and computes them batch by batch. Calls have no order among each other, and none with
- * those of a causal model; a call's result goes when all its texts are encoded.
+ * One encoder at work: takes the texts of all inferlets and computes them batch by batch. Calls are not ordered among each other or with calls of a
+ * causal model; a call is answered when all its texts are encoded.
  */
 export class EncoderEngine {
   readonly model: HostedEncoder;
@@ -166,7 +167,7 @@ export class EncoderEngine {
     this.#answer(port, id, () => encodeError(port.writer, id, STOPPED));
   }
 
-  /** Forgets the calls of an inferlet. Calls `onReleased` when the device computes none of its texts. */
+  /** Forgets the calls of an inferlet, and answers them if there is a `why`. Calls `onReleased` once the device computes none of its texts. */
   drop(port: EncodePort, onReleased: () => void, why?: HandlerError): void {
     const inferlet = this.#inferlets.get(port);
     this.#inferlets.delete(port);
@@ -267,7 +268,7 @@ export class EncoderEngine {
     for (const tell of this.#batchEndListeners.splice(0)) tell();
   }
 
-  /** Counts and bills the texts of a computed batch, those of ended calls and inferlets included. The runtime must know the tokens before it reads an answer. */
+  /** Counts and bills the texts of a batch, also of ended calls and inferlets. The runtime must know the tokens before it reads an answer. */
   #count(batch: readonly PickedText<EncodeCall>[]): void {
     const { texts, tokens } = this.#counts;
     const batchTokens = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);
@@ -284,7 +285,7 @@ export class EncoderEngine {
     this.#answer(port, id, () => answerOf('encode').write(port.writer, id, results));
   }
 
-  /** The texts were checked, so a failure is the device's, and that of the whole batch. */
+  /** Ends all calls of a batch. Their texts were checked before, so the fault is the device's, and no single text is to blame. */
   #fail(batch: readonly PickedText<EncodeCall>[], error: unknown): void {
     this.#log.error({ error, model: this.model.name }, 'a batch of texts failed');
     for (const call of new Set(batch.map((pick) => pick.call))) {
@@ -295,7 +296,7 @@ export class EncoderEngine {
     }
   }
 
-  /** Returns false when the inferlet has ended. */
+  /** Forgets a call. Returns false when the call or its inferlet has ended before. */
   #finish(call: EncodeCall): boolean {
     const inferlet = this.#inferlets.get(call.port);
     if (!inferlet?.calls.delete(call)) return false;

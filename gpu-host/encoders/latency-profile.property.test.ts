@@ -11,12 +11,12 @@ function simulateDevice(seed: number) {
   const time = (tokens: number) => (fixedMs + tokens * tokenMs) * (0.9 + below(200) / 1000);
   // The profile's target: 25 ms, or four times a short batch, which takes little more than the fixed time.
   const targetMs = Math.max(25, 4 * fixedMs);
-  return { below, time, fits: Math.min(2 ** 14, Math.max(1, (targetMs - fixedMs) / tokenMs)) };
+  return { below, time, fittingTokens: Math.min(2 ** 14, Math.max(1, (targetMs - fixedMs) / tokenMs)) };
 }
 
 test('batches grow to the target time, whatever small batches come between', () => {
   for (let seed = 1; seed <= 200; seed++) {
-    const { below, time, fits } = simulateDevice(seed);
+    const { below, time, fittingTokens } = simulateDevice(seed);
     const profile = new LatencyProfile();
     assert.equal(profile.maxTokens, 128);
     for (let round = 0; round < 40; round++) {
@@ -28,18 +28,19 @@ test('batches grow to the target time, whatever small batches come between', () 
       }
     }
     const { maxTokens } = profile;
-    assert.ok(maxTokens > 0.4 * fits && maxTokens < 1.4 * fits, `seed ${seed}: ${maxTokens} of ${fits}`);
+    const isNear = maxTokens > 0.4 * fittingTokens && maxTokens < 1.4 * fittingTokens;
+    assert.ok(isNear, `seed ${seed}: ${maxTokens} of ${fittingTokens}`);
   }
 });
 
-/** The largest batch after many batches, between which single short texts come: their time per token is that of a slow device. */
+/** The maximum size of a batch after many batches. Between these come single short texts, whose time per token is like that of a slow device. */
 function settledMaxTokens(time: (tokens: number) => number): number {
   const profile = new LatencyProfile();
   for (let i = 0; i < 40; i++) for (const tokens of [8, 16, profile.maxTokens]) profile.note(tokens, time(tokens));
   return profile.maxTokens;
 }
 
-test('a batch takes many texts where one alone takes longer than the target', () => {
+test('a batch takes many texts even where one text alone takes longer than the target', () => {
   for (const fixedMs of [25, 30]) {
     const maxTokens = settledMaxTokens((tokens) => fixedMs + 0.1 * tokens);
     assert.ok(maxTokens > 400 && fixedMs + 0.1 * maxTokens < 120, `${fixedMs} ms: ${maxTokens}`);
@@ -67,6 +68,7 @@ test('batches shrink when the device becomes slower, and grow again', () => {
   };
   const fast = settle(0.01);
   const slow = settle(0.2);
+  // Of the target of 25 ms, 23 ms remain for tokens: 2,300 fast ones, or 115 slow ones.
   assert.ok(fast > 1500 && fast < 2600 && slow > 64 && slow < 160, `${fast}, ${slow}`);
   assert.ok(settle(0.01) > 1500);
 });

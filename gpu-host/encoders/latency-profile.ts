@@ -1,13 +1,10 @@
-/** Time of a batch, ms. A longer one would hold up the steps of causal models on the same device. */
+/** Target time of a batch, ms. A longer batch would hold up the steps of causal models on the same device. */
 const TARGET_MS = 25;
 /** Tokens of a short batch, whose time is nearly all fixed. */
 const SHORT_TOKENS = 32;
-/**
- * A batch may take this many times as long as a short one, up to {@link MOST_MS}: smaller batches would hardly end
- * sooner and compute far fewer texts. Where a short one alone takes longer than that, a batch takes no longer than a
- * short one.
- */
+/** A batch may take this many times as long as a short one, since smaller batches would hardly end sooner and compute far fewer texts. */
 const SHORT_TIMES = 4;
+/** Maximum time that {@link SHORT_TIMES} allows, ms. Where a short batch alone takes longer, a batch may take as long as the short one. */
 const MOST_MS = 100;
 /** Tokens of the first batch, before any was measured. */
 const FIRST_TOKENS = 128;
@@ -15,11 +12,12 @@ const FIRST_TOKENS = 128;
 const LARGEST_EXPONENT = 14;
 /** Minimum time of a batch, ms, since a coarse clock may measure none. */
 const LEAST_MS = 1e-3;
-/** Weight of the latest batch in the measured time of its size, and in those of the other sizes. */
+/** Weight of the latest batch in the measured time of its size. */
 const WEIGHT = 0.2;
+/** Weight of the latest batch in the measured times of the other sizes. */
 const OTHERS_WEIGHT = 0.1;
 
-/** A measured point of the curve: batches of more than half of `tokens`, padding included. */
+/** A measured size of the curve: batches of up to `tokens` tokens and more than half of that, padding included. */
 export interface LatencyPoint {
   readonly tokens: number;
   /** Mean time per token, padding included. */
@@ -27,8 +25,8 @@ export interface LatencyPoint {
 }
 
 /**
- * An encoder's time for a batch by its size, measured online; each size doubles the one before. A single mean over all sizes would mistake the
- * fixed time of small batches for a slow device. Pure.
+ * An encoder's time for a batch by its size, measured at the start and while it serves. Each size is twice the one before. A single mean over all
+ * sizes would mistake the fixed time of small batches for a slow device. Pure.
  */
 export class LatencyProfile {
   readonly #msPerToken: (number | undefined)[] = [];
@@ -41,8 +39,8 @@ export class LatencyProfile {
   }
 
   /**
-   * Maximum tokens of the next batch, padding included: as many as take {@link TARGET_MS}, or longer where a short batch does
-   * ({@link SHORT_TIMES}), but at most the next size above the measured ones.
+   * Maximum tokens of the next batch, padding included. So many tokens take {@link TARGET_MS}, or more where short batches are slow
+   * ({@link SHORT_TIMES}). The next batch is at most twice as large as the largest measured size that meets this target.
    */
   get maxTokens(): number {
     const { curve } = this;
@@ -66,8 +64,8 @@ export class LatencyProfile {
       this.#msPerToken[exponent] = measured;
       return;
     }
-    // A device that has become slower or faster is so for all sizes, and other sizes may not be measured again soon. Their times follow with
-    // less weight, so that a size whose first measurement was disturbed does not stay out of line with them.
+    // A device that becomes slower or faster does so for all sizes, and the other sizes may not be measured again soon, so their times follow. They
+    // follow with less weight, so that a size whose first measurement was disturbed does not stay out of line with the others.
     for (const [i, msPerToken] of this.#msPerToken.entries()) {
       const weight = i === exponent ? WEIGHT : OTHERS_WEIGHT;
       if (msPerToken !== undefined) this.#msPerToken[i] = msPerToken * (1 + weight * (measured / previous - 1));

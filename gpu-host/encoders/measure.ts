@@ -1,12 +1,13 @@
 import type { Encoder } from '../backends/encoder.ts';
 import { LatencyProfile } from './latency-profile.ts';
 
-/** Tokens of a measured text, and tokens of the measured batches. */
+/** Tokens of a measured text. */
 const TEXT_TOKENS = 16;
+/** Tokens of the measured batches. */
 const SIZES = [16, 64, 256, 1024, 4096];
 /** Runs of each size. The fastest one counts, because other work on the machine slows some runs. */
 const RUNS = 3;
-/** Measuring ends at the first batch that takes this long, ms. */
+/** Measuring ends after the first size whose batch takes longer than this, ms. */
 const ENOUGH_MS = 12;
 
 /** Measures batches of an encoder before it serves, so that its first batches have a fitting size. */

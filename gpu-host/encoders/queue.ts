@@ -3,9 +3,9 @@ export interface Waiting {
   readonly tenant: string;
   /** Tokens of each text, in the order in which the texts are encoded. */
   readonly lengths: Uint32Array;
-  /** Number of texts that were taken. */
+  /** Number of texts that batches have taken. */
   taken: number;
-  /** Place of the call's workflow among those of its tenant: the smaller, the earlier. Undefined for a call that is not of a workflow. */
+  /** Rank of the call's workflow among those of its tenant: the smaller, the earlier. Undefined for a call that is not of a workflow. */
   readonly query?: number | undefined;
 }
 
@@ -16,7 +16,7 @@ export interface PickedText<Call extends Waiting> {
   readonly index: number;
 }
 
-/** Padding of a batch, tokens, that is cheaper than another batch. */
+/** Tokens of padding that cost less than a further batch. */
 const FREE_PADDING = 128;
 /** Batches of work that may overtake one call of a workflow. At 25 ms a batch they take 1.6 s; the longest, of 100 ms, take 6.4 s. */
 const MOST_OVERTAKING_BATCHES = 64;
@@ -34,9 +34,9 @@ interface TenantCalls<Call> {
 }
 
 /**
- * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and unused parts go to the others; a
- * tenant's texts go first come, first served. Calls of workflows that follow each other in that order exchange turns: the oldest workflow (Ayo's
- * query: ASPLOS '25, Algorithm 2) goes first, and every call outside that group has the same texts ahead of it. Pure: no clock, no I/O.
+ * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and unused parts go to the others. A tenant's calls go
+ * in order of arrival. Calls of workflows that directly follow each other in this order exchange turns: the oldest workflow (Ayo's query: ASPLOS '25,
+ * Algorithm 2) goes first, and every call outside the group has the same texts ahead of it as before. Pure: no clock, no I/O.
  */
 export class EncodeQueue<Call extends Waiting> {
   /** Each tenant's calls. The first tenant begins the next batch. */
@@ -72,7 +72,7 @@ export class EncodeQueue<Call extends Waiting> {
 
   /**
    * Takes the texts of the next batch: at least one, and more while their number times the longest is at most `maxTokens`, because a batch
-   * is padded to its longest text. A text that would make most of the batch padding waits: others would pay for it.
+   * is padded to its longest text. A text with which padding would be most of the batch waits, since the other texts would pay for the padding.
    */
   take(maxTokens: number): PickedText<Call>[] {
     const batch: PickedText<Call>[] = [];
@@ -101,12 +101,11 @@ export class EncodeQueue<Call extends Waiting> {
     const tokenShare = maxTokens / Math.max(1, this.#tenants.size);
     for (const tenant of this.#tenants.values()) {
       let takenTokens = 0;
-      for (
-        let textTokens = takeOne(tenant);
-        textTokens > 0;
-        textTokens = takenTokens < tokenShare ? takeOne(tenant) : 0
-      )
+      do {
+        const textTokens = takeOne(tenant);
+        if (textTokens === 0) break;
         takenTokens += textTokens;
+      } while (takenTokens < tokenShare);
     }
     // Each tenant has had its part. Now all of them fill the room that is left.
     for (const tenant of this.#tenants.values()) while (takeOne(tenant) > 0);

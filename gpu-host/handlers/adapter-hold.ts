@@ -3,14 +3,14 @@ import type { AdapterWant } from './adapter-queue.ts';
 import type { Adapters } from './adapters.ts';
 import type { ModelSpace } from './space.ts';
 
-/** One call's hold on its adapter: from the call's turn, or the adapter's arrival, until the call is done or has to wait again. */
+/** One call's hold on its adapter. It begins at the call's turn or when the adapter arrives, and ends when the call is done or has to wait again. */
 export class AdapterHold implements AdapterWant {
   readonly name: string;
   readonly space: ModelSpace;
   readonly #adapters: Adapters;
   /** Called when the adapter has arrived or been refused. */
   readonly #onSettled: () => void;
-  /** `unasked` again once the call has given the adapter back; `over` when the call is done or dropped. */
+  /** `unasked` at first, and again once the call has given the adapter back; `over` when the call is done or dropped. */
   #state: 'unasked' | 'waiting' | 'held' | 'refused' | 'over' = 'unasked';
   #adapter: DeviceAdapter | undefined;
   #failureReason: unknown;
@@ -23,8 +23,8 @@ export class AdapterHold implements AdapterWant {
   }
 
   /**
-   * Adapter for batching: the batcher puts no two variants into one batch. Undefined, as for a call without adapter, when any batch will do: on a
-   * backend that mixes adapters in a batch, and for a refused adapter, since the call fails in every batch.
+   * The adapter's name on a backend that cannot mix adapters, since the batcher puts no two variants into one batch. Undefined, as for a call without
+   * adapter, on a backend that mixes adapters, and for a refused adapter, since the call fails in every batch.
    */
   get variant(): string | undefined {
     return this.#state === 'refused' || this.#adapters.mixesAdapters ? undefined : this.name;
@@ -37,7 +37,7 @@ export class AdapterHold implements AdapterWant {
     return this.#adapter;
   }
 
-  /** Asks for the adapter, unless that was done before. False while its arrival or refusal is still to come. */
+  /** Asks for the adapter, unless the call has asked already. Returns false until the adapter has arrived or been refused. */
   acquire(): boolean {
     if (this.#state === 'unasked') {
       this.#adapter = this.#adapters.hold(this);

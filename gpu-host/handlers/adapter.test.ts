@@ -91,7 +91,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const oracle = oracleOf(who);
       const b = await bench(host, oracle, who);
       assert.deepEqual(await decode(b, who, TEXT, 6), await oracle.greedy(TEXT, 6));
-      // Embeds, forward, distribution: the last two are one step, and the state goes through the model's own head.
+      // Embed, forward and distribution are calls here. The last two share one step, and the state goes through the model's own head.
       const pages = b.pages(4);
       const embeds = b.embeds(TEXT.length + 2);
       const [first, last] = [embeds[TEXT.length]!, embeds[TEXT.length + 1]!];
@@ -130,7 +130,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       scores.forEach((score, i) => {
         assert.ok(Math.abs(score - expected.logProbabilities[i]!) < 1e-4);
       });
-      // Then a write to a fork, and one to the original.
+      // One step writes to a fork, and another one to the original.
       const fork = must(b.inferlet.sharePages(b.queue, pages));
       const forked = await askStep(b, who, [9], TEXT.length, fork);
       same(forked.distribution, await oracle.top([...TEXT, 9], [...range(0, 31)], 1, 5), 'a fork');
@@ -140,7 +140,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     }
   });
 
-  test(`adapters and none at the same moment: each computes its own tokens, in shared batches as far as the backend can (${backend})`, async () => {
+  test(`calls with different adapters and without one compute their own tokens, in shared batches if the backend can (${backend})`, async () => {
     const batches: (readonly SequenceInput[])[] = [];
     await using made = await start({
       backend,
@@ -170,13 +170,15 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const kinds = batches.map((batch) => new Set(batch.map(({ adapter }) => adapter)).size);
     assert.equal(Math.max(...kinds), backend === 'onnx' ? 1 : ADAPTER_CHOICES.length, 'adapters of a batch');
     const shared = new Set(batches.filter(({ length }) => length > 1).map(([first]) => first?.adapter));
-    if (backend === 'onnx') assert.equal(shared.size, ADAPTER_CHOICES.length, 'each of them had batches of several');
+    if (backend === 'onnx')
+      assert.equal(shared.size, ADAPTER_CHOICES.length, 'each variant had batches of several calls');
   });
 
   test(`a prefix is found only with the adapter that computed it (${backend})`, async () => {
     await using made = await start({ backend });
     const { host, oracleOf } = made;
-    for (const [round, cached] of [0, 29].entries()) {
+    // In the second round, all tokens but the last come from the cache.
+    for (const [round, cached] of [0, TEXT.length - 1].entries()) {
       for (const who of ADAPTER_CHOICES) {
         const b = await bench(host, oracleOf(who), `${who} ${round}`);
         const { distribution, cachedTokens } = await askStep(b, who, TEXT, 0, b.pages(5));
@@ -184,7 +186,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         assert.equal(cachedTokens, cached, `${who} in round ${round}`);
       }
     }
-    // A text that an adapter began may go on without it; the prefix tree does not cache that part.
+    // A text that an adapter began may go on without the adapter, but the prefix tree does not cache the part without it.
     const b = await bench(host, oracleOf(undefined), 'mixed');
     const pages = b.pages(4);
     await askStep(b, 'pirate', TEXT.slice(0, 8), 0, pages);
@@ -198,8 +200,8 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     );
     const { prefix } = host.host.stats().models[0]!;
     const [mixed] = must(await b.inferlet.importPages(b.queue, 'of-a-pirate')).pages;
-    const own = Uint32Array.of(mixed!, ...b.pages(3));
-    const { distribution } = await askStep(b, undefined, TEXT.slice(8), 8, own);
+    const mixedPages = Uint32Array.of(mixed!, ...b.pages(3));
+    const { distribution } = await askStep(b, undefined, TEXT.slice(8), 8, mixedPages);
     const alone = await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5);
     assert.ok(Math.abs(distribution.logProbabilities[0]! - alone.logProbabilities[0]!) > 1e-3);
     assert.equal(host.host.stats().models[0]!.prefix.hitTokens, prefix.hitTokens);
@@ -243,7 +245,7 @@ test('adapters are listed, loaded once, and leave the device for others when it 
   for (const [i, who] of names.entries()) assert.deepEqual(texts[i], await made.oracleOf(who).greedy([9, 8, 7], 4));
 });
 
-/** The adapters of a model on a device that reads each when the test says so. */
+/** The adapters of a model, on a device that goes on with each read only when the test calls `go`. */
 async function gatedAdapters({ model, adapters: known }: TestHost, maxBytes?: number) {
   const paid = new Map<Payer, number>();
   const charge = (ms: number, payers: readonly Payer[]) => {
@@ -264,7 +266,7 @@ async function gatedAdapters({ model, adapters: known }: TestHost, maxBytes?: nu
 
 /** Yields to other tasks until `condition` holds. */
 async function until(condition: () => boolean): Promise<void> {
-  // Other threads read files, in their own time; the runner's limit is the deadline.
+  // Other threads read the files, so the duration is unknown. The test runner's limit is the deadline.
   while (!condition()) await setImmediate();
 }
 
@@ -286,19 +288,19 @@ test('an adapter that turns out too large for the device leaves it at once', asy
   await adapters.close();
 });
 
-test('adapters come one by one, tenants in turn, once for all requests; a request ends with its inferlet', async () => {
-  await using made = await startTestHost({ adapters: { ...ADAPTERS, late: { seed: 5, rank: 1 } } });
+test('adapters load one by one, tenants take turns, one load serves all requests, and a request ends with its inferlet', async () => {
+  await using made = await startTestHost({ adapters: { ...ADAPTERS, third: { seed: 5, rank: 1 } } });
   const { adapters, reads, paid } = await gatedAdapters(made);
   const [first, second, other] = [spaceOf('a'), spaceOf('a'), spaceOf('b')];
   const ended = adapters.load('quiet', first);
   const loads = [
     ...[0, 1, 2].map(() => adapters.load('pirate', second)),
-    adapters.load('late', second),
+    adapters.load('third', second),
     adapters.load('quiet', other),
   ];
   adapters.forget(first);
   await assert.rejects(ended, /has ended/);
-  for (const name of ['pirate', 'quiet', 'late']) {
+  for (const name of ['pirate', 'quiet', 'third']) {
     await until(() => reads.at(-1)?.name === name);
     reads.at(-1)?.go();
   }
@@ -328,13 +330,13 @@ test('an adapter stays while it is held, and a later request waits behind others
   await until(() => reads.length === 1);
   reads[0]!.go();
   await until(() => arrived.length === 1);
-  assert.ok(adapters.hold(want('pirate', 'two')), 'it is there');
+  assert.ok(adapters.hold(want('pirate', 'two')), 'the adapter is on the device');
   assert.equal(adapters.hold(want('quiet', 'three')), undefined);
   await setImmediate();
-  assert.equal(adapters.hold(want('pirate', 'four')), undefined, 'it is to leave');
+  assert.equal(adapters.hold(want('pirate', 'four')), undefined, 'the adapter is about to leave');
   adapters.release('pirate');
   await setImmediate();
-  assert.equal(reads.length, 1, 'two still holds it');
+  assert.equal(reads.length, 1, '`two` still holds the adapter');
   adapters.release('pirate');
   await until(() => reads.length === 2);
   reads[1]!.go();
@@ -348,10 +350,10 @@ test('an adapter stays while it is held, and a later request waits behind others
     reads.map(({ name }) => name),
     ['pirate', 'quiet', 'pirate'],
   );
-  assert.deepEqual(released, ['pirate', 'quiet'], 'their memory on the device went back at once');
+  assert.deepEqual(released, ['pirate', 'quiet'], 'the memory of adapters that left was freed at once');
 });
 
-test('an adapter whose requesters have gone is dropped after it is read', async () => {
+test('an adapter that no inferlet wants by the end of its read is dropped', async () => {
   await using made = await startTestHost({ adapters: ADAPTERS });
   const { adapters, reads, released } = await gatedAdapters(made);
   const space = spaceOf('a');
@@ -382,18 +384,17 @@ test('while an adapter is read other inferlets go on; an inferlet that ended whi
   const text = decode(waits, 'pirate', [9, 8, 7], 3).finally(() => {
     isDecoded = true;
   });
-  const ended = askStep(ends, 'pirate', [1], 0, ends.pages(1));
-  const gone = assert.rejects(ended, /cancelled/);
+  const ended = assert.rejects(askStep(ends, 'pirate', [1], 0, ends.pages(1)), /cancelled/);
   const plain = await bench(made.host, made.oracleOf(undefined), 'plain');
   assert.deepEqual(await decode(plain, undefined, [5, 6, 7], 3), await plain.oracle.greedy([5, 6, 7], 3));
   await ends.inferlet.close();
-  await gone;
+  await ended;
   assert.equal(isDecoded, false);
   resolve();
   assert.deepEqual(await text, await waits.oracle.greedy([9, 8, 7], 3));
 });
 
-test('a failed call reports its reason, and its dependents fail with it', async () => {
+test('a call whose adapter cannot be used reports the reason, and its dependents fail', async () => {
   await using probe = await start();
   // Room for the smaller adapter.
   const room = probe.host.adapters.get('quiet')!.bytes;
@@ -406,17 +407,17 @@ test('a failed call reports its reason, and its dependents fail with it', async 
       request: { ...request(undefined, [1, 2], 0, pages), adapter: name },
     });
     const after = await b.inferlet.ask(b.queue, { op: 'step', request: request(undefined, [3], 2, pages) });
-    const forward = b.embeds(2);
-    b.inferlet.send(b.queue, { op: 'embed-text', tokens: ids(1), positions: ids(0), embeds: forward.slice(0, 1) });
+    const embeds = b.embeds(2);
+    b.inferlet.send(b.queue, { op: 'embed-text', tokens: ids(1), positions: ids(0), embeds: embeds.slice(0, 1) });
     b.inferlet.send(b.queue, {
       op: 'forward',
       adapter: name,
       inPages: NONE,
-      inEmbeds: forward.slice(0, 1),
+      inEmbeds: embeds.slice(0, 1),
       outPages: NONE,
-      outEmbeds: forward.slice(1),
+      outEmbeds: embeds.slice(1),
     });
-    const state = await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: forward[1]!, topK: 1 });
+    const state = await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: embeds[1]!, topK: 1 });
     const text = outcome.tag === 'err' ? outcome.val.val : '';
     await b.inferlet.synchronize(b.queue);
     const load = tagOf(await b.inferlet.ask(b.queue, { op: 'load-adapter', name }));

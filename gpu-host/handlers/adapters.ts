@@ -80,9 +80,9 @@ export class Adapters {
   }
 
   /**
-   * Returns the adapter when it is on the device, held there until `release`. Otherwise returns undefined, loads the adapter, and then calls
-   * `want.arrived`, with the adapter held as well, or `want.failed`: with `unavailable` when the adapter cannot be read, with `limit-exceeded`
-   * when it is too large.
+   * Returns the adapter when it is on the device, held there until `release`. Otherwise returns undefined and loads the adapter. After the load it
+   * calls `want.arrived`, with the adapter held as well. When the load fails it calls `want.failed`: with `unavailable` if the adapter cannot be
+   * read, with `limit-exceeded` if it is too large.
    */
   hold(want: AdapterWant): DeviceAdapter | undefined {
     const { name } = want;
@@ -126,7 +126,7 @@ export class Adapters {
     });
   }
 
-  /** Fails all wants of an inferlet that has ended with `cancelled`. */
+  /** Fails all wants of an ended inferlet with the error `cancelled`. */
   forget(space: AdapterWant['space']): void {
     for (const want of this.#queue.dropAll(space)) want.failed(fault('cancelled', 'the inferlet has ended'));
     this.#wakeLoader();

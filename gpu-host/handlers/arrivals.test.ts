@@ -13,8 +13,8 @@ function sendLong(b: Workbench): Uint32Array {
   return embeds;
 }
 
-/** Counts the long embed-text calls that the host receives (`read`), and the long calls that `submit` itself orders among others (`atOnce`). */
-function watchPlaces(b: Workbench): Disposable & { read: number; atOnce: number } {
+/** Counts the long embed-text calls that the host receives (`read`), and the long calls that `submit` orders at once, not in a gap (`atOnce`). */
+function watchOrdering(b: Workbench): Disposable & { read: number; atOnce: number } {
   const engine = b.host.host.engines[0]!;
   const { batcher } = engine;
   let isReading = false;
@@ -28,7 +28,7 @@ function watchPlaces(b: Workbench): Disposable & { read: number; atOnce: number 
     isReading = false;
   };
   batcher.push = (call, nowMs) => {
-    // A lone call has no order to be put into.
+    // A call without other unfinished calls of its space needs no ordering.
     if (isReading && (call as HostCall).hasManyAddresses && call.queue.scoreboard.size > 0) counts.atOnce++;
     push(call, nowMs);
   };
@@ -65,7 +65,7 @@ onOneBackend('calls with many addresses', (handler) => {
     must(await b.inferlet.synchronize(b.queue));
   });
 
-  handler('are not the only long ones: calls with other long lists are long, too', async (b) => {
+  handler('are told apart from calls with other long lists, which count as long, too', async (b) => {
     using pushed = watchPushes(b);
     const [from, to] = [b.pages(2), b.pages(1)];
     must(await b.fill(from, PROMPT));
@@ -87,21 +87,21 @@ onOneBackend('calls with many addresses', (handler) => {
   });
 
   handler('do not hold up another tenant, and their inferlet may end before their turn', async (b) => {
-    using placed = watchPlaces(b);
+    using counts = watchOrdering(b);
     const other = new Workbench(b.host, b.oracle, b.connection, 'other', 'neighbour');
     const pages = other.pages(2);
     void other.fill(pages, PROMPT);
     void b.fill(b.pages(2), PROMPT);
     for (let i = 0; i < 20; i++) sendLong(b);
-    const left = b.inferlet.synchronize(b.queue);
+    const synchronized = b.inferlet.synchronize(b.queue);
     await other.probe(pages, 7, PROMPT.length);
     await b.inferlet.close();
-    await left;
+    await synchronized;
     await other.probe(pages, 7, PROMPT.length);
     assert.deepEqual(
-      [placed.read, placed.atOnce],
+      [counts.read, counts.atOnce],
       [20, 0],
-      'the calls behind a long one are read before it gets its place',
+      'the host reads the calls behind a long call before it orders the long call',
     );
   });
 });

@@ -21,7 +21,7 @@ export class Arrivals {
     const { space } = call.hostQueue;
     const { arrivingCalls, owner, port, scoreboard } = space;
     if (arrivingCalls.length > 0) arrivingCalls.push(call);
-    // The addresses of a call are not looked at while the inferlet has no other unfinished call.
+    // The batcher does not look at the addresses of a call while the inferlet has no other unfinished call.
     else if (!call.hasManyAddresses || scoreboard.size === 0) this.#batcher.push(call, nowMs);
     else {
       arrivingCalls.push(call);
@@ -29,7 +29,7 @@ export class Arrivals {
     }
   }
 
-  /** Pushes the next waiting call of a space. Returns true when more wait, false after the last, undefined without any: the space has ended. */
+  /** Pushes the next waiting call of a space. Returns true when more wait, false after the last, undefined when the space has ended. */
   #takeNext({ arrivingCalls }: ModelSpace): boolean | undefined {
     const call = arrivingCalls.shift();
     if (!call) return undefined;

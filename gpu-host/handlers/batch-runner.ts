@@ -37,10 +37,10 @@ export interface BatchTurns extends EngineTurns {
 
 /**
  * Does one batch on the device: prepares its calls, computes them in one step, hands out the results, then projects the states that the
- * step did not. If all calls are runs and the backend works ahead, further steps of these runs follow. Each is handed over while the one
- * before is computed, until another call waits; no page moves until they are done. Steps of inferlets that see every token may be
- * guessed (`guessed-steps.ts`). A call's fault fails no other call: preparing a call finds what the backend would
- * refuse. If that check misses a fault, the calls of the batch are computed one by one.
+ * step itself has not projected. If all calls are runs and the backend works ahead, further steps of these runs follow. Each is handed over while
+ * the previous one is computed, until another call waits; no page moves until these steps are done. Steps of inferlets that see every token may be
+ * guessed (`guessed-steps.ts`). A call's fault fails no other call, because preparing a call finds what the backend would refuse. If the backend
+ * refuses a batch nevertheless, its calls are computed one by one.
  */
 export class BatchRunner {
   readonly #context: ModelContext;
@@ -48,7 +48,7 @@ export class BatchRunner {
   readonly #traces: BatchTracer | undefined;
   readonly #turns: BatchTurns;
   readonly #guesses: GuessedSteps;
-  /** Spaces whose pages the batch uses where they are. */
+  /** Spaces whose pages must not move while the batch uses them. */
   readonly #pinnedSpaces: PageSpace[] = [];
   /** Device time is charged up to this moment. */
   #chargedMs = 0;
@@ -150,7 +150,7 @@ export class BatchRunner {
     return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
   }
 
-  /** Charges each moment of a step once to its inferlets, also if it failed or they have ended. @returns its start */
+  /** Charges a step's time to its inferlets, also when it failed or they have ended; no moment is charged twice. @returns the charged start */
   #charge<P extends StepRow>({ parts, submittedMs, endedMs }: DeviceStep<P>, payer: (part: P) => Payer): number {
     const startedMs = Math.max(submittedMs, this.#chargedMs);
     this.#chargedMs = Math.max(endedMs, this.#chargedMs);
@@ -176,7 +176,7 @@ export class BatchRunner {
     }
   }
 
-  /** Fails a step: neither it nor the step handed over ahead was computed. */
+  /** Fails a step. The device computed neither this step nor the one handed over ahead (`nextStep`). */
   async #failStep(
     step: DeviceStep,
     error: unknown,
@@ -190,7 +190,7 @@ export class BatchRunner {
     }
     const isRefused = error instanceof InvalidInput;
     if (isRefused && step.isAhead) {
-      // The backend could not take tokens of the step before; now they are known.
+      // The backend could not take the tokens of the previous step as inputs ahead; now these tokens are known.
       for (const call of openRuns(step)) {
         call.retract();
         if (call.hostQueue.space.closed) this.#turns.finish(call);
@@ -238,7 +238,7 @@ export class BatchRunner {
         this.#turns.finish(call);
         continue;
       }
-      // A call that follows one whose pages come from disk must not go first, although its own pages are on the device.
+      // Pages may come from disk for an earlier call of the space. Hold this call as well, even if its own pages are on the device.
       if ((pages.contender.isAway || pages.isFetching) && !closed) {
         this.#turns.hold(call);
         continue;
@@ -264,7 +264,7 @@ export class BatchRunner {
     this.#pinnedSpaces.push(pages);
   }
 
-  /** Holds a projection whose forward was held. */
+  /** Holds a projection if its forward was held. @returns true when it was */
   #followsHeld(call: ProjectCall): boolean {
     if (call.blockers === 0 || call.hostQueue.space.closed) return false;
     this.#turns.hold(call);

@@ -31,7 +31,7 @@ export interface ModelContext {
   readonly slices: RunSlices;
   /** Time slices of the runs whose text clients read. */
   readonly evenSlices: RunSlices;
-  /** Counts the rounds of the engine's loop, of which each chooses one batch at most. Within a round, a call's answers to the batcher stay equal. */
+  /** Number of the current round of the engine's loop, which chooses at most one batch. In a round, a call's answers to the batcher stay the same. */
   readonly round: number;
   /** Values of a token's embedding; undefined when the host cannot look them up. */
   embedding(token: number): Float32Array | undefined;
@@ -127,8 +127,8 @@ export abstract class HostCall extends BatchCall {
   }
 
   /**
-   * Answers a call that ends with its space. A call that was answered but not yet finished when the space ended is answered again, which the
-   * runtime ignores.
+   * Answers a call that ends with its space. A call that was answered but not yet finished when the space ended is answered again; the runtime
+   * ignores the second answer.
    */
   answerEnded(): void {
     const { closeAnswer } = this.hostQueue.space;

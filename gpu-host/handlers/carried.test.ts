@@ -19,7 +19,7 @@ const turns: DeviceTurns = {
   },
 };
 
-test('a sending waits for late device copies, refuses a second read at a time, and stops when it is ended', async () => {
+test('a sending waits for the copies from the device, refuses a second read at the same time, and stops when it is ended', async () => {
   const { memory, device, open } = makeMemory({ pages: PAGES, pageSize: PAGE_SIZE });
   const space = open();
   space.allocate(1, PAGES);

@@ -11,7 +11,7 @@ import type { PageLayout } from '../protocol/calls.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import type { ModelSpace } from './space.ts';
 
-/** Maximum transfers to other hosts, and also from other hosts, that one inferlet has at once on a model. */
+/** Maximum transfers in one direction (to other hosts, or from other hosts) that one inferlet has at once on a model. */
 const MAX_TRANSFERS = 4;
 
 /** Transfer of frozen pages to another host, which fetches their bytes in order, piece by piece. */
@@ -82,7 +82,7 @@ export class Sending {
     this.#memory.snapshots.release(this.#snapshot);
   }
 
-  /** Reads as many records as there is room for, from that of page `firstPage` on. */
+  /** Reads the records of page `firstPage` and the following ones, as many as there is room for. */
   async #read(firstPage: number, turns: DeviceTurns): Promise<void> {
     const { snapshots } = this.#memory;
     const count = Math.min(this.#maxRecords, this.#snapshot.pages.length - firstPage);
@@ -135,7 +135,7 @@ export class Arrival {
     copies.enter(tenant, this.#bytes);
   }
 
-  /** Adds the next piece. @throws CallFault `invalid-argument` for a piece of another length than the next one must have */
+  /** Adds the next piece. @throws CallFault `invalid-argument` when its length is wrong */
   take(piece: Uint8Array): void {
     const expectedLength = Math.min(PIECE_BYTES, this.#bytes - this.#receivedBytes);
     if (expectedLength === 0 || piece.length !== expectedLength) {

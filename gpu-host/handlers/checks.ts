@@ -19,7 +19,7 @@ export function checkTopK(topK: number, maxTopK: number): void {
 }
 
 /**
- * Checks a mask of allowed tokens: one row of words per output row, each with at least one token.
+ * Checks a mask of allowed tokens: it has one row of words per output row, and each row allows at least one token.
  * @throws CallFault `invalid-argument`
  */
 export function checkAllowed(allowed: Uint32Array, rows: number, vocabularySize: number): void {
@@ -30,11 +30,12 @@ export function checkAllowed(allowed: Uint32Array, rows: number, vocabularySize:
       `a token mask of ${allowed.length} words; ${rows} rows of ${words} words are expected`,
     );
   }
+  // The bits of a row's last word that stand for tokens.
   const lastBits = vocabularySize % 32 === 0 ? 0xffff_ffff : 2 ** (vocabularySize % 32) - 1;
   for (let row = 0; row < rows; row++) {
-    let any = 0;
-    for (let word = 0; word < words - 1; word++) any |= allowed[row * words + word] as number;
-    any |= (allowed[(row + 1) * words - 1] as number) & lastBits;
-    if (any === 0) throw fault('invalid-argument', `row ${row} of the token mask allows no token`);
+    let allowedBits = 0;
+    for (let word = 0; word < words - 1; word++) allowedBits |= allowed[row * words + word] as number;
+    allowedBits |= (allowed[(row + 1) * words - 1] as number) & lastBits;
+    if (allowedBits === 0) throw fault('invalid-argument', `row ${row} of the token mask allows no token`);
   }
 }

@@ -11,7 +11,7 @@ import { type Context, visibility } from './visibility.ts';
 const SEED = 41;
 console.log(`chunkable: seed ${SEED}`);
 
-/** The definition on the finished matrix: no input sees a later one. */
+/** Applies the definition to the finished matrix: no input sees a later one. */
 function isLowerTriangular(matrix: Uint8Array | 'causal', inputs: number, context: number): boolean {
   if (matrix === 'causal') return true;
   const width = context + inputs;
@@ -67,21 +67,21 @@ test('isChunkable does not throw for a malformed mask', () => {
 });
 
 test('a call whose second part the device refuses has filled nothing', async () => {
-  let steps = Number.POSITIVE_INFINITY;
+  let stepsLeft = Number.POSITIVE_INFINITY;
   await using host = await startTestHost({
     model: { maxBatchTokens: 8 },
     wrap: (inner) =>
       wrapBackend(inner, {
-        forward: (batch) => (steps-- > 0 ? inner.forward(batch) : Promise.reject(new Error('bus error'))),
+        forward: (batch) => (stepsLeft-- > 0 ? inner.forward(batch) : Promise.reject(new Error('bus error'))),
       }),
   });
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const pages = b.pages(3);
   must(await b.fill(pages, PROMPT.slice(0, 3)));
-  steps = 1;
+  stepsLeft = 1;
   assert.equal(tagOf(await b.fill(pages, [...PROMPT, 90, 91], 3)), 'internal');
-  assert.equal(steps, -1, 'one part was computed, and one was not');
-  steps = Number.POSITIVE_INFINITY;
+  assert.equal(stepsLeft, -1, 'one part was computed, and one was refused');
+  stepsLeft = Number.POSITIVE_INFINITY;
   await b.inferlet.synchronize(b.queue);
   must(await b.fill(pages, PROMPT.slice(3), 3));
   const text = [...PROMPT, 7];

@@ -1,8 +1,8 @@
 import type { Mask } from '../protocol/calls.ts';
 
 /**
- * True when a call gives the same result when it is cut between any two inputs: its keys are kept (`outPages`), and no input sees a later
- * one. Looks at the request only, because it runs while a batch is chosen. Later checks refuse a malformed mask with its cause.
+ * True when a cut between any two inputs of a call does not change its result: its keys are kept (`outPages`), and no input sees a later
+ * one. The check looks at the request only, because it runs while a batch is chosen. A malformed mask is refused later, with its cause.
  */
 export function isChunkable(outPages: number, positions: Uint32Array, mask: Mask | undefined): boolean {
   if (outPages === 0) return false;

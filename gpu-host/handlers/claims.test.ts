@@ -6,7 +6,8 @@ import { type Guest, guest } from '../testing/guest.ts';
 import { GREEDY, generate, must, range, startTestHost, type TestHost } from '../testing/host.ts';
 
 /*
- * In each test, the calls of one batch need frames when the host prepares it: their pages were swapped out while their inferlets waited.
+ * In each test, the calls of one batch need frames when the host prepares the batch, because their pages were swapped out while their inferlets
+ * waited.
  */
 
 const PAGES = 16;
@@ -58,7 +59,7 @@ async function fill(owner: Guest, count: number, first: number): Promise<Holder>
   return { ...owner, pages, text };
 }
 
-/** Allocates `taken` pages, which costs waiting inferlets their frames, and frees all but `kept` of them. */
+/** Allocates `taken` pages, which costs waiting inferlets their frames, and then frees all but `kept` of these pages. */
 async function squeeze({ inferlet, queue }: Guest, taken: number, kept: number): Promise<Uint32Array> {
   const pages = must(inferlet.allocatePages(queue, taken));
   inferlet.freePages(queue, pages.slice(kept));
@@ -81,18 +82,19 @@ async function decodeAlone(connection: GpuHostConnection, { text }: Holder): Pro
 const swapping = (prefixCache: boolean): Promise<TestHost> =>
   startTestHost({ pageCount: PAGES, pageSize: SIZE, model: { swapMemoryBytes: 1 << 18, prefixCache } });
 
-test('of two calls of a batch, that of the older inferlet gets memory first, also when it came last', async () => {
+test('of two calls of a batch, the call of the older inferlet gets memory first, even when it came last', async () => {
   await using host = await swapping(false);
   const connection = await host.connect();
   const scene = new Scene(connection);
   const [oldest, older, newer] = [scene.open('oldest', 1), scene.open('older', 2), scene.open('newer', 3)];
   const [six, eight] = [await fill(older, 6, 1), await fill(newer, 8, 2)];
-  await squeeze(oldest, 16, 4);
-  const [late, early] = [step(eight, lastOf(eight)), step(six, lastOf(six))];
-  assert.deepEqual([...(await early).tokens], await decodeAlone(connection, six));
+  // The 12 pages that remain are enough for either call, but not for both.
+  await squeeze(oldest, PAGES, 4);
+  const [newerStep, olderStep] = [step(eight, lastOf(eight)), step(six, lastOf(six))];
+  assert.deepEqual([...(await olderStep).tokens], await decodeAlone(connection, six));
   await oldest.inferlet.close();
   await older.inferlet.close();
-  assert.deepEqual([...(await late).tokens], await decodeAlone(connection, eight));
+  assert.deepEqual([...(await newerStep).tokens], await decodeAlone(connection, eight));
   assert.deepEqual(scene.holdChanges, ['newer waits', 'newer goes on']);
 });
 
@@ -116,7 +118,7 @@ test('pages that a call of the batch uses stay where they are when a later call 
   assert.deepEqual(scene.holdChanges.slice(0, 2), ['child waits', 'last waits']);
 });
 
-test('a call that computes pages for an older inferlet gets memory before those of inferlets between both', async () => {
+test('a call that computes pages for the oldest inferlet gets memory before the calls of other older inferlets', async () => {
   await using host = await swapping(true);
   const connection = await host.connect();
   const scene = new Scene(connection);
@@ -125,16 +127,17 @@ test('a call that computes pages for an older inferlet gets memory before those 
   // A page without content needs a frame as well when a call writes it.
   const pages = must(newer.inferlet.allocatePages(newer.queue, 6));
   newer.inferlet.setWaiting(true);
-  const own = await squeeze(older, 16, 4);
+  const ownPages = await squeeze(older, PAGES, 4);
+  // Six pages; the older inferlet asks for the first four.
   const text = range(1, 49);
   const [computing, other, waiting] = [
     step({ ...newer, pages, text }, 0),
     step(eight, lastOf(eight)),
-    step({ ...older, pages: own, text: text.subarray(0, 32) }, 0),
+    step({ ...older, pages: ownPages, text: text.subarray(0, 32) }, 0),
   ];
-  const [mine, theirs] = await Promise.all([computing, waiting]);
-  assert.ok(theirs.cachedTokens >= 24, `${theirs.cachedTokens} tokens came from the newer inferlet`);
-  assert.equal(mine.cachedTokens, 0);
+  const [computed, waited] = await Promise.all([computing, waiting]);
+  assert.ok(waited.cachedTokens >= 24, `${waited.cachedTokens} tokens came from the newer inferlet`);
+  assert.equal(computed.cachedTokens, 0);
   await Promise.all([older, newer].map(({ inferlet }) => inferlet.close()));
   await other;
   assert.deepEqual(scene.holdChanges, ['between waits', 'between goes on']);

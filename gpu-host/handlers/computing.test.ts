@@ -46,7 +46,7 @@ withWorkbench('computing calls', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
 
-  handler('a stopped queue computes no further call, frees its memory, and leaves other queues alone', async (b) => {
+  handler('a stopped queue computes no further call, still frees pages, and leaves other queues alone', async (b) => {
     const own = b.pages(2);
     must(await b.fill(own.subarray(0, 1), PROMPT.slice(0, 4)));
     const expected = await b.oracle.top([...PROMPT.slice(0, 4), 7], [0, 1, 2, 3, 4], 1, 5);
@@ -66,7 +66,7 @@ withWorkbench('computing calls', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
 
-  handler('a prefill split into many forwards, into any slots, is one prefill', async (b) => {
+  handler('a prefill split into many forwards over pages in any order gives the result of one prefill', async (b) => {
     const expected = await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), PROMPT.length], 1, 5);
     const own = b.pages(4);
     void b.fill(own.subarray(2, 3), PROMPT.slice(0, 3), 0);
@@ -75,7 +75,7 @@ withWorkbench('computing calls', (handler) => {
     same(await b.probe(own, 7, PROMPT.length), expected);
   });
 
-  handler('embeds are copied, states can be fed back, and tokens mixed with states', async (b) => {
+  handler('embeds can be copied, states can be inputs again, and one forward can mix tokens with states', async (b) => {
     const [first, second, copy, state] = b.embeds(4);
     const own = b.pages(2);
     b.embedText(ids(1, 5), ids(0, 1), ids(first!, second!));
@@ -83,7 +83,7 @@ withWorkbench('computing calls', (handler) => {
     b.send({ op: 'copy-embeds', sources: ids(state!), destinations: ids(copy!) });
     const before = must(await b.next(state!, 5));
     same(must(await b.next(copy!, 5)), before, 'a copy is the same state');
-    // A state's position follows its input's, so it can be the next input: first alone, then together with a token.
+    // A state has the position after its input, so the state can be the next input: first alone, then together with a token.
     const fed = b.embeds(2);
     b.forward(own, ids(copy!), NONE, ids(fed[0]!));
     b.embedText(ids(9), ids(3), ids(first!));
@@ -104,9 +104,9 @@ withWorkbench('computing calls', (handler) => {
     const whole = await b.probe(own, 7, 30);
     b.send({ op: 'mask-page', page: own[0]!, slots: 0b0000_0110 });
     const hidden = await b.probe(own, 7, 30);
-    const without = [...PROMPT.keys()].filter((i) => i !== 1 && i !== 2);
+    const visibleIndices = [...PROMPT.keys()].filter((i) => i !== 1 && i !== 2);
     const visible = [...PROMPT, 7].map((_, i) =>
-      [...PROMPT, 7].map((_, j) => (i < PROMPT.length ? j <= i : j === i || without.includes(j))),
+      [...PROMPT, 7].map((_, j) => (i < PROMPT.length ? j <= i : j === i || visibleIndices.includes(j))),
     );
     same(hidden, await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), 30], 1, 5, visible));
     same(await b.probe(shared, 7, 30), whole, 'the other address of the page shows all slots');
@@ -123,7 +123,7 @@ withWorkbench('computing calls', (handler) => {
       [0, 1, 2, 3, 4].map((j) => (i < 4 ? j <= i : j === 0 || j === 2 || j === 4)),
     );
     same(seen, await b.oracle.top([...PROMPT.slice(0, 4), 7], [0, 1, 2, 3, 4], 1, 5, visible));
-    // Inferred: two guesses at the same position do not see each other.
+    // Without a mask, the positions decide: two inputs at the same position do not see each other.
     const request = {
       tokens: ids(20, 30),
       positions: ids(4, 4),
@@ -136,7 +136,7 @@ withWorkbench('computing calls', (handler) => {
     for (const [row, token] of [20, 30].entries()) same(both.distributions[row]!, await b.probe(own, token, 4));
   });
 
-  handler('shared pages part at the first write, and slots can be copied', async (b) => {
+  handler('a write to a shared page copies that page for the writer, and slots can be copied', async (b) => {
     const own = b.pages(2);
     void b.fill(own, PROMPT);
     const fork = must(b.inferlet.sharePages(b.queue, own));
@@ -212,7 +212,7 @@ withWorkbench('computing calls', (handler) => {
     assert.deepEqual(ran, sampled[0]);
   });
 
-  handler('a run ends at a stop token, or when asked, and its queue goes on', async (b) => {
+  handler('a run ends at a stop token, or when the inferlet stops it, and its queue goes on', async (b) => {
     const expected = await b.oracle.greedy([1], 30);
     const stop = expected[6]!;
     const stopLength = expected.indexOf(stop) + 1;
@@ -264,11 +264,11 @@ withWorkbench('computing calls', (handler) => {
     assert.equal(end, 'stopped');
   });
 
-  handler('queues of one inferlet meet on its pages in order of arrival', async (b) => {
+  handler('calls of two queues to the same pages are computed in order of arrival', async (b) => {
     const other = b.inferlet.createQueue('tiny');
     const own = b.pages(1);
     const sequence = [5, 9, 44, 3, 17, 60];
-    // Two queues write alternately, each write needing the one before.
+    // The two queues write in turn, and each write reads the slots of all writes before it.
     for (const [position, token] of sequence.entries()) {
       const request = {
         tokens: ids(token),
@@ -287,7 +287,7 @@ withWorkbench('computing calls', (handler) => {
   });
 });
 
-test('a prefill in chunks is the whole prefill, whatever its mask', async () => {
+test('a prefill in chunks gives the results of the whole prefill, under any mask', async () => {
   const watched: Watched[] = [];
   const wrap = (inner: Backend): Backend => {
     const one = watchBackend(inner);
@@ -298,7 +298,7 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
   await using cut = await startTestHost({ wrap, model: { maxBatchTokens: 4 } });
   const tokens = Uint32Array.from(PROMPT);
   const positions = range(0, PROMPT.length);
-  // Every input sees itself and the even ones before it. In `upper`, input 1 also sees input 9, so that prefill cannot be cut.
+  // With `lower`, every input sees itself and the even inputs before it. With `upper`, input 1 also sees input 9: that prefill cannot be cut.
   const lower = PROMPT.map((_, i) => PROMPT.map((_, j) => j === i || (j < i && j % 2 === 0)));
   const upper = lower.map((row, i) => row.map((seen, j) => seen || (i === 1 && j === 9)));
   const masks = [undefined, encodeMask(lower), encodeMask(upper)];
@@ -342,7 +342,7 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
   const inputsByStep = watched.map(({ batches }) =>
     batches.map((batch) => batch.reduce((sum, { positions }) => sum + positions.length, 0)),
   );
-  // Each mask has two prefills, a step and a forward.
+  // Each mask has two prefills, a step and a forward. A prefill has 11 inputs, and a batch of the host `cut` has at most 4.
   const inChunks = [4, 4, 3];
   assert.deepEqual(inputsByStep, [
     [11, 11, 11, 11, 11, 11],

@@ -55,7 +55,7 @@ async function writeTransfer(side: Side, carried: Carried, version: string): Pro
   return inferlet.mapCopy(queue, version);
 }
 
-describe('pages that go from one host to another', () => {
+describe('transfers of pages between hosts', () => {
   let hosts: readonly [TestHost, TestHost];
   let stranger: TestHost;
   const sides: Workbench[] = [];
@@ -78,7 +78,7 @@ describe('pages that go from one host to another', () => {
     return made;
   };
 
-  test('are the same on the other host, with their masks', async () => {
+  test('pages have the same content and masks on the other host', async () => {
     const [a, b] = [await bench(hosts[0], 'a'), await bench(hosts[1], 'b')];
     const own = a.pages(3);
     must(await a.fill(own.subarray(0, 2), PROMPT));
@@ -97,7 +97,7 @@ describe('pages that go from one host to another', () => {
     assert.equal(tagOf(await other.inferlet.mapCopy(other.queue, 'v1')), 'not-found');
   });
 
-  test('have the content of the moment of the call, also when they fill more than one piece', async () => {
+  test('a transfer has the content at the moment of `send-begin`, also when it has more than one piece', async () => {
     await using wide = await startTestHost({
       kv: true,
       shape: { layers: 4, headDim: 256, heads: 4, kvHeads: 4 },
@@ -122,7 +122,7 @@ describe('pages that go from one host to another', () => {
     await a.inferlet.close();
   });
 
-  test('of another model, or of another layout, are refused by name', async () => {
+  test('pages of another model or of another layout are refused', async () => {
     const [a, c] = [await bench(hosts[0], 'made'), await bench(stranger, 'stranger')];
     const carried = await readTransfer(a, a.pages(1));
     const refused = await begin(c, carried, 'v');
@@ -134,7 +134,7 @@ describe('pages that go from one host to another', () => {
       assert.equal(tagOf(await begin(a, carried, version)), 'invalid-argument', `a version of ${version.length}`);
   });
 
-  test('are not kept when they changed on their way', async () => {
+  test('a copy whose bytes changed on the way is not kept', async () => {
     const [a, b] = [await bench(hosts[0], 'sends'), await bench(hosts[1], 'takes')];
     const own = a.pages(2);
     must(await a.fill(own, PROMPT));
@@ -172,7 +172,7 @@ describe('pages that go from one host to another', () => {
     }
   });
 
-  test('have at most four transfers at once, and an inferlet that ends leaves none behind', async () => {
+  test('an inferlet has at most four transfers at once, and leaves none behind when it ends', async () => {
     const [a, b] = [await bench(hosts[0], 'many'), await bench(hosts[1], 'ends')];
     const own = a.pages(2);
     must(await a.fill(own, PROMPT));
@@ -190,7 +190,7 @@ describe('pages that go from one host to another', () => {
     must(await begin(next, carried, 'room again'));
   });
 
-  test('lose their transfer when no call comes for some time, also while the inferlet goes on', async () => {
+  test('a transfer ends when no call for it comes for some time, even if the inferlet goes on', async () => {
     // A transfer ends after 1 ms without a call.
     const copies = new Copies(2 ** 20, 1);
     await using host = await startTestHost({ kv: true, host: { bytes: { ...hostBytes(), copies } } });
@@ -207,7 +207,7 @@ describe('pages that go from one host to another', () => {
     await a.inferlet.close();
   });
 
-  test('of a tenant are named by versions that change with each save', async () => {
+  test('a name gets a new version with each save', async () => {
     const a = await bench(hosts[0], 'versions');
     const own = a.pages(1);
     must(await a.fill(own, [1, 2]));
@@ -233,7 +233,7 @@ describe('pages that go from one host to another', () => {
   });
 });
 
-test('stored copies make room for arriving ones, and a tenant alone has half of the room', () => {
+test('stored copies make room for arriving ones, and the copies of one tenant take at most half of the room', () => {
   const copies = new Copies(1000);
   const copy = (bytes: number) => ({ bytes, records: undefined as never });
   const keep = (tenant: string, version: string, bytes: number) => {
@@ -242,7 +242,7 @@ test('stored copies make room for arriving ones, and a tenant alone has half of 
   };
   keep('a', '1', 200);
   keep('a', '2', 200);
-  assert.ok(copies.find('a', '1'), 'used now');
+  assert.ok(copies.find('a', '1'), 'this use makes copy 1 newer than copy 2');
   keep('a', '3', 200);
   assert.deepEqual(
     ['1', '2', '3'].map((version) => copies.find('a', version) !== undefined),
@@ -254,8 +254,8 @@ test('stored copies make room for arriving ones, and a tenant alone has half of 
   assert.throws(() => copies.enter('a', 501), /at most 500/);
   copies.enter('c', 250);
   copies.enter('b', 250);
-  assert.equal(copies.find('b', '1'), undefined, 'its own copy gave way first');
-  assert.ok(copies.find('a', '3'), 'and no more of others than necessary');
+  assert.equal(copies.find('b', '1'), undefined, 'the stored copy of tenant b gives way first');
+  assert.ok(copies.find('a', '3'), 'copies of other tenants give way only when that is not enough');
   copies.enter('a', 250);
   copies.enter('d', 250);
   assert.equal(copies.bytes, 1000);

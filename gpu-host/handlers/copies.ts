@@ -17,7 +17,7 @@ import type { HostQueue } from './space.ts';
 type SendOperation = Operation<'name-version' | 'send-begin' | 'send-piece' | 'send-end'>;
 type CopyOperation = Operation<'copy-begin' | 'copy-piece' | 'copy-end' | 'copy-drop' | 'copy-map'>;
 
-/** Longest version of a name. */
+/** Maximum characters of a version, which names the pages of one save. */
 const MAX_VERSION_LENGTH = 64;
 
 /** A call about pages that go to or come from another host. */
@@ -86,7 +86,7 @@ export class SendCall extends CarryCall {
   }
 }
 
-/** The calls by which a runtime brings pages of another host, and maps them. */
+/** The calls by which a runtime writes pages of another host into a copy on this host, and maps the pages of the copy. */
 export class CopyCall extends CarryCall {
   readonly #operation: CopyOperation;
 
@@ -158,7 +158,10 @@ export class CopyCall extends CarryCall {
     return this.#fill(operation, copy, requester, restoration);
   }
 
-  /** @throws CallFault `invalid-argument` when the other host sent no pages of this model; drops the copy then */
+  /**
+   * Returns `extent`. If it is the reason why a page does not fit the layout instead, drops the copy.
+   * @throws CallFault `invalid-argument` with that reason
+   */
   #checked(extent: Extent | string, version: string): Extent {
     if (typeof extent !== 'string') return extent;
     this.names.copies.drop(this.hostQueue.space.owner.tenant, version);

@@ -94,7 +94,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
 
-  handler('refused copies give the reason, and change nothing', async (b) => {
+  handler('a refused copy fails with the tag of its cause, and changes nothing', async (b) => {
     const own = b.pages(2);
     must(await b.fill(own, PROMPT));
     const before = await b.probe(own, 7, 40);
@@ -165,7 +165,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
   });
 });
 
-test('tokens go into many shared pages while another inferlet decodes, and an inferlet that is closed amid its copy leaves no page', async () => {
+test('a copy of tokens into many shared pages runs beside a decoding inferlet, and a close amid the copy leaves no page', async () => {
   await using host = await startTestHost({ pageCount: 1024 });
   const connection = await host.connect();
   const count = 200;
@@ -176,7 +176,7 @@ test('tokens go into many shared pages while another inferlet decodes, and an in
     const step = { tokens: ids(5), positions: ids(0), inPages: NONE, outPages: own.subarray(0, 1), mask: undefined };
     void inferlet.ask(queue, { op: 'step', request: { ...step, rows: 0, output: { tag: 'none' } } });
     const shared = must(inferlet.sharePages(queue, own));
-    // The first shared page has one token already, so seven fit.
+    // Copies the token at index 0 again and again. The first shared page has one token already, so seven fit; eight fit into each other page.
     inferlet.send(queue, {
       op: 'copy-tokens',
       sources: own,
@@ -203,7 +203,7 @@ test('tokens go into many shared pages while another inferlet decodes, and an in
     },
   });
   const oracle = await Oracle.of(host.model);
-  // Eight copies of token 5 at position 0, each of which saw only itself.
+  // The page has eight copies of token 5 at position 0. The token was computed alone, so each copy saw only itself.
   const visible = Array.from({ length: 9 }, (_, i) => Array.from({ length: 9 }, (_, j) => i === j || i === 8));
   same(
     must(outcome).distributions[0]!,

@@ -73,7 +73,7 @@ test('DeviceShare gives a tenant no more for using several models, and lets each
   near(host.partsOf(60_000), [1 / 6, 1 / 6, 2 / 3]);
 });
 
-test('DeviceShare gives no credit for idle time, and takes nothing back for time that a model had alone', () => {
+test('DeviceShare gives a model no credit for idle time, and takes nothing back when the model had the device alone', () => {
   const host = new Host([4, 10]);
   const [quick, slow] = host.models as [Model, Model];
   slow.wanting.add('slow');
@@ -86,7 +86,7 @@ test('DeviceShare gives no credit for idle time, and takes nothing back for time
   near(host.partsOf(5000), [0.5, 0.5]);
 });
 
-test('a model is contended by models that ask for the device, and not by calls that cannot run', () => {
+test('`isContended` is true when another model uses the device or asks for it, not when it only has calls that cannot run', () => {
   const host = new Host([4, 10]);
   const [quick, slow] = host.models as [Model, Model];
   slow.wanting.add('held');
@@ -112,7 +112,7 @@ test('a model is contended by models that ask for the device, and not by calls t
   assert.ok(quick.turns.isContended(), 'the other model has had a turn since');
 });
 
-test('a model is not contended by one whose calls ended while it waited', () => {
+test('`isContended` ignores a model whose calls ended while that model waited', () => {
   const host = new Host([4, 10]);
   const [{ turns }, slow] = host.models as [Model, Model];
   host.models[0]?.wanting.add('runs');
@@ -125,7 +125,7 @@ test('a model is not contended by one whose calls ended while it waited', () => 
   assert.ok(!turns.isContended());
 });
 
-test('the end of a step is told to all other models, and the model with the least time goes next, whichever asks first', () => {
+test('DeviceShare tells the end of a step to all other models, and the one with the least device time goes next', () => {
   const share = new DeviceShare();
   const ended = { second: 0, third: 0 };
   const first = share.join(() => ['one']);
@@ -143,38 +143,38 @@ test('the end of a step is told to all other models, and the model with the leas
   assert.ok(second.mustWait() && third.mustWait() && second.isUsed());
   assert.ok(third.mustWait());
   first.end(20);
-  assert.deepEqual(ended, { second: 2, third: 1 }, 'each was told of the steps of others, not of its own');
+  assert.deepEqual(ended, { second: 2, third: 1 }, 'each model was told of the steps of others, not of its own');
   assert.ok(!second.isUsed());
   assert.ok(third.mustWait(), 'the second model has had less time');
   assert.ok(!second.mustWait());
 });
 
-test('DeviceShare announces steps that may take long: steps of many inputs, of a slow model, and the first of a model', () => {
+test('DeviceShare announces steps that may take long: steps of many inputs, steps of a slow model, and first steps', () => {
   let announced = 0;
   const share = new DeviceShare(() => announced++);
   const [large, small] = [share.join(() => ['one']), share.join(() => ['two'])];
   const isLong = (turns: DeviceTurns, inputs: number, ms: number): boolean => {
     const before = announced;
     turns.begin(inputs);
-    const { isLong } = share;
-    assert.equal(announced > before, isLong);
+    const isAnnounced = announced > before;
+    assert.equal(share.isLong, isAnnounced);
     turns.end(ms);
     assert.equal(share.isLong, false);
-    return isLong;
+    return isAnnounced;
   };
   assert.deepEqual([isLong(large, 1, 4000), isLong(large, 1, 4000), isLong(large, 1, 4000)], [true, true, true]);
   assert.deepEqual([isLong(small, 1, 5), isLong(small, 16, 5), isLong(small, 17, 4000)], [true, false, true]);
   assert.equal(isLong(small, 1, 600), false, 'a long prompt does not make the steps after it long');
-  assert.equal(isLong(small, 1, 5), true);
+  assert.equal(isLong(small, 1, 5), true, 'the last small step was slow');
   for (let step = 0; step < 10; step++) isLong(small, 1, 5);
   assert.equal(isLong(small, 1, 5), false, 'a single slow step is forgotten');
 });
 
-test('the device never idles while a model wants a step, and gives a model its part beside tenants that come and go', () => {
+test('the device never idles while a model wants a step, and a model gets its part while tenants come and go', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const dice = new Dice(seed);
     const host = new Host(Array.from({ length: 1 + dice.roll(4) }, () => 1 + dice.roll(50)));
-    const longest = Math.max(...host.models.map(({ stepMs }) => stepMs));
+    const longestMs = Math.max(...host.models.map(({ stepMs }) => stepMs));
     const steady = host.models[dice.roll(host.models.length)] as Model;
     steady.wanting.add('steady');
     let entitledMs = 0;
@@ -189,13 +189,13 @@ test('the device never idles while a model wants a step, and gives a model its p
       assert.ok(host.round().length > 0, `seed ${seed}: no model computed`);
       entitledMs += ((host.nowMs - beforeMs) * steady.wanting.size) / weight;
     }
-    // Weights change within steps, so a model may be ahead or behind by a few of them (Goyal et al., theorem 2, for constant weights).
-    const slack = 8 * longest;
-    assert.ok(steady.usedMs >= entitledMs - slack, `seed ${seed}: ${steady.usedMs} of ${entitledMs}`);
+    // Weights change within steps, so a model may be a few steps short of its part; allow eight. (Theorem 2 of Goyal et al. bounds constant weights.)
+    const slackMs = 8 * longestMs;
+    assert.ok(steady.usedMs >= entitledMs - slackMs, `seed ${seed}: ${steady.usedMs} of ${entitledMs}`);
   }
 });
 
-test('a model that wants the device wakes the one that uses it, which may wait for calls with the device idle', () => {
+test('a model that must wait wakes the model that has the device, which may keep it idle while it waits for calls', () => {
   const share = new DeviceShare();
   const woken: string[] = [];
   const [first, second] = ['first', 'second'].map((name) =>

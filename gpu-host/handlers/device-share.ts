@@ -1,14 +1,14 @@
-/** Longest sleep, ms, of a model's engine that waits for the end of another model's step. That end wakes it earlier, and so does each frame. */
+/** Longest sleep, ms, of a model's engine that waits for the end of another model's step. The end of the step, or a frame, wakes it earlier. */
 export const LONGEST_USE_MS = 1000;
 
 /**
  * Maximum inputs of a small step, which a backend on the CPU computes quickly unless the model is large. A larger step may block the thread of the
- * process for seconds, in which it answers no runtime.
+ * process for seconds, and the host answers no runtime meanwhile.
  */
 const QUICK_INPUTS = 16;
 /** Maximum duration of a quick step: far less than the time after which runtimes take a silent host for lost. */
 const QUICK_MS = 500;
-/** Factor by which each small step lowers the recorded duration of the slowest one: a single slow step is forgotten after a few dozen. */
+/** Factor by which each small step lowers the recorded duration of the slowest one: one slow step is forgotten after a few dozen others. */
 const SLOWEST_STEP_DECAY = 0.9;
 
 /** One model's access to the device that it shares with other models. */
@@ -27,7 +27,7 @@ export interface DeviceTurns {
 
 /** A model among the models of one device. */
 interface Participant {
-  /** Tenants whose calls can use the device now or do so; one may come more than once. */
+  /** Tenants whose calls are on the device or ready for it; a tenant may come more than once. */
   readonly tenants: () => Iterable<string>;
   /** Called when another model's step has ended, or when another model wants the device. */
   readonly ended: () => void;
@@ -39,7 +39,7 @@ interface Participant {
   weight: number;
   /** Duration of the slowest recent small step, ms; undefined before the first one, which may take long. */
   slowestMs: number | undefined;
-  /** Number of the model's signs of work: ended steps, and requests that had to wait. Another model that reads a new number knows it is at work. */
+  /** Counts the model's signs of work: ended steps, and requests that had to wait. A new number tells another model that this one is at work. */
   signs: number;
   /** The number of signs of each other model when this model last asked. */
   readonly signsSeen: Map<Participant, number>;
@@ -108,7 +108,7 @@ export class DeviceShare {
         participant.signs++;
         for (const other of this.#others(participant)) {
           signsAtEnd.set(other, other.signs);
-          // A model that waits for this end counts as at work until it asks again, unless its calls have ended meanwhile.
+          // A model that waits for the end of this step counts as at work until it asks again, unless its calls have ended meanwhile.
           other.waits &&= wants(other);
           if (other.waits) other.signs++;
         }
@@ -147,7 +147,7 @@ export class DeviceShare {
     let weight = 0;
     for (const tenant of new Set(participant.tenants()))
       weight += 1 / (1 + others.filter((all) => all.has(tenant)).length);
-    // A step without a tenant's call serves tenants that have just gone.
+    // A step may begin when all its inferlets have just ended. It then counts as the step of one tenant.
     return weight || 1;
   }
 }

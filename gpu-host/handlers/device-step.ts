@@ -18,13 +18,14 @@ export interface StepPart extends StepRow {
 /** A step that the device has computed. `parts` and `outputs` are those of its calls; some `rows` of a guessed step may have no call. */
 export type ComputedStep = Pick<DeviceStep, 'parts' | 'outputs' | 'rows' | 'isAhead' | 'submittedMs' | 'endedMs'>;
 
-/** A step on the device, from when it is handed over. */
+/** A step from its hand-over to the device on. */
 export class DeviceStep<P extends StepRow = StepPart> {
   readonly parts: readonly P[];
   /** True when the step takes tokens that the step before it picks on the device. */
   readonly isAhead: boolean;
-  /** Time of the hand-over, and time when the host knew that the step had ended; 0 until then. */
+  /** Time of the hand-over. */
   readonly submittedMs: number;
+  /** Time when the host knew that the step had ended; 0 until then. */
   endedMs = 0;
   /** One output per part; empty until the step has ended, and after a failure. */
   outputs: readonly SequenceOutput[] = [];
@@ -62,7 +63,7 @@ export function rowOf({ call }: StepPart): RowUnderWay {
   return call instanceof RunCall && !call.awaitsToken && !call.hostQueue.isStopped ? call : 'other';
 }
 
-/** The runs of a step ahead that have not ended since. */
+/** The runs of a step that have not ended since its hand-over. */
 export function openRuns({ parts }: DeviceStep): RunCall[] {
   return parts.flatMap(({ call }) => (call instanceof RunCall && call.state !== 'done' ? [call] : []));
 }

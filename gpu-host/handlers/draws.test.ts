@@ -15,7 +15,7 @@ import type { DeviceClient, Outcome, Sampler } from '../protocol/client.ts';
 import { GREEDY, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
-/** Words of one row of a token mask: the models have 96 tokens. */
+/** 32-bit words of one row of a token mask, which has a bit for each of the 96 tokens of the models. */
 const MASK_WORDS = 3;
 
 /** Samplers without a filter, with top-k, top-p and min-p alone, with all three, and the greedy one. */
@@ -91,6 +91,7 @@ test('a device that draws returns the tokens that the host would pick, and no ca
     results.push(await sampledTokens(inferlet, inferlet.createQueue('tiny')));
   }
   assert.deepEqual(results[0], results[1]);
+  // For each sampler, a run draws 24 tokens and each of two steps draws 12.
   assert.equal(drawn, (SAMPLERS.length - 1) * (24 + 2 * 12), 'a greedy sampler draws nothing');
   assert.equal(sizes, 0);
   assert.ok(new Set(results[0]?.flat()).size > 20, 'the samplers give different tokens');
@@ -103,7 +104,7 @@ function withoutDraws(sequence: SequenceInput): SequenceInput {
   return { ...sequence, output: rest };
 }
 
-test('a row without numbers draws nothing, and its call gets an error', async () => {
+test('when the device draws no token because the logits are not numbers, the call gets an error', async () => {
   const drawNothing = (inner: Backend) =>
     wrapBackend(inner, {
       ahead: false,

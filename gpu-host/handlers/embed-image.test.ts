@@ -8,7 +8,7 @@ import { must, NONE, range, startTestHost, type TestHost, type TestHostOptions, 
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 const SIDE = 12;
-/** Number of embeds of one image through the tiny tower. */
+/** Number of embeds that the tiny vision tower makes of one image. */
 const EMBEDS = 9;
 const TOP_K = 5;
 const MAX_ERROR = 1e-4;
@@ -165,11 +165,11 @@ describe('embed-image', () => {
     });
   }
 
-  it('never takes pages after an image for pages after another image, or after none', async () => {
+  it('reuses no cached pages of a text with an image for a text with another image, or without one', async () => {
     await using host = await start();
     const oracle = await Oracle.of(host);
     const after = [...range(20, 40)];
-    // The image's embeds share one page with the tokens before them, and one with those behind.
+    // The image's embeds share one page with the tokens before them, and one page with the tokens after them.
     const texts: Part[][] = [1, 2].map((seed) => [[5, 6, 7], { image: seed }, after]);
     texts.push([[5, 6, 7], [...range(50, 50 + EMBEDS)], after]);
     const found: boolean[] = [];
@@ -243,7 +243,7 @@ describe('embed-image', () => {
     assert.notDeepEqual(await read(other, 3), first);
     assert.notDeepEqual(await read(one, 4), first);
     assert.deepEqual(batches, [1, 1, 1]);
-    // Two calls of a tenant in one step.
+    // One step has two calls of one tenant, which share an encoding, and a call of another tenant.
     const both = [one.image(pixelsOf(5)).done, two.image(pixelsOf(5)).done, other.image(pixelsOf(5)).done];
     for (const outcome of await Promise.all(both)) must(outcome);
     assert.deepEqual(batches, [1, 1, 1, 2]);
@@ -264,8 +264,7 @@ describe('embed-image', () => {
       },
     });
     const connection = await host.connect();
-    const writers = range(0, 4).map((i) => i);
-    const dones = Array.from(writers, (i) => {
+    const dones = Array.from(range(0, 4), (i) => {
       const writer = new Writer(connection.openInferlet({ id: `i${i}`, maxPages: 8, arrival: i }));
       return writer.image(pixelsOf(i + 1)).done;
     });
@@ -273,7 +272,7 @@ describe('embed-image', () => {
     assert.deepEqual(batches, [4]);
   });
 
-  it("fails with the image's fault, and so do the calls that need it", async () => {
+  it("fails with the image's fault, and fails the calls that need its embeds", async () => {
     await using host = await start();
     const writer = await open(host);
     const bad = writer.image(Promise.resolve(err(handlerError('invalid-argument', 'no image'))));
@@ -305,7 +304,7 @@ describe('embed-image', () => {
     must(await writer.inferlet.ask(writer.queue, { op: 'read-embed', embed: bad.embeds[0]! }));
   });
 
-  it('lets an inferlet that only waits for its image leave the device', async () => {
+  it('lets the pages of an inferlet that only waits for its image leave the device', async () => {
     const pages = 16;
     await using host = await start({ pageCount: pages, model: { prefixCache: false, swapMemoryBytes: 1 << 24 } });
     const connection = await host.connect();
@@ -324,7 +323,7 @@ describe('embed-image', () => {
     const newer = guest('newer', 2);
     await newer.write(text);
     assert.ok(host.host.stats().models[0]!.swappedOutPages > 0);
-    assert.equal(older.inferlet.pendingCalls, 0, 'the runtime sees it wait');
+    assert.equal(older.inferlet.pendingCalls, 0, 'the call with the image does not count as pending');
     await newer.inferlet.close();
     older.inferlet.setWaiting(false);
     pixels.resolve(ok(image(1)));
@@ -334,7 +333,7 @@ describe('embed-image', () => {
     assert.deepEqual(ended, []);
   });
 
-  it('frees all that an ended inferlet held, images that never came included', async () => {
+  it('frees all that an ended inferlet held, even if its image never came', async () => {
     await using host = await start();
     const writer = await open(host);
     const never = writer.image(new Promise(() => {}));
@@ -352,7 +351,7 @@ describe('embed-image', () => {
     assert.deepEqual([pages.owned, waitingCalls, inferlets], [0, 0, 0]);
   });
 
-  it('is a trait of models with a tower only', async () => {
+  it('is a trait only of models with a vision tower', async () => {
     await using seeing = await start();
     await using blind = await startTestHost();
     const traits = async (host: TestHost) => (await host.connect()).models[0]!.traits.includes('input-image');

@@ -298,8 +298,8 @@ export class ModelEngine {
   }
 
   /**
-   * Ends a space: none of its calls goes to the device any more. Calls `released` when the memory of the space is free. With `why`, answers its
-   * pending calls with that error, those on the device once their step has ended; without `why` they get no answer.
+   * Ends a space: none of its calls goes to the device any more. Calls `released` when the memory of the space is free. With `why`, the pending
+   * calls get that error as their answer (calls on the device once their step has ended). Without `why`, they get no answer.
    */
   closeSpace(space: ModelSpace, released: () => void, why?: HandlerError): void {
     if (!this.spaces.has(space)) {
@@ -338,7 +338,7 @@ export class ModelEngine {
   async #work(): Promise<void> {
     while (!this.#stopped) {
       this.#preemption.admit();
-      // Calls that arrive in a gap may be instant, and instant calls may have long work.
+      // Run the gaps first: they may let instant calls arrive. Instant calls may in turn leave long work for the next gap.
       this.#gaps.run();
       const more = this.#instants.run() || this.#gaps.isDue;
       this.#context.round++;
@@ -349,7 +349,7 @@ export class ModelEngine {
         continue;
       }
       const decision = this.batcher.next(performance.now());
-      // Calls that need no step do not end a stall when all of them have been executed above.
+      // Only work that is left ends a stall (`preemption.ts`). Instant calls that have all been executed above do not.
       if (more || decision.kind !== 'idle') this.#preemption.stopWatching();
       if (more && decision.kind !== 'batch') {
         this.#flush();
@@ -420,7 +420,7 @@ export class ModelEngine {
     else space.port.finished();
   }
 
-  /** Ends an inferlet to take its pages. The device is idle, so they are free at once. The inferlet's calls end without an answer of their own. */
+  /** Ends an inferlet to take its pages. The device is idle, so the pages are free at once. The client fails the inferlet's calls itself. */
   #terminate(pages: PageSpace, cause: string): void {
     const space = this.#spaces.of(pages);
     if (!space) throw new Error('a space that is not open was terminated');

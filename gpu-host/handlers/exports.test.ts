@@ -81,7 +81,7 @@ onOneBackend('exports', (handler) => {
     );
   });
 
-  handler('pages that are imported twice count once against the page limit, on both ends', async (b) => {
+  handler('pages that are imported twice count once against the page limit of client and host', async (b) => {
     must(await b.ask({ op: 'export-pages', pages: b.pages(4), name: 'twice', persistent: false }));
     const inferlet = b.connection.openInferlet({ id: 'importer', maxPages: 6, arrival: 2 });
     const queue = inferlet.createQueue('tiny');
@@ -94,7 +94,7 @@ onOneBackend('exports', (handler) => {
     must(await b.ask({ op: 'unexport', name: 'twice' }));
   });
 
-  handler('names belong to a tenant, and are taken once', async (b) => {
+  handler('each tenant has its own names, and a second export under a name is refused', async (b) => {
     const own = b.pages(1);
     must(await b.fill(own, [1, 2]));
     must(await b.ask({ op: 'export-pages', pages: own, name: 'n', persistent: false }));
@@ -115,7 +115,7 @@ onOneBackend('exports', (handler) => {
     must(await b.ask({ op: 'unexport', name: 'n' }));
   });
 
-  handler('an invalid call is refused in its own future', async (b) => {
+  handler('an invalid call fails with the tag of its cause', async (b) => {
     const own = b.pages(1);
     // A name is no path, so `../../etc` is an ordinary name.
     const refused: [Promise<Parameters<typeof tagOf>[0]>, string][] = [
@@ -132,7 +132,7 @@ onOneBackend('exports', (handler) => {
     must(await b.ask({ op: 'unexport', name: '../../etc' }));
     void b.fill(own, [1], 96);
     const failed = await b.ask({ op: 'export-pages', pages: own, name: 'x', persistent: false });
-    assert.equal(tagOf(failed), 'dependency-failed', 'pages that were never computed cannot be frozen');
+    assert.equal(tagOf(failed), 'dependency-failed', 'pages whose step failed cannot be exported');
   });
 });
 
@@ -142,7 +142,7 @@ async function bench(host: TestHost, connection?: GpuHostConnection): Promise<Wo
 
 for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   describe(`persistent exports (${backend})`, () => {
-    test('they are on disk when the future completes, and come back bit for bit', async () => {
+    test('an export is on disk when its call is answered, and its pages come back bit for bit', async () => {
       await using host = await startTestHost({ backend, kv: true });
       const b = await bench(host);
       const own = b.pages(3);
@@ -169,7 +169,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       assert.equal(tagOf(await last.inferlet.importPages(last.queue, 'kept')), 'not-found');
     });
 
-    test('files of another model and damaged files are refused by name', async () => {
+    test('an import of a file of another model or of a damaged file fails', async () => {
       await using host = await startTestHost({ backend, kv: true });
       await using other = await startTestHost({ backend, kv: true, seed: 2 });
       const b = await bench(host);
@@ -191,7 +191,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const pathOf = (name: string) => join(files, directory!, fileNameOf('export', name));
       truncateSync(pathOf('cut'), 400);
       const bytes = readFileSync(pathOf('changed'));
-      // A byte of the last page, which is read when the import has its frames.
+      // Change a byte of the last page, which the import reads only once it has frames.
       bytes[bytes.length - 1]! ^= 1;
       writeFileSync(pathOf('changed'), bytes);
       await host.restart();
@@ -199,13 +199,13 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const tags: string[] = [];
       for (const name of names) tags.push(tagOf(await again.inferlet.importPages(again.queue, name)));
       assert.deepEqual(tags, ['ok', 'internal', 'internal']);
-      assert.equal(host.host.stats().models[0]!.pages.owned, 2, 'only those of the whole file');
+      assert.equal(host.host.stats().models[0]!.pages.owned, 2, 'only the pages of the whole file');
       host.host.engines[0]!.memory.audit();
     });
   });
 }
 
-test('synchronize waits for a save in progress, and the others go on when the saver closes', async () => {
+test('synchronize waits for a save in progress, and a save goes on when its inferlet closes', async () => {
   await using host = await startTestHost({ kv: true });
   const b = await bench(host);
   const own = b.pages(2);
@@ -227,7 +227,7 @@ test('synchronize waits for a save in progress, and the others go on when the sa
   assert.deepEqual(listed, ['one', 'two']);
 });
 
-test('imports of one file end with their inferlets, and with the host, at any time', async () => {
+test('an import may end with its inferlet or with the host at any time, and other imports of the file go on', async () => {
   await using host = await startTestHost({ kv: true, pageCount: 128 });
   const b = await bench(host);
   const own = b.pages(20);
@@ -258,7 +258,7 @@ test('imports of one file end with their inferlets, and with the host, at any ti
   await host.restart();
 });
 
-/** Round trips to host and disk until an inferlet has imported pages from the disk, while many imports of an ended inferlet wait. */
+/** Counts the round trips to host and disk until an inferlet has imported pages from disk, while many imports of an ended inferlet wait. */
 async function tripsOfAnImport(): Promise<number> {
   await using host = await startTestHost({ kv: true });
   const b = await bench(host);
@@ -278,15 +278,15 @@ async function tripsOfAnImport(): Promise<number> {
   let roundTrips = 0;
   for (; !isDone; roundTrips++) {
     must(await after.inferlet.ask(after.queue, { op: 'list-exports' }));
-    // A slow disk delays this access as much as the few that the import needs, so it does not raise the count.
+    // A slow disk delays this access as much as the few accesses that the import needs, so a slow disk does not raise the count.
     await stat(host.directory);
   }
   must(await imported);
   return roundTrips;
 }
 
-test('imports that wait when their inferlet ends hold up no other', async () => {
-  // Each import that waits would need a gap between two steps, and a round trip takes a few such gaps.
+test('imports that wait when their inferlet ends do not delay the import of another inferlet', async () => {
+  // If the host still did the 8,000 imports, each would need a gap between two steps. A round trip takes a few gaps, so the count would exceed 200.
   const roundTrips = await tripsOfAnImport();
   assert.ok(roundTrips < 200, `${roundTrips} round trips`);
 });
@@ -301,14 +301,14 @@ test('an import past the limit of its importer neither ends nor swaps another in
   const ended: string[] = [];
   const onTerminated = ({ cause }: Termination) => ended.push(cause);
   const newest = connection.openInferlet({ id: 'y', tenant: 'other', maxPages: pageCount, arrival: 9, onTerminated });
-  const theirs = newest.createQueue('tiny');
-  must(newest.allocatePages(theirs, pageCount - 1));
-  must(await newest.synchronize(theirs));
+  const newestQueue = newest.createQueue('tiny');
+  must(newest.allocatePages(newestQueue, pageCount - 1));
+  must(await newest.synchronize(newestQueue));
   const oldest = connection.openInferlet({ id: 'x', maxPages: 3, arrival: 1 });
   const outcome = await oldest.importPages(oldest.createQueue('tiny'), 'kept');
   assert.equal(tagOf(outcome), 'limit-exceeded');
   if (outcome.tag === 'err') assert.match(outcome.val.val, /3 is the invocation's limit/);
-  must(await newest.synchronize(theirs));
+  must(await newest.synchronize(newestQueue));
   assert.deepEqual(ended, []);
   assert.equal(host.host.stats().models[0]!.pages.owned, pageCount - 1);
 });

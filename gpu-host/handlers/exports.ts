@@ -57,7 +57,7 @@ export abstract class NamedPagesCall extends InstantCall {
     this.reply(op, { pages, tokens, nextPosition });
   }
 
-  /** The runtime makes some of these calls to learn where a name is: their errors are not the inferlet's. */
+  /** The runtime makes some of these calls to learn where a name is, so by default their errors do not fail the inferlet's queue. */
   protected override get failsQueue(): boolean {
     return false;
   }

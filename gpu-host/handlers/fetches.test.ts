@@ -11,8 +11,9 @@ const PAGES = 16;
 
 /** A swap file whose reads on other threads begin when the test says so. */
 class HeldReads {
-  /** Slots read on the host's thread; `fetched` has those that were read on other threads. */
+  /** Slots read on the host's thread. */
   readonly read: number[] = [];
+  /** Slots read on other threads. */
   readonly fetched: number[] = [];
   readonly written = new Set<number>();
   /** Set to make reads on other threads fail. */
@@ -49,7 +50,7 @@ class HeldReads {
 }
 
 interface Watched extends Guest {
-  /** True each time that the host began to hold its calls, false when it let them go. */
+  /** Gets true each time that the host begins to hold the inferlet's calls, and false each time that it lets them go. */
   readonly held: boolean[];
 }
 
@@ -60,8 +61,9 @@ interface Swapped extends AsyncDisposable {
   readonly away: Watched;
   /** Inferlet that has kept the first two of `others`, so that frames are free. */
   readonly other: Guest;
-  /** Page addresses of `away`, and those of `other`. */
+  /** Page addresses of `away`. */
   readonly pages: Uint32Array;
+  /** Page addresses of `other`. */
   readonly others: Uint32Array;
 }
 
@@ -105,7 +107,7 @@ async function eventually(isSo: () => boolean): Promise<void> {
 const statsOf = ({ host }: TestHost) => host.stats().models[0]!;
 
 for (const backend of ['reference', 'cuda'] as const) {
-  test(`others go on while pages come from disk, and the call that waits gets the same result (${backend})`, async () => {
+  test(`other inferlets go on while pages come from disk, and calls that wait for the pages get the same results (${backend})`, async () => {
     await using swapped = await startSwapped(backend);
     const { reads, away, other, others } = swapped;
     // Only the first two of the ten pages have content.
@@ -120,12 +122,12 @@ for (const backend of ['reference', 'cuda'] as const) {
     const results = [must(await next), must(await afterNext)];
     assert.deepEqual(reads.read, [], 'the thread of the host read no page');
     assert.deepEqual(away.held, [true, false]);
-    const places = reads.written.size;
+    const writtenCount = reads.written.size;
     away.inferlet.setWaiting(true);
     must(await fill(other, must(other.inferlet.allocatePages(other.queue, 12)), PROMPT));
-    assert.equal(reads.written.size, places, 'the pages that came had freed their slots on disk');
+    assert.equal(reads.written.size, writtenCount, 'the pages that came back had freed their slots on disk');
     results.push(must(await fill(away, pages, [42], PROMPT.length + 2)));
-    assert.deepEqual(reads.read, [], 'nor when the pages had left and were needed again');
+    assert.deepEqual(reads.read, [], 'nor did it when the pages had left and were needed again');
     await using fresh = await startTestHost({ backend, pageCount: PAGES, model: { prefixCache: false } });
     const alone = guest(await fresh.connect(), 1);
     const own = must(alone.inferlet.allocatePages(alone.queue, 10));
@@ -138,7 +140,7 @@ for (const backend of ['reference', 'cuda'] as const) {
   });
 }
 
-/** Sends two calls at once: the first one reads `text` and fills `own`, and the second one sees `own` alone. */
+/** Sends two calls at once: the first one reads `text` and fills `own`, and the second one sees only `own`. */
 function chain({ inferlet, queue }: Guest, text: Uint32Array, own: Uint32Array) {
   const step = (token: number, position: number, inPages: Uint32Array) =>
     inferlet.ask(queue, {
@@ -156,7 +158,7 @@ function chain({ inferlet, queue }: Guest, text: Uint32Array, own: Uint32Array) 
   return Promise.all([step(40, PROMPT.length, Uint32Array.of(...text, ...own)), step(41, PROMPT.length + 1, own)]);
 }
 
-test('a call does not overtake the one that fills its pages, and whose own pages come from disk', async () => {
+test('a call does not overtake an earlier call that fills its pages and still waits for pages from disk', async () => {
   await using swapped = await startSwapped();
   const { reads, away, pages } = swapped;
   const answers = chain(away, pages.subarray(0, 2), must(away.inferlet.allocatePages(away.queue, 1)));
@@ -172,7 +174,7 @@ test('a call does not overtake the one that fills its pages, and whose own pages
   assert.deepEqual(results, (await chain(alone, text, own)).map(must));
 });
 
-test('an inferlet that ends while its pages come leaves nothing behind', async () => {
+test('an inferlet that ends while its pages come from disk leaves nothing behind', async () => {
   await using swapped = await startSwapped();
   const { host, reads, away, other, pages, others } = swapped;
   must(
@@ -197,7 +199,7 @@ test('an inferlet that ends while its pages come leaves nothing behind', async (
   assert.deepEqual([counts.free, swappedOutPages], [counts.total, 0]);
 });
 
-test('a call reads the pages itself that no other thread could read', async () => {
+test('when other threads fail to read pages, the call reads them on the thread of the host', async () => {
   await using swapped = await startSwapped();
   const { reads, away, pages } = swapped;
   reads.readError = new Error('no thread');
@@ -206,7 +208,7 @@ test('a call reads the pages itself that no other thread could read', async () =
   assert.ok(reads.read.length > 0);
 });
 
-test('inferlets that go on at once, and do not all fit, wait for their turn at the disk', async () => {
+test('when the pages of many inferlets return at once and do not all fit, their fetches wait for their turn', async () => {
   const reads = new HeldReads();
   const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
   await using host = await startTestHost({ pageCount: PAGES, model: { ...swap, prefixCache: false } });
@@ -235,7 +237,7 @@ test('inferlets that go on at once, and do not all fit, wait for their turn at t
   assert.deepEqual(reads.read, [], 'the thread of the host read no page');
 });
 
-test('a fetch that waits for its turn lets others go when its inferlet ends', async () => {
+test('when an inferlet ends whose fetch waits for its turn, the fetches behind it go on', async () => {
   const reads = new HeldReads();
   const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
   await using host = await startTestHost({ pageCount: PAGES, model: { ...swap, prefixCache: false } });
@@ -250,7 +252,7 @@ test('a fetch that waits for its turn lets others go when its inferlet ends', as
       one.inferlet.setWaiting(true);
       return { ...one, goOn: () => fill(one, pages, [40], text.length) };
     };
-    // The frames do not suffice for the first two at once.
+    // The 16 frames do not suffice for the 5 + 12 pages of the first two inferlets.
     const [first, large, last] = [await sleeper(1, 5), await sleeper(2, 12), await sleeper(3, 5)];
     // Takes all frames, and gives them back.
     const other = guest(connection, 4);
@@ -263,8 +265,8 @@ test('a fetch that waits for its turn lets others go when its inferlet ends', as
     }
     assert.equal(reads.fetched.length, 5, 'only the first one reads the disk');
     await large.inferlet.close();
-    const late = AbortSignal.timeout(240_000);
-    await eventually(() => reads.fetched.length === 10 || late.aborted);
+    const deadline = AbortSignal.timeout(240_000);
+    await eventually(() => reads.fetched.length === 10 || deadline.aborted);
     assert.equal(reads.fetched.length, 10, 'the last one reads the disk beside the first');
     reads.release();
     const [ofFirst, ofLarge, ofLast] = await Promise.all(results);

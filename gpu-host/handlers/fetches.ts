@@ -27,8 +27,9 @@ export class Fetches {
   readonly #preemption: Preemption;
   readonly #runningFetches = new Set<Promise<void>>();
   readonly #waitingFetches: WaitingFetch[] = [];
-  /** Number of fetches that may read the disk now, and the number of frames that all their pages need. */
+  /** Number of fetches that may read the disk now. */
   #readingCount = 0;
+  /** Number of frames that all pages of these fetches need. */
   #readingFrames = 0;
 
   /** @param preemption holds the calls, and lets them go when the pages are back */
@@ -63,7 +64,7 @@ export class Fetches {
       isReading = true;
       await this.#memory.bringFromDisk(pages, absent, between);
     } catch (error) {
-      // Report no refusal here: the held calls meet it themselves when they go on.
+      // Report no refusal here: the held calls get it themselves when they go on.
       if (!(error instanceof CallHeld || error instanceof CallFault)) unexpected(error);
     } finally {
       if (hasWaited !== null) this.#leave(absent.length);
@@ -85,8 +86,8 @@ export class Fetches {
   }
 
   /**
-   * Resolves when a fetch of `frames` pages may read the disk: with true when it had to wait, else with false; the caller must then call `#leave`.
-   * Resolves with null when the space has ended while the fetch waited.
+   * Resolves when a fetch of `frames` pages may read the disk: with true when it had to wait, otherwise with false. The caller must call `#leave`
+   * afterwards. Resolves with null when the space has ended while the fetch waited; the caller must not call `#leave` then.
    */
   #waitForTurn(frames: number, space: ModelSpace | undefined): Promise<boolean | null> {
     if (this.#waitingFetches.length === 0 && this.#hasRoom(frames)) {

@@ -12,7 +12,7 @@ function neighbour(b: Workbench, id: string, tenant = 'default'): { inferlet: De
 }
 
 onOneBackend('kv-files', (handler) => {
-  handler('an open file shows the last save; the holder of its lock saves anew', async (b) => {
+  handler('an open file shows the last save, and only the holder of its lock may save it again', async (b) => {
     const own = b.pages(2);
     void b.fill(own, PROMPT);
     must(await b.ask({ op: 'file-save', name: 'notes/a', pages: own, ...SHARED }));
@@ -44,23 +44,24 @@ onOneBackend('kv-files', (handler) => {
     assert.equal(newer.tokens, PROMPT.length + 1);
     await inferlet.close();
 
+    // The reader held the lock, which went when the reader closed.
     const fresh = must(await b.inferlet.openFile(b.queue, 'notes/a', true, 'maker'));
     same(
       await b.probe(fresh.pages, 7, PROMPT.length + 1),
       await b.oracle.top([...PROMPT, 33, 7], [...range(0, PROMPT.length + 2)], 1, 5),
-      'the lock went with its holder',
+      'the file has the content of the last save',
     );
     must(await b.ask({ op: 'file-remove', name: 'notes/a', functionName: 'maker' }));
     assert.deepEqual(must(await b.ask({ op: 'file-list', prefix: '', functionName: 'maker' })), []);
     same(
       await b.probe(fresh.pages, 7, PROMPT.length + 1),
       await b.oracle.top([...PROMPT, 33, 7], [...range(0, PROMPT.length + 2)], 1, 5),
-      'an inferlet that has it open keeps what it sees',
+      'an inferlet that has opened the file keeps its pages',
     );
   });
 
   handler(
-    'a file that was opened twice for writing is free after two unlocks, and an open whose pages find no room takes no lock',
+    'a file that was opened twice for writing is unlocked by two unlocks, and an open past the page limit takes no lock',
     async (b) => {
       const own = b.pages(2);
       void b.fill(own, PROMPT);
@@ -69,7 +70,7 @@ onOneBackend('kv-files', (handler) => {
       const take = () => inferlet.openFile(queue, 'twice', true, 'other');
       for (let i = 0; i < 2; i++) must(await b.inferlet.openFile(b.queue, 'twice', true, 'maker'));
       must(await b.ask({ op: 'file-unlock', name: 'twice' }));
-      assert.equal(tagOf(await take()), 'unavailable', 'the second open holds it');
+      assert.equal(tagOf(await take()), 'unavailable', 'the second open still holds the lock');
       must(await b.ask({ op: 'file-unlock', name: 'twice' }));
       const taken = must(await take());
       inferlet.freePages(queue, taken.pages);
@@ -85,7 +86,7 @@ onOneBackend('kv-files', (handler) => {
     },
   );
 
-  handler('rights go by function, names by tenant', async (b) => {
+  handler('rights depend on the function, and each tenant has its own names', async (b) => {
     const own = b.pages(1);
     void b.fill(own, [1, 2]);
     must(await b.ask({ op: 'file-save', name: 'p', pages: own, ...SHARED, rights: 'private' }));
@@ -118,7 +119,7 @@ onOneBackend('kv-files', (handler) => {
   });
 });
 
-test('a persistent file survives a restart, its last content with it', async () => {
+test('a persistent file survives a restart with its last content', async () => {
   await using host = await startTestHost({ kv: true });
   const save = { persistent: true, rights: 'private', functionName: 'f' } as const;
   const bench = async () => new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');

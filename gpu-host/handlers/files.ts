@@ -9,7 +9,7 @@ import type { HostQueue, ModelSpace } from './space.ts';
 
 type FileOperation = Operation<'file-open' | 'file-save' | 'file-unlock' | 'file-remove' | 'file-list'>;
 
-/** Number of opens for writing of each name that an inferlet has not given back. They share the registry's one lock. */
+/** For each inferlet and name: number of opens for writing without an unlock yet. All of them share one lock of the registry. */
 const writeHolds = new WeakMap<ModelSpace, Map<string, number>>();
 
 /** The calls of `wit/kv-files.wit` that need the host: names, locks and rights. The rest of a file is ordinary pages. */

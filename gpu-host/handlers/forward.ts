@@ -16,14 +16,14 @@ import { Unplanned } from './unplanned.ts';
 
 type HeldEmbed = Exclude<Embed, { kind: 'empty' }>;
 
-/** `forward` of `wit/forward.wit`: embeds over pages, the last states into embeds. */
+/** `forward` of `wit/forward.wit`: computes embeds over pages, and writes the last states into embeds. */
 export class ForwardCall extends DeviceCall {
   protected readonly operation: Operation<'forward' | 'forward-scores'>;
   protected readonly model: ModelContext;
   protected plan: ForwardPlan | undefined;
   readonly #unplanned: Unplanned;
   #inputs: HeldEmbed[] = [];
-  /** States of the rows so far, when the call is cut inside its output rows. */
+  /** States of the output rows so far: a batch limit may cut the call inside its output rows. */
   #states: Float32Array[] = [];
   #riders: readonly DistributionCall[] = [];
   /** Projections that this step answers as well, with the row of each. */
@@ -61,7 +61,7 @@ export class ForwardCall extends DeviceCall {
     return inputs !== undefined && isChunkable(outPages.length, positionsOf(inputs), mask);
   }
 
-  /** Sets the batch's projections of this call's states. After `prepare`, `fusion` has those that the same step computes. */
+  /** Sets the batch's projections of this call's states. After `prepare`, `fusion` has the projections that the same step computes. */
   ride(riders: readonly DistributionCall[]): void {
     this.#riders = riders;
   }
@@ -72,7 +72,7 @@ export class ForwardCall extends DeviceCall {
   }
 
   override prepare(granted: number): SequenceInput {
-    // Calls that follow this one in the batch need all of it, even when the cache has lost pages that `granted` counted on.
+    // A grant of the whole call stays one when the cache has since lost pages of it: calls that follow in the batch need the whole call.
     const isWhole = granted >= this.tokens;
     this.plan ??= this.makePlan();
     const { plan } = this;
@@ -84,7 +84,7 @@ export class ForwardCall extends DeviceCall {
   override accept(output: SequenceOutput): Progress {
     const plan = this.plan as ForwardPlan;
     if (output.kind !== 'none' && output.states) this.#states.push(output.states);
-    // Write before the commit: until then a failed call can be rolled back.
+    // Write before the commit: if the write fails, the call can still be rolled back.
     if (plan.remainingInputs === plan.reservedInputs) this.#writeStates(plan);
     plan.commit();
     return plan.remainingInputs > 0 ? 'more' : 'done';
@@ -185,7 +185,7 @@ export class ForwardCall extends DeviceCall {
 
   override visitKeys(visit: KeyVisitor): void {
     const { inPages, inEmbeds, outPages, outEmbeds } = this.operation;
-    // Written pages first: a page that is both written and read needs no second look.
+    // Visit written pages first: the scoreboard then skips a read of the same page.
     for (const page of outPages) visit(pageKey(page), 'fill');
     for (const embed of outEmbeds) visit(embedKey(embed), 'write');
     for (const page of inPages) visit(pageKey(page), 'read');

@@ -12,9 +12,9 @@ export interface Fusion {
 }
 
 /**
- * The `riders` that a step answers when it outputs the last `rows` of the states that go to `outEmbeds`; undefined for none. The head runs
- * over all rows of a step or none, so it runs when at least half of the rows are asked for. The other projections are computed from their
- * embeds afterwards.
+ * Chooses the projections of a forward's states (`riders`) that the forward's step computes; undefined for none. The step outputs the last `rows` of
+ * the states for `outEmbeds`. Its projection covers all rows or none, so it runs when the riders ask for at least half of the rows. All other
+ * projections are computed from their embeds afterwards.
  */
 export function fuse(riders: readonly DistributionCall[], outEmbeds: Uint32Array, rows: number): Fusion | undefined {
   const members: { call: DistributionCall; row: number }[] = [];

@@ -8,12 +8,12 @@ import type { ForwardCall } from './forward.ts';
 import { DistributionCall, type ProjectCall } from './project.ts';
 
 /**
- * The order in which calls get memory: oldest family first, so that no call is preempted after it was prepared. Within a family, the batch's
- * order: later calls build on earlier ones.
+ * The order in which calls get memory: oldest family (an invocation and its children) first, so that no call is preempted after it was prepared.
+ * The calls of one family stay in the order of the batch, because later calls build on earlier ones.
  *
- * A call may wait until a call of a younger family has computed pages. It lends its age to that family, because a
- * third family, whose age lies between both, must not take the memory that these pages need. Memory itself goes by the
- * younger family's own age. If that gets it too little, its call is held, and the waiting call computes the pages.
+ * A call may wait for pages that a call of a younger family computes. In this order, the younger family then counts as old as the waiting one.
+ * Otherwise a third family with an age between them could take the memory that the pages need. When memory runs short, only the younger family's
+ * true age counts. If the family then gets too little, its call is held, and the waiting call computes the pages itself.
  */
 export function oldestFirst(grants: readonly Grant[], awaitedBy: Batch['awaitedBy']): readonly Grant[] {
   if (awaitedBy.size === 0 && grants.every((grant, i) => i === 0 || !isNewerCall(grants[i - 1] as Grant, grant)))
@@ -37,7 +37,7 @@ export function oldestFirst(grants: readonly Grant[], awaitedBy: Batch['awaitedB
 const familyOf = (call: BatchCall): Contender => (call as HostCall).hostQueue.space.pages.contender;
 const isNewerCall = (a: Grant, b: Grant): boolean => isNewer(familyOf(a.call), familyOf(b.call));
 
-/** The distributions over states that a forward makes. */
+/** The distribution calls among `projections` whose states `forward` makes. */
 export function ridersOf(forward: ForwardCall, projections: readonly ProjectCall[]): DistributionCall[] {
   const { space } = forward.hostQueue;
   const riders: DistributionCall[] = [];
@@ -48,7 +48,7 @@ export function ridersOf(forward: ForwardCall, projections: readonly ProjectCall
   return riders;
 }
 
-/** Checks the calls of the same batch that a call needs. @throws CallFault with the cause of the one that failed */
+/** Checks the calls of the same batch that the granted call needs. @throws CallFault with the cause of the first one that failed */
 export function checkBefore({ after }: Grant): void {
   const failed = after?.find((call) => failureOf(call) !== undefined);
   if (failed) throw dependencyFault(failureOf(failed) as NonNullable<HostCall['failure']>);

@@ -9,9 +9,8 @@ import { checkDistinctWrites, wrapBackend } from '../testing/wrapped-backend.ts'
 import { nextTurn } from './pause.ts';
 
 /*
- * Inferlets that mostly ask for one token after another, and sometimes for anything else: forks, masks, copied slots, narrower contexts,
- * other tokens and samplers, calls that do not wait for each other, two texts at once. All their answers must be the same with and
- * without guessed steps.
+ * The inferlets mostly ask for one token after another. Sometimes they do something else: forks, masks, copied slots, narrower contexts, other tokens
+ * and samplers, calls that do not wait for each other, two texts at once. All answers must be the same with and without guessed steps.
  */
 
 const SEEDS = process.env.PIE_TEST_ALL ? 60 : 12;
@@ -85,7 +84,7 @@ class Life {
     const kind = this.#dice.roll(16);
     const { queue, pages, tokens } = text;
     if (kind < 7) {
-      for (let left = 2 + this.#dice.roll(6); left > 0; left--) {
+      for (let steps = 2 + this.#dice.roll(6); steps > 0; steps--) {
         this.#take(text, await this.#step(text));
         for (let turns = this.#pace.roll(3) * this.#pace.roll(4); turns > 0; turns--) await nextTurn();
       }
@@ -127,7 +126,7 @@ class Life {
   async #stepBoth(text: Text): Promise<void> {
     const other = this.#texts.find(({ queue, tokens }) => queue !== text.queue && tokens.length <= MAX_TEXT_TOKENS);
     if (!other) return;
-    for (let left = 4 + this.#dice.roll(5); left > 0; left--) {
+    for (let rounds = 4 + this.#dice.roll(5); rounds > 0; rounds--) {
       const steps = [this.#step(text), this.#step(other)];
       for (const [i, outcome] of (await Promise.all(steps)).entries()) this.#take([text, other][i]!, outcome);
       for (let turns = this.#pace.roll(3) * this.#pace.roll(4); turns > 0; turns--) await nextTurn();
@@ -169,6 +168,7 @@ class Life {
 
   #take({ tokens }: Text, outcome: Outcome<StepResult>): void {
     this.#note(outcome);
+    // After an error, the text goes on with an arbitrary token.
     tokens.push(outcome.tag === 'ok' ? outcome.val.tokens[0]! : 3);
   }
 
@@ -185,7 +185,7 @@ class Life {
 interface Played {
   readonly logs: readonly (readonly string[])[];
   readonly stepsAhead: number;
-  /** Guessed steps with more guesses than there are inferlets: both queues of one have a guess. */
+  /** Guessed steps with more guesses than there are inferlets, so that both queues of an inferlet have a guess. */
   readonly stepsOfBothQueues: number;
 }
 
@@ -203,7 +203,7 @@ async function play(seed: number, ahead: boolean): Promise<Played> {
         try {
           checkDistinctWrites(batch);
         } catch (error) {
-          // A guessed step that fails here is computed anew, and none of its calls fails.
+          // Check the list at the end: an error thrown here would only make the host compute the guessed step's calls anew.
           clashes.push(error);
         }
         const guessedCount = batch.filter(({ inputs }) => inputs.kind === 'picked').length;

@@ -51,7 +51,7 @@ async function withStepper(play: (stage: Stage) => Promise<void>, { failsAt = 0 
   }
 }
 
-test('after some steps in a row, the host hands over the next before its call, which takes the result', async () => {
+test('after some steps in a row, the host hands over the next step before its call comes, and the call takes the result', async () => {
   await withStepper(async ({ device, oracle, stepper, stepsAhead, ending }) => {
     let answer = stepper.step();
     await device.reaches(6);
@@ -123,7 +123,7 @@ test('a call that comes a little after the guessed step has ended takes the resu
   });
 });
 
-test('a call that comes long after the guessed step has ended is computed as if there had been none', async () => {
+test('a call that comes long after the guessed step has ended is computed as if no step had been guessed', async () => {
   await withStepper(async ({ device, oracle, stepper, ending }) => {
     device.end();
     await sleep(100);
@@ -141,7 +141,7 @@ test('an inferlet that ends while its next step is guessed gives its pages back'
       device.end();
       await connection.stats();
     }
-    assert.equal(device.batches.length, 5, 'no step is handed over for it any more');
+    assert.equal(device.batches.length, 5, 'the host hands over no further step for the inferlet');
   });
 });
 
@@ -156,7 +156,8 @@ test('when a guessed step fails, the host computes its call anew and no call fai
       device.end();
       await ending(answer);
       for (let i = 0; i < 3; i++) await ending(stepper.step());
-      assert.deepEqual(stepper.text.slice(PROMPT.length), await oracle.greedy(PROMPT, hasCome ? 8 : 7));
+      // Four steps of `withStepper`, the step that came before the failure, if any, and three more.
+      assert.deepEqual(stepper.text.slice(PROMPT.length), await oracle.greedy(PROMPT, 4 + (hasCome ? 1 : 0) + 3));
       assert.equal(host.host.engines[0]!.stats.failedCalls, 0);
     };
     await withStepper(play, { failsAt: 5 });
@@ -209,7 +210,7 @@ async function untilTwoUnderWay(
   }
 }
 
-test('a step of another inferlet joins the next guessed one, and those after it are guessed for both', async () => {
+test('a step of another inferlet joins the next guessed step, and later steps are guessed for both inferlets', async () => {
   // 1: the step after the guess under way fails. 2: the next step, which the other inferlet joins, fails. 0: no step fails.
   for (const failsAt of [0, 1, 2])
     await withStepper(async (stage) => {
@@ -227,7 +228,7 @@ test('a step of another inferlet joins the next guessed one, and those after it 
       await answer;
       const asked = [stepper.step(), joined];
       await device.reaches(next);
-      assert.deepEqual(kinds(), ['picked', 'tokens'], 'the call that could go went with the guess');
+      assert.deepEqual(kinds(), ['picked', 'tokens'], 'the ready call joined the guessed step');
       if (failsAt === 0) {
         device.end();
         await asked[0];
@@ -351,8 +352,8 @@ test('two queues that fill the same page take no guess of each other', async () 
     const tokens = [5, 9];
     const made: number[] = [];
     for (let i = 0; i < 30; i++) {
-      // Each queue continues its own text, and sees all keys that it reads, so each next step could be guessed. Both fill the next slots of
-      // the same pages. Only the first queue reads them: its positions are past those of the other.
+      // Each queue continues its own text and sees all keys that it reads, so each next step could be guessed. Both queues fill the next slots of the
+      // same pages. Only the first queue reads these pages; its positions, from 40 on, are past all positions of the second queue.
       const asked = queues.map((queue, at) =>
         inferlet.ask(queue, {
           op: 'step',
@@ -373,7 +374,7 @@ test('two queues that fill the same page take no guess of each other', async () 
       }
     }
     tokensByMode.push(made);
-    // Not in `forward`: when a guessed step fails, the host computes its calls anew, and none of them fails.
+    // Do not check in `forward`: an error thrown there would only make the host compute the guessed step's calls anew.
     batches.forEach(checkDistinctWrites);
   }
   assert.deepEqual(tokensByMode[0], tokensByMode[1]);

@@ -76,9 +76,9 @@ interface TakenRow {
  * slots, position and sampler, and the token that was picked. A wrong guess is charged to its inferlet, and changes no result: the key and value that
  * it wrote lie in a slot that counts as empty. When all calls for a guessed step have come, the host hands over the step after it.
  *
- * The host guesses a step only if each inferlet of the step before will probably ask for another one: the call of an inferlet without a row in the
- * step would have to wait for its end. Other ready calls join the step if they all ask for one token and have their pages in place; if not, the
- * guesses end.
+ * The host guesses a step only if each inferlet of the step before will probably ask for another one. Otherwise an inferlet's call without a row in
+ * the guessed step would have to wait for the end of that step. Other ready calls join the guessed step if they all ask for one token and have their
+ * pages in place; if not, the guesses end.
  */
 export class GuessedSteps {
   readonly #context: ModelContext;
@@ -119,17 +119,20 @@ export class GuessedSteps {
     const orders = new Set(queues.map(({ batchQueue: order }) => order));
     const joiningCalls: StepCall[] = [];
     for (const call of ready) {
-      const isOwn = orders.has(call.queue);
-      // A queue whose step is still under way, and that has sent another call already, does not go on as guessed.
-      if (isOwn ? ownReady === undefined : !(call instanceof StepCall) || !mayJoin(call)) return undefined;
-      if (!isOwn) joiningCalls.push(call as StepCall);
+      if (orders.has(call.queue)) {
+        // Without `ownReady`, the queue's step is still under way. A queue that has sent another call already does not go on as guessed.
+        if (ownReady === undefined) return undefined;
+        continue;
+      }
+      if (!(call instanceof StepCall) || !mayJoin(call)) return undefined;
+      joiningCalls.push(call);
     }
     const maxRows = Math.min(limits.maxCalls, limits.maxTokens);
     if (joiningCalls.length === 0 || queues.length + joiningCalls.length > maxRows) return undefined;
     return this.#turns.isAlone(ready.length) ? joiningCalls : undefined;
   }
 
-  /** Takes the calls into a step of these rows; undefined, and no call is taken, unless all can go as they are. */
+  /** Takes all the calls into a step of these rows. Takes none and returns undefined when one of them cannot go as it is. */
   #join(calls: readonly StepCall[], rows: readonly NextStep[]): readonly StepPart[] | undefined {
     const slots = new Set(rows.map(({ sequence }) => sequence.writes[0]));
     const parts: StepPart[] = [];
@@ -141,6 +144,7 @@ export class GuessedSteps {
         break;
       }
     }
+    // Two rows of a step must not write the same slot.
     for (const { sequence } of parts) slots.add(sequence.writes[0]);
     if (parts.length < calls.length || slots.size < rows.length + calls.length) {
       for (const call of calls) call.unprepare();
@@ -181,7 +185,7 @@ export class GuessedSteps {
 
   /** Hands over the step after a guessed one, unless another call wants the device. All calls of the guessed one have come. */
   #goOn({ parts }: GuessedStep, ownReady?: number): GuessedStep | undefined {
-    // Before the rows are made: they may take frames.
+    // Check this before the rows are made, because they may take frames.
     if (!this.#joinableCalls(parts.map(queueOf), ownReady) || !parts.every(isSteady)) return undefined;
     const steps = parts.map((part) =>
       part instanceof NextStep
@@ -191,7 +195,7 @@ export class GuessedSteps {
     return this.handOver(this.#rows(steps), ownReady);
   }
 
-  /** The steps after these, in the order of their rows; empty unless each has one. */
+  /** A guess of the next step for each of `steps`, in their order; empty when one of them has no guess. */
   #rows(
     steps: readonly { readonly before: StepCall | NextStep; readonly under: SequenceInput | undefined }[],
   ): readonly NextStep[] {
@@ -202,7 +206,7 @@ export class GuessedSteps {
       if (!next) return [];
       rows.push(next);
     }
-    // Two queues of one inferlet may fill one page, and only one of them can be right. Calls of one queue follow each other.
+    // Two queues of an inferlet may guess the same slot of a page, and only one guess can be right. Two steps of one queue follow each other.
     const slots = new Set(rows.map(({ sequence }) => sequence.writes[0]));
     const queues = new Set(rows.map(({ hostQueue }) => hostQueue));
     return slots.size === rows.length && queues.size === rows.length ? rows : [];
@@ -262,9 +266,9 @@ export class GuessedSteps {
   }
 
   /**
-   * Keeps the device idle until missing calls come, while no other call wants it. The device then need not compute them again, and their
+   * Keeps the device idle until the missing calls come, while no other call wants it. These calls then get the results that are there, and their
    * inferlets keep sharing steps.
-   * @returns the number of calls of these inferlets that can go now; undefined when another call wants the device
+   * @returns the number of ready calls of the step's inferlets; undefined when another call wants the device
    */
   async #linger(step: GuessedStep, awaitedRows: AwaitedRows): Promise<number | undefined> {
     const stepMs = step.endedMs - step.submittedMs;
@@ -272,10 +276,10 @@ export class GuessedSteps {
     for (let ownReady = 0; ; ) {
       for (const { guess, row, part } of this.#take(step, awaitedRows)) {
         this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
-        // The guess was in vain if the step's other inferlets had ready calls while its own call was missing.
+        // The guess was not worth its time if ready calls of other inferlets of the step had to wait for this call.
         guess?.recordGuess(ownReady === 0);
       }
-      // A queue whose next call differs from the guess has no call for this step.
+      // A queue whose next call differs from the guess will send no call for this step.
       const expectedCount = [...awaitedRows.keys()].filter(({ hasCall }) => !hasCall).length;
       ownReady = step.parts.filter((part) => queueOf(part).batchQueue.front?.state === 'ready').length;
       if (!this.#turns.isAlone(ownReady)) return undefined;

@@ -21,7 +21,7 @@ interface Story {
   /** True for embed-text, forward and next-distribution instead of a fused step. */
   readonly byEmbeds: boolean;
   readonly priority: number;
-  /** Turns of the event loop before the prompt. */
+  /** Turns of the event loop before the inferlet sends its prompt. */
   readonly delay: number;
   /** Turns of the event loop from the prompt until the test cancels the inferlet; undefined for most. */
   readonly cancelAfter: number | undefined;
@@ -33,7 +33,7 @@ interface Plot {
   readonly stories: readonly Story[];
   readonly pageCount: number;
   readonly maxBatchTokens: number;
-  /** On average, one of this number of device steps fails; 0 for none. */
+  /** On average, one of so many device steps fails; 0 when none shall fail. */
   readonly failsOneIn: number;
 }
 

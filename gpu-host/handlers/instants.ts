@@ -9,19 +9,19 @@ import type { ThreadShare } from './thread-share.ts';
 
 /** The engine, as the calls that need no step see it. */
 export interface InstantTurns {
-  /** The call is complete. */
+  /** Ends a call that is complete. */
   finish(call: HostCall): void;
-  /** The call failed with this error. */
+  /** Ends a call that failed with this error. */
   fail(call: HostCall, error: unknown): void;
-  /** The call waits for memory; it changed nothing, and is executed again later. */
+  /** Holds a call that waits for memory. The call has changed nothing, and is executed again later. */
   hold(call: HostCall): void;
-  /** There is work between two batches. */
+  /** Wakes the engine for work between two batches. */
   wanted(): void;
 }
 
-/** Time for calls that need no step, before sockets are read and the next step starts. */
+/** After this time, ms, a turn begins no further call that needs no step. After the turn, the thread reads sockets and starts the next step. */
 const INSTANTS_MS = 4;
-/** Maximum time of the thread for one call that is not charged: so small a charge is not worth its bookkeeping. */
+/** Maximum thread time of one call that is not charged: a smaller charge is not worth its bookkeeping. */
 const FREE_MS = 0.1;
 
 /** Executes the calls of one model that need no step, between two batches. */
@@ -57,7 +57,7 @@ export class Instants {
     this.#turns.wanted();
   }
 
-  /** Executes what is ready. Returns true when its time ran out: other work has its turn before calls that are left. */
+  /** Executes completions and ready calls. Returns true when the time ran out: other work then has its turn before the remaining calls. */
   run(): boolean {
     for (const action of this.#completions.splice(0)) action();
     const untilMs = performance.now() + INSTANTS_MS;
@@ -68,7 +68,7 @@ export class Instants {
     return false;
   }
 
-  /** Executes allocations whose pages were spared for them. They change nothing that a batch uses, so that they need not wait until it ends. */
+  /** Executes allocations for which a page was set aside. They change nothing that a batch uses, so they need not wait for its end. */
   allocateSpared(): void {
     for (let call = this.#batcher.takeInstant(isSpared); call; call = this.#batcher.takeInstant(isSpared))
       this.#execute(call as MemoryCall);

@@ -24,6 +24,7 @@ const prompts = Array.from({ length: TEXTS }, (_, i) => {
   return i % 2 ? [...shared.slice(0, 8 + random.below(25)), ...own] : own;
 });
 
+/** Ways to decode a text. Each makes other calls, and all must give the same tokens. */
 const ways: Record<string, Way> = {
   'fused steps': bySteps,
   'a prompt in parts': inParts((length) => {
@@ -76,11 +77,11 @@ async function decodeTogether(host: TestHost, between: (guest: Guest) => Promise
 const plain = { prefixCache: false } as const;
 
 for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
-  describe(`the same text (model ${seed})`, () => {
+  describe(`a greedy text (model ${seed})`, () => {
     const base: TestHostOptions = { backend: 'onnx', seed, pageCount: 256 };
     const alone: Said[] = [];
 
-    test('alone, by each way', async () => {
+    test('does not depend on the calls that decode it', async () => {
       await using host = await startTestHost({ ...base, model: plain });
       const [guest] = await openGuests(host, 1);
       for (const prompt of prompts) alone.push(await bySteps(guest!, prompt, LENGTH, nothing));
@@ -90,7 +91,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
       }
     });
 
-    test('among random neighbours', async () => {
+    test('does not depend on its neighbours', async () => {
       await using host = await startTestHost({ ...base, model: plain });
       for (let round = 0; round < 4; round++) {
         const said = await decodeTogether(host);
@@ -99,7 +100,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
       assert.ok(host.host.stats().models[0]!.meanBatchSize > 1, 'they shared batches');
     });
 
-    test('with prefills cut anywhere', async () => {
+    test('does not depend on how its prefill is cut', async () => {
       for (const maxBatchTokens of [4, 5, 7, 11, 16]) {
         for (const prefixCache of [false, true]) {
           await using host = await startTestHost({ ...base, model: { prefixCache, maxBatchTokens } });
@@ -111,7 +112,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
       }
     });
 
-    test('with pages from the prefix cache', async () => {
+    test('does not depend on the prefix cache', async () => {
       await using host = await startTestHost(base);
       for (let round = 0; round < 4; round++) {
         const said = await decodeTogether(host);
@@ -120,7 +121,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
       assert.ok(host.host.stats().models[0]!.prefix.hitTokens > 300, 'the prefix cache was used');
     });
 
-    test('with swap in between', async () => {
+    test('does not depend on swap', async () => {
       await using host = await startTestHost({
         ...base,
         pageCount: 40,
@@ -141,7 +142,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
       };
       const all = await openGuests(host, prompts.length);
       for (const [i, guest] of all.entries()) {
-        // Two at a time, so that a waiting guest has pages to give.
+        // Decode two texts at a time: the pages of one text alone would fit beside the 28 of the oldest inferlet.
         const way = [bySteps, byThreeCalls][i % 2]!;
         const otherGuest = all[(i + 1) % all.length]!;
         const [said] = await Promise.all([

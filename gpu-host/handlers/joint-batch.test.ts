@@ -5,7 +5,7 @@ import { GREEDY, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf 
 import { ids, PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { type Watched, watchBackend, wrapBackend } from '../testing/wrapped-backend.ts';
 
-/** A workbench on a host whose device steps are recorded from its second step on. */
+/** A workbench on a host, after a first step that is removed from the recorded batches. */
 async function watchedBench(host: TestHost, watched: () => Watched): Promise<Workbench> {
   const bench = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   must(await bench.fill(bench.pages(1), [1]));
@@ -38,7 +38,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         seen().batches.map((batch) => batch.map(({ positions }) => positions.length)),
         [[5, 6, 1]],
       );
-      same(await b.probe(own, 7, PROMPT.length), expected, 'and its keys are there');
+      same(await b.probe(own, 7, PROMPT.length), expected, 'the keys of the batch are in the pages');
     });
 
     test('a call reads states as they were before later calls of its batch', async () => {
@@ -68,7 +68,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       assert.equal(seen().batches.length, 1);
     });
 
-    test('embed, forward and next-distribution are one step, without a projection of its own', async () => {
+    test('embed-text, forward and next-distribution become one step, without a separate projection', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const expected = await b.oracle.greedy(PROMPT, 8);
@@ -113,11 +113,11 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       }
       assert.deepEqual(made, expected);
       must(await b.inferlet.synchronize(b.queue));
-      assert.equal(seen().batches.length, 9, 'one step a token');
+      assert.equal(seen().batches.length, 9, 'a step for the prompt and one for each of the eight tokens');
       assert.equal(seen().projected, 0);
     });
 
-    test('old states, and few rows of many, are projected outside the step', async () => {
+    test('states of earlier steps, and few rows out of many, are projected outside the step', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const embeds = b.embeds(2 * PROMPT.length);
@@ -147,7 +147,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       ]);
       same(must(again), row(0));
       same(must(kept), row(10));
-      assert.equal(seen().projected, 3, 'old states');
+      assert.equal(seen().projected, 3, 'states of an earlier step');
       // All rows are asked for, so the forward's step projects them.
       b.inferlet.send(b.queue, { op: 'forward', inPages: NONE, inEmbeds: inputs, outPages: NONE, outEmbeds: states });
       const all = await Promise.all(
@@ -197,6 +197,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         outPages: NONE,
         outEmbeds: ids(state!),
       });
+      // The vocabulary has 96 tokens.
       const outcomes = await Promise.all([
         b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 97 }),
         b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 3 }),
@@ -248,10 +249,14 @@ test('a step that fails also fails its followers in the batch, and leaves its sl
   );
   const other = b.pages(2);
   must(await b.fill(other, PROMPT));
-  same(await b.probe(other, 7, PROMPT.length), await b.probe(own, 7, PROMPT.length), 'nothing of it was cached');
+  same(
+    await b.probe(other, 7, PROMPT.length),
+    await b.probe(own, 7, PROMPT.length),
+    'nothing of the failed calls was cached',
+  );
 });
 
-test('a call that fails when it is prepared fails those that follow it in the batch, and no neighbour', async () => {
+test('a call that fails when it is prepared fails the calls that depend on it, and no call of another inferlet', async () => {
   await using host = await startTestHost();
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const neighbour = b.connection.openInferlet({ id: 'n', maxPages: 8, arrival: 2 });
@@ -267,7 +272,7 @@ test('a call that fails when it is prepared fails those that follow it in the ba
   assert.deepEqual(outcomes.map(tagOf), ['context-overflow', 'dependency-failed', 'ok']);
 });
 
-test('a call with an invalid result fails those that were computed after it in the batch', async () => {
+test('a call with an invalid result fails the calls of its batch that depend on it', async () => {
   let isPoisoned = false;
   await using host = await startTestHost({
     wrap: (inner) =>

@@ -15,11 +15,11 @@ async function stepsWith(latency: InferletOptions['latency']): Promise<number[][
     },
   });
   const connection = await host.connect();
-  const prefill = (id: string, tokens: number, first: number, options: Partial<InferletOptions> = {}) => {
-    const inferlet = connection.openInferlet({ id, maxPages: 40, arrival: first, ...options });
+  const prefill = (id: string, tokens: number, arrival: number, options: Partial<InferletOptions> = {}) => {
+    const inferlet = connection.openInferlet({ id, maxPages: 40, arrival, ...options });
     const queue = inferlet.createQueue('tiny');
     const pages = must(inferlet.allocatePages(queue, 10));
-    const inputs = range(0, tokens).map((i) => (i * 7 + first) % 90);
+    const inputs = range(0, tokens).map((i) => (i * 7 + arrival) % 90);
     const request = { tokens: inputs, positions: range(0, tokens), inPages: pages, outPages: pages, mask: undefined };
     return inferlet.ask(queue, { op: 'step', request: { ...request, rows: 0, output: { tag: 'none' } } });
   };
@@ -32,11 +32,11 @@ async function stepsWith(latency: InferletOptions['latency']): Promise<number[][
   return (watched?.batches ?? []).map((batch) => batch.map(({ positions }) => positions.length));
 }
 
-test('the targets with which an inferlet is opened reach its calls', async () => {
+test('the latency targets of an inferlet apply to its calls', async () => {
   assert.deepEqual(await stepsWith(undefined), [[80], [80], [40]]);
   let first: number[] | undefined;
   // On a busy machine the first step may begin before all prompts have come.
   for (let tries = 0; tries < 5 && first?.length !== 2; tries++)
     [first] = await stepsWith({ firstTokenMs: 1, perTokenMs: 1 });
-  assert.deepEqual(first, [40, 20], 'the prompt with targets whole, and a quarter of a step of the others');
+  assert.deepEqual(first, [40, 20], 'the prompt with targets in full, and a quarter of the step for the others');
 });

@@ -37,7 +37,7 @@ export interface CallMaker {
 export function makeCall(queue: HostQueue, id: number, operation: QueuedOperation, maker: CallMaker): HostCall {
   const { context } = maker;
   const limit = exceededLimit(operation);
-  // To read lists of this length would hold up the host, so the refused call marks no outputs.
+  // Reading lists of this length would hold up the host, so the refused call marks no outputs as failed.
   if (limit !== undefined)
     return new RefusedCall(queue, id, fault('invalid-argument', `a list in one call has more than ${limit} items`));
   switch (operation.op) {
@@ -113,7 +113,7 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
 
 const NONE = new Uint32Array(0);
 
-/** Makes a call with the named adapter, if any. For an unknown adapter, a refused call that marks its `outputs`. */
+/** Makes a call with the named adapter, if any. For an unknown adapter, makes a refused call, which marks `outputs` as failed. */
 function withAdapter(
   queue: HostQueue,
   id: number,

@@ -40,7 +40,7 @@ export class MemoryCall extends InstantCall {
     return this.operation.op === 'allocate-pages' && this.operation.count === 1;
   }
 
-  /** The page that was spared for this allocation, which then claims no memory. */
+  /** The page that was set aside for this allocation; with such a page, the allocation claims no memory. */
   get spared(): Page | undefined {
     return this.allocatesPage ? this.hostQueue.sparePage : undefined;
   }
@@ -191,7 +191,7 @@ export class MemoryCall extends InstantCall {
   }
 }
 
-/** True for the operations of calls of kind `idle`. */
+/** True for copies, whose calls have the kind `idle`: they touch memory between two batches only. */
 function copies({ op }: MemoryOperation): boolean {
   return op === 'copy-slots' || op === 'copy-tokens' || op === 'copy-embeds';
 }

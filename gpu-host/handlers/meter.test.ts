@@ -16,7 +16,7 @@ function failOnReport(text: string): never {
   throw new Error(text);
 }
 
-test('a step is divided by tokens: whole numbers that add up, each within 1 of its part', () => {
+test('the shares of a step are whole nanoseconds in proportion to tokens, add up, and are exact to 1 ns', () => {
   fc.assert(
     fc.property(fc.nat({ max: 1e12 }), tokenCounts, (total, tokens) => {
       const parts = payers(tokens);
@@ -67,7 +67,7 @@ test('years of steps add up to the nanosecond, and time without a payer is repor
   const time = new DeviceTime();
   const [first] = payers([1]);
   assert.ok(first);
-  // Past 2^53 ns, where sums of nanoseconds are no longer exact.
+  // 1e11 ms are more than 2^53 ns, above which 64-bit floats no longer hold every whole number.
   time.spendFor(1e11, first.meter);
   for (let i = 0; i < 100; i++) time.spend(0.000_333, payers([7, 3, 5]), tokensOf, meterOf);
   time.check(failOnReport);

@@ -108,7 +108,7 @@ export class DeviceTime {
     this.#charge(payer, this.#spent(ms));
   }
 
-  /** Reports time that was charged to no payer, once: it shows a bug of the host. Cheap enough to run whenever the model is idle. */
+  /** Reports time that was charged to no payer, once: such time shows a bug of the host. Cheap enough to run whenever the model is idle. */
   check(tell: (text: string) => void): void {
     if (this.#unchargedNs === 0) return;
     tell(`${this.#unchargedNs} ns of device time were charged to no inferlet`);

@@ -19,7 +19,7 @@ export interface SpaceParts {
   readonly bytes: HostBytes;
 }
 
-/** The spaces of one model. No call of a closed space goes to the device; its memory goes back once the device does not use it. */
+/** The spaces of one model, one for each inferlet. A closed space sends no call to the device; its memory is freed once the device is idle. */
 export class ModelSpaces {
   readonly open = new Set<ModelSpace>();
   readonly #byPages = new Map<PageSpace, ModelSpace>();
@@ -48,7 +48,10 @@ export class ModelSpaces {
     return this.#byPages.get(pages);
   }
 
-  /** Drops the calls of an open space; `releaseClosed` gives its memory back and calls `released`. @param why answers its pending calls */
+  /**
+   * Drops the calls of an open space. `releaseClosed` later frees the space's memory and calls `released`.
+   * @param why the error that answers the space's pending calls; without it, they get no answer
+   */
   close(space: ModelSpace, released: () => void, why?: HandlerError): void {
     // Inferlets that share a limit with this one may use its part now, although a device step may still use its pages.
     space.pages.leaveLimits();
@@ -56,7 +59,7 @@ export class ModelSpaces {
     this.#closing.push({ space, released });
   }
 
-  /** Call it while the device is idle. */
+  /** Frees the memory of the closed spaces. Call it while the device is idle. */
   releaseClosed(): void {
     for (const { space, released } of this.#closing.splice(0)) {
       if (this.open.has(space)) {

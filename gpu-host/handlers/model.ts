@@ -85,8 +85,9 @@ export const DEFAULT_IMAGE_CACHE_BYTES = 64 * 1024 * 1024;
 /** The limits of the embeds of one inferlet on one model. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;
 
-/** Maximum pending calls of an inferlet on one model, and maximum bytes of their arguments and scoreboard entries. Past either, the host ends it. */
+/** Maximum pending calls of an inferlet on one model. The host ends an inferlet with more. */
 export const MAX_PENDING_CALLS = 16_384;
+/** Maximum bytes of the arguments and scoreboard entries of these calls. The host ends an inferlet with more. */
 export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** Pending bytes that an inferlet may always have, even when the tenant's other inferlets have used up the tenant's share of the heap. */
 export const LEAST_PENDING_BYTES = 256 * 1024;

@@ -15,7 +15,7 @@ export interface NamedPages {
   readonly copies: Copies;
   /** The model, for pages that go from host to host; undefined when the host has no fingerprint of it. */
   readonly maker: Maker | undefined;
-  /** The inferlet in its role toward the registry: its turns on the device, and its way to bring pages back from disk. The inferlet pays. */
+  /** The inferlet of a space as the registry sees it: with turns between steps, which it pays for, and a way to bring pages back from disk. */
   requesterOf(space: ModelSpace): Requester<PageSnapshot>;
 }
 

@@ -8,16 +8,16 @@ import type { SparePages } from './spare-pages.ts';
 import { StepCall } from './step.ts';
 import { continuesStep, isPlainStep } from './step-trail.ts';
 
-/** A step that its inferlet will probably ask for: one input, which continues the step before it with that one's token. */
+/** A step that its inferlet will probably ask for. Its one input is the token that the step before it picks. */
 export class NextStep {
   readonly hostQueue: HostQueue;
   readonly sequence: SequenceInput;
-  /** True when the step is on a page that was spared for an allocation. */
+  /** True when the step writes to a page that was set aside (spared) for the queue's next allocation. */
   readonly #isOnSpare: boolean;
   #previousStep: StepCall | NextStep | undefined;
   #call: StepCall | undefined;
   #prepared: SequenceInput | undefined;
-  /** The call of the queue that has come and was found to ask for another step. */
+  /** The queue's call that has come and asks for another step than this one. */
   #refusedCall: StepCall | undefined;
 
   private constructor(previousStep: StepCall | NextStep, isOnSpare: boolean, sequence: SequenceInput) {
@@ -28,10 +28,9 @@ export class NextStep {
   }
 
   /**
-   * The step after `previousStep`, which is prepared as `sequenceUnderWay` and whose token is in row `row` of its batch's results. Undefined when
-   * `previousStep` is no plain step, when the context is full, or when the slot of the next keys is not certain. The
-   * slot is certain on a page that only the inferlet holds. When the pages that `previousStep` names are full, the slot
-   * is certain on the page that was spared for the queue.
+   * The step after `previousStep`. The device computes `previousStep` as `sequenceUnderWay`, and gives its token in row `row` of the results.
+   * Undefined when `previousStep` is no plain step, when the context is full, or when the slot of the next key is not certain. It is certain on a
+   * page that only the inferlet holds, or, when the pages that `previousStep` names are full, on the page that was spared for the queue.
    */
   static after(
     previousStep: StepCall | NextStep,
@@ -50,7 +49,7 @@ export class NextStep {
     const unfilledSlot = emptySlot(pages, request.outPages);
     const slot = unfilledSlot ?? (areFull(pages, request.outPages) ? spares.slot(hostQueue) : undefined);
     if (slot === undefined) return undefined;
-    // A copy, because the next call may be prepared in the memory of this one, and must be compared with what the device was given.
+    // Copy the context: the next call may be prepared in the same memory, and is later compared with what the device was given.
     const context = new Uint32Array(sequenceUnderWay.context.length + 1);
     context.set(sequenceUnderWay.context);
     context[sequenceUnderWay.context.length] = writtenSlot;
@@ -93,13 +92,13 @@ export class NextStep {
     return continuesStep(request, token, front.request) && this.#fits(front.request) ? front : undefined;
   }
 
-  /** True when preparing a call with these pages changes nothing in memory: the device may be busy with the step after this one. */
+  /** True when preparing a call with these pages changes no memory: the device may be busy with the step after this one. */
   #fits({ inPages, outPages }: StepRequest): boolean {
     const { pages } = this.hostQueue.space;
     return emptySlot(pages, outPages) === this.sequence.writes[0] && areResident(pages, inPages);
   }
 
-  /** True when `prepared`, which is how the call would go to the device now, is what was computed. */
+  /** True when the call's sequence, as it would go to the device now, is the one that was computed. */
   matches({ positions, context, mask, writes }: SequenceInput): boolean {
     const { sequence } = this;
     return (
@@ -110,7 +109,7 @@ export class NextStep {
     );
   }
 
-  /** The call, which was prepared as `prepared`, takes the result. */
+  /** Gives the step to the call, which was prepared as `prepared` and takes the result. */
   take(call: StepCall, prepared: SequenceInput): void {
     this.#call = call;
     this.#prepared = prepared;
@@ -118,19 +117,19 @@ export class NextStep {
     this.#previousStep = undefined;
   }
 
-  /** Remembers that the call asks for another step: preparing it takes long. */
+  /** Remembers a call that asks for another step. `find` skips it from then on, because preparing it again would take long. */
   refuse(call: StepCall): void {
     this.#refusedCall = call;
   }
 
-  /** Records whether the guess was worth its time: its call came, and no other call waited for that. */
+  /** Records whether the guess was worth its time: it was if its call came and no other call had to wait for that call. */
   recordGuess(isRight: boolean): void {
     this.hostQueue.trail.noteGuess(isRight);
     if (!isRight && this.#isOnSpare) this.hostQueue.takesSpares = false;
   }
 }
 
-/** True for a ready call that asks for a plain step, and changes nothing in memory when it is prepared: the device may be busy. */
+/** True for a ready call that asks for a plain step and that can be prepared while the device is busy, because preparing it changes no memory. */
 export function mayJoin({ state, blockers, request, hostQueue: { space } }: StepCall): boolean {
   const { closed, pages } = space;
   if (state !== 'ready' || blockers > 0 || closed || pages.contender.isAway || pages.isFetching) return false;
@@ -148,7 +147,7 @@ function areFull(pages: PageSpace, addresses: Uint32Array): boolean {
   return addresses.every((address) => pages.pageAt(address)?.filled === pages.pool.fullBits);
 }
 
-/** The output of the same sampler at another position. */
+/** The output request of the same sampler at another position. */
 function outputAt(output: TopRequest, { output: requestedOutput }: StepRequest, position: number): TopRequest {
   const draws = requestedOutput.tag === 'sample' ? drawsOf(requestedOutput.val, [position]) : undefined;
   const { topK, tokensOnly = false } = output;

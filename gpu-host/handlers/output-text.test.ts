@@ -43,7 +43,7 @@ withWorkbench('queries of a state', (handler) => {
     );
   });
 
-  handler('an embed’s values are the token’s row or the state', async (b) => {
+  handler('`read-embed` gives the embedding of a token, or a state', async (b) => {
     const states = statesOf(b);
     const expected = await b.oracle.states(PROMPT);
     const [token] = b.embeds(1);
@@ -59,7 +59,7 @@ withWorkbench('queries of a state', (handler) => {
     }
   });
 
-  handler('an invalid query is refused in its own future', async (b) => {
+  handler('an invalid query fails with its own error, and later queries succeed', async (b) => {
     const states = statesOf(b);
     const [token, empty] = b.embeds(2);
     b.embedText(ids(17), ids(0), ids(token!));
@@ -80,7 +80,7 @@ withWorkbench('queries of a state', (handler) => {
   });
 });
 
-test('a model that was replaced since the start answers no query from the new files, and goes on with the old weights', async () => {
+test('a host whose model files were replaced answers no query from the new files, and generates with the old weights', async () => {
   await using host = await startTestHost({ backend: 'onnx' });
   const { directory, config } = host.model;
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');

@@ -148,7 +148,7 @@ for (const factor of [2, 4, 8]) {
       assert.equal(pages.owned, 0);
       assert.equal(pages.free + pages.cached, pages.total);
       if (!prefixCache) assert.equal(pages.free, pages.total);
-      // An inferlet may have had its result when it was ended.
+      // An inferlet may be terminated after it got its result, so terminations may outnumber missing results.
       assert.ok(terminations >= INFERLETS - results);
       host.host.engines[0]!.memory.audit();
       report.push(`${what}: ${results} results, ${terminations} terminated, ${swapsOut} pages swapped out`);
@@ -173,7 +173,7 @@ test('connections that die with their inferlets under pressure lose no page', { 
   const inferlet = open(steady, INFERLETS + 1);
   must(await inferlet.synchronize(inferlet.createQueue('tiny')));
   await inferlet.close();
-  // The host notices a connection's end later, and holds the pages of its current step until then.
+  // The host notices the end of a connection later, and then frees the pages only after the step under way.
   while (host.host.stats().models[0]!.pages.owned > 0) await new Promise((resolve) => setTimeout(resolve, 2));
   host.host.engines[0]!.memory.audit();
 });

@@ -1,4 +1,4 @@
-/** A shorter wait spins in turns of the event loop, because timers are not precise enough. */
+/** Shortest wait that uses a timer. A shorter one takes a turn of the event loop, because timers are not precise enough. */
 const SHORTEST_TIMER_MS = 2;
 
 /** The engine's waits between steps. Each ends at its time, or when a frame or completion wakes the engine. */
@@ -15,7 +15,7 @@ export class Pause {
   async wait(ms: number): Promise<void> {
     if (ms < SHORTEST_TIMER_MS) return nextTurn();
     await new Promise<void>((resolve) => {
-      // A millisecond early: turns of the event loop cover the rest.
+      // The timer ends a millisecond early: turns of the event loop cover the rest.
       const timer = setTimeout(resolve, ms - 1);
       this.#wake = () => {
         clearTimeout(timer);

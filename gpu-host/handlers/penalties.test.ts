@@ -26,7 +26,7 @@ const biased = (...pairs: (readonly [token: number, value: number])[]): LogitCha
   biasValues: Float32Array.from(pairs, ([, value]) => value),
 });
 
-/** The definition: changes every logit of the vocabulary, sorts, and picks. */
+/** The token by definition: changes every logit of the vocabulary, sorts them, and picks. */
 function definedToken(
   { frequency, presence, biasTokens, biasValues, chosen }: LogitChanges,
   sampler: Sampler,
@@ -43,7 +43,7 @@ function definedToken(
   return sorted[pick(sampler, values, 0, values.length, position)]?.[0] as number;
 }
 
-test('the most probable tokens that a run requests suffice to pick the token of the whole vocabulary', () => {
+test('the candidates that a run requests suffice to pick the same token as from the whole vocabulary', () => {
   for (let seed = 1; seed <= 300; seed++) {
     const below = seeded(seed);
     const some = (count: number, of: number) => Uint32Array.from({ length: count }, () => below(of));
@@ -120,7 +120,7 @@ test('excluded tokens take no place among the candidates, however many there are
   const excluded = Array.from({ length: 300 }, (_, i) => [2 * i, Number.NEGATIVE_INFINITY] as const);
   const penalties = new Penalties({ ...biased(...excluded, [7, -1], [4, 2]), chosen: ids(9), presence: 1 }, 640, 0);
   const words = penalties.allowed();
-  assert.equal(words?.length, 20);
+  assert.equal(words?.length, 640 / 32);
   const allowed = (token: number) => ((words?.[token >>> 5] as number) >>> (token & 31)) & 1;
   assert.deepEqual([0, 2, 4, 598].map(allowed), [0, 0, 0, 0]);
   assert.deepEqual([1, 7, 9, 599, 600, 639].map(allowed), [1, 1, 1, 1, 1, 1]);
@@ -146,7 +146,7 @@ async function run(b: Workbench, changes: LogitChanges, sampler: Sampler, token 
   return { tag: 'ok' as const, val: tokens };
 }
 
-test('the list for a device has each changed token once, with its change at the time', () => {
+test('the list of changes for a device has each changed token once, with its current change', () => {
   for (let seed = 1; seed <= 50; seed++) {
     const below = seeded(seed);
     const some = (count: number) => Uint32Array.from({ length: count }, () => below(200));
@@ -192,7 +192,7 @@ withWorkbench('runs with changed logits', (handler) => {
       biases: biased([12, Number.NEGATIVE_INFINITY], [3, 4], [60, -3]),
       both: { ...biased([44, 2], [7, -5]), frequency: 1.5 },
     })) {
-      handler(`${what}, ${name}: each token is that of the definition over the model's own distribution`, async (b) => {
+      handler(`${what}, ${name}: each token is the token by definition over the model's distribution`, async (b) => {
         const tokens = must(await run(b, changes, sampler));
         assert.equal(tokens.length, STEPS);
         const text = PROMPT.slice(0, -1).concat(12);
@@ -211,7 +211,7 @@ withWorkbench('runs with changed logits', (handler) => {
     }
   }
 
-  handler('penalties change the text, and without changes it is that of a plain run', async (b) => {
+  handler('penalties change the text, and a run without changes gives the text of a plain run', async (b) => {
     const plain = must(await run(b, UNCHANGED, GREEDY));
     const pages = b.pages(4);
     must(await b.fill(pages, PROMPT.slice(0, -1)));
@@ -268,7 +268,7 @@ withWorkbench(
   'runs that exclude more tokens than a host returns candidates',
   (handler) => {
     for (const [name, sampler] of Object.entries({ greedy: GREEDY, sampled: SAMPLED })) {
-      handler(`${name}: the token is one of the others`, async (b) => {
+      handler(`${name}: the token is one of the tokens that are not excluded`, async (b) => {
         const { vocabularySize } = b.host.model.config;
         const text = PROMPT.slice(0, -1).concat(12);
         const top = await b.oracle.top(text, [...text.keys()], 1, vocabularySize);

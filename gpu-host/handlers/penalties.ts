@@ -36,8 +36,8 @@ export class Penalties {
   #list: RowChangeList | undefined;
 
   /**
-   * @param position of the run's first input. A run that continues another, which a quota cut short, adds that run's tokens to `chosen`: at
-   *   most one for each earlier position
+   * @param position position of the run's first input. The limit of `chosen` grows with it: a run that continues one that a quota cut short
+   *   has that run's tokens in `chosen` as well, at most one for each earlier position
    * @throws CallFault `invalid-argument` or `limit-exceeded`
    */
   constructor(
@@ -112,7 +112,8 @@ export class Penalties {
   }
 
   /**
-   * Draws the token after the input at `position`. @param top the input's most probable `allowed` tokens, before penalties and other biases
+   * Draws the token after the input at `position`.
+   * @param top the input's most probable `allowed` tokens, before penalties and other biases
    * @throws CallFault `internal` when the model computed no numbers, `invalid-argument` when the changes leave no token
    */
   tokenOf(sampler: Sampler, top: TopTokens, maxTopK: number, position: number): number {
@@ -137,7 +138,7 @@ export class Penalties {
       else changedTokens.push({ token, logit });
     }
     changedTokens.sort((a, b) => b.logit - a.logit || a.token - b.token);
-    // The other candidates are in order, so merge both lists.
+    // The unchanged candidates are in order already, so merge them with the changed ones.
     const merged = { tokens: [] as number[], logits: [] as number[] };
     const push = (token: number, logit: number): void => {
       merged.tokens.push(token);
@@ -146,12 +147,11 @@ export class Penalties {
     let nextChanged = 0;
     for (const index of unchangedIndices) {
       const [token, logit] = [tokens[index] as number, logProbabilities[index] as number];
-      for (
-        let changedToken = changedTokens[nextChanged];
-        changedToken && (changedToken.logit > logit || (changedToken.logit === logit && changedToken.token < token));
-        changedToken = changedTokens[++nextChanged]
-      )
-        push(changedToken.token, changedToken.logit);
+      let changed = changedTokens[nextChanged];
+      while (changed && (changed.logit > logit || (changed.logit === logit && changed.token < token))) {
+        push(changed.token, changed.logit);
+        changed = changedTokens[++nextChanged];
+      }
       push(token, logit);
     }
     for (const { token, logit } of changedTokens.slice(nextChanged)) push(token, logit);
@@ -177,7 +177,7 @@ function nothingLeft(): CallFault {
   return fault('invalid-argument', 'the changes of the logits leave no token');
 }
 
-/** The place of the first token of a sorted list that is not below `token`. */
+/** The index in a sorted list of the first token that is not below `token`. */
 function firstOf(sorted: Uint32Array, token: number): number {
   let [from, to] = [0, sorted.length];
   while (from < to) {

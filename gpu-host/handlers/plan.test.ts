@@ -11,14 +11,14 @@ import { ForwardPlan, type ForwardRequest, MAX_UNCUT_SCORES } from './plan.ts';
 const PAGE_SIZE = 8;
 const CONFIG = { contextLength: 16_384, heads: 4 };
 
-/** A request for tokens from position `start` on, over and into `pages`. */
+/** A request that reads and fills `pages` with tokens from position `start` on. */
 function requestFor(pages: Uint32Array, tokens: readonly number[], start = 0): ForwardRequest {
   const positions = range(start, start + tokens.length);
   const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 1, keepsParts: false, adapter: undefined };
   return { ...rest, positions, tokens: Uint32Array.from(tokens) };
 }
 
-/** Plans the whole call, and commits `parts` inputs at a time. */
+/** Plans a call and computes it: in parts of these numbers of inputs, or by default all inputs at once. */
 function compute(space: PageSpace, request: ForwardRequest, ...parts: readonly number[]): ForwardPlan {
   const plan = new ForwardPlan(space, request, CONFIG);
   for (const part of parts.length > 0 ? parts : [plan.remainingInputs]) {
@@ -51,6 +51,7 @@ describe('limits of one call', () => {
   };
 
   test('the context is at most as large as the inferlet could hold, and a page named twice counts twice', () => {
+    // Only three pages (24 slots) fit: in the first case into the inferlet's page limit, in the second case into the pool.
     for (const [pages, maxPages] of [
       [8, 3],
       [3, 8],
@@ -67,16 +68,16 @@ describe('limits of one call', () => {
     }
   });
 
-  test('hidden slots count: an explicit mask has columns for them', () => {
+  test('hidden slots count against the limit, because an explicit mask has columns for them', () => {
     const space = spaceWithTwoFullPages(makeMemory({ pages: 4 }), 3);
     space.mask(2, 0xff);
-    // All slots of four named pages, and the input.
+    // The mask shows all slots of the four named pages, and the input.
     const mask: Mask = { runs: ids(0, 4 * PAGE_SIZE + 1), rowLengths: ids(2) };
     const request = { ...requestFor(NONE, [7], 20), tokens: undefined, inPages: ids(2, 2, 2, 2), mask };
     assert.equal(faultOf(() => new ForwardPlan(space, request, CONFIG)).error.tag, 'limit-exceeded');
   });
 
-  test('a refused call brings no page in and evicts nothing', () => {
+  test('a refused call brings no page back from swap and evicts nothing', () => {
     const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
     const [space, other] = [spaceWithTwoFullPages(kit, 2), kit.open({ arrival: -1 })];
     space.waiting = true;
@@ -87,7 +88,8 @@ describe('limits of one call', () => {
     assert.equal(other.heldPages, 4);
   });
 
-  test('a call that cannot be cut has a bound of scores; one that can has none', () => {
+  test('a call that cannot be cut has a limit of attention scores, and a call that can be cut has none', () => {
+    // With four heads, 4096 inputs have exactly the maximum number of scores.
     const inputs = 4097;
     assert.ok(inputs * inputs * CONFIG.heads > MAX_UNCUT_SCORES);
     const space = makeMemory({ pages: 520 }).open();
@@ -115,7 +117,7 @@ describe('a call that fails after some of its parts', () => {
       const kit = makeMemory({ pages: 24, prefixCache });
       const earlier = kit.open();
       earlier.allocate(1, 4);
-      // The call below finds two cached pages; its inferlet has begun the first of them in a page of its own.
+      // The call below finds two cached pages. Its inferlet has computed the first three tokens of the text in a page of its own.
       compute(earlier, requestFor(range(1, 5), OTHER.slice(0, 16)));
       const space = kit.open();
       space.allocate(1, 5);
@@ -136,8 +138,9 @@ describe('a call that fails after some of its parts', () => {
       plan.rollback();
       assert.deepEqual(contents(space, pages), contentsBefore);
       assert.equal(space.heldPages, heldBefore);
-      const whole = prefixCache ? 1 : 0;
-      assert.equal(kit.memory.prefixes?.size ?? 0, (cachedBefore ?? 0) + whole, 'its one whole page can be found');
+      const completedPages = prefixCache ? 1 : 0;
+      const cachedAfter = kit.memory.prefixes?.size ?? 0;
+      assert.equal(cachedAfter, (cachedBefore ?? 0) + completedPages, 'the cache keeps the completed page');
       kit.memory.audit();
       const again = compute(space, call, 3, 2);
       begin(again, call, again.remainingInputs);
@@ -150,7 +153,7 @@ describe('a call that fails after some of its parts', () => {
     });
   }
 
-  test('keeps the tokens that it has handed over, if it is a run', () => {
+  test('keeps the inputs of its committed parts, if it is a run', () => {
     const kit = makeMemory({ pages: 8, prefixCache: true });
     const space = kit.open();
     space.allocate(1, 3);
@@ -161,7 +164,7 @@ describe('a call that fails after some of its parts', () => {
       begin(plan, run, 1);
       plan.commit();
     }
-    assert.equal(kit.memory.prefixes?.size, 1, 'its full pages can be found at once');
+    assert.equal(kit.memory.prefixes?.size, 1, 'the cache has the full page at once');
     begin(plan, run, 1);
     plan.rollback();
     assert.deepEqual(

@@ -26,10 +26,10 @@ export interface ForwardRequest {
   readonly adapter: string | undefined;
 }
 
-/** Maximum attention scores (inputs × keys × heads) of a call that cannot be cut: 64 Mi, of which a backend that stores scores needs 256 MiB. */
+/** Maximum attention scores (inputs × keys × heads) of a call that cannot be cut. A backend that stores scores needs 256 MiB for so many. */
 export const MAX_UNCUT_SCORES = 64 * 1024 * 1024;
 
-/** Maximum inputs of a call that cannot be cut, over no context. */
+/** Maximum inputs of a call that cannot be cut and has no context. */
 export function uncutInputs(heads: number): number {
   return Math.floor(Math.sqrt(MAX_UNCUT_SCORES / heads));
 }
@@ -53,7 +53,7 @@ export class ForwardPlan {
   doneInputs: number;
   /** Number of inputs after the done ones that are being computed; their slots count as filled. */
   reservedInputs = 0;
-  /** Number of first inputs that came from the prefix cache. With out-pages, `#slots` has one slot for each other. */
+  /** Number of first inputs that came from the prefix cache. With out-pages, `#slots` has one slot for each of the other inputs. */
   readonly cachedInputs: number;
   readonly #prefix: PrefixRun | undefined;
   readonly #pages: ContextPages;
@@ -64,12 +64,12 @@ export class ForwardPlan {
   readonly #keepsParts: boolean;
   readonly #space: PageSpace;
   readonly #outPages: Uint32Array;
-  /** The pages of a call with inputs left, and their frames after its last part: before the next one they may leave and come back. */
+  /** While inputs are left: the call's pages with their frames after the last part. The pages may leave the device before the next part. */
   #pageFrames: readonly PageFrame[] = [];
 
   /**
    * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
-   * or an uncut call would have too many scores (`limit-exceeded`; memory then makes no room for it).
+   * or a call that cannot be cut would have too many scores (`limit-exceeded`; memory makes no room for such a call).
    */
   constructor(space: PageSpace, request: ForwardRequest, config: Pick<ModelConfig, 'contextLength' | 'heads'>) {
     const { positions, inPages } = request;
@@ -104,9 +104,9 @@ export class ForwardPlan {
   }
 
   /**
-   * The next `count` inputs in the device's form. Their slots count as filled from here on, so that the next call of the batch reads them;
-   * `commit` or `rollback` follows. On a backend that works ahead, the inputs after them may begin before that.
-   * @throws CallHeld or CallFault when pages have left the device since the last part and find no room, and changes nothing then
+   * Returns the next `count` inputs in the device's form. Their slots count as filled from here on, so that the next call of the batch reads them.
+   * The caller must then call `commit` or `rollback`. On a backend that works ahead, it may begin further inputs before that.
+   * @throws CallHeld or CallFault when pages have left the device since the last part and find no room; then nothing has changed
    */
   begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
     this.#settle();
@@ -138,7 +138,7 @@ export class ForwardPlan {
 
   /**
    * Marks the first `count` reserved inputs as computed. After the last input the call is done, and `rollback` does nothing.
-   * @param picked tokens of these inputs, where they were not known when the inputs began
+   * @param picked tokens of these inputs, if they were not known when the inputs began
    */
   commit(count = this.reservedInputs, picked?: Uint32Array): void {
     this.doneInputs += count;
@@ -187,7 +187,7 @@ export class ForwardPlan {
     this.reservedInputs -= count;
   }
 
-  /** Ends the call before its last input: the out-pages are as before, except for committed parts of a call that keeps them. */
+  /** Undoes a call with inputs left: its out-pages are then as before the call. A call that keeps its parts keeps the committed ones. */
   rollback(): void {
     if (this.remainingInputs === 0) return;
     this.#unfill(
@@ -198,7 +198,7 @@ export class ForwardPlan {
     this.#prefix?.revert();
   }
 
-  /** Keys of the whole pages that the call computes next; `tokens` are all of its inputs. */
+  /** Keys in the prefix cache of the whole pages that the call computes next; `tokens` are all inputs of the call. */
   keysAhead(tokens: Uint32Array): readonly number[] {
     return this.#prefix?.keysAhead(tokens.subarray(this.doneInputs)) ?? [];
   }
@@ -246,7 +246,7 @@ export function prefixRequest({
 }
 
 /**
- * Bounds the scores of a call that cannot be cut, because one step computes all its inputs. The limits of a batch bound the steps of others.
+ * Bounds the scores of a call that cannot be cut: one step computes all its inputs. For other calls, the limits of a batch bound each step.
  * @throws CallFault `limit-exceeded`
  */
 function checkScores({ positions, outPages, mask }: ForwardRequest, keys: number, heads: number): void {

@@ -14,15 +14,15 @@ const POLICIES: readonly BatchPolicy[] = [
 ];
 
 for (const batchPolicy of POLICIES) {
-  test(`${batchPolicy.kind}: the times at which batches leave change no text`, async () => {
+  test(`${batchPolicy.kind}: the policy changes the times of batches but no text`, async () => {
     await using host = await startTestHost({ model: { batchPolicy } });
     const oracle = await Oracle.of(host.model);
     const connection = await host.connect();
     const expected = await oracle.greedy(PROMPT, 10);
     const texts = await Promise.all(
-      [bySteps, byThreeCalls, bySteps, byThreeCalls].map(async (way, i) => {
+      [bySteps, byThreeCalls, bySteps, byThreeCalls].map(async (decode, i) => {
         const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 8, arrival: i });
-        const text = await way({ inferlet, queue: inferlet.createQueue('tiny') }, PROMPT, 10, async () => {});
+        const text = await decode({ inferlet, queue: inferlet.createQueue('tiny') }, PROMPT, 10, async () => {});
         await inferlet.close();
         return text.tokens;
       }),

@@ -13,8 +13,8 @@ import { type Chapter, type Plot, plotOf, type Story } from './testing/plot.ts';
 
 /*
  * Inferlets that together want several times the pool make random calls: prefills that are cut, steps, runs, forks, copies, embeds, waits,
- * children, exports and hints about them. The test closes some of them early; swap has room for all, for half, or its disk fails. Each must get
- * the tokens that it gets alone, and the oldest must finish.
+ * children, exports and hints about exports. The test closes some inferlets early. In each plot, swap has room for all pages, or for half of them, or
+ * its disk fails. Each inferlet must get the tokens that it gets alone, and the oldest must finish.
  */
 
 const SEEDS = process.env.PIE_TEST_ALL ? 160 : 10;
@@ -95,7 +95,7 @@ class Life {
     this.#noteTokens(await this.#sampled(queue, tokens, position, pages));
   }
 
-  /** Asks for a step over `pages`, whose first token is at `position`. @returns the sampled token */
+  /** Asks for a step of `tokens` from `position` on, over `pages`. @returns the sampled token */
   async #sampled(queue: number, tokens: readonly number[], position: number, pages: Uint32Array): Promise<Uint32Array> {
     return take(await this.#inferlet.ask(queue, samplingStep(tokens, position, pages, this.#sampler))).tokens;
   }
@@ -146,7 +146,7 @@ class Life {
     const branch = take(inferlet.sharePages(this.#queue, own));
     const other = inferlet.createQueue('tiny');
     const branched: number[] = [];
-    const going = (async () => {
+    const branching = (async () => {
       let token = (last + 1) % 96;
       for (let i = 0; i < count; i++) {
         const tokens = await this.#sampled(other, [token], position + i, branch);
@@ -154,7 +154,7 @@ class Life {
         branched.push(token);
       }
     })();
-    await allEnded([going, this.#steps(count, own)]);
+    await allEnded([branching, this.#steps(count, own)]);
     this.tokens.push(...branched);
     inferlet.freePages(this.#queue, branch);
     inferlet.closeQueue(other);
@@ -182,7 +182,7 @@ class Life {
     inferlet.freePages(queue, copy);
   }
 
-  /** Calls `control`, either after it exports the pages or before it removes the name. A refusal ends no story. */
+  /** Makes the call `control` about an export: after exporting the pages, or before removing the export. A refusal does not end the story. */
   async #hint({ name, exports, control }: Extract<Chapter, { kind: 'hint' }>): Promise<void> {
     const [inferlet, queue] = [this.#inferlet, this.#queue];
     if (exports)
@@ -242,7 +242,7 @@ async function playStory(connection: GpuHostConnection, story: Story, arrival: n
   }
 }
 
-/** A device that works ahead, and computes its steps one after another, each some turns late. */
+/** A device that works ahead and computes its steps one after another. Each begins some turns of the event loop late. */
 function workAhead(inner: Backend): Backend {
   const dice = new Dice(1);
   let previousStep: Promise<unknown> = Promise.resolve();
@@ -293,7 +293,7 @@ async function play(plot: Plot): Promise<{ ends: StoryEnd[]; preemptions: number
       for (let turn = 0; turn < story.delay; turn++) await nextTurn();
       const end = playStory(connection, story, i);
       if (story.closeAfter !== undefined) {
-        // `playStory` has just opened it.
+        // `playStory` has just opened the inferlet of this story.
         const inferlet = opened.at(-1)!;
         for (let turn = 0; turn < story.closeAfter; turn++) await nextTurn();
         await inferlet.close();

@@ -27,7 +27,7 @@ async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: r
 
 const statsOf = (host: TestHost) => host.host.stats().models[0]!;
 
-test('a run of the newest inferlet leaves for an older one and continues with the same tokens when the older one has ended', async () => {
+test('a run of the newest inferlet is preempted for an older one, and goes on with the same tokens when that one has ended', async () => {
   await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 128 }, model: SWAP });
   const connection = await host.connect();
   const [older, newer] = [guest(connection, 1), guest(connection, 2)];
@@ -71,9 +71,9 @@ test('a host reports the start and the end of a hold, also when the held or the 
   const own = must(older.inferlet.allocatePages(older.queue, 12));
   await prefill(older, own, new Array(90).fill(9));
   /** Keeps the device busy, so that held calls stay held. */
-  const busy = async (ends: () => boolean): Promise<void> => {
+  const busy = async (isDone: () => boolean): Promise<void> => {
     const again = async () => {
-      while (!ends()) {
+      while (!isDone()) {
         const step = await older.inferlet.ask(older.queue, {
           op: 'step',
           request: {
@@ -115,9 +115,9 @@ test('a host reports the start and the end of a hold, also when the held or the 
   assert.deepEqual(holdChanges, []);
 });
 
-test('the loss of a host ends its holds', async () => {
+test('the loss of the connection to a host ends the holds of its inferlets', async () => {
   let isOver = false;
-  // Steps of one token last until the host is lost.
+  // Steps of one token last until the connection is lost.
   const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
     while (!isOver && batch[0]?.positions.length === 1) await sleep(1);
     return inner.forward(batch);
@@ -141,7 +141,7 @@ test('the loss of a host ends its holds', async () => {
   for (const answer of await Promise.all(answers)) assert.equal(tagOf(answer), 'unavailable');
 });
 
-test('a call that needs pages of an older inferlet waits for them, and ends with its inferlet', async () => {
+test('a call waits for memory that an older inferlet holds, and ends when its own inferlet closes', async () => {
   let openGate = (): void => {};
   const gate = new Promise<void>((resolve) => {
     openGate = resolve;
@@ -166,7 +166,7 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
     sampler: GREEDY,
     stopTokens: NONE,
   });
-  const [first, last] = [second, third].map(({ inferlet, queue }) => {
+  const [secondAnswer, thirdAnswer] = [second, third].map(({ inferlet, queue }) => {
     const pages = must(inferlet.allocatePages(queue, 8));
     return inferlet.ask(queue, samplingStep(text.slice(0, 60), 0, pages));
   });
@@ -174,17 +174,17 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   const closed = third.inferlet.close();
   openGate();
   await closed;
-  assert.notEqual(tagOf(await last!), 'ok');
+  assert.notEqual(tagOf(await thirdAnswer!), 'ok');
   while (!must(await run.next()).finished);
   await older.inferlet.close();
-  must(await first!);
+  must(await secondAnswer!);
   await second.inferlet.close();
   host.host.engines[0]!.memory.audit();
   assert.equal(statsOf(host).pages.free, PAGES);
   assert.equal(statsOf(host).terminations, 0);
 });
 
-test('a preempted call gives its adapter back, so that an older inferlet gets its own while the device is busy', async () => {
+test('a preempted call gives its adapter back, so that an older inferlet gets another adapter while the device is busy', async () => {
   const adapters = { first: { seed: 3, rank: 2 }, second: { seed: 4, rank: 2 } };
   await using probe = await startTestHost({ adapters });
   const adapterMemoryBytes = probe.adapters.get('first')!.bytes;
@@ -193,7 +193,7 @@ test('a preempted call gives its adapter back, so that an older inferlet gets it
     return spaces.some(({ owner, scoreboard }) => owner.arrival === 2 && scoreboard.size > 0);
   };
   let hasBegun = false;
-  // The first part of the newer one's prompt lasts until the older one's calls are there.
+  // The first part of the newer inferlet's prompt lasts until the calls of the older one have come.
   const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
     if (!hasBegun && batch.some(({ adapter }) => adapter)) {
       hasBegun = true;
@@ -221,16 +221,16 @@ test('a preempted call gives its adapter back, so that an older inferlet gets it
   });
   const deadlineMs = performance.now() + 120_000;
   while (!answered && performance.now() < deadlineMs) must(await step(busy, undefined, NONE));
-  assert.ok(answered, 'the older one got its adapter although the device was never idle');
+  assert.ok(answered, 'the older inferlet got its adapter although the device was never idle');
   assert.equal(statsOf(host).preemptions, 1);
-  const said = must(await answer).tokens;
+  const olderTokens = must(await answer).tokens;
   await older.inferlet.close();
-  const later = must(await prompt).tokens;
+  const newerTokens = must(await prompt).tokens;
   await newer.inferlet.close();
   const alone = guest(connection, 2);
   for (const [adapter, expected] of [
-    ['first', later],
-    ['second', said],
+    ['first', newerTokens],
+    ['second', olderTokens],
   ] as const) {
     const own = must(alone.inferlet.allocatePages(alone.queue, 8));
     assert.deepEqual(must(await step(alone, adapter, own)).tokens, expected);

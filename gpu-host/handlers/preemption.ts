@@ -7,8 +7,8 @@ import type { HostCall } from './call.ts';
 import type { ModelSpace } from './space.ts';
 
 /**
- * Time for which the device may do nothing while calls are held. After it every family counts as waiting, and the oldest one with a held call
- * goes on. Longer than the time between a result and the next call, shorter than most waits that inferlets announce.
+ * Time for which the device may do nothing while calls are held. After it, every family (an invocation and its children) counts as waiting, and the
+ * oldest family with a held call goes on. Longer than the time between a result and the next call, shorter than most waits that inferlets announce.
  */
 const STALL_MS = 20;
 
@@ -16,7 +16,7 @@ const STALL_MS = 20;
 export interface PreemptionTurns {
   readonly batcher: Batcher;
   spaceOf(pages: PageSpace): ModelSpace | undefined;
-  /** Held calls may go on. */
+  /** Called when held calls may go on. */
   wanted(): void;
 }
 
@@ -51,9 +51,9 @@ export class Preemption {
   /** Holds a call that was chosen to go and needs more memory than there is. */
   hold(call: HostCall): void {
     this.#turns.batcher.hold(call);
-    // The batcher has queued a call that follows another held one: such a call waits without being held.
+    // A call that follows another held one is queued again, not paused: it waits for that call without being held.
     if (call.state !== 'paused' || call.hostQueue.space.park(call)) return;
-    // The family has returned meanwhile, while the call waited for a disk.
+    // The family has returned while the call waited for a disk.
     this.#turns.batcher.resume(call, performance.now());
   }
 
@@ -80,7 +80,7 @@ export class Preemption {
     this.#turns.wanted();
   }
 
-  /** Lets families return whose pages fit. Returns true when there were any. */
+  /** Lets those families return whose pages fit. Returns true when a family returned. */
   admit(): boolean {
     let anyReturned = false;
     for (let family = this.#relief.next(); family; family = this.#relief.next()) {
@@ -90,7 +90,7 @@ export class Preemption {
     return anyReturned;
   }
 
-  /** The engine calls it when the device has no work. Returns true when a family returned. */
+  /** The engine calls this method when the device has no work. Returns true when a family returned. */
   idle(): boolean {
     if (!this.#relief.holdsCalls) return false;
     this.#relief.noteChange();
@@ -109,7 +109,7 @@ export class Preemption {
     if (this.#relief.stalled()) this.#turns.wanted();
   }
 
-  /** The engine calls it when the device has work, and when the host stops. */
+  /** The engine calls this method when the device has work, and when the host stops. */
   stopWatching(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

@@ -53,7 +53,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         await b.oracle.top([...TEXT, 7], [...range(0, TEXT.length + 1)], 1, 5),
         'the pages are the text’s',
       );
-      // Counted before the generation: when that ends, the device may or may not have computed a guess of its next step.
+      // Count before the generation: when it ends, the device may or may not have computed a guess of one more step.
       counted.push(statsOf(each).tokens);
       assert.deepEqual(await generate(other.inferlet, other.queue, TEXT, 6), await b.oracle.greedy(TEXT, 6));
     }
@@ -64,7 +64,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
   });
 
-  test(`a text that departs from an earlier one inside a page computes only the rest, and gives the same tokens (${backend})`, async () => {
+  test(`when a text departs from an earlier one inside a page, only the rest is computed, with the same tokens (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     const b = await bench(host);
     await prefill(b, TEXT);
@@ -76,12 +76,12 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     assert.equal(statsOf(host).prefix.hitTokens, 21);
     const positions = [...range(0, branch.length + 1)];
     same(await other.probe(pages, 7, branch.length), await b.oracle.top([...branch, 7], positions, 1, 5));
-    // The text that came first is as it was.
+    // The cached keys of the first text have not changed.
     same((await prefill(other, TEXT)).distributions[0]!, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
     host.host.engines[0]!.memory.audit();
   });
 
-  test(`embeds of tokens take from the cache as well, and all rows that are asked for are computed (${backend})`, async () => {
+  test(`a forward over token embeds uses the cache as well, and all rows that are asked for are computed (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     const b = await bench(host);
     await prefill(b, TEXT);
@@ -137,7 +137,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     }
   });
 
-  test(`the next turn of a conversation finds the decoded text (${backend})`, async () => {
+  test(`the next turn of a conversation finds the decoded text in the cache (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     const b = await bench(host);
     const pages = b.pages(8);
@@ -180,7 +180,7 @@ test('cached tokens take no room in a batch', async () => {
     connection.openInferlet({ id: `guest ${i}`, maxPages: 8, arrival: i }),
   );
   const queues = guests.map((guest) => guest.createQueue('tiny'));
-  // Allocate first: a host that is slow over the allocations begins with the steps whose pages it has.
+  // Allocate first: otherwise the host might begin the first steps while it still allocates pages for the others.
   const pages = guests.map((guest, i) => must(guest.allocatePages(queues[i]!, 4)));
   await Promise.all(guests.map((guest, i) => guest.synchronize(queues[i]!)));
   watched!.batches.length = 0;
@@ -206,7 +206,7 @@ test('cached tokens take no room in a batch', async () => {
   );
 });
 
-test('a page that the cache loses while the batch is made is computed, before what follows it', async () => {
+test('a page that the cache loses while a batch is built is computed before the call that reads it', async () => {
   await using host = await startTestHost({ pageCount: 9 });
   const b = await bench(host);
   const { pages } = await prefill(b, TEXT.slice(0, 25));
@@ -273,6 +273,7 @@ test('calls that are not plain text neither take pages from the cache nor add an
   const fork = b.pages(4);
   b.inferlet.send(b.queue, { op: 'mask-page', page: fork[0]!, slots: 1 });
   must(await b.inferlet.ask(b.queue, { op: 'step', request: { ...rest, positions: range(0, 30), outPages: fork } }));
+  // An explicit causal mask: input `i` sees the inputs up to itself.
   const runs: number[] = [];
   for (let i = 0; i < 30; i++) runs.push(0, i + 1, 29 - i);
   const mask = { runs: Uint32Array.from(runs), rowLengths: new Uint32Array(30).fill(3) };
@@ -283,7 +284,7 @@ test('calls that are not plain text neither take pages from the cache nor add an
     }),
   );
   assert.equal(statsOf(host).prefix.hitTokens, 0);
-  assert.equal(statsOf(host).tokens, 5 * 30);
+  assert.equal(statsOf(host).tokens, 5 * 30, 'the first prefill and the four calls computed all their inputs');
   assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
 });
 

@@ -29,7 +29,7 @@ function guest(connection: GpuHostConnection, arrival: number): Guest {
   return { inferlet, queue: inferlet.createQueue('tiny'), causes };
 }
 
-/** A step over pages, by default of the prompt's last token over those before it, without keeping its key. */
+/** A step of one token over pages, which keeps no key; by default, the prompt's last token at its position. */
 function probeOf(pages: Uint32Array, token = PROMPT.at(-1)!, position = PROMPT.length - 1): StepRequest {
   return {
     tokens: ids(token),
@@ -46,7 +46,7 @@ function statsOf(host: TestHost) {
   return host.host.stats().models[0]!;
 }
 
-test('the newest inferlet gives way: all its calls answer terminated, and the older inferlet gets its memory', async () => {
+test('without room, the newest inferlet is terminated: all its calls get that error, and the older one gets its memory', async () => {
   await using host = await startTestHost({ pageCount: PAGES });
   const connection = await host.connect();
   const older = guest(connection, 1);
@@ -72,13 +72,13 @@ test('the newest inferlet gives way: all its calls answer terminated, and the ol
   assert.equal(tagOf(await newer.inferlet.synchronize(newer.queue)), 'terminated');
   assert.equal(tagOf(newer.inferlet.allocatePages(newer.queue, 1)), 'terminated');
   await newer.inferlet.close();
-  assert.equal(newer.causes.length, 1, 'told once');
+  assert.equal(newer.causes.length, 1, 'the client was told once');
   assert.equal(statsOf(host).terminations, 1);
   await older.inferlet.close();
   assert.equal(statsOf(host).pages.owned, 0);
 });
 
-test('the newest requester ends itself; a request that can never fit ends no inferlet', async () => {
+test('a request of the newest inferlet that does not fit ends it; a request that can never fit ends no inferlet', async () => {
   await using host = await startTestHost({ pageCount: PAGES });
   const connection = await host.connect();
   const older = guest(connection, 1);
@@ -101,7 +101,11 @@ test('the newest requester ends itself; a request that can never fit ends no inf
   await older.inferlet.synchronize(older.queue);
   older.inferlet.freePages(older.queue, fork);
   const again = must(await older.inferlet.ask(older.queue, { op: 'step', request: probeOf(own) }));
-  assert.deepEqual(again.distributions[0]!.tokens, expected.distributions[0]!.tokens, 'it has what it had');
+  assert.deepEqual(
+    again.distributions[0]!.tokens,
+    expected.distributions[0]!.tokens,
+    'the inferlet still has its pages',
+  );
   await older.inferlet.close();
 });
 
@@ -131,7 +135,7 @@ test('an inferlet that is ended while a batch is built leaves the batch, and its
   ]);
   assert.equal(tagOf(dropped), 'terminated');
   const { distributions } = must(kept);
-  assert.equal(watched?.batches.at(-1)?.length, 1, 'only the one that is left was computed');
+  assert.equal(watched?.batches.at(-1)?.length, 1, 'only the step of the older inferlet was computed');
   const expected = await oracle.top([...PROMPT, 20], [...range(0, PROMPT.length + 1)], 1, 3);
   assert.deepEqual([...distributions[0]!.tokens], [...expected.tokens]);
   assert.equal(newer.causes.length, 1);
@@ -163,8 +167,8 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const own = must(older.inferlet.allocatePages(older.queue, 14));
     must(await fill(older, own, PROMPT));
     const { swappedOutPages, idlePages } = statsOf(host);
-    assert.ok(swappedOutPages >= 8, 'its pages went');
-    assert.ok(swappedOutPages + idlePages >= theirs.length, 'the pages that are left may go as well');
+    assert.ok(swappedOutPages >= 8, 'its pages went to swap');
+    assert.ok(swappedOutPages + idlePages >= theirs.length, 'the pages that are still on the device may go as well');
     assert.deepEqual(newer.causes, []);
     older.inferlet.freePages(older.queue, own.subarray(2));
     // The next call ends the wait; the pages that it reads come back.
@@ -203,8 +207,8 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     newer.inferlet.setWaiting(true);
     const own = must(older.inferlet.allocatePages(older.queue, 60));
     must(await fill(older, own, new Array(480).fill(9)));
-    assert.ok(statsOf(host).swappedOutPages >= 20, 'its pages went');
-    // The older inferlet keeps some, so that the run's pages come back in other frames.
+    assert.ok(statsOf(host).swappedOutPages >= 20, 'its pages went to swap');
+    // The older inferlet keeps every third page, so that the run's pages come back in other frames.
     older.inferlet.freePages(
       older.queue,
       own.filter((_, i) => i % 3 > 0),

@@ -7,7 +7,7 @@ import { embedKey, HostCall, type ModelContext } from './call.ts';
 import { checkTokens, checkTopK } from './checks.ts';
 import type { HostQueue } from './space.ts';
 
-/** A call about one state: it needs the head, but no step over pages. */
+/** A call about one state. It needs the head (the projection onto the vocabulary), but no step over pages. */
 export abstract class ProjectCall extends HostCall {
   readonly embed: number;
   protected readonly model: ModelContext;
@@ -67,7 +67,7 @@ export class DistributionCall extends ProjectCall {
   }
 }
 
-/** `log-probabilities` and `entropy` of `wit/output-text.wit`: the scores of some tokens, or the entropy, after a state. */
+/** `log-probabilities` and `entropy` of `wit/output-text.wit`: the log-probabilities of some tokens after a state, or its entropy. */
 export class ScoreCall extends ProjectCall {
   /** Tokens to score; undefined for the entropy. */
   readonly #tokens: Uint32Array | undefined;

@@ -7,8 +7,9 @@ import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, tagOf } fro
 import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
-withWorkbench('what calls refuse', (handler) => {
+withWorkbench('refused calls', (handler) => {
   handler('invalid arguments fail their own call, with the reason', async (b) => {
+    // Two pages have 16 slots, of which the prompt fills 11. The vocabulary and the context have 96 tokens each.
     const own = b.pages(2);
     must(await b.fill(own, PROMPT));
     const step = {
@@ -52,13 +53,13 @@ withWorkbench('what calls refuse', (handler) => {
         assert.match(outcome.val.val, message);
       }
       const reported = await b.inferlet.synchronize(b.queue);
-      assert.equal(tagOf(reported), tag, 'synchronize reports it, once');
+      assert.equal(tagOf(reported), tag, 'synchronize reports the error, once');
       assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
     }
     same(
       await b.probe(own, 7, PROMPT.length),
       await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), PROMPT.length], 1, 5),
-      'nothing was changed',
+      'the refused calls changed no page',
     );
     const runs: [object, string, RegExp][] = [
       [{ token: 96 }, 'invalid-argument', /token 96/],
@@ -134,7 +135,7 @@ withWorkbench('what calls refuse', (handler) => {
     assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok');
   });
 
-  handler('an unknown model and a closed queue answer every call', async (b) => {
+  handler('calls of a queue with an unknown model, or of a closed queue, fail with `not-found`', async (b) => {
     const queueWithoutModel = b.inferlet.createQueue('no-such-model');
     assert.equal(tagOf(await b.inferlet.synchronize(queueWithoutModel)), 'not-found');
     assert.equal(tagOf(b.inferlet.allocatePages(queueWithoutModel, 1)), 'not-found');
@@ -161,11 +162,11 @@ withWorkbench('what calls refuse', (handler) => {
       request: { ...request, output: { tag: 'sample', val: GREEDY } },
     });
     b.inferlet.closeQueue(closing);
-    assert.equal(tagOf(await pending), 'ok', 'what was issued before is still done');
+    assert.equal(tagOf(await pending), 'ok', 'a call from before the close is still done');
     assert.equal(tagOf(await b.inferlet.synchronize(closing)), 'not-found');
   });
 
-  handler('an inferlet cannot hold more pages than it may, copies included', async (b) => {
+  handler('an inferlet cannot hold more pages than its limit of 40, copies of shared pages included', async (b) => {
     assert.equal(tagOf(b.inferlet.allocatePages(b.queue, 41)), 'limit-exceeded');
     const own = b.pages(40);
     must(await b.fill(own, [1, 2]));
@@ -176,10 +177,14 @@ withWorkbench('what calls refuse', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'limit-exceeded');
     b.inferlet.freePages(b.queue, own.subarray(30));
     b.inferlet.freePages(b.queue, fork.subarray(30));
-    assert.equal(tagOf(await b.fill(fork.subarray(0, 30), [3], 2)), 'ok', 'it may go on when it has given some back');
+    assert.equal(
+      tagOf(await b.fill(fork.subarray(0, 30), [3], 2)),
+      'ok',
+      'the call succeeds after the inferlet has freed pages',
+    );
   });
 
-  handler('addresses mean nothing to another inferlet', async (b) => {
+  handler("a call that reads another inferlet's pages fails with `not-owned`", async (b) => {
     const own = b.pages(1);
     must(await b.fill(own, [1, 2]));
     const other = b.connection.openInferlet({ id: 'other', maxPages: 4, arrival: 2 });
@@ -275,7 +280,8 @@ test('when the device refuses a batch, only the invalid call and its dependents 
     step(queues[2]!, 5, 1, third!),
   ];
   const [after, bad, dependent, other, more] = await Promise.all(calls);
-  // Calls that follow another call of their batch, 3 and 5, come last. Token 3 is not computed alone: 13 has failed.
+  // The joint batch has tokens 3 and 5 last, because each follows another call of the batch. When the device refuses it, the host computes
+  // the calls one by one, but not token 3: it depends on token 13, which has failed.
   assert.deepEqual(computed, [[2, 13, 4, 3, 5], [2], [13], [4], [5]]);
   same(must(after!).distributions[0]!, await oracle.top([1, 2], [0, 1], 1, 5));
   assert.deepEqual([tagOf(bad!), tagOf(dependent!)], ['internal', 'dependency-failed']);
@@ -290,8 +296,8 @@ test('when the device refuses a batch, only the invalid call and its dependents 
   await inferlet.close();
 });
 
-test('forwards of one step share the room for states: one that finds too little fails, and takes none', async () => {
-  // A tenant may use half of the 1024 bytes: four states of 32 floats.
+test('forwards of one step share the memory for states: a forward that finds too little fails and takes none', async () => {
+  // A tenant may use half of the 1024 bytes: four states of 32 floats. Each forward makes three states.
   const bytes = hostBytes(16 << 20, 1024);
   const batches: number[] = [];
   const count = (backend: Backend): Backend =>
@@ -358,5 +364,9 @@ test('NaN values fail only the call that computes them', async () => {
   });
   const reported = await inferlet.synchronize(queue);
   assert.equal(tagOf(reported), 'invalid-argument');
-  assert.deepEqual(await text, await (await Oracle.of(host.model)).greedy(PROMPT, 6), 'a neighbour of that batch');
+  assert.deepEqual(
+    await text,
+    await (await Oracle.of(host.model)).greedy(PROMPT, 6),
+    'a call of the same batch is not affected',
+  );
 });

@@ -16,7 +16,7 @@ const refusal = async ({ inferlet, queue }: Guest, operation: ExportControl): Pr
   tagOf(await inferlet.ask(queue, operation));
 const look = (guest: Guest, name: string): Promise<Residency> => ask(guest, { op: 'export-residency', name });
 
-/** Exports `count` pages, the first two of them with the prompt, and frees the exporter's own. */
+/** Exports `count` pages, of which the first two contain the prompt, and frees the exporter's addresses of these pages. */
 async function exportPages(b: Workbench, name: string, count: number, persistent = false): Promise<void> {
   const own = b.pages(count);
   must(await b.fill(own.subarray(0, 2), PROMPT));
@@ -46,7 +46,11 @@ onOneBackend(
       assert.deepEqual(back, { ...onDevice, bytes });
       await ask(b, { op: 'demote-export', name: 'a', tier: 'memory' });
       const again = await imported();
-      assert.deepEqual(await b.probe(again, 7, PROMPT.length), before, 'without a prefetch, too');
+      assert.deepEqual(
+        await b.probe(again, 7, PROMPT.length),
+        before,
+        'the values are the same without a prefetch, too',
+      );
       assert.equal((await look(b, 'a')).devicePages, 3, 'a call brings back what it reads');
       must(await b.ask({ op: 'unexport', name: 'a' }));
     });
@@ -63,8 +67,8 @@ onOneBackend(
       await new Promise((resolve) => setTimeout(resolve, 5));
       assert.equal((await look(b, 'a')).leaseEnded, 'expired');
       await ask(b, { op: 'pin-export', name: 'a', leaseMs: 60_000 });
-      const { leaseMs: left, leaseEnded } = await ask(b, { op: 'unpin-export', name: 'a' });
-      assert.deepEqual([left, leaseEnded], [0, undefined]);
+      const { leaseMs: remainingMs, leaseEnded } = await ask(b, { op: 'unpin-export', name: 'a' });
+      assert.deepEqual([remainingMs, leaseEnded], [0, undefined]);
       await ask(b, { op: 'pin-export', name: 'a', leaseMs: 60_000 });
       must(await b.ask({ op: 'unexport', name: 'a' }));
       await exportPages(b, 'a', 2);
@@ -91,7 +95,7 @@ onOneBackend(
           assert.equal(await refusal(b, { ...operation, name: 'system/a' }), 'unsupported');
           assert.equal(await refusal(b, { ...operation, name: 'a b' }), 'invalid-argument');
         }
-        // A quarter of 64 pages may be pinned, half of that by one tenant.
+        // A quarter of the 64 pages may be pinned, and half of that by one tenant: 8 pages. The export has 9.
         assert.equal(await refusal(b, { op: 'pin-export', name: 'a', leaseMs: 10_000 }), 'limit-exceeded');
         must(await b.ask({ op: 'unexport', name: 'a' }));
         await exportPages(b, 'b', 5);
@@ -114,7 +118,7 @@ onOneBackend(
 );
 
 describe('residency under pressure', () => {
-  test('pinned pages leave last, hinted ones late, and a lease ends before an inferlet gives way', async () => {
+  test('exports with an expected use leave the device late, pinned ones last, and a lease ends before an inferlet is preempted', async () => {
     await using host = await startTestHost({ pageCount: 160, model: { ...SWAP, prefixCache: false } });
     const b = await bench(host);
     const names = ['soon', 'later', 'pinned', 'old', 'new'];
@@ -122,7 +126,7 @@ describe('residency under pressure', () => {
     await ask(b, { op: 'pin-export', name: 'pinned', leaseMs: 600_000 });
     await ask(b, { op: 'retain-export', name: 'soon', nextUseMs: 100_000 });
     await ask(b, { op: 'retain-export', name: 'later', nextUseMs: 500_000 });
-    const places = async () => {
+    const pagesOnDevice = async () => {
       const all = await Promise.all(names.map((name) => look(b, name)));
       return Object.fromEntries(all.map(({ devicePages }, i) => [names[i], devicePages]));
     };
@@ -134,11 +138,11 @@ describe('residency under pressure', () => {
     };
     // The exports leave 120 frames free, so eight exported pages have to go.
     await take(120 + 8);
-    assert.deepEqual(await places(), { soon: 8, later: 8, pinned: 8, old: 0, new: 8 });
+    assert.deepEqual(await pagesOnDevice(), { soon: 8, later: 8, pinned: 8, old: 0, new: 8 });
     await take(12);
-    assert.deepEqual(await places(), { soon: 8, later: 4, pinned: 8, old: 0, new: 0 });
+    assert.deepEqual(await pagesOnDevice(), { soon: 8, later: 4, pinned: 8, old: 0, new: 0 });
     await take(12);
-    assert.deepEqual(await places(), { soon: 0, later: 0, pinned: 8, old: 0, new: 0 });
+    assert.deepEqual(await pagesOnDevice(), { soon: 0, later: 0, pinned: 8, old: 0, new: 0 });
     assert.equal((await look(b, 'pinned')).leaseEnded, undefined);
     assert.equal(host.host.stats().models[0]?.pinnedPages, 8);
     await take(1);
@@ -147,7 +151,7 @@ describe('residency under pressure', () => {
     await take(7);
     const { terminations, preemptions, pinnedPages, leasesEnded } = host.host.stats().models[0]!;
     assert.deepEqual([terminations, preemptions, pinnedPages, leasesEnded], [0, 0, 0, 1]);
-    // A prefetch takes no frame from the inferlet `user`.
+    // The inferlet `user` holds all frames, and a prefetch takes none from an inferlet.
     assert.equal((await ask(b, { op: 'prefetch-export', name: 'soon' })).devicePages, 0);
     await user.close();
     assert.equal((await ask(b, { op: 'prefetch-export', name: 'soon' })).devicePages, 8);
@@ -187,7 +191,7 @@ describe('residency under pressure', () => {
   });
 
   for (const backend of ['reference', 'onnx', 'cuda'] as const) {
-    test(`a persistent export leaves memory, and comes back with a pin (${backend})`, async () => {
+    test(`a persistent export moves to disk, and comes back when it is pinned or prefetched (${backend})`, async () => {
       await using host = await startTestHost({ backend, kv: true, model: SWAP });
       const b = await bench(host);
       await exportPages(b, 'kept', 3, true);
@@ -199,8 +203,8 @@ describe('residency under pressure', () => {
       };
       const before = await read();
       must(await b.inferlet.synchronize(b.queue));
-      const gone = await ask(b, { op: 'demote-export', name: 'kept', tier: 'disk' });
-      assert.deepEqual([gone.tier, gone.diskPages, gone.devicePages], ['disk', 3, 0]);
+      const demoted = await ask(b, { op: 'demote-export', name: 'kept', tier: 'disk' });
+      assert.deepEqual([demoted.tier, demoted.diskPages, demoted.devicePages], ['disk', 3, 0]);
       assert.equal((await b.connection.stats()).tenants[0]?.pages, 0, 'pages on disk count for no tenant');
       assert.equal((await ask(b, { op: 'retain-export', name: 'kept', nextUseMs: 10 })).tier, 'disk');
       const pinned = await ask(b, { op: 'pin-export', name: 'kept', leaseMs: 60_000 });

@@ -39,7 +39,7 @@ export class ResidencyCall extends NamedPagesCall {
         return this.#answer();
       case 'pin-export': {
         const { leaseMs } = operation;
-        // Check this before pages come from disk in vain.
+        // Check the lease first, so that no pages are read from disk in vain.
         snapshots.leases.check(this.hostQueue.space.owner.tenant, found.pages, leaseMs, found.snapshot);
         return this.#bringBack(found, (snapshot) => {
           // The name may have passed to another export while the pages came from disk.
@@ -53,7 +53,7 @@ export class ResidencyCall extends NamedPagesCall {
     }
   }
 
-  /** Brings the pages to the device as far as it has room. @param begin called with the snapshot once it is in memory */
+  /** Brings the pages to the device while it has room for them. @param begin called with the snapshot once it is in memory */
   #bringBack(
     found: ControlledExport<PageSnapshot>,
     begin: (snapshot: PageSnapshot) => void,
@@ -127,7 +127,7 @@ export class ResidencyCall extends NamedPagesCall {
     return this.names.registry.controlExport(this.hostQueue.space.owner.tenant, this.#operation.name);
   }
 
-  /** Answers with the place of the pages now. @throws CallFault `not-found` when the name was removed meanwhile */
+  /** Answers with the export's current residency. @throws CallFault `not-found` when the name was removed meanwhile */
   #answer(): undefined {
     const found = this.#find();
     this.reply(this.#operation.op, residencyOf(found, this.names.memory.pageBytes));
@@ -138,12 +138,14 @@ export class ResidencyCall extends NamedPagesCall {
 function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>, pageBytes: number): Residency {
   const counts = { devicePages: 0, memoryPages: 0, diskPages: snapshot ? 0 : pages };
   for (const { page } of snapshot?.pages ?? []) {
-    // An empty page without a frame is nowhere: it has nothing to bring back.
+    // An empty page may have no frame and no copy in swap. It counts as on the device, because there is nothing to bring back.
     if (page.frame >= 0 || !page.swapped) counts.devicePages++;
     else if (page.swapped.place === 'memory') counts.memoryPages++;
     else counts.diskPages++;
   }
-  const tier = counts.diskPages > 0 ? 'disk' : counts.memoryPages > 0 ? 'memory' : 'device';
+  let tier: Tier = 'device';
+  if (counts.diskPages > 0) tier = 'disk';
+  else if (counts.memoryPages > 0) tier = 'memory';
   const { leftMs = 0, ended } = lease?.status ?? {};
   return {
     tier,

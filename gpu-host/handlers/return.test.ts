@@ -10,8 +10,8 @@ import { GREEDY, must, NONE, range, startTestHost, type TestHost, tagOf } from '
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
- * The device of these tests is never idle while an older inferlet runs, because a step takes longer than a turn of the event loop: a held
- * call must go as soon as its pages fit, and not only when the run is done.
+ * A preempted inferlet's calls are held until its pages fit on the device again. In these tests the device is never idle while an older
+ * inferlet runs, because a step takes longer than a turn of the event loop. A held call must still continue before the older run is done.
  */
 
 const PAGES = 16;
@@ -85,7 +85,7 @@ test('a held inferlet goes on when an older one begins to wait', async () => {
   const run = await startRun(older, own, 0, 60);
   const pages = must(second.inferlet.allocatePages(second.queue, 5));
   await step(second, pages, 0, 40);
-  // The allocation is held, and the step behind it.
+  // The allocation and the step behind it are both held.
   const held = step(newer, must(newer.inferlet.allocatePages(newer.queue, 4)), 0, 20);
   while (statsOf(host).preempted === 0) await sleep(2);
   assert.equal(statsOf(host).preempted, 1);
@@ -95,7 +95,7 @@ test('a held inferlet goes on when an older one begins to wait', async () => {
   await run.done;
 });
 
-test('a family that returned and makes no steps loses its protection, too', async () => {
+test('a family that was preempted and returned loses its protection even if it makes no steps', async () => {
   await using host = await slowHost(1);
   const connection = await host.connect();
   const [older, between, newer] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
@@ -104,7 +104,7 @@ test('a family that returned and makes no steps loses its protection, too', asyn
   const own = must(older.inferlet.allocatePages(older.queue, 14));
   older.inferlet.freePages(older.queue, own.slice(4));
   await step(older, own.slice(0, 4), 0, 8);
-  // The newer one was preempted, returns with this step, and then makes no more calls.
+  // The newer inferlet was preempted, returns with this step, and then makes no more calls.
   await step(newer, pages, 40, 41);
   assert.equal(statsOf(host).preemptions, 1);
   let isHeld = true;
@@ -166,7 +166,7 @@ test('a held inferlet goes on when the older one is quiet, while a third makes c
   const pages = must(newer.inferlet.allocatePages(newer.queue, 8));
   await Promise.race([
     step(newer, pages, 0, 60),
-    sleep(20_000, undefined, { ref: false }).then(() => assert.fail('held')),
+    sleep(20_000, undefined, { ref: false }).then(() => assert.fail('the step is still held')),
   ]);
   ended = true;
   await busy;

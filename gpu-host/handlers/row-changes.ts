@@ -7,7 +7,7 @@ const INITIAL_CAPACITY = 64;
  * eight bytes for each distinct token that the run has a bias for or has chosen.
  */
 export class RowChangeList {
-  /** Sorted. */
+  /** Sorted by token. Tokens that the run has chosen carry the flag `CHOSEN_TOKEN`. */
   #tokens: Uint32Array;
   #values: Float32Array;
   #length = 0;
@@ -17,7 +17,8 @@ export class RowChangeList {
 
   /**
    * @param changeOf the sum of a token's changes at the time of the call
-   * @param biased sorted, as is `chosen`; a token may come more than once
+   * @param biased tokens with a bias, sorted; a token may come more than once
+   * @param chosen tokens chosen so far, sorted; a token may come more than once
    */
   constructor(
     { frequency, presence }: { readonly frequency: number; readonly presence: number },
@@ -43,7 +44,7 @@ export class RowChangeList {
     }
   }
 
-  /** The changes; the next `noteToken` changes their lists. */
+  /** The current changes. The next `noteToken` overwrites their lists. */
   get row(): RowChanges {
     return {
       tokens: this.#tokens.subarray(0, this.#length),
@@ -53,7 +54,7 @@ export class RowChangeList {
     };
   }
 
-  /** Takes over the change of a token that the run has just chosen. */
+  /** Updates the change of a token that the run has just chosen. */
   noteToken(token: number): void {
     const index = this.#indexOf(token);
     if (index === this.#length || tokenAt(this.#tokens, index) !== token) this.#insert(index);

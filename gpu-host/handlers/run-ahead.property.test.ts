@@ -10,8 +10,8 @@ import { checkCharged, openedBy } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
- * Inferlets that run, step and end at random, on a device that answers late, refuses or fails. Their tokens and the content of their pages
- * must match the oracle, with and without steps ahead, of which some are guessed.
+ * Inferlets that run, step and end at random, on a device that answers late, refuses or fails. A step *ahead* is handed to the device while
+ * the previous step is computed; some of these steps are guessed. With and without them, tokens and pages must match the oracle.
  */
 
 const SEEDS = process.env.PIE_TEST_ALL ? 14 : 6;
@@ -28,14 +28,15 @@ interface Story {
   readonly sampler: Sampler;
   readonly maxTokens: number;
   readonly stopTokens: readonly number[];
-  /** Token counts after which the inferlet stops its run, or ends. */
+  /** Number of tokens after which the inferlet stops its run. */
   readonly stopAfter: number;
+  /** Number of tokens after which the inferlet closes. */
   readonly closeAfter: number;
   /** True when the inferlet reads nothing for so long that the run waits for it. */
   readonly isSlow: boolean;
-  /** True for steps of its own instead of a run. */
+  /** True when the inferlet asks for one step after another instead of a run. */
   readonly usesSteps: boolean;
-  /** The step that takes a token of the inferlet's own choice, and the step with another sampler; either may be missing. */
+  /** First the index of a step with a token that the inferlet chooses itself, then of a step with another sampler; either may be missing. */
   readonly swerves: readonly number[];
 }
 
@@ -43,7 +44,7 @@ interface Plot {
   readonly stories: readonly Story[];
   /** Number of the device call that fails; 0 for none. */
   readonly failsAt: number;
-  /** Refusal rate: out of four steps ahead, and out of eight joint steps. */
+  /** Average number of refusals: in four steps ahead, and in eight other steps with more than one call. */
   readonly refuses: number;
   /** Maximum turns of the event loop by which a step ends late. */
   readonly latency: number;
@@ -103,7 +104,7 @@ function device(inner: Backend, plot: Plot, ahead: boolean, seed: number): Backe
       const computing = calls === plot.failsAt ? Promise.reject(new Error('the plot says so')) : inner.forward(batch);
       const waits = Promise.allSettled([previousStep, computing]);
       previousStep = waits.then(async () => {
-        for (let turns = dice.roll(plot.latency + 1); turns > 0; turns--) await nextTurn();
+        await turns(dice.roll(plot.latency + 1));
       });
       await previousStep;
       return computing;
@@ -192,7 +193,7 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
   );
   assert.deepEqual(more.tokens, await oracle.greedy(text, 6), 'the run that goes on in these pages');
   const longer = [...text, ...more.tokens];
-  await checkAlike(await step(longer.slice(-1), longer.length - 1, NONE, output), longer, 'the pages after that');
+  await checkAlike(await step(longer.slice(-1), longer.length - 1, NONE, output), longer, 'the pages after that run');
   return telling;
 }
 
@@ -293,7 +294,7 @@ function agree(a: readonly number[], b: readonly number[]): boolean {
   return a.every((token, i) => i >= b.length || token === b[i]);
 }
 
-test('steps ahead change no answer, and nothing in memory', async () => {
+test('steps ahead change neither answers nor the content of pages', async () => {
   let [stepsAhead, batches, failed, ended, guessed] = [0, 0, 0, 0, 0];
   for (let seed = 0; seed < SEEDS; seed++) {
     const plot = plotOf(seed);
@@ -321,7 +322,7 @@ test('steps ahead change no answer, and nothing in memory', async () => {
       else ended++;
     }
   }
-  // The number depends on how the machine interleaves both sides: a quarter is usual.
+  // The number depends on how the machine interleaves host and inferlets: a quarter of the steps is usual.
   assert.ok(stepsAhead > batches / 10, `${stepsAhead} of ${batches} steps were handed over ahead`);
   assert.ok(failed > 0 && ended > 0);
   assert.ok(guessed > 0, 'steps were guessed');

@@ -10,12 +10,12 @@ import { type RowUnderWay, rowsAhead } from './run-ahead.ts';
 
 const going = { maxTokens: 10, produced: 3, taken: 2, stopped: false };
 
-test('a step goes ahead when at least half of its rows are runs that continue with any token', () => {
+test('the next step is handed over ahead when at least half of the rows are runs that continue with any token', () => {
   const rows = (...rows: RowUnderWay[]) => [...rowsAhead(rows, 4)];
   assert.deepEqual(rows(going), [0]);
   assert.deepEqual(rows(), []);
   assert.deepEqual(rows({ ...going, stopped: true }), []);
-  assert.deepEqual(rows({ ...going, maxTokens: 4 }), [], 'this is its last token');
+  assert.deepEqual(rows({ ...going, maxTokens: 4 }), [], 'the token under way is the last');
   assert.deepEqual(rows({ ...going, maxTokens: 5 }), [0]);
   assert.deepEqual(rows({ ...going, taken: 0 }), [], 'the run will wait for its inferlet');
   assert.deepEqual(rows({ ...going, taken: 1 }), [0]);
@@ -66,7 +66,7 @@ test('the next step is handed over before the current one has ended, and a call 
   });
   await connection.stats();
   assert.equal(device.batches.length, 7, 'nothing more was handed over when the call came');
-  for (let left = 2; left > 0; left--) {
+  for (let ended = 0; ended < 2; ended++) {
     device.end();
     await connection.stats();
   }
@@ -88,7 +88,7 @@ test('the next step is handed over before the current one has ended, and a call 
   assert.deepEqual([...must(stepped).tokens], await oracle.greedy(PROMPT, 1));
   assert.deepEqual(tokens, await oracle.greedy([5], 30));
   assert.equal(device.batches.length, 30);
-  // A step that the test ends late on a busy machine has none behind it.
+  // On a busy machine, some steps have no step ahead behind them.
   assert.ok(host.host.stats().models[0]!.stepsAhead > 10);
 });
 
@@ -153,7 +153,7 @@ test('a run of a queue that is stopped ends after the steps under way', async ()
   assert.equal(device.batches.length, 2);
 });
 
-test('an engine that stops, or whose caller is gone, ends after the steps under way', async () => {
+test('a run whose connection is closed, or whose engine stops, ends after the steps under way', async () => {
   const device = new SteppedDevice();
   await using host = await startTestHost({ wrap: device.wrap });
   const connection = await host.connect();

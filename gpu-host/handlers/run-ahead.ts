@@ -1,8 +1,9 @@
 /** A run whose next token is being computed. */
 export interface RunUnderWay {
   readonly maxTokens: number;
-  /** Number of tokens produced before that one, and the number of these that the inferlet has taken. */
+  /** Number of tokens produced before the one that is being computed. */
   readonly produced: number;
+  /** Number of produced tokens that the inferlet has taken. */
   readonly taken: number;
   /** True when the run was asked to end. */
   readonly stopped: boolean;
@@ -12,11 +13,11 @@ export interface RunUnderWay {
 export type RowUnderWay = RunUnderWay | 'ended' | 'other';
 
 /**
- * The rows of a step under way whose runs continue whatever tokens come. These can be handed to the device now, to be computed right after
- * the step. A run that meets a stop token has then been computed once in vain.
+ * Returns the rows of a step under way whose runs continue whatever token comes, unless it is a stop token. The next inputs of these runs can be
+ * handed to the device now, to be computed right after the step. For a run that meets a stop token, that step is then computed in vain.
  *
- * None when fewer than half of the rows continue: the other rows' inferlets may be back with their next calls when the step ends, and would
- * wait for another step. For the same reason none when a call other than a run took part.
+ * Returns no rows when fewer than half of them continue: when the step ends, the inferlets of the other rows may make their next calls, which would
+ * have to wait for the step ahead. For the same reason, returns no rows when a call other than a run takes part.
  *
  * @param windowTokens how far a run may be ahead of its consumer
  */

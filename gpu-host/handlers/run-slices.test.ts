@@ -83,7 +83,7 @@ test('a run hands over its first token at once, later ones when their slice ends
   await inferlet.close();
 });
 
-test('a run that is piped hands over in even slices: each begins where the one before it ended', async (t) => {
+test('a piped run hands over its tokens in even slices: each begins where the previous one ended', async (t) => {
   const steps = new Steps(6);
   await using host = await startTestHost({ wrap: (inner) => steps.limit(inner) });
   const expected = await (await Oracle.of(host.model)).greedy([5], 20);

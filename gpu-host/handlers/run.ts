@@ -19,13 +19,13 @@ type TopOutput = Extract<SequenceOutput, { kind: 'top' }>;
 /** Maximum stop tokens of a run: each sampled token is compared with all of them. */
 const MAX_STOP_TOKENS = 256;
 
-/** Maximum tokens that a run keeps: the consumer acknowledges quarters of the window, so the device goes on meanwhile. */
+/** Maximum tokens that a run keeps. The consumer acknowledges each quarter of the window, so the run need not pause meanwhile. */
 const MAX_KEPT_TOKENS = RUN_WINDOW_TOKENS / 4;
 
 /**
  * `run` of `wit/fused.wit`: decodes on the device, one token a batch beside the steps of other calls, until a stop token, the limit, or a
- * stop. The run holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed. It hands over its
- * first token at once, later ones when their time slice ends, and the last ones with its end.
+ * stop. The run keeps its place in its queue until then. It pauses when the inferlet has not yet consumed its last `RUN_WINDOW_TOKENS` tokens.
+ * It hands over its first token at once, later ones when their time slice ends, and the last ones with its end.
  */
 export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedRun {
   #request: RunRequest;
@@ -35,8 +35,9 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #plan: ForwardPlan | undefined;
   /** The next input, or the one under way. */
   #token: number;
-  /** `#isPicked`: the step under way took its token from the step before. `#hasNextStep`: another step is under way behind it. */
+  /** True when the step under way took its token from the previous step on the device. */
   #isPicked = false;
+  /** True when another step is under way behind that step. */
   #hasNextStep = false;
   #topK = 1;
   /** Changes of the logits. At most one of the two is set: the host applies the changes, or the device does. */
@@ -76,7 +77,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return this.#request.maxTokens;
   }
 
-  /** True when the device cannot compute ahead of the last token, because the host changes the next logits by it. */
+  /** True when the device cannot compute ahead, because the host needs the last token to change the next logits. */
   get awaitsToken(): boolean {
     return this.#hostPenalties !== undefined;
   }
@@ -207,7 +208,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   }
 
   override parked(): void {
-    // While the run waits its pages may be swapped out, and come back in other frames.
+    // While the run waits, its pages may be swapped out and come back in other frames, so it needs a new plan afterwards.
     this.#plan = undefined;
   }
 

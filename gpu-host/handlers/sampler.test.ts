@@ -8,7 +8,10 @@ import { candidatesWanted, checkSampler, pick } from './sampler.ts';
 
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
-/** The plain definition: each filter in turn, with probabilities normalised after it. `margin` is the distance to the nearest boundary. */
+/**
+ * Chooses by the plain definition: it applies one filter after another and normalises the probabilities after each. `u` is the random number.
+ * `margin` is the smallest distance of a compared value from its boundary: a cut, or `u`.
+ */
 function oracle(
   sampler: Sampler,
   logProbabilities: readonly number[],
@@ -38,7 +41,7 @@ function oracle(
   if (sampler.minP > 0) {
     const floor = sampler.minP * candidates[0]!.weight;
     for (const { weight } of candidates)
-      margin = Math.min(margin, weight === candidates[0]!.weight ? margin : Math.abs(weight - floor));
+      if (weight !== candidates[0]!.weight) margin = Math.min(margin, Math.abs(weight - floor));
     candidates = candidates.filter(({ weight }, i) => i === 0 || weight >= floor);
     candidates = normalised();
   }
@@ -61,13 +64,13 @@ function logSoftmaxSorted(logits: readonly number[]): Float32Array {
   return Float32Array.from(sorted, (logit) => logit - Math.log(sum));
 }
 
-test('temperature 0 takes the most probable and ignores the rest', () => {
+test('temperature 0 picks the most probable token and ignores the other settings', () => {
   const logProbabilities = logSoftmaxSorted([1, 2, 3]);
   assert.equal(pick({ ...GREEDY, topP: 0.1, minP: 2, seed: 9 }, logProbabilities, 0, 3, 4), 0);
   assert.equal(candidatesWanted(GREEDY, 256), 1);
 });
 
-test('picks the token of the definition, on random distributions and samplers', () => {
+test('`pick` agrees with the plain definition on random distributions and samplers', () => {
   const sampler = fc.record({
     temperature: fc.double({ min: 0.05, max: 4, noNaN: true }),
     topK: fc.nat({ max: 50 }),
@@ -94,7 +97,7 @@ test('picks the token of the definition, on random distributions and samplers', 
   assert.ok(compared > 4000);
 });
 
-test('each cut keeps at least the most probable', () => {
+test('each cut keeps at least the most probable token', () => {
   const logProbabilities = logSoftmaxSorted([0, 0, 0, 0]);
   for (const cut of [{ topK: 1 }, { topP: 1e-9 }, { minP: 1 }]) {
     const settings = { ...GREEDY, temperature: 1, ...cut };
@@ -102,8 +105,8 @@ test('each cut keeps at least the most probable', () => {
       Array.from({ length: 200 }, (_, position) => pick(settings, logProbabilities, 0, 4, position)),
     );
     assert.ok(chosen.has(0));
-    if (!('minP' in cut)) assert.deepEqual([...chosen], [0]);
-    else assert.equal(chosen.size, 4, 'equal probabilities all pass a min-p of 1');
+    if ('minP' in cut) assert.equal(chosen.size, 4, 'equal probabilities all pass a min-p of 1');
+    else assert.deepEqual([...chosen], [0]);
   }
 });
 
@@ -111,7 +114,7 @@ test('draws are uniform, and depend on the seed and the position only', () => {
   const bins = new Array(16).fill(0);
   const draws = 64_000;
   for (let i = 0; i < draws; i++) bins[Math.floor(uniform(i % 250, Math.floor(i / 250)) * 16)]++;
-  // 15 degrees of freedom: above 37.7 once in a thousand.
+  // 16 bins have 15 degrees of freedom: uniform draws exceed a chi square of 37.7 once in a thousand.
   const chiSquare = bins.reduce((sum, count) => sum + (count - draws / 16) ** 2 / (draws / 16), 0);
   assert.ok(chiSquare < 37.7, `chi square ${chiSquare}`);
   assert.equal(uniform(7, 9), uniform(7, 9));
@@ -128,7 +131,7 @@ test('frequencies follow the distribution', () => {
   for (const [i, expected] of [0.5, 0.3, 0.2].entries()) assert.ok(Math.abs(counts[i]! / 30_000 - expected) < 0.01);
 });
 
-test('invalid samplers are refused with the field', () => {
+test('invalid samplers are refused with the name and value of the invalid field', () => {
   const bad: [Partial<Sampler>, RegExp][] = [
     [{ temperature: Number.NaN }, /temperature NaN/],
     [{ temperature: -1 }, /temperature -1/],
@@ -156,11 +159,11 @@ test('invalid samplers are refused with the field', () => {
 });
 
 test('candidates that are not allowed are never picked', () => {
-  const none = Number.NEGATIVE_INFINITY;
-  const logProbabilities = Float32Array.of(-1, -0.2, -1.7, none, none);
+  const excluded = Number.NEGATIVE_INFINITY;
+  const logProbabilities = Float32Array.of(-1, -0.2, -1.7, excluded, excluded);
   assert.equal(allowedCount(logProbabilities, 1, 4), 2);
   assert.equal(allowedCount(logProbabilities, 0, 3), 3);
-  assert.equal(allowedCount(Float32Array.of(none, none), 0, 2), 1, 'one is always left');
+  assert.equal(allowedCount(Float32Array.of(excluded, excluded), 0, 2), 1, 'one is always left');
   for (let seed = 0; seed < 200; seed++) {
     const sampler = { temperature: 1e5, topK: 0, topP: 1, minP: 0, seed };
     assert.ok(pick(sampler, logProbabilities, 1, 4, 0) < 2);

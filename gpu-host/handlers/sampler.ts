@@ -13,7 +13,7 @@ export function checkSampler(sampler: Sampler): void {
   if (!(minP >= 0 && minP <= 1)) throw fault('invalid-argument', `min-p ${minP}; 0 to 1 is expected`);
 }
 
-/** Number of most probable tokens that the sampler must see. A `topK` of 0 or past the cap takes the cap. */
+/** Number of most probable tokens that the sampler must see: its `topK`, or `maxTopK` when `topK` is 0 (no limit) or larger. */
 export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
   if (sampler.temperature === 0) return 1;
   return sampler.topK === 0 || sampler.topK > maxTopK ? maxTopK : sampler.topK;
@@ -33,7 +33,8 @@ export function pick(
 ): number {
   if (sampler.temperature === 0 || count <= 1) return 0;
   const draw = { ...sampler, position };
-  return drawPlace(draw, logProbabilities, offset, sampler.topK === 0 ? count : Math.min(sampler.topK, count));
+  const candidates = sampler.topK === 0 ? count : Math.min(sampler.topK, count);
+  return drawPlace(draw, logProbabilities, offset, candidates);
 }
 
 /** The draws at `positions`, for a device that draws by itself; undefined for a greedy sampler, which draws nothing. */
@@ -47,8 +48,8 @@ export function drawsOf(sampler: Sampler, positions: ArrayLike<number>): readonl
 }
 
 /**
- * The token of row `row`, whose input is at `position`: the device's draw, or else one of `candidates` picked here.
- * @throws CallFault `internal` when the model computed no numbers
+ * The token of row `row`, whose input is at `position`: the one that the device drew, or else a pick from the row's first `candidates` tokens.
+ * @throws CallFault `internal` when the model computed NaN, or when no token is left to draw
  */
 export function tokenOf(
   sampler: Sampler,

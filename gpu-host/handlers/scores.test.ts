@@ -32,6 +32,7 @@ withWorkbench('forward-scores', (handler) => {
       void b.fill(own.subarray(1), PROMPT.slice(0, CONTEXT));
       const [state] = b.embeds(1);
       const scores = await score(b, own, own.subarray(1), ids(state!));
+      // The first of the three pages is empty: its 8 slots receive no attention.
       const bySlot = new Float32Array(3 * 8);
       for (let i = 0; i < CONTEXT; i++) bySlot[8 + i] = expected[i]!;
       assertClose(scores, [...bySlot, ...expected.slice(CONTEXT)]);
@@ -58,7 +59,7 @@ withWorkbench('forward-scores', (handler) => {
     assert.ok(Math.abs(scores.reduce((total, value) => total + value, 0) - QUERIES) < 1e-3);
   });
 
-  handler('a call that a forward would refuse is refused in its own future', async (b) => {
+  handler('invalid arguments fail the call in its own future', async (b) => {
     const [token] = b.embeds(1);
     const outcome = await b.ask({
       op: 'forward-scores',
@@ -84,7 +85,7 @@ withWorkbench('forward-scores', (handler) => {
   });
 });
 
-test('scores of a forward in chunks are those of the whole', async () => {
+test('a forward that is cut into parts has the same scores as the whole', async () => {
   await using host = await startTestHost({ model: { maxBatchTokens: 4 } });
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const own = b.pages(2);
@@ -94,5 +95,5 @@ test('scores of a forward in chunks are those of the whole', async () => {
     await b.ask({ op: 'forward-scores', inPages: NONE, inEmbeds: inputs, outPages: own, outEmbeds: NONE }),
   );
   assertClose(scores, await b.oracle.attention(PROMPT, PROMPT.length));
-  assert.ok(host.host.stats().models[0]!.batches > 2, 'it was cut');
+  assert.ok(host.host.stats().models[0]!.batches > 2, 'the forward was cut');
 });

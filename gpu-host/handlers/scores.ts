@@ -41,7 +41,7 @@ export class ForwardScoresCall extends ForwardCall {
   override accept(output: SequenceOutput): Progress {
     const { attention } = output;
     if (!attention) throw new Error('the backend gave no attention');
-    // Inputs of earlier parts have become context, in the same order.
+    // Inputs of earlier parts are context of later ones, in the same order, so index `i` stands for the same slot or input in every part.
     for (let i = 0; i < attention.length; i++)
       this.#receivedAttention[i] = (this.#receivedAttention[i] as number) + (attention[i] as number);
     const progress = super.accept(output);

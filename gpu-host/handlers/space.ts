@@ -93,9 +93,9 @@ export class ModelSpace {
   readonly parkedCalls = new Set<HostCall>();
   #pendingBytes = 0;
   readonly #pendingShare: InferletShare;
-  /** True once the inferlet has ended, and nothing waits for results. The memory is freed as soon as the device does not use it. */
+  /** True once the inferlet has ended and waits for no results. Its memory is freed as soon as the device does not use it. */
   closed = false;
-  /** Answer to the calls that were pending at the close; without it they get none. */
+  /** Answer to the calls that were pending at the close. When undefined, these calls get no answer. */
   closeAnswer: HandlerError | undefined;
   /** Called at the close: calls that wait for something other than the device stop waiting. */
   readonly whenClosed = new Set<() => void>();
@@ -118,7 +118,7 @@ export class ModelSpace {
     return this.#pendingBytes;
   }
 
-  /** Counts the bytes of a pending call: its arguments and its entries on the scoreboard. Negative when the call has ended. */
+  /** Counts the bytes of a pending call: its arguments and its entries on the scoreboard. `bytes` is negative when the call has ended. */
   pend(bytes: number): void {
     this.#pendingBytes += bytes;
     this.#pendingShare.add(bytes);
@@ -159,7 +159,7 @@ export class ModelSpace {
   }
 
   /**
-   * Tells memory if calls are pending: the pages of an idle inferlet may leave the device. The calls of `waitingCallCount` do not count: a run
+   * Tells memory whether calls are pending: the pages of an idle inferlet may leave the device. The calls of `waitingCallCount` do not count: a run
    * looks up its pages anew when it goes on, and a call with an image uses no pages.
    */
   noteBusy(): void {
@@ -183,12 +183,12 @@ export class HostQueue {
   failure: HandlerError | undefined;
   #isStopped = false;
 
-  constructor(space: ModelSpace, order: BatchQueue) {
+  constructor(space: ModelSpace, batchQueue: BatchQueue) {
     this.space = space;
-    this.batchQueue = order;
+    this.batchQueue = batchQueue;
   }
 
-  /** Lets the device begin no further call of the queue. */
+  /** Keeps the device from beginning further calls of the queue. */
   stop(): void {
     this.#isStopped = true;
   }

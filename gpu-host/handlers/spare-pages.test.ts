@@ -6,12 +6,12 @@ import { SteppedDevice } from '../testing/stepped-device.ts';
 import { PAGE_SIZE, PageStepper, Stepper } from '../testing/stepper.ts';
 import { PROMPT } from '../testing/workbench.ts';
 
-/** Lets an inferlet that has the device to itself step until its text has `length` tokens and the next step is guessed. */
+/** Steps an inferlet, alone on the device, until its text has `length` tokens and the next step is guessed. */
 async function stepTo(length: number, stepper: Stepper, device: SteppedDevice): Promise<void> {
   const prompt = stepper.text.length;
   for (let steps = 1; stepper.text.length < length; steps++) {
     const answer = stepper.step(steps === 1 ? prompt : 1);
-    // A call for a guessed step has come when the step after it is handed over.
+    // Once steps are guessed, wait for the next step as well: the host hands it over when the call for the current one has come.
     await device.reaches(device.guesses > 0 ? steps + 1 : steps);
     device.end();
     await answer;
@@ -23,11 +23,11 @@ interface Stage {
   readonly device: SteppedDevice;
   readonly host: TestHost;
   readonly oracle: Oracle;
-  /** Connection of the inferlets. */
+  /** The connection of the inferlets. */
   readonly connection: GpuHostConnection;
   /** A second connection, by which the test follows the host. */
   readonly second: GpuHostConnection;
-  /** Frames of pages that inferlets hold, and of spare pages. */
+  /** Number of frames that hold an inferlet's page or a spare page. */
   readonly owned: () => number;
 }
 
@@ -52,7 +52,7 @@ async function fillWithPrefixes(connection: GpuHostConnection, device: SteppedDe
 }
 
 for (const pool of ['free', 'cached'] as const) {
-  test(`inferlets that allocate page after page are guessed across the ends of their pages, with ${pool} frames`, async () => {
+  test(`steps of inferlets that allocate page after page are guessed across page ends, with ${pool} frames`, async () => {
     await withDevice(async ({ device, host, oracle, connection, second, owned }) => {
       const cached = (): number => host.host.stats().models[0]!.pages.cached;
       if (pool === 'cached') await fillWithPrefixes(connection, device, second);
@@ -76,7 +76,7 @@ for (const pool of ['free', 'cached'] as const) {
   });
 }
 
-test('no page is spared again for an inferlet that did not take it', async () => {
+test('an inferlet that did not take its spare page gets no other', async () => {
   await withDevice(async ({ device, host, oracle, connection, second }) => {
     const { memory } = host.host.engines[0]!;
     const takeSpare = memory.takeSpare.bind(memory);
@@ -87,24 +87,25 @@ test('no page is spared again for an inferlet that did not take it', async () =>
     };
     const prompt = PROMPT.slice(1, 4);
     const inferlet = connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 });
-    // It allocates two pages at a time, so it does not take a single spare page.
+    // The stepper allocates two pages at a time, so it cannot take a spare page, which is single.
     const stepper = new PageStepper(inferlet, prompt, 2);
     await device.endUntil(second, stepper.step(prompt.length));
     for (let i = 0; i < 80; i++) await device.endUntil(second, stepper.step());
     assert.deepEqual(stepper.text.slice(prompt.length), await oracle.greedy(prompt, 81));
     // The text crosses ten page ends. Only one guess takes a page, in vain.
     assert.equal(sparedPages, 1);
-    // Some calls may come too late for their guess.
+    // Up to five calls may come too late for their guess; each costs another step.
     assert.ok(device.batches.length <= 81 + 5, `${device.batches.length} steps for 81 tokens`);
     assert.ok(device.guesses > 40, `${device.guesses} guesses`);
   });
 });
 
-test('a page that was spared and is not allocated goes back', async () => {
+test('a spare page that is not allocated is given back', async () => {
   await withDevice(async ({ device, oracle, connection, second, owned }) => {
     const prompt = PROMPT.slice(1, 4);
     const stepper = new PageStepper(connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 }), prompt);
     await stepTo(PAGE_SIZE + 1, stepper, device);
+    // The stepper's full page, and the spare one.
     assert.deepEqual([device.underWay, owned()], [1, 2]);
     device.end();
     while (owned() > 1) await second.stats();
@@ -119,14 +120,15 @@ test('an allocation for which another inferlet gives way waits until the guesses
     const stepper = new PageStepper(connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 }), prompt);
     const other = new Stepper(connection.openInferlet({ id: 'other', maxPages: 20, arrival: 2 }), PROMPT, 3);
     await stepTo(PAGE_SIZE, stepper, device);
+    // All four frames are in use: one page of the stepper and three of the other inferlet.
     assert.deepEqual([device.underWay, owned()], [1, 4]);
-    const early = must(stepper.inferlet.allocatePages(stepper.queue, 1));
+    const newPages = must(stepper.inferlet.allocatePages(stepper.queue, 1));
     const answer = stepper.step();
     for (let i = 0; i < 5; i++) await second.stats();
     assert.deepEqual([device.underWay, owned()], [1, 4]);
     await device.endUntil(second, answer);
     await assert.rejects(device.endUntil(second, other.step(PROMPT.length)), /terminated/);
-    stepper.pages = Uint32Array.of(...stepper.pages, ...early);
+    stepper.pages = Uint32Array.of(...stepper.pages, ...newPages);
     while (stepper.text.length < 2 * PAGE_SIZE) await device.endUntil(second, stepper.step());
     assert.deepEqual(stepper.text.slice(prompt.length), await oracle.greedy(prompt, 2 * PAGE_SIZE - prompt.length));
     await device.endUntil(second, other.inferlet.close());

@@ -3,9 +3,8 @@ import type { Page } from '../memory/pool.ts';
 import type { HostQueue } from './space.ts';
 
 /**
- * Pages for the next allocations of inferlets whose pages are full, so that the slots of their next steps are known before the allocations
- * come, and an allocation that has come need not wait until the batch ends. When the batch ends, `release` gives back
- * the pages that were not allocated.
+ * Pages for the next allocations of inferlets whose pages are full. With a spare page, the slot of the next step is known before the allocation
+ * comes, and the allocation need not wait until the batch ends. When the batch ends, `release` gives back the pages that were not allocated.
  */
 export class SparePages {
   readonly #memory: Pick<DeviceMemory, 'takeSpare' | 'pool'>;
@@ -15,13 +14,13 @@ export class SparePages {
     this.#memory = memory;
   }
 
-  /** First physical slot of the queue's spare page. Undefined without a page, or after the queue left one unused. */
+  /** First physical slot of the queue's spare page. Undefined when there is no page, or after the queue left one unused. */
   slot(queue: HostQueue): number | undefined {
     const page = queue.takesSpares ? this.spare(queue) : undefined;
     return page && page.frame * queue.space.pages.pool.pageSize;
   }
 
-  /** The page for the queue's next allocation; undefined when there is no frame, or when the inferlet may hold no page more. */
+  /** The page for the queue's next allocation; undefined when there is no frame, or when the inferlet may hold no further page. */
   spare(queue: HostQueue): Page | undefined {
     if (!queue.space.pages.hasRoom) return undefined;
     queue.sparePage ??= this.#memory.takeSpare();

@@ -9,7 +9,7 @@ const HISTOGRAM_SIZES = 256;
 /** Counters of one model's device steps. */
 export class StepStats {
   batches = 0;
-  /** Those of the `batches` that were handed over while the one before was computed, or before their calls had come. */
+  /** Number of batches that were handed over while the previous one was computed, or before their calls had come. */
   stepsAhead = 0;
   /** Rows of guessed steps that no call took. */
   vainGuesses = 0;
@@ -30,8 +30,9 @@ export class StepStats {
   graceMs = 0;
   failedCalls = 0;
   batchSizes: number[] = [];
-  /** Waits of calls for their batches, by `BATCH_WAIT_BOUNDS_MS`, and their sum. */
+  /** Number of calls by the time that they waited for their batch; `BATCH_WAIT_BOUNDS_MS` separates the entries. */
   waitCounts: number[] = noWaits();
+  /** Sum of these waits. */
   waitMs = 0;
   /** Part of `time` that was spent before the last reset. */
   #earlierNs = 0;
@@ -45,7 +46,7 @@ export class StepStats {
     return (this.time.spentNs - this.#earlierNs) / 1e6;
   }
 
-  /** Counts one device step of `ms` milliseconds. The caller adds it to `time` separately. */
+  /** Counts one device step of `ms` milliseconds. The caller adds them to `time` separately. */
   step(sequences: readonly SequenceInput[], ms: number, isAhead: boolean): void {
     this.batches++;
     if (isAhead) this.stepsAhead++;

@@ -82,7 +82,7 @@ test('long work does one part per gap, tenants take turns, and the inferlet of t
   assert.deepEqual([payers[0].ns, payers[1].ns], [4 * PART_MS * 1e6, 2 * PART_MS * 1e6]);
 });
 
-test('time that a part has charged itself is not charged again', async () => {
+test('time that a part charges by itself is not charged again', async () => {
   const [clock, time] = [new TestClock(), new DeviceTime()];
   const gaps = gapsBy(clock, time);
   const [copyPayer, payer] = [countingPayer(), countingPayer()];
@@ -99,7 +99,7 @@ test('time that a part has charged itself is not charged again', async () => {
   assert.deepEqual([copyPayer.ns, payer.ns], [1e6, (PART_MS - 1) * 1e6]);
 });
 
-test('work that fails ends alone', async () => {
+test('work that fails does not stop other work', async () => {
   const gaps = gapsBy(new TestClock());
   const failing = gaps.work(
     () => {

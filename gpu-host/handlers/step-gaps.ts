@@ -2,7 +2,7 @@ import { Rotation } from '../batcher/rotation.ts';
 import type { DeviceTime, Payer } from './meter.ts';
 import type { ThreadShare } from './thread-share.ts';
 
-/** A piece of long work: too long for one gap, the time of the host's thread between two device steps. */
+/** A piece of work that may take several gaps. A *gap* is the time between two device steps, in which the host's thread is free. */
 interface GapTask {
   /** Does a small part. Returns false when the part was the last, undefined when there was nothing to do or the inferlet has ended. */
   readonly next: () => boolean | undefined;
@@ -56,7 +56,7 @@ export class StepGaps {
     });
   }
 
-  /** Works for one gap. Returns true when there is more work that may be done now. For work that may not, `wanted` is called later. */
+  /** Works for one gap. Returns true when there is more work that may be done now. If there is only other work, `wanted` is called later. */
   run(): boolean {
     if (this.#tasks.isEmpty) return false;
     const untilMs = this.#now() + GAP_MS;
@@ -96,7 +96,7 @@ export class StepGaps {
       failed(why);
       return false;
     } finally {
-      // After `undefined` the payer may be an inferlet that has ended: its last report of usage may have been sent, so it cannot pay.
+      // After `undefined`, no time is charged: the inferlet may have ended, and its last report of usage may have been sent.
       const ms = more === undefined ? 0 : this.#now() - startedMs;
       this.#thread.spend(tenant, ms);
       // Parts that copy pages have charged the time of their copies already.

@@ -34,13 +34,13 @@ function guessesInVain(steps: number): number[] {
 }
 
 describe('continuesStep', () => {
-  it('is true for the token, at the next position, by the same sampler', () => {
+  it('is true for a step that takes the last token at the next position, with the same sampler', () => {
     const prompt = stepAt(0, 0, { tokens: Uint32Array.of(1, 2, 3), positions: Uint32Array.of(0, 1, 2) });
     assert.ok(continuesStep(prompt, 9, stepAt(3, 9)));
     assert.ok(continuesStep(stepAt(3, 9), 5, stepAt(4, 5, { inPages: NONE, outPages: NONE })));
   });
 
-  it('is false for anything else', () => {
+  it('is false when any part of the step differs', () => {
     const last = stepAt(3, 9);
     const others: Record<string, StepRequest> = {
       token: stepAt(4, 6),
@@ -58,7 +58,7 @@ describe('continuesStep', () => {
 });
 
 describe('StepTrail', () => {
-  it('is steady after two steps that continued the ones before them', () => {
+  it('is steady after two steps that each continued the previous one', () => {
     const trail = new StepTrail();
     const steady = [0, 1, 2, 3].map((position) => {
       trail.noteStep(stepAt(position, 7), 7);
@@ -73,6 +73,7 @@ describe('StepTrail', () => {
   });
 
   it('is steady again at once after one guess in vain, and after more steps for each further one in a row', () => {
+    // The distances are 1, 2, 6 and then 14 steps.
     assert.deepEqual(guessesInVain(60), [3, 4, 6, 12, 26, 40, 54]);
   });
 

@@ -2,15 +2,17 @@ import type { Sampler, StepRequest } from '../protocol/calls.ts';
 
 /** Steps in a row that must have continued each other before the next one is guessed. */
 const STEADY_STEPS = 2;
-/** Guesses in vain in a row after which the number of steps until the next guess, then 14, grows no further. */
+/** Number of guesses in vain in a row up to which the distance to the next guess grows: to 2 ** 4 - 2 = 14 steps. */
 const MAX_VAIN_COUNT = 4;
 
 /**
- * Counts how many of a queue's steps in a row continued the one before: how likely a guess of the next one is right. One guess in vain changes
- * nothing, because a quick inferlet may be late once. After that, each one in vain about doubles the steps until the next guess.
+ * Counts the latest steps of a queue that each continued the previous one. After `STEADY_STEPS` of them, a guess of the next step is probably
+ * right. One guess in vain changes nothing, because a quick inferlet may be late once. Each further one in a row more than doubles the distance
+ * to the next guess, up to 14 steps.
  */
 export class StepTrail {
   #last: { readonly step: LastStep; readonly token: number } | undefined;
+  /** Latest steps that each continued the previous one. Guesses in vain make it smaller, even negative. */
   #count = 0;
   /** Guesses in vain since the last right one. */
   #vainCount = 0;
@@ -24,7 +26,7 @@ export class StepTrail {
   noteStep(request: StepRequest, token: number | undefined): void {
     const continued = this.#last !== undefined && continuesStep(this.#last.step, this.#last.token, request);
     this.#count = continued ? this.#count + 1 : Math.min(this.#count, 0);
-    // Not the request itself: its lists may be long, and no limit counts them any more.
+    // Do not keep the request itself: its lists may be long, and no limit counts them once the call is done.
     const step = { positions: request.positions.slice(-1), output: request.output };
     this.#last = token === undefined ? undefined : { step, token };
   }
@@ -39,13 +41,13 @@ export class StepTrail {
 /** The part of a step's request that `continuesStep` compares with the next one's. */
 type LastStep = Pick<StepRequest, 'positions' | 'output'>;
 
-/** True for a request that has nothing which its inferlet chooses anew for each token: one token in, and one sampled from all tokens. */
+/** True for a step that takes one token and samples one, without masks and without an adapter: the host can predict such a request. */
 export function isPlainStep({ tokens, positions, mask, allowed, adapter, rows, output }: StepRequest): boolean {
   const isBare = mask === undefined && allowed === undefined && adapter === undefined;
   return isBare && tokens.length === 1 && positions.length === 1 && rows === 1 && output.tag === 'sample';
 }
 
-/** True when `next` is the step that follows `last`, which gave `token`: with that token, at the next position, with the same sampler. */
+/** True when `next` continues `last`, whose result was `token`: it takes that token at the next position, with the same sampler. */
 export function continuesStep(last: LastStep, token: number, next: StepRequest): boolean {
   if (!isPlainStep(next) || next.tokens[0] !== token) return false;
   const { output, positions } = last;

@@ -66,7 +66,7 @@ export class StepCall extends DeviceCall {
   }
 
   override prepare(granted: number): SequenceInput {
-    // Calls that follow this one in the batch need all of it, even when the cache has lost pages that `granted` counted on.
+    // A call that was granted as a whole is prepared as a whole, even if the cache has lost pages since: later calls of the batch depend on it.
     const isWhole = granted >= this.tokens;
     this.#plan ??= this.#makePlan();
     const plan = this.#plan;
@@ -95,7 +95,7 @@ export class StepCall extends DeviceCall {
     this.#plan?.rollback();
   }
 
-  /** Undoes `prepare`: the call goes with a later step. */
+  /** Undoes `prepare`: the call joins a later step. */
   unprepare(): void {
     this.rollback();
     this.#plan = undefined;
@@ -104,12 +104,14 @@ export class StepCall extends DeviceCall {
   /** The output request for the next `count` inputs. */
   #output(plan: ForwardPlan, count: number): OutputRequest {
     const end = plan.doneInputs + count;
-    const rows = Math.max(0, Math.min(count, end - (this.request.tokens.length - this.#rows)));
+    // The last `#rows` inputs of the request have an output.
+    const firstWithOutput = this.request.tokens.length - this.#rows;
+    const rows = Math.max(0, Math.min(count, end - firstWithOutput));
     if (rows === 0) return { kind: 'none' };
     const { allowed, output } = this.request;
     const draws = output.tag === 'sample' ? drawsOf(output.val, plan.positions.subarray(end - rows, end)) : undefined;
     const wordsPerRow = allowed ? allowed.length / this.#rows : 0;
-    const firstRow = this.#rows - (this.request.tokens.length - end) - rows;
+    const firstRow = end - rows - firstWithOutput;
     return {
       kind: 'top',
       rows,
@@ -203,7 +205,7 @@ export class StepCall extends DeviceCall {
   }
 
   override visitKeys(visit: KeyVisitor): void {
-    // Written pages first: a page that is both written and read needs no second look.
+    // Visit written pages first: a page that is both written and read then counts as written only.
     for (const page of this.request.outPages) visit(pageKey(page), 'fill');
     for (const page of this.request.inPages) visit(pageKey(page), 'read');
   }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ThreadShare } from './thread-share.ts';
 
-/** A thread on which tenants work in turns, part by part, beside the tenants of `wanting`. */
+/** A thread on which tenants do long work in turns, part by part. The tenants of `wanting` want the device meanwhile. */
 class Thread {
   nowMs = 1000;
   readonly wanting = new Set<string>();
@@ -31,7 +31,7 @@ class Thread {
   }
 }
 
-test('a tenant alone works without a break', () => {
+test('a tenant that is alone does long work without a break', () => {
   const thread = new Thread();
   thread.wanting.add('a');
   thread.run(1000, { a: 1 });
@@ -59,12 +59,12 @@ test('several tenants divide the sixteenth equally', () => {
   for (const share of shares) assert.ok(Math.abs(share - 1 / 48) < 0.005, JSON.stringify(shares));
 });
 
-test('tenants that have gone take no part', () => {
+test('tenants that do no more work get no part of the time', () => {
   const thread = new Thread();
   thread.wanting.add('streams');
   for (let i = 0; i < 100; i++) thread.share.spend(`gone ${i}`, 1);
   thread.run(10_000, { a: 1 });
-  // A sixteenth of the first 1.6 s pays for the 100 ms that they took.
+  // Those tenants took 100 ms together, which a sixteenth of the first 1.6 s pays back. From then on `a` has the whole sixteenth.
   assert.ok(thread.used('a') > 400, `${thread.used('a')} ms`);
 });
 

@@ -1,6 +1,6 @@
 /** Part of the thread's time that the long work of all tenants may take while other tenants wait. */
 const SHARE = 1 / 16;
-/** Time that a tenant saves up at most, ms. */
+/** Maximum time that a tenant saves up, ms. */
 const SAVED_MS = 2;
 /** A tenant counts as at work for this long after its last call, ms: its guest may be between two calls. */
 const PRESENT_MS = 50;
@@ -17,9 +17,9 @@ interface TenantCall {
 export class ThreadShare {
   readonly #now: () => number;
   readonly #tenantSources: (() => Iterable<string>)[] = [];
-  /** Time that a tenant may take, ms, negative after work that took longer; only of tenants that have not saved up all they may. */
+  /** Time that each tenant may take, ms; negative after work that took longer. A tenant without an entry has saved up `SAVED_MS`. */
   readonly #balances = new Map<string, number>();
-  /** Time of the last payment. */
+  /** Time of the last call of `#pay`. */
   #paidMs = 0;
   #latestCall: TenantCall | undefined;
   /** The latest call of another tenant than `#latestCall`. */
@@ -30,7 +30,7 @@ export class ThreadShare {
     this.#now = now;
   }
 
-  /** Adds a model. `tenants` returns those whose calls wait for the device or use it; one may come more than once. */
+  /** Adds a model. `tenants` returns the tenants whose calls wait for the device or use it, each once or more often. */
   join(tenants: () => Iterable<string>): void {
     this.#tenantSources.push(tenants);
   }

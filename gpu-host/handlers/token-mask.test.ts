@@ -5,7 +5,7 @@ import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../test
 import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
 import { checkAllowed } from './checks.ts';
 
-/** One row of words that allows these tokens. */
+/** One row of a token mask, which allows these tokens. */
 function allow(b: Workbench, ...tokens: readonly number[]): Uint32Array {
   const words = new Uint32Array(Math.ceil(b.host.model.config.vocabularySize / 32));
   for (const token of tokens) words[token >> 5] = (words[token >> 5]! | (1 << (token & 31))) >>> 0;
@@ -34,7 +34,7 @@ function step(
 }
 
 withWorkbench('steps with a token mask', (handler) => {
-  handler('only allowed tokens are chosen, with probabilities over them', async (b) => {
+  handler('only allowed tokens are chosen, and their probabilities sum to 1', async (b) => {
     const vocabulary = b.host.model.config.vocabularySize;
     const whole = await b.oracle.top(PROMPT, [...PROMPT.keys()], 1, vocabulary);
     const order = [...whole.tokens];
@@ -70,10 +70,15 @@ withWorkbench('steps with a token mask', (handler) => {
     const words = allow(b, 1).length;
     const sample = { tag: 'sample', val: GREEDY } as const;
     const refused: [Uint32Array, StepOutput, number][] = [
+      // No token is allowed.
       [new Uint32Array(words), sample, 1],
+      // The row has a word too many.
       [new Uint32Array(words + 1).fill(1), sample, 1],
+      // One of two rows is missing.
       [allow(b, 1), sample, 2],
+      // The second row allows no token.
       [Uint32Array.from([...allow(b, 1), ...new Uint32Array(words)]), sample, 2],
+      // The step has no output.
       [allow(b, 1), { tag: 'none' }, 0],
     ];
     for (const [allowed, output, rows] of refused) {
@@ -84,7 +89,7 @@ withWorkbench('steps with a token mask', (handler) => {
 });
 
 test('a row that allows only tokens past the vocabulary is refused', () => {
-  // In the second word, which begins with token 32, bit 5 is token 37, and bit 4 is token 36, the last of 37.
+  // The second word begins with token 32. Its bit 4 is token 36, the last of the 37 tokens; its bit 5 is token 37, which does not exist.
   assert.throws(() => checkAllowed(ids(0, 0b10_0000), 1, 37), /row 0 of the token mask allows no token/);
   assert.doesNotThrow(() => checkAllowed(ids(0, 0b1_0000), 1, 37));
 });
@@ -110,5 +115,5 @@ test('each row keeps its own mask when the step is cut between rows', async () =
     }),
   );
   for (const [row, token] of tokens.entries()) assert.ok(token === row * 3 || token === row * 3 + 1, `row ${row}`);
-  assert.ok(host.host.stats().models[0]!.batches > 2, 'it was cut');
+  assert.ok(host.host.stats().models[0]!.batches > 2, 'the step was cut');
 });

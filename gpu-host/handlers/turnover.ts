@@ -1,7 +1,8 @@
 /** Time constant of the average: the weight of freed pages falls to a third in this time. */
 const DECAY_MS = 10_000;
-/** Bounds of `retryAfterMs`. Sooner, a client would meet the same pressure; later, it should decide for itself. */
+/** Minimum of `retryAfterMs`: a client that tries again sooner would meet the same pressure. */
 const SHORTEST_MS = 1000;
+/** Maximum of `retryAfterMs`: a client that would have to wait longer should decide for itself when to try again. */
 const LONGEST_MS = 60_000;
 
 /**
@@ -18,7 +19,7 @@ export class PageTurnover {
     this.#atMs = nowMs;
   }
 
-  /** Expected time until `pages` have come free, in whole milliseconds: 1 to 60 s. 60 s when no pages came free lately. */
+  /** Expected time until `pages` have come free, in whole milliseconds: 1 to 60 s, and 60 s when no pages came free recently. */
   retryAfterMs(pages: number, nowMs: number): number {
     const pagesPerMs = this.#recentAt(nowMs) / DECAY_MS;
     const expectedMs = pagesPerMs > 0 ? pages / pagesPerMs : LONGEST_MS;

@@ -14,7 +14,7 @@ import {
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 withWorkbench('usage', (handler) => {
-  handler('each inferlet pays for its part of the device, and for its pages as long as it holds them', async (b) => {
+  handler('each inferlet pays for its device time, and for its pages as long as it holds them', async (b) => {
     const beside = b.connection.openInferlet({ id: 'beside', maxPages: 40, arrival: 2 });
     const idle = b.connection.openInferlet({ id: 'idle', maxPages: 40, arrival: 3 });
     idle.createQueue('tiny');
@@ -27,7 +27,7 @@ withWorkbench('usage', (handler) => {
   });
 });
 
-test('usage is reported while an inferlet runs, when it is ended for others, and with swap-ins', async () => {
+test('usage is reported while an inferlet runs and before memory ends it, and includes swap-ins', async () => {
   await using host = await startTestHost({ pageCount: 16, model: { swapMemoryBytes: 4 * 4096, prefixCache: false } });
   const connection = await host.connect();
   const opened = openedBy(connection);
@@ -53,7 +53,7 @@ test('usage is reported while an inferlet runs, when it is ended for others, and
   });
   const newestQueue = newest.createQueue('tiny');
   await fill(newest, newestQueue, 10);
-  // The pages come back from swap, which is full, and the newest inferlet gives way.
+  // Four pages of `waiting` are in swap, which is full. They come back for this step, so the newest inferlet must end.
   const probe = {
     tokens: ids(1),
     positions: ids(80),
@@ -67,7 +67,7 @@ test('usage is reported while an inferlet runs, when it is ended for others, and
   );
   assert.equal(tagOf(await newest.synchronize(newestQueue)), 'terminated');
   assert.match(ended[0]?.cause ?? '', /^memory pressure: the newest of 2 inferlets gave way to/);
-  assert.equal(ended[0]?.gpuUs, newest.usage.gpuUs, 'it was reported before');
+  assert.equal(ended[0]?.gpuUs, newest.usage.gpuUs, 'the usage was reported before the termination');
   await Promise.all(opened.map((inferlet) => inferlet.close()));
   const { models } = await connection.stats();
   assert.ok((models[0]?.swapsIn ?? 0) >= 4);
@@ -90,8 +90,9 @@ test('an inferlet that only holds pages still receives its usage', async () => {
   await inferlet.close();
 });
 
-/** Durations of a copy and of a page's way to swap in the next test, ms. */
+/** Duration of a copy on the device in the next test, ms. */
 const COPY_MS = 3;
+/** Time to read a page from the device for swap in the next test, ms. */
 const READ_MS = 2;
 
 test('failed steps, copies and evictions for copies are charged to the requester', async () => {
@@ -168,48 +169,51 @@ onOneBackend('the quota of a tenant', (handler) => {
   const pagesOf = async ({ connection }: Workbench) =>
     (await connection.stats()).tenants.filter(({ pages }) => pages > 0);
 
-  handler('bounds what its inferlets and exports hold together, names itself, and leaves others alone', async (b) => {
-    const one = open(b, 'one', 'small', 8);
-    const two = open(b, 'two', 'small', 8);
-    const other = open(b, 'other', 'large');
-    const own = must(one.inferlet.allocatePages(one.queue, 5));
-    must(await one.inferlet.synchronize(one.queue));
-    must(two.inferlet.allocatePages(two.queue, 4));
-    const refused = await two.inferlet.synchronize(two.queue);
-    assert.equal(tagOf(refused), 'limit-exceeded');
-    assert.match(
-      refused.tag === 'err' ? refused.val.val : '',
-      /quota kv-pages: 5 pages are held by the tenant's inferlets, exports and files on this host and 4 more are needed; 8 is/,
-    );
-    must(other.inferlet.allocatePages(other.queue, 20));
-    must(await other.inferlet.synchronize(other.queue));
-    must(
-      await one.inferlet.ask(one.queue, {
-        op: 'export-pages',
-        pages: own.subarray(0, 3),
-        name: 'kept',
-        persistent: false,
-      }),
-    );
-    await one.inferlet.close();
-    assert.deepEqual(await pagesOf(b), [
-      { tenant: 'large', pages: 20, maxPages: null },
-      { tenant: 'small', pages: 3, maxPages: 8 },
-    ]);
-    assert.deepEqual((await b.connection.stats({ modelsOnly: true })).tenants, []);
-    // Imported pages are the tenant's already.
-    must(await two.inferlet.importPages(two.queue, 'kept'));
-    must(two.inferlet.allocatePages(two.queue, 5));
-    must(await two.inferlet.synchronize(two.queue));
-    must(two.inferlet.allocatePages(two.queue, 1));
-    assert.equal(tagOf(await two.inferlet.synchronize(two.queue)), 'limit-exceeded');
-    const raised = open(b, 'raised', 'small', 9, 2);
-    must(raised.inferlet.allocatePages(raised.queue, 1));
-    must(await raised.inferlet.synchronize(raised.queue));
-    must(await two.inferlet.ask(two.queue, { op: 'unexport', name: 'kept' }));
-  });
+  handler(
+    "bounds the pages of the tenant's inferlets and exports together, is named in the refusal, and affects no other tenant",
+    async (b) => {
+      const one = open(b, 'one', 'small', 8);
+      const two = open(b, 'two', 'small', 8);
+      const other = open(b, 'other', 'large');
+      const own = must(one.inferlet.allocatePages(one.queue, 5));
+      must(await one.inferlet.synchronize(one.queue));
+      must(two.inferlet.allocatePages(two.queue, 4));
+      const refused = await two.inferlet.synchronize(two.queue);
+      assert.equal(tagOf(refused), 'limit-exceeded');
+      assert.match(
+        refused.tag === 'err' ? refused.val.val : '',
+        /quota kv-pages: 5 pages are held by the tenant's inferlets, exports and files on this host and 4 more are needed; 8 is/,
+      );
+      must(other.inferlet.allocatePages(other.queue, 20));
+      must(await other.inferlet.synchronize(other.queue));
+      must(
+        await one.inferlet.ask(one.queue, {
+          op: 'export-pages',
+          pages: own.subarray(0, 3),
+          name: 'kept',
+          persistent: false,
+        }),
+      );
+      await one.inferlet.close();
+      assert.deepEqual(await pagesOf(b), [
+        { tenant: 'large', pages: 20, maxPages: null },
+        { tenant: 'small', pages: 3, maxPages: 8 },
+      ]);
+      assert.deepEqual((await b.connection.stats({ modelsOnly: true })).tenants, []);
+      // The three imported pages count for the tenant already, so it may allocate five more, but not six.
+      must(await two.inferlet.importPages(two.queue, 'kept'));
+      must(two.inferlet.allocatePages(two.queue, 5));
+      must(await two.inferlet.synchronize(two.queue));
+      must(two.inferlet.allocatePages(two.queue, 1));
+      assert.equal(tagOf(await two.inferlet.synchronize(two.queue)), 'limit-exceeded');
+      const raised = open(b, 'raised', 'small', 9, 2);
+      must(raised.inferlet.allocatePages(raised.queue, 1));
+      must(await raised.inferlet.synchronize(raised.queue));
+      must(await two.inferlet.ask(two.queue, { op: 'unexport', name: 'kept' }));
+    },
+  );
 
-  handler('of 0 pages is named in the refusal, and of several limits the one that was read last counts', async (b) => {
+  handler('may be 0 pages; when several limits arrive, the one that was read last applies', async (b) => {
     const claim = async ({ inferlet, queue }: ReturnType<typeof open>, pages: number) => {
       must(inferlet.allocatePages(queue, pages));
       const outcome = await inferlet.synchronize(queue);
@@ -218,15 +222,16 @@ onOneBackend('the quota of a tenant', (handler) => {
     const one = open(b, 'one', 'none', 0, 10);
     assert.match(await claim(one, 1), /^quota kv-pages: 0 pages are held .* 0 is the tenant's limit/);
     // This inferlet is opened later, but its limit was read earlier.
-    const late = open(b, 'late', 'none', null, 9);
-    assert.match(await claim(late, 1), /0 is the tenant's limit/);
+    const second = open(b, 'second', 'none', null, 9);
+    assert.match(await claim(second, 1), /0 is the tenant's limit/);
     one.inferlet.setTenantLimit({ pages: 3, readAt: 11 });
-    assert.equal(await claim(late, 3), 'ok');
-    late.inferlet.setTenantLimit({ pages: 100, readAt: 10 });
+    assert.equal(await claim(second, 3), 'ok');
+    second.inferlet.setTenantLimit({ pages: 100, readAt: 10 });
     assert.match(await claim(one, 1), /3 is the tenant's limit/);
-    // An override has ended, and there is no other limit.
-    late.inferlet.setTenantLimit({ pages: null, readAt: 12 });
+    // The tenant has no limit now.
+    second.inferlet.setTenantLimit({ pages: null, readAt: 12 });
     assert.equal(await claim(one, 4), 'ok');
+    // This limit was read before the one above.
     assert.equal(await claim(open(b, 'last', 'none', 1, 11), 4), 'ok');
   });
 });

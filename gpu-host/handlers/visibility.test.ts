@@ -68,14 +68,12 @@ function keysOf(pages: readonly (readonly Slot[])[]): { position: number; physic
 
 function dense(matrix: Uint8Array | 'causal', inputs: number, context: number): number[][] {
   const width = context + inputs;
-  return Array.from({ length: inputs }, (_, i) =>
-    Array.from({ length: width }, (_, k) =>
-      matrix === 'causal' ? (k <= context + i ? 1 : 0) : matrix[i * width + k]!,
-    ),
-  );
+  const isVisible = (i: number, k: number): number =>
+    matrix === 'causal' ? Number(k <= context + i) : matrix[i * width + k]!;
+  return Array.from({ length: inputs }, (_, i) => Array.from({ length: width }, (_, k) => isVisible(i, k)));
 }
 
-test('an inferred mask shows a key when its position is smaller, or it is the query’s own', () => {
+test('without an explicit mask, a query sees the keys at smaller positions and its own key', () => {
   let causal = 0;
   fc.assert(
     fc.property(setup, fc.boolean(), ({ pages, positions }, ascending) => {
@@ -102,7 +100,7 @@ test('an inferred mask shows a key when its position is smaller, or it is the qu
   assert.ok(causal > 20, 'some cases needed no matrix');
 });
 
-test('an explicit mask covers filled slots, then inputs; masked slots stay hidden', () => {
+test('the columns of an explicit mask are filled slots, then inputs; masked slots stay hidden', () => {
   fc.assert(
     fc.property(setup, fc.infiniteStream(fc.boolean()), ({ pages, positions }, bits) => {
       const inputs = Uint32Array.from(positions);
@@ -151,28 +149,27 @@ test('masks of the wrong shape are refused with the reason', () => {
   }
 });
 
-test('a mask is refused before a matrix is made of it', () => {
+test('an invalid mask is refused before its matrix is allocated', () => {
   const space = makePages([[{ filled: true, masked: true, position: 0 }]]);
   const inputs = 8000;
   const context = gatherContext(space, space.takePages(Uint32Array.of(1), undefined), 5, 0, true);
   const positions = Uint32Array.from({ length: inputs }, (_, i) => 5 + i);
-  const all = positions.keys().flatMap(() => [0, inputs + 1]);
+  // Each row hides 0 keys, then shows all.
+  const rows = [...positions.keys().flatMap(() => [0, inputs + 1])];
   const rowLengths = new Uint32Array(inputs).fill(2);
-  const surplus = { runs: Uint32Array.from([...all, 1]), rowLengths };
-  const hiding = { runs: surplus.runs.slice(0, -1), rowLengths };
-  // The last row shows the masked slot only.
-  hiding.runs.set([0, 1], 2 * inputs - 2);
-  const last = { runs: Uint32Array.from([...hiding.runs, inputs]), rowLengths: rowLengths.slice() };
-  last.rowLengths[inputs - 1] = 3;
+  const surplus = { runs: Uint32Array.from([...rows, 1]), rowLengths };
+  // The last row shows only the masked slot, and hides all inputs.
+  const hiding = { runs: Uint32Array.from([...rows.slice(0, -2), 0, 1, inputs]), rowLengths: rowLengths.slice() };
+  hiding.rowLengths[inputs - 1] = 3;
   const before = process.memoryUsage().arrayBuffers;
   assert.throws(() => visibility(positions, context, surplus), /1 runs past its last row/);
-  assert.throws(() => visibility(positions, context, last), /row 7999 hides every key/);
+  assert.throws(() => visibility(positions, context, hiding), /row 7999 hides every key/);
   const allocatedBytes = process.memoryUsage().arrayBuffers - before;
   assert.ok(allocatedBytes < (inputs * inputs) / 2, `${allocatedBytes} bytes`);
 });
 
-test('rows of a part have the inputs before it as context', () => {
-  // Three inputs over two context slots.
+test('the matrix rows of a part have the inputs before the part as context', () => {
+  // Three inputs over two context slots: three rows of five keys.
   const matrix = Uint8Array.from([1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 1]);
   assert.deepEqual([...matrixRows(matrix, 3, 2, 1, 3)], [1, 1, 0, 1, 0, 0, 1, 1, 1, 1]);
   assert.deepEqual([...matrixRows(matrix, 3, 2, 0, 1)], [1, 0, 1]);

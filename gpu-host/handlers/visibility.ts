@@ -10,8 +10,9 @@ export interface Context {
   readonly count: number;
   /** Position of each slot. Undefined when the call has no explicit mask and all positions are smaller than those of its inputs. */
   readonly positions: Uint32Array | undefined;
-  /** For an explicit mask: each slot's column among all filled slots, including masked ones. `filled` is the number of columns. */
+  /** Each slot's column in an explicit mask, which has a column for every filled slot, masked or not. Defined when `positions` is. */
   readonly columns: Uint32Array | undefined;
+  /** Number of these columns; `count` when `columns` is undefined. */
   readonly filled: number;
 }
 
@@ -152,7 +153,7 @@ function inferredMatrix(positions: Uint32Array, context: Context): Uint8Array {
 }
 
 /**
- * Checks a mask before a matrix is made of it, which may take 64 MiB.
+ * Checks a mask before its matrix is allocated, which may take 64 MiB. Each row of a mask is a list of runs, which hide and show keys in turn.
  * @throws CallFault `invalid-argument`
  */
 function checkMask(mask: Mask, inputs: number, context: Context): void {

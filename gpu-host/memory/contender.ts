@@ -17,7 +17,7 @@ export class Contender implements Preemptible {
   readonly arrival: number;
   readonly order: number;
   readonly spaces = new Set<PageSpace>();
-  /** Number of held calls. A family that is away and has none needs no memory. */
+  /** Number of held calls. A family that is away and has no held call needs no memory. */
   heldCalls = 0;
   /** Frames of the largest claim of a held call since the family's last step. */
   wanted = 0;
@@ -65,7 +65,7 @@ export class Contender implements Preemptible {
     this.#isAway = true;
   }
 
-  /** Ends the preemption. @param overtook the newest of the older families that stay away: there is no protection from it and older ones */
+  /** Ends the preemption. @param overtook the newest of the older families that stay away: that one and older ones may preempt this family at once */
   return(overtook?: Contender): void {
     this.#isAway = false;
     // Do not keep the contender itself: it may have overtaken others in turn, and chains of contenders would never be freed.
@@ -80,7 +80,7 @@ export class Contender implements Preemptible {
     if (this.#protectedSteps > 0) this.#protectedSteps--;
   }
 
-  /** Frames that the family needs to go on: `wanted`, and one for each page off the device that a member which is not idle holds. */
+  /** Frames that the family needs to go on: `wanted`, and one for each page off the device of members that are not idle. */
   get needed(): number {
     let frames = this.wanted;
     for (const space of this.spaces) {
@@ -97,7 +97,7 @@ export class Contender implements Preemptible {
     return frames;
   }
 
-  /** Frames that a family under protection still needs. Memory promised them at the return; its pages come back only as its calls need them. */
+  /** Frames promised to a protected family, whose pages come back as its calls need them. Returns of other families do not count on these frames. */
   get promised(): number {
     return this.protectedSteps > 0 && !this.#isAway ? this.needed : 0;
   }

@@ -46,7 +46,7 @@ test('the newest inferlets are ended until the request fits, never an older one'
   kit.memory.audit();
 });
 
-test('children have their root’s place in the order, directly after it', () => {
+test('a child counts as old as its root to other inferlets, but is newer than its root', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 6, ended: ({ owner }) => ended.push(owner.id) });
   const root = kit.open({ arrival: 5 });
@@ -99,7 +99,7 @@ test('pages of waiting inferlets go to swap before an inferlet is ended, and com
   kit.swap?.close();
 });
 
-test('a page that a working inferlet shares stays; one that only waiting inferlets share goes', () => {
+test('a page that a working inferlet shares stays on the device; a page that only waiting inferlets share goes to swap', () => {
   const kit = makeMemory({ pages: 3, swapMemoryPages: 9 });
   const [first, second, third] = [kit.open(), kit.open(), kit.open({ arrival: -1 })];
   first.allocate(1, 2);
@@ -116,7 +116,7 @@ test('a page that a working inferlet shares stays; one that only waiting inferle
   kit.memory.audit();
 });
 
-test('unmapped snapshots go first, and empty pages need no room in swap', () => {
+test('pages of unmapped snapshots go to swap first, and empty pages need no room there', () => {
   const kit = makeMemory({ pages: 4, swapMemoryPages: 1 });
   const [owner, working] = [kit.open({ arrival: 9 }), kit.open({ arrival: 1 })];
   owner.allocate(1, 3);
@@ -133,7 +133,7 @@ test('unmapped snapshots go first, and empty pages need no room in swap', () => 
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.memory.snapshots.readPage(snapshot, 0, bytes);
   kit.device.settlePages();
-  assert.equal(new Int32Array(bytes.buffer)[0], 501, 'a page can be read in swap');
+  assert.equal(new Int32Array(bytes.buffer)[0], 501, 'a page in swap can be read');
   assert.equal(faultOf(() => owner.mapping(2)).error.tag, 'terminated', 'the other inferlet holds every frame');
   kit.memory.audit();
 });
@@ -153,7 +153,7 @@ test('a pool full of exports for which swap has no room ends no inferlet', () =>
   kit.memory.audit();
 });
 
-test('a copy is made only for holders that stay', () => {
+test('a written page is copied only if another holder of it stays', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 2, ended: ({ owner }) => ended.push(owner.id) });
   const [old, young] = [kit.open(), kit.open()];
@@ -161,13 +161,14 @@ test('a copy is made only for holders that stay', () => {
   fill(kit, old, 1, 2, 0);
   young.importSnapshot(1, old.snapshot(Uint32Array.of(1)));
   const { page } = old.peek(1);
+  // The write needs a frame for a copy, and none is free. Once the newest inferlet is ended for it, the page has one holder and is written in place.
   fill(kit, old, 1, 1, 70);
   assert.deepEqual(ended, ['inferlet-1'], 'the inferlet that shared the page was the newest');
   assert.equal(old.peek(1).page, page);
   kit.memory.audit();
 });
 
-test('pages that two inferlets share become free only when both have ended, and count for neither alone', () => {
+test('a page that two inferlets share becomes free only when both have ended', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 6, ended: ({ owner }) => ended.push(owner.id) });
   const [oldest, second, third] = [kit.open(), kit.open(), kit.open()];
@@ -185,7 +186,7 @@ test('pages that two inferlets share become free only when both have ended, and 
   kit.memory.audit();
 });
 
-test('no inferlet is ended for pages that an older one keeps', () => {
+test('no inferlet is ended for pages that an older one would keep', () => {
   for (const oldestWaits of [false, true]) {
     const ended: string[] = [];
     const kit = makeMemory({
@@ -255,7 +256,7 @@ test('a page that swap lost fails the calls that need it and no others', () => {
   memory.audit();
 });
 
-test('a page that an inferlet gives back while it comes from disk ends no other inferlet', async () => {
+test('freeing a page while it comes from disk ends no other inferlet', async () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 3, swapDiskPages: 2, ended: ({ owner }) => ended.push(owner.id) });
   const [older, newer, newest] = [kit.open(), kit.open(), kit.open()];
@@ -282,7 +283,7 @@ test('a page that an inferlet gives back while it comes from disk ends no other 
   kit.memory.audit();
 });
 
-test('a snapshot is made again from its bytes, or not at all', () => {
+test('a snapshot is restored from its bytes as a whole, or not at all', () => {
   const kit = makeMemory({ pages: 3 });
   const space = kit.open();
   space.allocate(1, 1);
@@ -309,7 +310,7 @@ test('a snapshot is made again from its bytes, or not at all', () => {
   kit.memory.audit();
 });
 
-test('pages on their way from disk stay on the device, and go with the inferlet that wants them', () => {
+test('pages on their way from disk stay on the device until the inferlet that asked for them ends', () => {
   const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
   const [importer, older] = [kit.open({ arrival: 2 }), kit.open({ arrival: 1 })];
   importer.waiting = true;
@@ -327,7 +328,7 @@ test('pages on their way from disk stay on the device, and go with the inferlet 
   kit.memory.audit();
 });
 
-test('an inferlet that keeps its pages when it is ended is a fault of the host', () => {
+test('memory throws when an inferlet keeps its pages after it was ended', () => {
   const device = new ArrayDevice(PAGE_SIZE, 1);
   const memory = new DeviceMemory({
     pageSize: PAGE_SIZE,

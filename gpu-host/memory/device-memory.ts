@@ -192,8 +192,8 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Makes `frames` frames free, and as many more as the call needs to copy shared pages that it writes: `copies` gives the number of mappings
-   * that write each page. Never swaps out pages of the requester.
+   * Makes `frames` frames free, and as many more as the call needs for copies of shared pages that it writes. `copies` has each written page with
+   * the number of mappings that write it. Never swaps out pages of the requester.
    * @throws CallHeld when the call must wait until other inferlets give pages back; CallFault `limit-exceeded` when so many frames can never
    * be free (ends no inferlet then), `terminated` when the requester must end.
    */
@@ -204,7 +204,7 @@ export class DeviceMemory implements SpaceMemory {
   /**
    * Makes room for the pages of a snapshot that is on disk only and belongs to `tenant`. Until the snapshot is whole, the pages count for the
    * requester.
-   * @throws as `claim`, `limit-exceeded` when the requester may not hold that many more pages (makes no room then)
+   * @throws as `claim`; when the requester may not hold that many more pages, throws `limit-exceeded` and makes no room
    */
   restore(requester: PageSpace, tenant: string, pages: number): PageRestoration {
     requester.checkLimit(pages);
@@ -381,9 +381,9 @@ export class DeviceMemory implements SpaceMemory {
       else if (frames.has(page.frame)) throw new Error(`frame ${page.frame} belongs to two pages`);
       else frames.add(page.frame);
       if (page.swapped) tickets++;
-      // A page on the device has no ticket. Any other page has a ticket exactly when it has filled slots.
-      if (page.frame >= 0 ? page.swapped : (page.swapped === undefined) !== (page.filled === 0))
-        throw new Error('a page is in two places, or in none');
+      // Exactly the pages that are off the device and have filled slots have a ticket.
+      const needsTicket = page.frame < 0 && page.filled !== 0;
+      if ((page.swapped !== undefined) !== needsTicket) throw new Error('a page is in two places, or in none');
       if (page.frame >= 0 && isCached(page)) cached++;
     }
     const { memoryPages = 0, diskPages = 0 } = this.#swap?.stats() ?? {};
@@ -409,7 +409,7 @@ export class DeviceMemory implements SpaceMemory {
     return ticket;
   }
 
-  /** Copies out a page, which is in `into` once queued copies have ended. @throws CallFault `internal` when swap lost the page */
+  /** Copies a page to `into`. The copy is complete once queued copies have ended. @throws CallFault `internal` when swap lost the page */
   #queueRead(page: Page, into: Uint8Array): void {
     if (page.frame >= 0 && this.#device.queueReadPage) this.#device.queueReadPage(page.frame, into);
     else this.#readPage(page, into);

@@ -30,7 +30,7 @@ test('embeds hold tokens or states, and refuse a wrong address with the reason',
   assert.equal(
     tagOf(() => embeds.allocate(10, 6)),
     'limit-exceeded',
-    'six more embeds than three pass the limit of eight',
+    'three embeds and six more exceed the limit of eight',
   );
   assert.equal(
     tagOf(() => embeds.allocate(0xffff_ffff, 2)),
@@ -92,16 +92,16 @@ test('table entries and values of embeds are counted for the tenant until they a
     values: new InferletShare(values, 't'),
   });
   embeds.allocate(1, 4);
-  const each = heap.total / 4;
+  const bytesPerEmbed = heap.total / 4;
   embeds.free(Uint32Array.of(2, 3));
-  assert.equal(heap.total, 2 * each);
+  assert.equal(heap.total, 2 * bytesPerEmbed);
   embeds.setState(1, new Float32Array(8), 0);
   assert.equal(values.total, 32);
   embeds.releaseAll();
   assert.deepEqual([heap.total, values.total], [0, 0]);
 });
 
-test('of the allocations that failed, the last 64 are remembered', () => {
+test('the last 64 failed allocations are remembered', () => {
   const embeds = new EmbedSpace(LIMITS);
   for (let i = 0; i < 65; i++) embeds.failures.markRange(i, 1, handlerError('limit-exceeded', 'no room'), {});
   assert.equal(

@@ -4,8 +4,8 @@ import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
 
 /**
- * Content of an embed, an input of the model by address: nothing yet, a token, or values. The values are a state, which a forward computed, or a
- * part of an image.
+ * Content of an embed: nothing yet, a token, or values. An embed is an input of the model that has an address. The values are a state, which a
+ * forward computed, or a part of an image.
  */
 export type Embed =
   | { readonly kind: 'empty' }
@@ -40,7 +40,7 @@ export class EmbedSpace {
   #limits: EmbedLimits;
   readonly #memoryShares: EmbedBytes | undefined;
 
-  /** @param memoryShares gives room for the embeds beside those of the tenant's other inferlets; unbounded by default */
+  /** @param memoryShares bounds the embeds together with those of the tenant's other inferlets; no bound by default */
   constructor(limits: EmbedLimits, memoryShares?: EmbedBytes) {
     this.#limits = limits;
     this.#memoryShares = memoryShares;
@@ -104,7 +104,7 @@ export class EmbedSpace {
     for (const address of addresses) if (!this.#embeds.has(address)) throw this.#missingFault(address);
   }
 
-  /** Content of an address. @throws CallFault `not-owned`, `dependency-failed`, or `invalid-argument` when nothing was written to it. */
+  /** Content of an address. @throws CallFault `not-owned`, `dependency-failed`, or `invalid-argument` when nothing was written to the address. */
   get(address: number): Exclude<Embed, { kind: 'empty' }> {
     const embed = this.#embeds.get(address);
     if (!embed) throw this.#missingFault(address);

@@ -14,7 +14,7 @@ interface FailedRange extends Failure {
 const contains = ({ first, count }: FailedRange, address: number): boolean =>
   address >= first && address - first < count;
 
-/** Maximum ranges remembered. Past it the oldest range is dropped, and its addresses then count as merely not held. */
+/** Maximum ranges in each list. A further range drops the oldest one, whose addresses then count as not held. */
 const MAX_RANGES = 64;
 
 /** Causes of the failed calls that should have made or filled addresses. Kept until their queue has reported the failure. */
@@ -62,7 +62,7 @@ export class Failures {
     if (this.#addresses.size > 0) this.#addresses.delete(address);
   }
 
-  /** Forgets the failures that `source` has reported, or everything without one. */
+  /** Forgets the failures that `source` has reported, or all failures if `source` is undefined. */
   clear(source?: object): void {
     if (!source) {
       this.#addresses.clear();

@@ -6,7 +6,7 @@ export interface FamilyName {
   readonly name: string;
   /** Attempt of the root invocation. Each attempt is a family of its own, so that pages of an earlier one do not count. */
   readonly epoch: number;
-  /** Maximum distinct pages of all members together; a page that two members hold counts twice. */
+  /** Maximum sum of the members' distinct pages: a page that two members hold counts twice. */
   readonly maxPages: number;
 }
 

@@ -20,7 +20,7 @@ export interface HostBytes {
 const COPY_BYTES = 1024 ** 3;
 
 /**
- * Memory for `heapBytes` and `valueBytes`; a quarter of the heap's limit, and of the machine's memory, by default.
+ * Memory of `heapBytes` in the heap and `valueBytes` outside: by default a quarter of the heap's limit, and a quarter of the machine's memory.
  * @param copyBytes bytes for copies; 1 GiB by default, or an eighth of the machine's memory if that is less
  */
 export function hostBytes(

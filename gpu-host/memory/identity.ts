@@ -12,7 +12,7 @@ export class PagePrefix {
   readonly tenant: string;
   /** The low-rank adapter that computed the keys and values; undefined for the model alone. */
   readonly adapter: string | undefined;
-  /** The page before it; undefined for the first of a text. */
+  /** Identity of the previous page of the text; undefined for the first page. */
   readonly parent: PagePrefix | undefined;
   /** One token per slot. */
   readonly tokens: Uint32Array;
@@ -50,7 +50,7 @@ export function treeTenant(tenant: string, adapter: string | undefined): string 
   return `${adapter ?? ''}\0${tenant}`;
 }
 
-/** True when both hold the same keys and values. Walks to the start of the text in the worst case; equal nodes or objects end the walk. */
+/** True when pages with these identities hold the same keys and values. In the worst case, walks to the start of the text. */
 export function samePrefix(a: PagePrefix | undefined, b: PagePrefix | undefined): boolean {
   for (let [left, right] = [a, b]; left !== right; left = left.parent, right = right.parent) {
     if (!left || !right || left.known !== right.known) return false;

@@ -15,7 +15,7 @@ describe('the cache of image embeds', () => {
   it('the cache keeps its bound, finds only images that the tenant put, and evicts the oldest of the tenant that holds most', () => {
     const property = fc.property(fc.array(use, { maxLength: 200, size: 'max' }), (uses) => {
       const cache = new ImageCache(MAX_VALUES * 4);
-      // The model: all images in order of use, and eviction one by one.
+      // The expected cache: all images in order of use, evicted one by one.
       let tenants: string[] = [];
       let kept: { tenant: string; key: string; values: Float32Array }[] = [];
       const sizeOf = (of: typeof kept) => of.reduce((sum, { values }) => sum + values.length, 0);

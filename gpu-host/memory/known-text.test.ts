@@ -37,7 +37,7 @@ function knownPages(space: PageSpace, pages: readonly number[] = ADDRESSES, adap
   assert.deepEqual(
     mappings.map(({ address }) => address),
     pages,
-    'every page is looked at, in order',
+    'all pages are returned, in order',
   );
   for (const mapping of mappings) assert.equal(space.peek(mapping.address), mapping, 'each mapping still exists');
   assert.deepEqual(
@@ -50,7 +50,7 @@ function knownPages(space: PageSpace, pages: readonly number[] = ADDRESSES, adap
 test('the next call over a text finds its full pages known, and a second call at the same time does not', () => {
   const { space } = writeText();
   assert.deepEqual(knownPages(space), [1, 2, 3]);
-  assert.deepEqual(knownPages(space), [], 'the call before uses them');
+  assert.deepEqual(knownPages(space), [], 'the first call still has them');
 });
 
 test('a call finds the pages that it names from the first one on, and only with the adapter that computed them', () => {

@@ -5,12 +5,11 @@ import { PagePool } from './pool.ts';
 import { type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 import { tagOf } from './testing/fault-tag.ts';
 
-test('a lease without time left has a reason for its end, however late the clock is read', () => {
-  // If `status` read the clock twice, it would contradict itself for one of the starts: there, the lease ends between
-  // two reads.
+test('the status of a lease has a reason for its end exactly when no time is left', () => {
+  // If `status` read the clock twice, the lease would end between the two reads for one of these starts, and the status would contradict itself.
   for (const start of [0, 1]) {
     let now = start;
-    // The process loses its core for a millisecond before each read.
+    // The clock advances by a millisecond at each read.
     const lease = new Lease(10, () => now++);
     for (let reads = 0; reads < 20; reads++) {
       const { leftMs, ended } = lease.status;
@@ -21,7 +20,7 @@ test('a lease without time left has a reason for its end, however late the clock
   }
 });
 
-test('a lease that gives way has ended for want of memory', () => {
+test('a lease that gives way ends with the reason `pressure`', () => {
   const lease = new Lease(10, () => 0);
   assert.deepEqual(lease.status, { leftMs: 10, ended: undefined });
   lease.giveWay();
@@ -50,6 +49,7 @@ describe('the leases of a model with 64 pages', () => {
   });
 
   test('the leases of a tenant pin at most half of what others leave of a quarter of the pool, and half of its quota', () => {
+    // A quarter of the pool is 16 pages; one tenant alone may pin half of them.
     const { leases } = setUp();
     const tags = (tenant: string, ...pages: number[]) =>
       pages.map((count) => tagOf(() => leases.check(tenant, count, 1)));
@@ -57,6 +57,7 @@ describe('the leases of a model with 64 pages', () => {
     leases.grant(snapshot('a', 6), 10);
     assert.deepEqual(tags('a', 2, 3), ['none', 'unavailable'], 'its own lease counts');
     assert.deepEqual(tags('b', 5, 6), ['none', 'unavailable'], 'half of the 10 that are left');
+    // Half of a quota of 6 pages is 3.
     const limited = setUp(6).leases;
     assert.deepEqual(
       [tagOf(() => limited.check('a', 3, 1)), tagOf(() => limited.check('a', 4, 1))],
@@ -77,15 +78,16 @@ describe('the leases of a model with 64 pages', () => {
 
   test('leases that gave way pin nothing, and count as ended early only if they had time left', () => {
     const { leases, clock } = setUp();
-    const [late, early] = [snapshot('a', 2), snapshot('a', 2)];
-    const lateLease = leases.grant(late, 20);
-    const earlyLease = leases.grant(early, 10);
+    const [longLeased, shortLeased] = [snapshot('a', 2), snapshot('a', 2)];
+    const longLease = leases.grant(longLeased, 20);
+    const shortLease = leases.grant(shortLeased, 10);
     assert.equal(leases.giveWayOne(), true);
-    assert.deepEqual([earlyLease.ended, lateLease.ended, leases.endedEarlyCount], ['pressure', undefined, 1]);
-    assert.deepEqual([leases.isLeased(early), leases.isPinned(early.pages[0]!.page), leases.pages], [false, false, 2]);
+    assert.deepEqual([shortLease.ended, longLease.ended, leases.endedEarlyCount], ['pressure', undefined, 1]);
+    assert.deepEqual([leases.isLeased(shortLeased), leases.isPinned(shortLeased.pages[0]!.page)], [false, false]);
+    assert.equal(leases.pages, 2);
     clock.nowMs = 20;
-    leases.giveWay(late);
-    assert.deepEqual([lateLease.ended, leases.isLeased(late), leases.endedEarlyCount], ['expired', false, 1]);
+    leases.giveWay(longLeased);
+    assert.deepEqual([longLease.ended, leases.isLeased(longLeased), leases.endedEarlyCount], ['expired', false, 1]);
     leases.grant(snapshot('a', 3), 1);
     const otherLease = leases.grant(snapshot('b', 1), 9);
     clock.nowMs = 22;

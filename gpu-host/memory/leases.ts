@@ -4,7 +4,7 @@ import { fault } from './fault.ts';
 import type { Page } from './pool.ts';
 import type { PageSnapshot } from './space-snapshot.ts';
 
-/** Maximum duration of a lease, 1 hour: after it, a tenant that has gone away pins no page any more. */
+/** Maximum duration of a lease, 1 hour: it bounds how long a tenant that has gone away pins pages. */
 const MAX_LEASE_MS = 60 * 60 * 1000;
 
 /** Leases of all tenants together pin at most one in this many frames of the pool. */

@@ -11,7 +11,7 @@ const SEED = 20261120;
 /** An inferlet's work: tokens in pieces, with a wait for I/O now and then. */
 interface Program {
   readonly tokens: number;
-  /** Remaining rounds of the wait. */
+  /** Remaining rounds of the present wait. */
   waits: number;
   outcome: 'running' | 'finished' | 'ended';
 }
@@ -56,7 +56,7 @@ function oversubscribe(factor: number, swapPages: number): Record<string, number
       else calls.push(nextCall(who, program.tokens - tokensOf(actor), random));
     }
     // Random order: the first call served need not be the oldest inferlet's.
-    const order = calls.map((call) => ({ call, at: random(1 << 20) })).sort((a, b) => a.at - b.at);
+    const order = calls.map((call) => ({ call, rank: random(1 << 20) })).sort((a, b) => a.rank - b.rank);
     const oldest = oldestOf(programs, world);
     const before = oldest ? tokensOf(oldest.actor) : 0;
     const fate = random(20) === 0 ? 'failed' : 'done';
@@ -75,8 +75,8 @@ function oversubscribe(factor: number, swapPages: number): Record<string, number
   return summary;
 }
 
-function nextCall(who: number, left: number, random: (below: number) => number): WriteCall {
-  const tokens = Array.from({ length: Math.min(left, 1 + random(8)) }, () => random(3));
+function nextCall(who: number, remainingTokens: number, random: (below: number) => number): WriteCall {
+  const tokens = Array.from({ length: Math.min(remainingTokens, 1 + random(8)) }, () => random(3));
   return { kind: 'text', who, tokens, keep: 1, bend: 'none', pick: 1, adapter: 0 };
 }
 

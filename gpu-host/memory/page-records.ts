@@ -87,7 +87,7 @@ export interface Extent {
 
 export const NO_EXTENT: Extent = { tokens: 0, nextPosition: 0 };
 
-/** The extent with one more page, or the reason why the page (`one` in its text) does not fit this layout. */
+/** The extent with one more page. For a page that does not fit the layout, the reason instead: a text that calls the page `one`. */
 export function withPage(
   { tokens, nextPosition }: Extent,
   page: StoredPage,

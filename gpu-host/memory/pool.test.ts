@@ -12,7 +12,7 @@ test('each slot of a page has a bit, and a pool refuses pages of more than 32 sl
   assert.throws(() => new PagePool(33, 1, () => {}), RangeError);
 });
 
-test('a page is free, cached, owned or swapped out, and its frame or ticket goes with its last holder', () => {
+test('a page is owned, cached or swapped out, and its frame or ticket is given back with its last reference', () => {
   const dropped: SwapTicket[] = [];
   const pool = new PagePool(4, 2, (ticket) => dropped.push(ticket));
   const page = pool.take() as Page;
@@ -31,7 +31,7 @@ test('a page is free, cached, owned or swapped out, and its frame or ticket goes
   pool.swapIn(page);
   assert.deepEqual(pool.counts(), { free: 1, cached: 0, owned: 1, total: 2, swappedOut: 0 });
   pool.swapOut(page, ticket);
-  // The tree's reference, then that of `retain`, which is the last.
+  // `abandon` gives back the tree's reference, `release` that of `retain`, which is the last.
   pool.abandon(page);
   assert.deepEqual(dropped, []);
   pool.release(page);
@@ -59,7 +59,7 @@ test('a page that is about to be released can give its frame to a swapped-out pa
   assert.deepEqual(pool.counts(), { free: 0, cached: 0, owned: 1, total: 1, swappedOut: 0 });
 });
 
-test('a slot whose reservation is undone is empty, and the identity of its page ends before it', () => {
+test('a slot whose reservation is undone is empty, and the identity of its page ends before that slot', () => {
   const pool = new PagePool(4, 1, () => {});
   const page = pool.take() as Page;
   const prefix = new PagePrefix('tenant', undefined, undefined, 4);
@@ -75,7 +75,7 @@ test('a slot whose reservation is undone is empty, and the identity of its page 
   assert.equal(page.filled, 0b11);
   assert.equal(page.maxPosition, 1);
   assert.deepEqual([page.prefix?.known, page.prefix?.computed, [...(page.prefix?.tokens ?? [])]], [2, 2, [7, 8, 0, 0]]);
-  assert.equal(prefix.known, 3, 'the page gets a copy, as later pages may name the former identity');
+  assert.equal(prefix.known, 3, 'the former identity stays as it is, because later pages may name it as their parent');
   fillSlot(page, 3, 900);
   unfillSlot(page, 3);
   assert.equal(page.prefix?.known, 2, 'a slot after the known tokens leaves the identity as it is');

@@ -224,7 +224,8 @@ export function slotBits(count: number): number {
 
 export function bitCount(bits: number): number {
   let count = 0;
-  for (let left = bits >>> 0; left !== 0; left &= left - 1) count++;
+  // Each round clears the lowest bit that is set.
+  for (let rest = bits >>> 0; rest !== 0; rest &= rest - 1) count++;
   return count;
 }
 

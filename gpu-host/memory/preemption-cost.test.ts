@@ -14,7 +14,7 @@ const MAX_READS = 20 * FAMILIES;
 const TICKET = { place: 'memory' } as const;
 const AMPLE_SWAP = { swapMemoryPages: 100_000, ended: () => assert.fail('swap has room') };
 
-/** A pool with one inferlet in each of many families. `reads` counts the traversals of a watched inferlet's pages. */
+/** A pool with one inferlet in each of many families. `reads` counts the traversals of watched inferlets' pages. */
 function crowd(options: Pick<TestMemoryOptions, 'swapMemoryPages' | 'ended'>) {
   const { memory, open } = makeMemory({ pages: PAGES, preempt: () => undefined, ...options });
   const spaces = Array.from({ length: FAMILIES }, () => open());
@@ -31,7 +31,7 @@ function crowd(options: Pick<TestMemoryOptions, 'swapMemoryPages' | 'ended'>) {
   return { memory, spaces, watch, reads: () => count };
 }
 
-test('a claim that preempts hundreds of families counts the pages of each a few times', () => {
+test('a claim that preempts hundreds of families counts the pages of each only a few times', () => {
   const { memory, spaces, watch, reads } = crowd(AMPLE_SWAP);
   for (const space of spaces.slice(1)) {
     space.allocate(0, PAGES / FAMILIES);
@@ -44,7 +44,7 @@ test('a claim that preempts hundreds of families counts the pages of each a few 
   memory.audit();
 });
 
-test('hundreds of preempted families that do not fit are considered with a few counts of the pages of each', () => {
+test('a search among hundreds of preempted families that do not fit counts the pages of each only a few times', () => {
   const { memory, spaces, watch, reads } = crowd(AMPLE_SWAP);
   spaces[0]?.allocate(0, PAGES / 2);
   for (const [i, space] of spaces.entries()) {
@@ -62,7 +62,7 @@ test('hundreds of preempted families that do not fit are considered with a few c
   memory.audit();
 });
 
-test('a claim that ends hundreds of inferlets counts the pages of each a few times', () => {
+test('a claim that ends hundreds of inferlets counts the pages of each only a few times', () => {
   const { memory, spaces, watch, reads } = crowd({ swapMemoryPages: 100 });
   for (const space of spaces.slice(1)) {
     space.allocate(0, PAGES / FAMILIES);
@@ -90,29 +90,29 @@ test('pages that a step uses stay on the device when their family is preempted',
   memory.audit();
 });
 
-test('a gain that is updated holder by holder equals the gain computed from all holders at once', () => {
+test('`FrameGain`, updated holder by holder, equals `framesGained` of all holders at once', () => {
   const random = seeded(5);
   const { memory, spaces } = openSharingSpaces(random);
   memory.audit();
-  // Some pages are in swap; ending their holders gives room there, if it can be used.
+  // Some pages are in swap. When their holders end, their places are free again, unless `reusable` is false.
   for (const page of (spaces[0] as PageSpace).held.keys()) if (page.filled) memory.pool.swapOut(page, TICKET);
   for (const pages of [0, 7, 1000]) {
     const room = { pages, reusable: () => pages > 0 };
     const gain = new FrameGain({ spaces: [], snapshots: new Map() }, room);
-    const [idle, gone] = [new Set<PageHolding>(), new Set<PageHolding>()];
+    const [idle, ended] = [new Set<PageHolding>(), new Set<PageHolding>()];
     for (let i = 0; i < 300; i++) {
       const space = spaces[random(spaces.length)] as PageSpace;
       if (random(2)) {
-        // An inferlet ends, or does not after all.
-        const ends = !gone.delete(space);
-        if (ends) gone.add(space);
+        // An inferlet counts as ended, or no longer as ended.
+        const ends = !ended.delete(space);
+        if (ends) ended.add(space);
         gain.changeEnded(space, ends ? 1 : -1, idle.has(space));
-      } else if (!gone.has(space)) {
+      } else if (!ended.has(space)) {
         const isIdle = !idle.delete(space);
         if (isIdle) idle.add(space);
         gain.changeIdle(space, isIdle ? 1 : -1);
       }
-      assert.equal(gain.frames, framesGained([...gone], { spaces: [...idle], snapshots: new Map() }, room));
+      assert.equal(gain.frames, framesGained([...ended], { spaces: [...idle], snapshots: new Map() }, room));
     }
   }
 });

@@ -13,7 +13,7 @@ export interface Replacement {
    * one's place in the limits. Undefined when the call can get a new empty page then.
    */
   readonly former: Page | undefined;
-  /** True when one page of the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
+  /** True when the replacement leaves the tenant with one page fewer, and the quota for that page is reserved in case the call fails. */
   readonly reserved: boolean;
 }
 
@@ -98,7 +98,7 @@ export class PrefixRun {
     }
   }
 
-  /** True when others may hold the page: it keeps its slots even when the call fails, and `revert` maps an empty page in its place. */
+  /** True for a page that `give` put in the tree: it keeps its slots even when the call fails, and `revert` maps an empty page in its place. */
   hasGiven(page: Page): boolean {
     return this.#givenPages.has(page);
   }
@@ -163,7 +163,7 @@ export class PrefixRun {
     return plant(this.#space, this.#tree, fullPages, (at) => this.#page(at));
   }
 
-  /** Keys of the whole pages that the call computes next: `tokens` are its inputs from the next one on. None for a call that gives no page. */
+  /** Keys of the whole pages that the call computes next; none for a call that gives no page. @param tokens its inputs from the next one on */
   keysAhead(tokens: Uint32Array): readonly number[] {
     if (this.#beginsInside) return [];
     const { pageSize } = this.#space.pool;

@@ -7,7 +7,7 @@ export interface PageHolding {
 }
 
 /**
- * Frames that a call needs: `frames` for new pages, and those for copies of shared pages that it writes. `copies` maps each written page to the
+ * Frames that a call needs: `frames` for new pages, and more for copies of shared pages that it writes. `copies` maps each written page to the
  * number of mappings (addresses) through which the call writes it.
  */
 export interface FrameNeed {
@@ -21,7 +21,7 @@ export interface IdleHolders {
   readonly snapshots: ReadonlyMap<Page, number>;
 }
 
-/** Frames that `need` takes once all of `ended` have let go. A page that the prefix tree shares needs no copy: memory takes it out of the tree. */
+/** Frames that `need` takes once the holders `ended` have let go of their pages. The prefix tree is no holder: a written page is taken out of it. */
 export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): number {
   let frames = need.frames;
   for (const [page, mappings] of need.copies) {
@@ -44,20 +44,20 @@ export interface SwapRoom {
 
 /** Frames that become free when all of `ended` let go of their pages, and the pages of `idle` move to swap as far as swap has room. */
 export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, room: SwapRoom): number {
-  const goneCounts = countHeld(ended);
+  const endedCounts = countHeld(ended);
   const endedHolders = new Set(ended);
   const movableCounts = countHeld(
     idle.spaces.filter((space) => !endedHolders.has(space)),
     idle.snapshots,
   );
   let [freedFrames, movedPages, swapPlaces] = [0, 0, room.pages];
-  for (const [page, count] of goneCounts) {
+  for (const [page, count] of endedCounts) {
     if (holders(page) !== count) continue;
     if (page.frame >= 0) freedFrames++;
     else if (page.swapped && room.reusable(page.swapped)) swapPlaces++;
   }
   for (const [page, count] of movableCounts) {
-    if (page.frame < 0 || holders(page) !== count + (goneCounts.get(page) ?? 0)) continue;
+    if (page.frame < 0 || holders(page) !== count + (endedCounts.get(page) ?? 0)) continue;
     // An empty page has nothing to keep.
     if (page.filled === 0) freedFrames++;
     else movedPages++;
@@ -68,7 +68,7 @@ export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, r
 /** References to a page by idle holders, and by holders that count as ended. */
 interface Counts {
   idle: number;
-  gone: number;
+  ended: number;
 }
 
 /** Keeps the result of `framesGained` up to date while holders change one by one: a policy that chooses among many holders reads it often. */
@@ -97,29 +97,31 @@ export class FrameGain {
 
   /** Counts a holder as ended (1), or no longer as ended (-1). @param isIdle true for a holder that is idle unless it has ended */
   changeEnded({ held }: PageHolding, change: 1 | -1, isIdle: boolean): void {
-    this.#change(held, isIdle ? (change === 1 ? -1 : 1) : 0, change);
+    // A holder counts as idle or as ended, never as both.
+    const toIdle = change === 1 ? -1 : 1;
+    this.#change(held, isIdle ? toIdle : 0, change);
   }
 
-  #change(held: ReadonlyMap<Page, number>, idleChange: 1 | 0 | -1, goneChange: 1 | 0 | -1): void {
+  #change(held: ReadonlyMap<Page, number>, idleChange: 1 | 0 | -1, endedChange: 1 | 0 | -1): void {
     for (const [page, references] of held) {
       let counts = this.#counts.get(page);
       if (counts) this.#count(page, counts, -1);
       else {
-        counts = { idle: 0, gone: 0 };
+        counts = { idle: 0, ended: 0 };
         this.#counts.set(page, counts);
       }
       counts.idle += idleChange * references;
-      counts.gone += goneChange * references;
+      counts.ended += endedChange * references;
       this.#count(page, counts, 1);
     }
   }
 
   #count(page: Page, counts: Counts, sign: 1 | -1): void {
     const holderCount = holders(page);
-    if (counts.gone === holderCount) {
+    if (counts.ended === holderCount) {
       if (page.frame >= 0) this.#freedFrames += sign;
       else if (page.swapped && this.#room.reusable(page.swapped)) this.#swapPlaces += sign;
-    } else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.gone === holderCount) {
+    } else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.ended === holderCount) {
       // An empty page has nothing to keep.
       if (page.filled === 0) this.#freedFrames += sign;
       else this.#movedPages += sign;

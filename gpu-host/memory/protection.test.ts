@@ -30,7 +30,7 @@ function returnWith(space: PageSpace, pages: number): void {
   space.contender.return();
 }
 
-test('an inferlet that waits is not the oldest: the next one may have the memory of a protected family', () => {
+test('while the oldest inferlet waits, the next one counts as the oldest and may preempt a protected family', () => {
   for (const waits of [false, true]) {
     const { memory, spaces } = openThree();
     const [oldest, second, third] = spaces;
@@ -45,7 +45,7 @@ test('an inferlet that waits is not the oldest: the next one may have the memory
   }
 });
 
-test('the protection ends after a number of steps of the device', () => {
+test('the protection ends after `PROTECTED_DEVICE_STEPS` steps of the device', () => {
   const { memory, spaces } = openThree();
   const [oldest, second, third] = spaces;
   oldest.allocate(0, 2);
@@ -60,7 +60,7 @@ test('the protection ends after a number of steps of the device', () => {
   memory.audit();
 });
 
-test('a family that returned and waits keeps no frames for itself', () => {
+test('a family that has returned and waits on I/O keeps no frames from others', () => {
   for (const waits of [false, true]) {
     const { memory, spaces } = openThree();
     const [oldest, second, third] = spaces;
@@ -91,7 +91,7 @@ function overtaken(): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, Pag
   return { memory, spaces };
 }
 
-test('a preempted family that does not fit keeps no later one away', () => {
+test('a preempted family that does not fit does not keep a newer one from returning', () => {
   const { memory, spaces } = overtaken();
   const [oldest, second, third] = spaces;
   assert.equal(memory.relief.isDue, true);
@@ -125,7 +125,7 @@ test('a family has no protection from those that it overtook', () => {
   }
 });
 
-test('no family overtakes when no older one runs', () => {
+test('no family overtakes another while no older family runs', () => {
   const { memory, spaces } = overtaken();
   spaces[0].waiting = true;
   assert.equal(memory.relief.next(), spaces[1].contender);
@@ -133,7 +133,7 @@ test('no family overtakes when no older one runs', () => {
   memory.audit();
 });
 
-test('a family does not return for room in swap that the disk refuses, only to be held again', () => {
+test('a family does not return when it would need room in swap that a failing disk refuses', () => {
   const openFile = () => {
     throw new Error('the disk is full');
   };

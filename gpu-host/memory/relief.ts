@@ -26,11 +26,13 @@ export interface ReliefOptions {
 }
 
 export interface ReliefStats {
-  /** Totals since the start: pages moved to swap, families preempted, and inferlets ended to make room. */
+  /** Pages moved to swap since the start. */
   readonly swapsOut: number;
+  /** Preemptions of families since the start. */
   readonly preemptions: number;
+  /** Inferlets ended to make room since the start. */
   readonly terminations: number;
-  /** Frames of pages that waiting and preempted inferlets could move to swap, as far as it has room; a shared page counts for each inferlet. */
+  /** Frames of waiting and preempted inferlets whose pages could move to swap, as far as swap has room. A shared page counts for each inferlet. */
   readonly idle: number;
   /** Families that are preempted now and have calls that are held. */
   readonly preempted: number;
@@ -46,13 +48,16 @@ interface Refusal {
 }
 
 /**
- * Makes room when frames run out, in this order: evicts cached prefixes that no inferlet uses; moves to swap the pages of snapshots that no
- * inferlet maps, of inferlets that wait on I/O, and of preempted families; ends leases, and moves their pages to swap as well; preempts the newest
- * families; once swap is full, ends the newest inferlets (Pie, SOSP '25, section 5.3).
+ * Makes room when frames run out. A claim for frames takes these steps in order, until it fits:
+ * 1. evict cached prefixes that no inferlet uses;
+ * 2. move pages to swap: those of snapshots that no inferlet maps, of inferlets that wait on I/O, and of preempted families;
+ * 3. end leases, so that their pages can move to swap as well;
+ * 4. preempt the newest families (an invocation and its children each), so that their pages can move to swap as well;
+ * 5. once swap is full, end the newest inferlets (Pie, SOSP '25, section 5.3).
  *
- * A claim that needs pages of families older than its own preempts its own family instead, and its call is held. A family is held in this way
- * only while an older one runs. The oldest family that can go on is therefore never held, and each hold ends when older families give pages
- * back, wait on I/O, or end.
+ * A claim that would need pages of families older than its own preempts its own family instead: its call is held, and made again when the family
+ * returns. This happens only while an older family runs. So the oldest family that can go on is never held, and each hold ends when older families
+ * give pages back, wait on I/O, or end.
  */
 export class Relief {
   readonly #options: ReliefOptions;
@@ -74,7 +79,7 @@ export class Relief {
 
   /** As `DeviceMemory.claim`. */
   claim(requester: PageSpace, need: FrameNeed): void {
-    // A family that is away gets frames only when it returns.
+    // A preempted family gets frames only when it returns.
     if (requester.contender.isAway && framesNeeded(need, []) > 0) throw this.#hold(requester, need);
     for (;;) {
       if (this.#fits(need)) return;
@@ -82,7 +87,7 @@ export class Relief {
       if (this.#fits(need)) return;
       const swapRefused = !this.#swapOut(requester, need);
       if (this.#fits(need)) return;
-      // Leases end before any inferlet gives way, so that no inferlet waits for memory because of one.
+      // Leases end before any inferlet gives way, so that no inferlet waits for memory because of a lease.
       if (this.#options.snapshots.leases.giveWayOne()) continue;
       // Each iteration ends a lease, preempts a family, ends an inferlet or throws, which bounds the loop.
       const room = this.#room(swapRefused);
@@ -96,9 +101,9 @@ export class Relief {
   }
 
   /**
-   * Lets the oldest preempted family with held calls return, and gives it back; undefined when none fits. When running families leave no room
-   * for the oldest, a newer family that fits may return before it. The newer family then has no protection from the families that it
-   * overtakes.
+   * Ends the preemption of the oldest family with held calls. When running families leave no room for that family, a newer one that fits may
+   * overtake it. The newer family then has no protection from the families that it overtakes.
+   * @returns the family that returns to the device; undefined when none fits
    */
   next(): Contender | undefined {
     const heldFamilies = this.#oldestFirst();
@@ -118,8 +123,9 @@ export class Relief {
 
   #firstThatFits(oldest: Contender, candidates: readonly Contender[]): Contender | undefined {
     const { total } = this.#pool;
+    // While a family older than all held ones runs, the oldest held family may find no room, and a newer one that needs less may overtake it.
     const mayOvertake = this.#runningFamilies(oldest).some((other) => other.runs && isNewer(oldest, other));
-    // Upper bound on the room of all later candidates: they are newer, so they can take pages from no further family.
+    // Upper bound on the frames for later candidates: they are newer, so they cannot preempt any family that earlier candidates cannot.
     let maxAvailable = Number.POSITIVE_INFINITY;
     for (const family of candidates) {
       if (family !== oldest && !mayOvertake) return undefined;
@@ -141,7 +147,7 @@ export class Relief {
     const newer = others.filter((other) => isNewer(other, family) && !isProtectedFrom(other, family));
     const leavingFamilies = new Set(newer);
     const promised = others.reduce((sum, other) => sum + (leavingFamilies.has(other) ? 0 : other.promised), 0);
-    // Count no room that a failing swap refuses: the family would return for it, be held again at once, and so on without end.
+    // A failing swap refuses pages although it has room. If that room counted, the family would return, be held again at once, and so on without end.
     const room = this.#room(this.#swapFails);
     return this.#pool.available - promised + framesGained([], this.#movable(newer, family), room);
   }
@@ -152,7 +158,7 @@ export class Relief {
     return this.#isBetter(heldFamilies[0]) || this.#notConsidered(heldFamilies).length > 0;
   }
 
-  /** Call when no family has a call that can run: preempts all, so that the oldest held one returns. @returns false when no call is held */
+  /** Call when no family has a call that can run: preempts all families, so that the oldest held one returns. @returns false when no call is held */
   stalled(): boolean {
     if (!this.holdsCalls) return false;
     for (const family of this.#options.contenders) if (family.runs && !family.isPinned) this.#preempt(family);
@@ -183,7 +189,7 @@ export class Relief {
     const tree = this.#options.prefixes;
     if (!tree) return;
     while (!this.#fits(need)) {
-      // A claim copies only pages that its requester holds, and none of those is evicted here: the need stays the same.
+      // A claim copies only pages that its requester holds, and none of these is evicted here. So evictions do not change the need.
       const needed = framesNeeded(need, []);
       for (const page of tree.evictLeaves(isCached)) {
         this.#pool.abandon(page);
@@ -229,7 +235,7 @@ export class Relief {
     return [...this.#options.contenders].filter((family) => family !== ownFamily && (family.runs || family.isPinned));
   }
 
-  /** Holders whose pages may go to swap, once `preemptedFamilies` are preempted, without those of `excluded`. */
+  /** The holders whose pages may go to swap once `preemptedFamilies` are preempted, without the space or the family `excluded`. */
   #movable(preemptedFamilies: readonly Contender[], excluded: PageSpace | Contender): IdleHolders {
     const families = new Set(preemptedFamilies);
     const spaces = [...this.#options.spaces].filter((space) => {
@@ -243,10 +249,10 @@ export class Relief {
   #room(swapRefused: boolean): SwapRoom {
     const { memoryPages = 0, diskPages = 0, capacity = 0 } = this.#options.swap?.stats() ?? {};
     const pages = capacity - memoryPages - diskPages;
-    // A failing disk takes no pages, so only places in memory can take others.
-    return swapRefused
-      ? { pages: 0, reusable: ({ place }) => pages === 0 || place === 'memory' }
-      : { pages, reusable: () => true };
+    if (!swapRefused) return { pages, reusable: () => true };
+    // A swap that has room and refuses a page has a failing disk: of the places that become free, only those in memory can be used again.
+    const diskFails = pages > 0;
+    return { pages: 0, reusable: ({ place }) => !diskFails || place === 'memory' };
   }
 
   #idleFrames(): number {
@@ -308,7 +314,7 @@ export class Relief {
     if (!this.#canPreempt) return false;
     const ownFamily = requester.contender;
     const runningFamilies = this.#runningFamilies(ownFamily);
-    // Older families are never preempted. They tell the policy if the requester's family is the oldest.
+    // The policy never preempts older families. It needs them to see if the requester's family is the oldest.
     const consideredFamilies = runningFamilies.filter(
       (other) => isNewer(ownFamily, other) || (!other.isAway && !other.isPinned),
     );
@@ -351,7 +357,7 @@ export class Relief {
     this.#options.preempt?.(family);
   }
 
-  /** Preempts the requester's own family. @returns the outcome of its call */
+  /** Preempts the requester's own family. @returns the error that tells the requester's call to wait */
   #hold(requester: PageSpace, need: FrameNeed): CallHeld {
     const { contender } = requester;
     contender.wanted = Math.max(contender.wanted, framesNeeded(need, []));
@@ -370,7 +376,7 @@ export class Relief {
     const newer = runningFamilies.filter((other) => isNewer(other, ownFamily));
     const shortfall = new EndingShortfall(this.#claim(requester, need, newer, room));
     const decision = chooseVictims(requester, otherSpaces, shortfall);
-    // Waiting helps, because older families end or wait eventually, unless the requester's own family holds too much.
+    // Older families end, or wait on I/O, at some time. So waiting helps unless the requester's own family holds too much.
     const mayWait = (): boolean =>
       runningFamilies.length > newer.length && this.#fitsLater(requester, need, runningFamilies, UNLIMITED_ROOM);
     const pages = framesNeeded(need, []);
@@ -387,10 +393,10 @@ export class Relief {
         throw fault('terminated', cause);
       }
       case 'terminate':
-        // A newer family's pages that are being restored from disk can move soon.
+        // Pages that a newer family is restoring from disk can move to swap soon, so waiting helps.
         if (newer.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, newer, room))
           throw this.#hold(requester, need);
-        // A family must not end its own member for pages that it gets by waiting.
+        // A family must not end one of its members for pages that it would get by waiting.
         if (decision.victims.some(({ contender }) => contender === ownFamily) && mayWait())
           throw this.#hold(requester, need);
         for (const victim of decision.victims) {

@@ -8,7 +8,7 @@ export interface RestorationOptions {
   readonly space: PageSpace;
   /** Tenant that owns the snapshot. */
   readonly tenant: string;
-  /** Number of pages; as many frames are free. */
+  /** Number of pages. The caller has made as many frames free. */
   readonly pages: number;
   readonly snapshots: FrozenPages;
   /** Copies the keys and values of a page to its frame. */
@@ -16,13 +16,13 @@ export interface RestorationOptions {
 }
 
 /**
- * Pages on their way from disk. The space holds them without an address: no call sees them before they are whole, they count against the
- * space's limits, and they are released when the space ends. They stay on the device meanwhile.
+ * Pages on their way from disk. The space holds them without an address, so no call sees them before they are whole. They count against the
+ * space's limits, stay on the device, and are released when the space ends.
  */
 export class PageRestoration implements Restoration<PageSnapshot> {
   readonly #options: RestorationOptions;
   readonly #pages: Page[] = [];
-  /** Bit `s` set hides slot `s`; by page. */
+  /** The mask of each page: a set bit `s` hides slot `s`. */
   readonly #masks: number[] = [];
   #ended = false;
 

@@ -4,7 +4,7 @@ import type { Page } from './pool.ts';
 import { FrameGain, type FrameNeed, framesNeeded, type IdleHolders, type SwapRoom } from './pressure.ts';
 import type { PageSpace } from './space.ts';
 
-/** A claim, and what memory has for it while all others stay. */
+/** A claim for frames, and the frames that memory can give it while no family is preempted and no inferlet is ended for it. */
 export interface Claim {
   readonly requester: PageSpace;
   readonly need: FrameNeed;

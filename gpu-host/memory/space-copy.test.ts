@@ -128,7 +128,7 @@ test('invalid copies are refused and change nothing', () => {
   assert.deepEqual([slotsOf(kit, space, 1), slotsOf(kit, space, 2)], before);
 });
 
-test('keys of a model that cannot rotate them are copied at their own positions only', () => {
+test('a model that cannot rotate keys copies slots and tokens only without a change of position', () => {
   const { kit, space } = setUp(2, [10, 11], false);
   assert.equal(faultOf(() => space.copySlots(slotCopy([1, 0, 2, 0, 2, 1]))).error.tag, 'unsupported');
   assert.equal(faultOf(() => copyTokens(space, tokenCopy([1], [0], [2], [1]))).error.tag, 'unsupported');
@@ -143,8 +143,9 @@ test('keys of a model that cannot rotate them are copied at their own positions 
 
 test('copied tokens fill the empty slots of the destinations in order, and keep their masks', () => {
   const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
-  // Hides 19. Leaves only slot 7 of page 3 empty.
+  // Hides 19.
   space.mask(2, 0b10);
+  // Leaves only slot 7 of page 3 empty.
   space.copySlots(slotCopy([1, 0, 3, 0, 7, 0]));
   // Page 2 holds tokens 0 (18) and 1 (19), and page 1 the following ones.
   copyTokens(space, tokenCopy([2, 1], [1, 0, 2], [3, 4], [50, 51, 52]));
@@ -169,7 +170,7 @@ test('tokens can be copied within a page, and the other address of the page does
   assert.equal(slotsOf(kit, space, 2)[3], undefined);
 });
 
-test('the indices of tokens count filled slots only, and those of a page that is named twice count twice', () => {
+test('token indices count filled slots only, and count the slots of a page that is named twice again', () => {
   const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
   // Empties slot 2 of page 1: the copied slot of page 3 is empty.
   space.copySlots(slotCopy([3, 0, 1, 2, 1, 0]));
@@ -188,7 +189,7 @@ test('the indices of tokens count filled slots only, and those of a page that is
   assert.equal(withoutSources.tag, 'invalid-argument');
 });
 
-test('a page under very many addresses is refused as a destination, in time linear in their number', () => {
+test('a copy to one page under very many addresses is refused, in time linear in the number of addresses', () => {
   const { kit, space } = setUp(2, [10, 11]);
   const many = 100_000;
   space.share(new Uint32Array(many).fill(1), 10);
@@ -210,14 +211,15 @@ test('a page under very many addresses is refused as a destination, in time line
 });
 
 test('a copy into many shared pages goes in parts, and copies no token before the last page is writable', () => {
+  const [maxPagesPerPart, maxTokensPerPart] = [16, 128];
   const kit = makeMemory({ pages: 400 });
   const space = kit.open({ maxPages: 400 });
   const count = 150;
   // Pages 1 to 150, each with a second address that is larger by 1000. Page 1 holds one token.
   space.allocate(1, count);
-  const [slot] = space.emptySlots(Uint32Array.of(1), 1);
-  kit.device.write(slot!.page.frame * PAGE_SIZE, 10, 0);
-  fillSlot(slot!.page, 0, 0);
+  const [firstSlot] = space.emptySlots(Uint32Array.of(1), 1);
+  kit.device.write(firstSlot!.page.frame * PAGE_SIZE, 10, 0);
+  fillSlot(firstSlot!.page, 0, 0);
   const all = Uint32Array.from({ length: count }, (_, i) => i + 1);
   space.share(all, 1001);
   const secondAddresses = Array.from(all, (address) => address + 1000);
@@ -230,10 +232,11 @@ test('a copy into many shared pages goes in parts, and copies no token before th
   for (let countBefore = 0; unsharedCount() < count; countBefore = unsharedCount(), parts++) {
     assert.deepEqual(slotsOf(kit, space, 1002), new Array(PAGE_SIZE).fill(undefined), 'no token is copied yet');
     assert.equal(copying.next(), true);
-    assert.ok(unsharedCount() - countBefore <= 16, 'a part makes at most 16 pages writable');
+    assert.ok(unsharedCount() - countBefore <= maxPagesPerPart, 'a part makes at most 16 pages writable');
   }
   while (copying.next()) parts++;
-  assert.ok(parts >= count / 16 + request.indices.length / 128, `${parts} parts of 16 pages or 128 tokens`);
+  const minParts = count / maxPagesPerPart + request.indices.length / maxTokensPerPart;
+  assert.ok(parts >= minParts, `${parts} parts of 16 pages or 128 tokens`);
   for (const address of secondAddresses)
     assert.equal(slotsOf(kit, space, address).filter((found) => found?.[0] === 10).length, PAGE_SIZE);
   assert.deepEqual(slotsOf(kit, space, 2), new Array(PAGE_SIZE).fill(undefined), 'the first address stays empty');
@@ -244,8 +247,8 @@ test('a copy into more shared pages than the limit allows changes nothing', () =
   const space = kit.open({ maxPages: 200 });
   // With a copy of each, the inferlet would hold 300 pages.
   space.allocate(1, 150);
-  const [slot] = space.emptySlots(Uint32Array.of(1), 1);
-  fillSlot(slot!.page, 0, 0);
+  const [firstSlot] = space.emptySlots(Uint32Array.of(1), 1);
+  fillSlot(firstSlot!.page, 0, 0);
   const all = Uint32Array.from({ length: 150 }, (_, i) => i + 1);
   space.share(all, 1001);
   const secondAddresses = Array.from(all, (address) => address + 1000);

@@ -7,15 +7,15 @@ import { checkCopies, type EmptySlot, slotsIn } from './space-write.ts';
 /** The fields of `copy-slots`, see wit/allocate.wit. */
 export type SlotCopy = Omit<Operation<'copy-slots'>, 'op'>;
 
-/** The fields of `copy-tokens`, likewise. */
+/** The fields of `copy-tokens`, see wit/allocate.wit. */
 export type TokenCopy = Omit<Operation<'copy-tokens'>, 'op'>;
 
 /** Maximum position that a shift can express. */
 const MAX_POSITION = 0x7fff_ffff;
 
-/** Maximum pages that one part makes writable. Each may need a copy, which takes the thread about 40 µs: a part takes at most about 0.6 ms. */
+/** Maximum pages that one `TokenCopying.next` makes writable. Each page may need a copy of about 40 µs, so one call takes at most about 0.6 ms. */
 const ROOMS_A_PART = 16;
-/** Maximum tokens that one part copies. */
+/** Maximum tokens that one `TokenCopying.next` copies. */
 const TOKENS_A_PART = 128;
 
 /** One slot to copy. */
@@ -77,7 +77,7 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
   const target = space.mapping(destination);
   space.makeWritable([target]);
   const sourcePage = space.mapping(source).page;
-  // Read before any flag changes: the destination may be the source.
+  // Read the source's flags before the destination's change: both may be the same page.
   const { filled } = sourcePage;
   const moves: SlotMove[] = [];
   const shifts = shift === 0 ? undefined : new Int32Array(count).fill(shift);

@@ -68,6 +68,7 @@ function contextOf({ run }: Prepared): number[] {
   return [...(text?.mappings ?? []), ...rest].map(({ address }) => address);
 }
 
+/** Prepares and completes a call. @returns the number of inputs that came from the prefix tree */
 function forward(...args: Parameters<typeof prepare>): number {
   const { taken, commit } = prepare(...args);
   commit();
@@ -114,10 +115,10 @@ test('a text that continues from the middle of a page takes the rest of that pag
   assert.equal(forward(second, ADDRESSES, 0, TEXT.slice(0, 2)), 0);
   const before = second.mapping(1).page;
   const rest = prepare(second, ADDRESSES, 2, [...TEXT.slice(2), 15, 16, 17]);
-  assert.equal(rest.taken, 10, 'two to the end of the page, and two pages, one of which was decoded token by token');
+  assert.equal(rest.taken, 10, 'two inputs to the end of page 1, and two whole pages of four');
   assert.deepEqual(contextOf(rest), [1, 2, 3]);
   rest.commit();
-  assert.equal(before.references, 0, 'its own start of the page is gone');
+  assert.equal(before.references, 0, "the call's former page 1 is released");
   assert.equal(second.heldPages, 6);
   kit.memory.audit();
 });
@@ -136,7 +137,7 @@ test('a step that fails leaves the out-pages as they were', () => {
   assert.equal(second.mapping(1).page, before);
   assert.equal(second.mapping(2).page.filled, 0);
   assert.equal(second.mapping(3).page.filled, 0, 'the copied part is gone, too');
-  assert.equal(forward(second, ADDRESSES, 2, TEXT.slice(2)), 7, 'and can be tried again');
+  assert.equal(forward(second, ADDRESSES, 2, TEXT.slice(2)), 7, 'the call can be made again');
   second.releaseAll();
   const { space: third } = open({}, kit);
   forward(third, ADDRESSES, 0, TEXT.slice(0, 2));
@@ -147,7 +148,7 @@ test('a step that fails leaves the out-pages as they were', () => {
   assert.equal(kit.memory.pool.counts().owned, 0, 'an inferlet that is ended before its call completes leaves nothing');
 });
 
-test('the tree gives no slots that are reserved and not yet computed, and takes none', () => {
+test('slots that are reserved and not yet computed are neither found in the tree nor added to it', () => {
   const { kit, space } = open();
   const first = prepare(space, ADDRESSES, 0, TEXT);
   const next = prepare(space, ADDRESSES, 10, [15, 16, 17]);
@@ -166,7 +167,7 @@ test('the tree gives no slots that are reserved and not yet computed, and takes 
   assert.equal(forward(fourth, ADDRESSES, 0, [...TEXT, 20, 21, 22]), 12);
 });
 
-test('a text is not continued from the tree after reserved slots, even if an earlier call kept their page as known', () => {
+test('a call after reserved slots takes nothing from the tree, even if an earlier call kept their page as known text', () => {
   const { kit, space } = open({ pages: 64 });
   const { space: other } = open({}, kit);
   forward(other, ADDRESSES, 0, [...TEXT.slice(0, 8), 30, 31, 32, 33]);
@@ -208,7 +209,7 @@ test('a hit may end inside a page: the equal slots are copied, whether the page 
   kit.memory.audit();
 });
 
-test('a copied beginning becomes part of a new page of the text, and is removed when its call fails', () => {
+test('the copied beginning of a page becomes part of a new page of the text, and is removed when its call fails', () => {
   const { kit, space } = open({ pages: 64 });
   forward(space, ADDRESSES, 0, TEXT);
   const { space: second } = open({}, kit);
@@ -227,7 +228,7 @@ test('a copied beginning becomes part of a new page of the text, and is removed 
   kit.memory.audit();
 });
 
-test('pages that a call gave to others stay with them when it fails, and its own out-pages are empty again', () => {
+test('when a call fails, other calls keep the pages that it gave to the tree, and its own out-pages are empty again', () => {
   const { kit, space } = open({ pages: 64 });
   const first = prepare(space, ADDRESSES, 0, TEXT.slice(0, 9));
   first.run?.give();
@@ -238,7 +239,7 @@ test('pages that a call gave to others stay with them when it fails, and its own
   kit.memory.audit();
   for (const address of ADDRESSES) assert.equal(space.mapping(address).page.filled, 0);
   assert.equal(space.heldPages, 6);
-  assert.equal(forward(space, ADDRESSES, 0, TEXT), 9, 'and can be tried again');
+  assert.equal(forward(space, ADDRESSES, 0, TEXT), 9, 'the call can be made again');
   const third = open({}, kit).space;
   forward(third, ADDRESSES, 0, [70, 71]);
   const inside = prepare(third, ADDRESSES, 2, [72, 73, 74, 75, 76, 77]);
@@ -249,7 +250,7 @@ test('pages that a call gave to others stay with them when it fails, and its own
   kit.memory.audit();
 });
 
-test('a device that fails to copy a beginning leaves the out-pages as they were', () => {
+test('when the device fails to copy the beginning of a page, the out-pages stay as they were', () => {
   const { kit, space } = open({ pages: 64 });
   forward(space, ADDRESSES, 0, TEXT);
   const { space: second } = open({}, kit);
@@ -269,7 +270,7 @@ test('a device that fails to copy a beginning leaves the out-pages as they were'
   kit.memory.audit();
 });
 
-test('a whole page that was copied, because it left the tree, stays with others once it is given to them', () => {
+test('when a call fails, other calls keep a whole page that it copied and then gave to the tree', () => {
   const { kit, space } = open({ pages: 40 });
   forward(space, ADDRESSES, 0, TEXT.slice(0, 6));
   const { space: second } = open({}, kit);
@@ -293,7 +294,7 @@ test('a whole page that was copied, because it left the tree, stays with others 
   kit.memory.audit();
 });
 
-test('one text twice in an inferlet is held once, and its limit is kept when a step fails', () => {
+test('an inferlet holds the pages of a repeated text once, and stays within its limit when a call fails', () => {
   const { kit, space } = open({ maxPages: 6 });
   forward(space, [1, 2, 3], 0, TEXT);
   const again = prepare(space, [4, 5, 6], 0, TEXT);
@@ -306,7 +307,7 @@ test('one text twice in an inferlet is held once, and its limit is kept when a s
   kit.memory.audit();
 });
 
-test('anything but a plain text takes nothing and gives nothing', () => {
+test('a call that does not continue a plain text takes nothing from the tree and gives nothing to it', () => {
   const { kit, space } = open({ pages: 64 });
   forward(space, ADDRESSES, 0, TEXT);
   const fresh = (): PageSpace => open({}, kit).space;
@@ -344,7 +345,7 @@ test('anything but a plain text takes nothing and gives nothing', () => {
   kit.memory.audit();
 });
 
-test('tenants find nothing of each other, even after an import', () => {
+test('a tenant finds no pages of another tenant, even after an import', () => {
   const { kit, space } = open({ tenant: 'a' });
   forward(space, ADDRESSES, 0, TEXT);
   const { space: stranger } = open({ tenant: 'b' }, kit);
@@ -356,7 +357,7 @@ test('tenants find nothing of each other, even after an import', () => {
   assert.equal(kit.memory.prefixes?.size, 4);
 });
 
-test('pages that an adapter computed are found by that adapter only, whatever went before', () => {
+test('pages that an adapter computed are found only by calls with that adapter', () => {
   const { kit, space } = open({ tenant: 'a' });
   const fresh = () => open({ tenant: 'a' }, kit).space;
   forward(space, ADDRESSES, 0, TEXT, { adapter: 'x' });
@@ -370,7 +371,7 @@ test('pages that an adapter computed are found by that adapter only, whatever we
   assert.equal(
     prepare(mixed, ADDRESSES, 4, TEXT.slice(4), { adapter: 'x' }).run,
     undefined,
-    'a text of both belongs to no adapter',
+    'a text that began without the adapter is not continued with it',
   );
   assert.equal(kit.memory.prefixes?.size, 6);
   kit.memory.audit();

@@ -15,7 +15,7 @@ export interface PrefixRequest {
   readonly outPages: Uint32Array;
   /** One position per input. */
   readonly positions: Uint32Array;
-  /** The known tokens of the inputs. For a run that is handed over ahead, only the first token is known: the device picks the others. */
+  /** The known tokens of the inputs. For a run of steps that the device gets ahead of time, only the first is known: the device picks the others. */
   readonly tokens: Uint32Array;
   /** Number of last inputs that must be computed, because the caller wants their outputs. */
   readonly keep: number;
@@ -36,10 +36,10 @@ interface Text {
 }
 
 /**
- * Maps pages of the prefix tree that hold a call's inputs in place of its out-pages: empty ones, and the one in which
- * the text ends. Afterwards the context is on the device and `emptySlots(outPages, inputs - cachedInputs)` cannot fail.
- * Undefined when the call does not continue a plain text: something is masked, its context was not computed from tokens
- * alone with the call's adapter, or its positions skip.
+ * Replaces out-pages of a call by pages of the prefix tree that already hold the call's inputs. It may replace empty out-pages, and the out-page in
+ * which the text ends. Afterwards the context is on the device, and `emptySlots(outPages, inputs - cachedInputs)` cannot fail.
+ * Undefined when the call does not continue a plain text: a slot of its pages is masked, its context was not computed from tokens alone with the
+ * call's adapter, or its positions skip.
  * @throws CallFault as `emptySlots` does, and changes nothing then
  */
 export function beginPrefix(
@@ -73,15 +73,15 @@ export function beginPrefix(
   }
   const partTokens = copiedPart?.tokens ?? 0;
   tree.countHits(mappedPages * pageSize + partTokens);
+  const mappedLength = mappedPages > 0 ? (knownText.mappings.length + mappedPages) * pageSize : text.length;
+  const takenRooms = mappedPages + (partTokens > 0 ? 1 : 0);
+  const contextRooms = Math.max(takenRooms, text.partial ? 1 : 0);
   return new PrefixRun(space, tree, {
     adapter,
     rooms,
     cachedInputs: Math.max(0, mappedPages * pageSize - begunTokens) + partTokens,
-    length: (mappedPages > 0 ? (knownText.mappings.length + mappedPages) * pageSize : text.length) + partTokens,
-    context: {
-      text: knownText,
-      rest: rooms.slice(0, Math.max(mappedPages + (partTokens > 0 ? 1 : 0), text.partial ? 1 : 0)),
-    },
+    length: mappedLength + partTokens,
+    context: { text: knownText, rest: rooms.slice(0, contextRooms) },
     replaced: replacements,
     copied: copiedPart,
     beginsInside: mappedPages === 0 && begunTokens > 0,
@@ -90,7 +90,7 @@ export function beginPrefix(
 
 /** The pages of the prefix tree that a call would take if it began now. */
 export interface PrefixPeek {
-  /** Number of inputs that `beginPrefix` would take, as long as no page has to leave for them. */
+  /** Number of inputs that `beginPrefix` would take, if frames and limits leave room for their pages. */
   readonly cachedInputs: number;
   /** Computes the keys (`textKeys`) of the whole pages after those found, which the call would compute and give to others. */
   keys(): readonly number[];
@@ -138,7 +138,7 @@ interface PlainCall {
   readonly rooms: Mapping[];
   /** Number of tokens on the page that the text ends in. */
   readonly begunTokens: number;
-  /** Maximum tokens to take, from the beginning of the begun page on. */
+  /** Maximum tokens to take from the tree, counted from the beginning of the page that the text ends in. */
   readonly maxTakenTokens: number;
   /** Number of whole pages among those tokens. */
   readonly wantedPages: number;
@@ -202,7 +202,7 @@ function continues(text: Text, rooms: readonly Mapping[]): boolean {
   );
 }
 
-/** The chain of pages that continue a text. */
+/** The pages of the prefix tree that continue a text. */
 interface FoundChain {
   /** The node of the text's last page; undefined for the beginning of a text, or when that page is not in the tree. */
   readonly parent: PrefixNode<Page> | undefined;
@@ -229,7 +229,7 @@ function sequenceOf(text: Text, tokens: Uint32Array): Uint32Array {
   return prefix ? joined(prefix.tokens.subarray(0, prefix.known), tokens) : tokens;
 }
 
-/** The part of a page that continues the found pages. The page must be copied: the call goes on inside of it. */
+/** The beginning of a page that continues the text after the found pages. The call must copy it, because the call writes the rest of the page. */
 function nextPart(
   space: PageSpace,
   { rooms, maxTakenTokens }: PlainCall,
@@ -269,9 +269,8 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
     if (isBegun && !space.hasRoom) break;
     if (!bringBack(space, page, isBegun ? undefined : room.page)) break;
     let former = isBegun ? room.page : undefined;
-    // When a limit counts the found page already, the replacement of the empty page lowers its count by one. Hold that
-    // place, so that a revert cannot fail: with a blank page when this inferlet holds the found page, and in the
-    // tenant's quota when only the tenant does.
+    // When a limit counts the found page already, the replacement of the empty page lowers the count by one. Hold that place, so that a revert
+    // cannot fail: by a blank page when this inferlet holds the found page, and by a reservation in the tenant's quota when only the tenant holds it.
     const isHeld = space.held.has(page);
     const reserved = !former && !isHeld && space.tenantHolds(page);
     if (former) space.keep(former);
@@ -305,9 +304,9 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
 }
 
 /**
- * True when all of a text has been computed. A part that a call under way still has to compute must stay where it is, and is not in the tree.
- * `knownPage` is the last known page of the text. It was full when it was kept, but may not have been computed yet. Once it is computed, so
- * are the pages before it.
+ * True when all of a text has been computed. Pages that a call under way still has to compute must stay where they are, and are not in the tree.
+ * `knownPage` is the last page of the known text (`KnownText`): it is full, but may not have been computed yet. Once it is computed, so are the
+ * pages before it.
  */
 function isTextComputed({ full, partial }: Text, knownPage?: Page): boolean {
   if (knownPage && !isComputed(knownPage)) return false;

@@ -4,7 +4,7 @@ import { bitCount, holders, largestPosition, type Page, type PagePool } from './
 import type { Tenants } from './tenants.ts';
 import type { TransferBuffer, TransferBuffers } from './transfers.ts';
 
-/** Pages frozen at one moment. The holder of a snapshot retains its pages, so that an inferlet that writes one later writes a copy instead. */
+/** Pages frozen at one moment. The holder of a snapshot retains the pages, so an inferlet that writes to one of them later writes to a copy. */
 export interface PageSnapshot {
   /** Tenant that owns the pages. */
   readonly tenant: string;
@@ -17,7 +17,7 @@ export interface PageSnapshot {
 
 export interface FrozenPage {
   readonly page: Page;
-  /** Bit `s` set hides slot `s`. */
+  /** A set bit `s` hides slot `s`. */
   readonly masked: number;
 }
 
@@ -51,7 +51,7 @@ export class FrozenPages {
   readonly leases: Leases;
   readonly #options: FrozenPagesOptions;
   readonly #references = new Map<Page, number>();
-  /** The snapshots, least recently used first, each with the time at which its owner expects its next use, if it has said so. */
+  /** The snapshots, least recently used first, each with the time at which the owner expects its next use; undefined without a hint. */
   readonly #nextUses = new Map<PageSnapshot, number | undefined>();
 
   constructor(options: FrozenPagesOptions) {

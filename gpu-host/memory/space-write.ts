@@ -64,7 +64,7 @@ export function roomIn(space: PageSpace, addresses: Uint32Array, count: number):
   return [...roomMappings];
 }
 
-/** Checks the limits for a copy of each shared page; returns the number of mappings of each page. @throws CallFault `limit-exceeded` */
+/** Checks that the limits allow copies of the shared pages. @returns the number of mappings of each page. @throws CallFault `limit-exceeded` */
 export function checkCopies(space: PageSpace, mappings: readonly Mapping[]): Map<Page, number> {
   const { held, limits } = space;
   const mappingCounts = new Map<Page, number>();
@@ -72,6 +72,7 @@ export function checkCopies(space: PageSpace, mappings: readonly Mapping[]): Map
   let growth = 0;
   let tenantGrowth = 0;
   for (const [page, count] of mappingCounts) {
+    // Afterwards each mapping has a page of its own. If the space (or its tenant) then does not hold the old page, one of these only replaces it.
     const stays = (held.get(page) ?? 0) > count;
     growth += stays ? count : count - 1;
     tenantGrowth += stays || limits.tenantHolders(page) > 1 ? count : count - 1;
@@ -86,7 +87,7 @@ export function copyShared(space: PageSpace, mappings: readonly Mapping[]): void
   for (const mapping of mappings) if (holders(mapping.page) > 1) moveToCopy(space, mapping);
   for (const mapping of mappings) {
     if (!mapping.page.inTree) continue;
-    // Copy to keep the cached page only while a frame is free: it is not worth memory pressure.
+    // A copy keeps the page cached. A cached page is not worth memory pressure, so copy only while a frame is free.
     if (space.pool.free > 0) moveToCopy(space, mapping);
     else space.memory.uncache(mapping.page);
   }

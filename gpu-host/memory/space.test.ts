@@ -43,7 +43,7 @@ test('addresses that are not held are refused by name, and calls that need a fai
   assert.equal(dependent.tag, 'dependency-failed');
   assert.match(dependent.val, /limit-exceeded: no room/);
   space.failures.clear({});
-  assert.equal(faultOf(() => space.mapping(12)).error.tag, 'dependency-failed', 'another queue is not told');
+  assert.equal(faultOf(() => space.mapping(12)).error.tag, 'dependency-failed', 'the failure of `queue` stays');
   space.failures.clear(queue);
   assert.equal(faultOf(() => space.mapping(12)).error.tag, 'not-owned');
   space.allocate(20, 1);
@@ -52,7 +52,7 @@ test('addresses that are not held are refused by name, and calls that need a fai
   assert.equal(faultOf(() => space.free(Uint32Array.of(20, 20))).error.tag, 'invalid-argument');
 });
 
-test('a free gives back all pages that are held, also beside addresses that have none', () => {
+test('a free gives back all pages that are held, even when it also names addresses without a page', () => {
   const kit = makeMemory({ pages: 4 });
   const space = kit.open();
   const queue = {};
@@ -70,7 +70,7 @@ test('a free gives back all pages that are held, also beside addresses that have
   kit.memory.audit();
 });
 
-test('a page whose contents were never computed fails its readers, until the failure is reported or the page is freed', () => {
+test('calls that read a page whose content was never computed fail until the failure is reported or the page is freed', () => {
   const space = makeMemory({ pages: 4 }).open();
   const queue = {};
   space.allocate(1, 2);
@@ -104,7 +104,7 @@ test('an inferlet has a bounded number of addresses, also of pages that it share
   assert.equal(space.heldPages, 1);
 });
 
-test('masks belong to the mapping', () => {
+test('a mask belongs to one address of a page, and a new address starts with the mask of its source', () => {
   const space = makeMemory({ pages: 4 }).open();
   space.allocate(1, 1);
   space.share(Uint32Array.of(1), 2);
@@ -131,7 +131,7 @@ test('a write through a shared address copies first, and the last holder writes 
   assert.equal(space.mapping(1).page, before);
 });
 
-test('copies count against the limit, and one page through two addresses needs one copy', () => {
+test('copies count against the limit, and a write to one page through two addresses needs one copy', () => {
   const kit = makeMemory({ pages: 4 });
   const space = kit.open({ maxPages: 2 });
   space.allocate(1, 1);
@@ -146,7 +146,7 @@ test('copies count against the limit, and one page through two addresses needs o
   kit.memory.audit();
 });
 
-test('the members of a family share a limit, copies included, and a member that leaves gives its part back', () => {
+test('the members of a family share a limit that includes copies, and a member that leaves gives its part back', () => {
   const kit = makeMemory({ pages: 16 });
   const family = { name: 'root', epoch: 1, maxPages: 6 };
   const [one, two, stranger, restarted] = [
@@ -172,7 +172,7 @@ test('the members of a family share a limit, copies included, and a member that 
   two.free(Uint32Array.of(2));
   write(kit, two, [4], [1]);
   two.leaveLimits();
-  assert.equal(two.heldPages, 3, 'the device may still be at work on them');
+  assert.equal(two.heldPages, 3, 'a device step may still use the pages');
   one.allocate(9, 3);
   kit.memory.closeSpace(two);
   assert.equal(faultOf(() => one.allocate(20, 1)).error.tag, 'limit-exceeded');
@@ -213,7 +213,7 @@ test('out-pages are filled in order; too few slots and a page named twice are re
   assert.equal(faultOf(() => space.emptySlots(Uint32Array.of(2, 2), 9)).error.tag, 'invalid-argument');
 });
 
-test('a snapshot keeps content and masks of its moment, and an import maps it copy-on-write', () => {
+test('a snapshot keeps the content and the masks of the moment when it was taken, and an import maps it copy-on-write', () => {
   const kit = makeMemory({ pages: 6 });
   const { memory } = kit;
   const space = kit.open();
@@ -252,12 +252,12 @@ test('a release reports, once for all pages, how many more frames a request can 
   one.allocate(1, 5);
   write(kit, one, [1], [0, 1]);
   one.share(Uint32Array.of(1, 1), 10);
-  // A write through a shared address moves it, and frees nothing.
+  // A write through a shared address moves the address to a copy, and frees nothing.
   write(kit, one, [10], [2]);
   two.importSnapshot(1, one.snapshot(Uint32Array.of(2)));
   assert.deepEqual(freed, []);
   one.free(Uint32Array.of(1, 2, 3, 4));
-  assert.deepEqual(freed, [2], 'one of them is mapped twice, one is held by another');
+  assert.deepEqual(freed, [2], 'page 1 is also mapped at 11, and the other space holds page 2');
   one.releaseAll();
   two.free(Uint32Array.of(1));
   two.releaseAll();

@@ -19,9 +19,9 @@ import { copyShared, type EmptySlot, roomIn, slotsIn } from './space-write.ts';
 export interface SpaceOwner {
   readonly id: string;
   readonly tenant: string;
-  /** Place in the scheduler's order; smaller is older. Children have their root's. */
+  /** Place in the scheduler's order; smaller is older. Children have the place of their root. */
   readonly arrival: number;
-  /** Function that the inferlet runs. An inferlet of the same tenant that is ended to make room for this one is told its name. */
+  /** Function that the inferlet runs. When memory ends an inferlet of the same tenant to make room for this one, the error names this function. */
   readonly functionName?: string | undefined;
   /** Maximum distinct pages, on the device or swapped out. */
   readonly maxPages: number;
@@ -35,7 +35,7 @@ export interface SpaceOwner {
 export interface Mapping {
   readonly address: number;
   page: Page;
-  /** Bit `s` set hides slot `s` from calls through this address. */
+  /** A set bit `s` hides slot `s` from calls through this address. */
   masked: number;
   /** True until the address is given back. A `KnownText` may keep this object longer, and checks this flag. */
   isMapped: boolean;
@@ -56,7 +56,7 @@ export interface SpaceMemory {
   /** True when keys can be rotated to other positions. */
   readonly rotates: boolean;
   /**
-   * Makes `frames` frames free, and those for copies of written pages: `copies` gives the number of mappings that write each page.
+   * Makes `frames` frames free, and more for copies of shared pages that the call writes. `copies` gives the number of mappings that write each page.
    * @throws CallFault, or CallHeld when the call has to wait
    */
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
@@ -86,13 +86,13 @@ export class PageSpace {
   readonly order: number;
   readonly memory: SpaceMemory;
   readonly pool: PagePool;
-  /** Causes of failed calls, by the address that they should have made. */
+  /** Causes of failed calls, by the address that the call should have allocated or filled. */
   readonly failures = new Failures();
   /** True while the inferlet waits on I/O. */
   waiting = false;
   /** True while calls of the inferlet are pending. */
   busy = false;
-  /** Number of steps and of restores from disk that use the pages' frames now. While there are any, the pages stay on the device. */
+  /** Number of steps and of restores from disk that use the pages' frames now. While it is above 0, the pages stay on the device. */
   pins = 0;
   /** True while pages come from swap on disk: calls that need pages are held. */
   isFetching = false;
@@ -352,7 +352,7 @@ export class PageSpace {
     if (this.#keptPages.delete(page)) this.#unhold(page);
   }
 
-  /** Brings pages in and moves mappings of shared ones to copies of their own. All or nothing. */
+  /** Brings pages in, and moves each mapping of a shared page to a copy. Changes no mapping when it throws. */
   makeWritable(mappings: readonly Mapping[]): void {
     this.makeResident(mappings);
     if (mappings.some(({ page }) => page.references > 1)) copyShared(this, mappings);

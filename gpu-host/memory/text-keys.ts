@@ -1,13 +1,13 @@
 import type { PagePrefix } from './identity.ts';
 import { hashTokens } from './prefix/tokens.ts';
 
-/** Maximum keys of one call. They bound the time that a long text takes while each batch is chosen; most batches compute fewer pages. */
+/** Maximum keys of one call. It bounds the time that a long text costs each choice of a batch; most batches compute fewer pages. */
 const MAX_KEYS = 64;
 
 /**
- * A key for each whole page of `tokens`, which follow the page `prefixBefore` (or begin a text), at most 64. The key stands for the text from its
- * beginning to the end of the page: equal texts have equal keys. Different texts seldom do; a comparison of tokens must decide before keys
- * and values are shared.
+ * Computes a key for each whole page of `tokens`, at most `MAX_KEYS`. The tokens follow the page `prefixBefore`, or begin a text. A key stands for
+ * the text from its beginning to the end of the page. Equal texts have equal keys. Different texts have equal keys only seldom, but a comparison of
+ * tokens must decide before pages are shared.
  */
 export function textKeys(
   prefixBefore: PagePrefix | undefined,

@@ -13,11 +13,12 @@ function makeDevice() {
   });
 }
 
-test('a buffer is used again once the copies that use it have ended, and by one transfer at a time', async () => {
+test('a released buffer is taken again only after the copies that use it have ended, and by one transfer at a time', async () => {
   const device = makeDevice();
   const buffers = new TransferBuffers(device);
   const first = buffers.take(8);
   const memory = first.bytes.buffer;
+  // The second release must not let two transfers take the buffer.
   first.release();
   first.release();
   const early = buffers.take(8);

@@ -4,7 +4,7 @@ import type { PageDevice } from './device-memory.ts';
 const BUFFER_BYTES = 4 * 1024 * 1024;
 /** Upper bound of the bytes that precede a page's keys and values in its record for another host. */
 const RECORD_HEAD_BYTES = 4096;
-/** Transfers beyond this number use ordinary memory: the thread waits for their copies. */
+/** Further transfers at the same time use ordinary memory, and the thread waits for their copies. */
 const MAX_PINNED_BUFFERS = 8;
 
 /** Memory for pages on their way between the device and a file or another host. */

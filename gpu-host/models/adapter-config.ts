@@ -8,13 +8,13 @@ export type Projection = (typeof PROJECTIONS)[number];
 /** Parameters of a low-rank adapter that a backend needs, read from the `adapter_config.json` of Hugging Face's PEFT. */
 export interface AdapterConfig {
   readonly rank: number;
-  /** Factor on `B · A` before the backend adds the product to the matrix. */
+  /** Factor by which the backend multiplies `B · A`, the product of the low-rank matrices, before it adds the product to a projection's matrix. */
   readonly scale: number;
   /** The projections that the adapter changes, in every layer. */
   readonly targets: readonly Projection[];
 }
 
-// Far above any real rank; the bound keeps products of sizes exact.
+/** Far above any real rank. The bound keeps products of sizes exact. */
 const MAX_RANK = 65_536;
 
 const configSchema = z.looseObject({
@@ -45,7 +45,7 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
 };
 
 /** Initialisations that leave the model's own weights unchanged. */
-const PLAIN_STARTS: readonly unknown[] = [undefined, null, true, false, 'gaussian', 'eva', 'orthogonal'];
+const PLAIN_INITIALISATIONS: readonly unknown[] = [undefined, null, true, false, 'gaussian', 'eva', 'orthogonal'];
 
 /**
  * Reads the parsed JSON of an `adapter_config.json`. The scale is `lora_alpha / r` (Hu et al., LoRA, 2021, section 4.1), or
@@ -57,13 +57,16 @@ export function parseAdapterConfig(json: unknown): AdapterConfig {
   const parsed = configSchema.safeParse(json);
   if (!parsed.success) throw new ModelError('malformed-config', `adapter_config.json: ${issueText(parsed.error)}`);
   const file = parsed.data;
-  const { peft_type: type, r: rank, lora_alpha: alpha, bias, init_lora_weights: start } = file;
+  const { peft_type: type, r: rank, lora_alpha: alpha, bias, init_lora_weights: initialisation } = file;
   if (type !== 'LORA') throw refused(`an adapter of type "${type}" is not supported`);
   for (const [field, text] of Object.entries(UNSUPPORTED)) if (isSet(file[field])) throw refused(`"${field}": ${text}`);
   if (bias && bias !== 'none') throw refused(`"bias": trained biases ("${bias}") are not supported`);
-  if (!PLAIN_STARTS.includes(start)) {
+  if (!PLAIN_INITIALISATIONS.includes(initialisation)) {
     const hint = 'save the adapter as a plain LoRA (path_initial_model_for_weight_conversion of PEFT)';
-    throw refused(`"init_lora_weights": "${start}" changes the model's own weights, which is not supported`, hint);
+    throw refused(
+      `"init_lora_weights": "${initialisation}" changes the model's own weights, which is not supported`,
+      hint,
+    );
   }
   return { rank, scale: alpha / (file.use_rslora ? Math.sqrt(rank) : rank), targets: targetsOf(file.target_modules) };
 }

@@ -10,7 +10,7 @@ import type { LoadedModel } from './load.ts';
 import { randomAdapter, randomModel } from './random-model.ts';
 import { writeSafetensors } from './safetensors.ts';
 
-/** The file that PEFT 0.17 writes, without some of its null members. */
+/** An adapter_config.json as PEFT 0.17 writes it; some of its members that are null are left out. */
 const FILE = {
   auto_mapping: null,
   base_model_name_or_path: 'meta-llama/Llama-3.2-1B',
@@ -57,6 +57,7 @@ function isRefused(code: ModelErrorCode, text: RegExp): (error: unknown) => bool
 
 describe('adapter_config.json', () => {
   it('gives rank, scale and targets', () => {
+    // The scale is `lora_alpha / r` = 32 / 16; with rsLoRA it is `lora_alpha / √r` = 32 / 4.
     assert.deepEqual(parseAdapterConfig(FILE), { rank: 16, scale: 2, targets: ['q_proj', 'v_proj'] });
     assert.equal(parseAdapterConfig({ ...FILE, use_rslora: true }).scale, 8);
   });
@@ -75,7 +76,7 @@ describe('adapter_config.json', () => {
     ['no modules', { target_modules: [] }, 'unsupported-adapter', /empty/],
     ['no rank', { r: undefined }, 'malformed-config', /"r"/],
     ['a rank of 0', { r: 0 }, 'malformed-config', /"r"/],
-    ['a scale in words', { lora_alpha: 'much' }, 'malformed-config', /"lora_alpha"/],
+    ['a scale that is a text', { lora_alpha: 'much' }, 'malformed-config', /"lora_alpha"/],
   ] as const) {
     it(`is refused for ${what}`, () => {
       assert.throws(() => parseAdapterConfig({ ...FILE, ...change }), isRefused(code, text));
@@ -93,8 +94,8 @@ describe('loadAdapter', () => {
   after(() => rm(directory, { recursive: true, force: true }));
 
   /**
-   * Writes and loads an adapter of `q_proj` and `down_proj`, whose numbers are all `value`. `change` gives the shape of
-   * each of its tensors and of one named `extra`, which no adapter has; null leaves a tensor out.
+   * Writes and loads an adapter of `q_proj` and `down_proj`, whose numbers are all `value`. `change` maps the name and shape of each tensor to
+   * the shape to write; null leaves the tensor out. The last tensor is `extra`, a name that no valid adapter has.
    */
   const writeAdapter = async (
     name: string,
@@ -128,8 +129,10 @@ describe('loadAdapter', () => {
     assert.deepEqual([down?.a.length, down?.b.length], [4 * intermediateSize, 4 * hiddenSize]);
     const some = await writeAdapter('some', withoutExtra);
     assert.equal(some.read(0, 'v_proj'), undefined);
-    const values = 2 * (4 * hiddenSize + 4 * heads * headDim + 4 * intermediateSize + 4 * hiddenSize);
-    assert.equal(some.bytes, 4 * values);
+    const [rank, layers, bytesOfFloat] = [4, 2, 4];
+    const queryValues = rank * hiddenSize + rank * heads * headDim;
+    const downValues = rank * intermediateSize + rank * hiddenSize;
+    assert.equal(some.bytes, bytesOfFloat * layers * (queryValues + downValues));
   });
 
   for (const [what, change, code, text] of [
@@ -140,7 +143,7 @@ describe('loadAdapter', () => {
       'wrong-shape',
       /\[9, 4\].*\[32, 4\]/,
     ],
-    ['has a tensor of no target', (_, s) => s, 'unsupported-adapter', /"extra"/],
+    ['has a tensor that belongs to no projection', (_, s) => s, 'unsupported-adapter', /"extra"/],
   ] as const satisfies readonly (readonly [string, Parameters<typeof writeAdapter>[1], ModelErrorCode, RegExp])[]) {
     it(`refuses an adapter that ${what}`, async () => {
       await assert.rejects(writeAdapter(`bad ${what}`, change), isRefused(code, text));
@@ -158,7 +161,7 @@ describe('loadAdapter', () => {
     await assert.rejects(loadAdapter(directory, model.config), isRefused('missing-file', /adapter_config\.json/));
   });
 
-  it('refuses, on a read, numbers that are not finite and a file that was changed after the check', async () => {
+  it('a read fails for numbers that are not finite, and for a file that changed after the check', async () => {
     const bad = await writeAdapter('infinite', withoutExtra, Number.POSITIVE_INFINITY);
     assert.throws(() => bad.read(0, 'q_proj'), isRefused('malformed-weights', /lora_A.*not finite/));
     const changed = await writeAdapter('changed', withoutExtra);

@@ -5,7 +5,7 @@ import { ModelError } from './errors.ts';
 import { expectedTensors, readJson } from './load.ts';
 import { type FloatTensor, readSafetensorsHeader, readTensor } from './safetensors.ts';
 
-/** The low-rank change of one projection: `scale · B · A` is added to its matrix (Hu et al., LoRA, 2021, section 4.1). */
+/** The low-rank change of one projection: a backend adds `scale · B · A` to the projection's matrix (Hu et al., LoRA, 2021, section 4.1). */
 export interface LowRank {
   /** `rank × columns`, row-major. */
   readonly a: Float32Array;
@@ -29,7 +29,7 @@ export interface LoadedAdapter extends AdapterConfig {
 /**
  * Opens an adapter's directory in the layout of Hugging Face's PEFT, for a model of this config.
  *
- * @throws ModelError naming the file, the field, the missing or extra tensor, or the tensor of a wrong shape.
+ * @throws ModelError that names the fault: the file, the field, the missing or extra tensor, or the tensor of wrong shape
  */
 export async function loadAdapter(directory: string, model: ModelConfig): Promise<LoadedAdapter> {
   const root = resolve(directory);
@@ -83,7 +83,7 @@ export function adapterTensors(
   );
 }
 
-/** The tensor of a model that an adapter's matrices for `projection` change. */
+/** Name of the model's tensor to which an adapter for `projection` applies. */
 function weightName(layer: number, projection: Projection): string {
   return `${moduleName(layer, projection)}.weight`;
 }
@@ -94,7 +94,7 @@ function tensorNames(layer: number, projection: Projection): [a: string, b: stri
 }
 
 function moduleName(layer: number, projection: Projection): string {
-  const part = 'qkvo'.includes(projection[0] as string) ? 'self_attn' : 'mlp';
+  const part = /^[qkvo]_proj$/.test(projection) ? 'self_attn' : 'mlp';
   return `model.layers.${layer}.${part}.${projection}`;
 }
 

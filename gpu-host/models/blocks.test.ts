@@ -19,7 +19,7 @@ describe('matrices in blocks', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  it('finds a matrix in blocks by its tensors, and only where these fit each other', async () => {
+  it('recognises a matrix in blocks by its tensors, if their shapes fit each other', async () => {
     const file = join(directory, 'model.safetensors');
     const bytes = (name: string, ...shape: number[]): TensorSource => ({
       name,
@@ -33,14 +33,18 @@ describe('matrices in blocks', () => {
       data: () => Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => i + 1),
     });
     await writeSafetensors(file, [
+      // Valid matrices, the last two with zero points.
       ...[bytes('a.int8', 2, 1, 16), scales('a', 2, 1)],
       ...[bytes('b.int4', 1, 2, 16), scales('b', 1, 2)],
+      ...[bytes('z.int4', 2, 3, 8), scales('z', 2, 3), bytes('z.zeros', 2, 2)],
+      ...[bytes('y.int8', 2, 1, 128), scales('y', 2, 1), bytes('y.zeros', 2, 1)],
+      // Levels without scales, and a tensor that is no part of a matrix in blocks.
       ...[bytes('lone.int8', 2, 1, 32), bytes('plain', 2, 32)],
+      // Scales of another shape; blocks of 256 columns, which are not supported; levels without a dimension of blocks.
       ...[bytes('other.int8', 2, 1, 32), scales('other', 1, 2)],
       ...[bytes('wide.int8', 2, 1, 256), scales('wide', 2, 1)],
       ...[bytes('flat.int8', 2, 32), scales('flat', 2, 1)],
-      ...[bytes('z.int4', 2, 3, 8), scales('z', 2, 3), bytes('z.zeros', 2, 2)],
-      ...[bytes('y.int8', 2, 1, 128), scales('y', 2, 1), bytes('y.zeros', 2, 1)],
+      // Three zero points of 4 bits take 2 bytes a row, not 3.
       ...[bytes('odd.int4', 2, 3, 8), scales('odd', 2, 3), bytes('odd.zeros', 2, 3)],
     ]);
     const found = tensorsOf(readStoredTensors(file));
@@ -53,11 +57,13 @@ describe('matrices in blocks', () => {
     ]);
     assert.ok(![...found.keys()].some((name) => name === 'plain' || /(int[48]|zeros)$/.test(name)));
     const tensors = await openTensors(directory);
+    // The levels are 0 to 31, and the middle level is 128; the scale is 1 in row 0 and 2 in row 1.
     assert.deepEqual(
       [...tensors.read('a')],
       [...Array.from({ length: 16 }, (_, i) => i - 128), ...Array.from({ length: 16 }, (_, i) => 2 * (i + 16 - 128))],
     );
-    // Each byte's low half first.
+    // The low half of a byte comes first: the bytes 0x00 and 0x01 hold the levels 0, 0, 1 and 0, and the last byte 0x1f holds 15 and 1.
+    // The middle level is 8, and the second block has the scale 2.
     assert.deepEqual(
       [...tensors.read('b').subarray(0, 4), ...tensors.read('b').subarray(-2)],
       [-8, -8, -7, -8, 14, -14],
@@ -69,7 +75,7 @@ describe('matrices in blocks', () => {
     assert.deepEqual([tensors.read('y')[5], tensors.read('y')[128]], [5, 2 * (128 - 1)]);
   });
 
-  it('turns blocks into plain floats for a backend that reads nothing else, and writes their file once', async () => {
+  it('widenBlocks writes the values of blocks as plain floats to one file, which the next call reuses', async () => {
     const blocked = await blockedModel(model, 'Q8_0', directory);
     await writeFile(join(blocked.directory, 'widened.safetensors.5f3c.partial'), 'left by a GPU host that was killed');
     const wide = await widenBlocks(blocked);
@@ -82,6 +88,6 @@ describe('matrices in blocks', () => {
     }
     const files = (await readdir(blocked.directory)).filter((name) => name.startsWith('widened.'));
     assert.deepEqual(files, ['widened.safetensors']);
-    assert.equal(await widenBlocks(model), model);
+    assert.equal(await widenBlocks(model), model, 'a model without blocks stays as it is');
   });
 });

@@ -1,12 +1,12 @@
 import { type FloatTensor, isFloat, readBytes, type StoredTensor } from './safetensors.ts';
 
 /**
- * A matrix whose rows are cut into blocks of columns, each with a scale of its own. A value is `(level − zero) × scale`; without zero points,
+ * A matrix whose rows are cut into blocks of columns; each block has its own scale. A value is `(level − zero) × scale`; without zero points,
  * `zero` is `2^(bits − 1)`. Levels are unsigned; two levels of 4 bits share a byte, the first in its low half. ONNX Runtime's `MatMulNBits`
  * takes matrices in this form without a conversion.
  *
- * A file has such a matrix as two tensors: `NAME.int8` or `NAME.int4` (U8, `[rows, blocks, bytes of a block]`) and `NAME.scales` (F32,
- * `[rows, blocks]`); with zero points also `NAME.zeros` (U8, `[rows, bytes of a row's zero points]`), in as many bits as the levels.
+ * A file stores such a matrix as two tensors: `NAME.int8` or `NAME.int4` (U8, `[rows, blocks, bytes of a block]`) and `NAME.scales` (F32,
+ * `[rows, blocks]`). Zero points are a third tensor, `NAME.zeros` (U8, `[rows, bytes of a row's zero points]`); each has as many bits as a level.
  */
 export interface BlockedTensor {
   readonly dtype: 'int8' | 'int4';
@@ -26,7 +26,7 @@ export type BlockSize = (typeof BLOCK_SIZES)[number];
 /** Location of a tensor's values in its files: plain floats, or levels and scales. */
 export type TensorInfo = FloatTensor | BlockedTensor;
 
-/** Values as levels and scales; `levels` and `scales` are filled block by block, `zeros` row by row. */
+/** Contents of a {@link BlockedTensor}, all in the order of its blocks. The zero points of each row begin at a new byte. */
 export interface Blocks {
   readonly levels: Uint8Array;
   readonly scales: Float32Array;
@@ -41,13 +41,13 @@ export function isBlocked(info: TensorInfo): info is BlockedTensor {
   return info.dtype === 'int8' || info.dtype === 'int4';
 }
 
-/** The places of a tensor's values in its files. */
+/** The stored tensors that together hold a tensor's values. */
 export function partsOf(info: TensorInfo): readonly StoredTensor[] {
   if (!isBlocked(info)) return [info];
   return info.zeros === null ? [info.levels, info.scales] : [info.levels, info.scales, info.zeros];
 }
 
-/** The values of blocks: each product is rounded once, to 32 bits. */
+/** The values of the blocks. Each value is rounded only once, to 32 bits. */
 export function dequantize(
   { levels, scales, zeros }: Blocks,
   dtype: BlockedTensor['dtype'],
@@ -66,7 +66,7 @@ export function dequantize(
   return values;
 }
 
-/** Each row's zero points begin in a byte of their own. */
+/** The zero point of a block. */
 function zeroPoint(points: Uint8Array, block: number, blocksOfRow: number, dtype: BlockedTensor['dtype']): number {
   if (dtype === 'int8') return points[block] as number;
   const inRow = block % blocksOfRow;
@@ -92,28 +92,23 @@ export function blockedNames(name: string, dtype: BlockedTensor['dtype']) {
   return { levels: `${name}.${dtype}`, scales: `${name}.scales`, zeros: `${name}.zeros` } as const;
 }
 
-/** The float tensors of a file or of shards, and the matrices in blocks under their own names. Other types need a conversion. */
+/** The float tensors of a file or of shards, and the matrices in blocks under the matrices' names; leaves out all other tensors. */
 export function tensorsOf(stored: ReadonlyMap<string, StoredTensor>): Map<string, TensorInfo> {
   const tensors = new Map<string, TensorInfo>();
   for (const [name, tensor] of stored) {
     if (isFloat(tensor)) tensors.set(name, tensor);
-    else if (tensor.dtype === 'U8') {
-      const [, matrix, dtype] = /^(.+)\.(int8|int4)$/.exec(name) ?? [];
-      const blocked =
-        matrix === undefined
-          ? null
-          : blockedOf(
-              tensor,
-              dtype as 'int8' | 'int4',
-              stored.get(`${matrix}.scales`),
-              stored.get(`${matrix}.zeros`) ?? null,
-            );
-      if (blocked !== null) tensors.set(matrix as string, blocked);
-    }
+    if (tensor.dtype !== 'U8') continue;
+    const [, matrix, dtype] = /^(.+)\.(int8|int4)$/.exec(name) ?? [];
+    if (matrix === undefined) continue;
+    const scales = stored.get(`${matrix}.scales`);
+    const zeros = stored.get(`${matrix}.zeros`) ?? null;
+    const blocked = blockedOf(tensor, dtype as BlockedTensor['dtype'], scales, zeros);
+    if (blocked !== null) tensors.set(matrix, blocked);
   }
   return tensors;
 }
 
+/** The matrix in blocks that these stored tensors form; null when their types or shapes do not fit each other. */
 function blockedOf(
   levels: StoredTensor,
   dtype: BlockedTensor['dtype'],

@@ -61,7 +61,7 @@ export async function findCached(name: string, cacheDirectory: string): Promise<
   return (await readManifest(directory)) === null ? null : directory;
 }
 
-/** The directory of the model that the last pull of exactly this source text has published in the cache, or null. */
+/** The directory that the newest pull of exactly this source text published in the cache, or null. */
 export async function findPulled(source: string, cacheDirectory: string): Promise<string | null> {
   let newest: { readonly directory: string; readonly pulledAt: string } | null = null;
   for (const directory of await modelDirectories(cacheDirectory)) {
@@ -92,7 +92,7 @@ export async function recover(name: string, cacheDirectory: string): Promise<voi
   }
 }
 
-/** The names of models that a pull has moved aside and not yet replaced: the pull is between the two renames, or was killed there. */
+/** Names of models that a pull moved aside but did not replace: `publish` is between its two renames, or was killed between them. */
 export async function listMovedAside(cacheDirectory: string): Promise<string[]> {
   const entries = await readdir(cacheDirectory).catch(() => []);
   const names = new Set(entries.flatMap((entry) => MOVED_ASIDE.exec(entry)?.[1] ?? []));
@@ -160,7 +160,10 @@ function stagingPrefix(name: string): string {
   return `.staging-${name}.`;
 }
 
-/** True for the directories of `createStaging` and `publish`. The names of other models may begin with this name and a dot. */
+/**
+ * True for the directories that `createStaging` and `publish` make for this model. The text after the prefix must match, too: the name of another
+ * model may begin with this name and a dot.
+ */
 function isStagingOf(name: string, entry: string): boolean {
   const prefix = stagingPrefix(name);
   return entry.startsWith(prefix) && /^[A-Za-z0-9]{6}(-replaced)?$/.test(entry.slice(prefix.length));

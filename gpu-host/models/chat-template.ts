@@ -6,13 +6,14 @@ import { formatTime } from './format-time.ts';
 /** Variables of a template, plain JSON values. The operator provides the template; untrusted callers may provide the variables. */
 export type TemplateVariables = Readonly<Record<string, unknown>>;
 
-/**
- * Maximum template nodes of one rendering, and maximum time it may take: a rendering blocks the thread, and two nested loops over untrusted
- * messages are quadratic.
- */
+// Bounds on one rendering: it blocks the thread, and two nested loops over untrusted messages take quadratic time.
+/** Maximum number of template nodes that one rendering evaluates. */
 const MAX_STEPS = 1_000_000;
 const MAX_RENDER_MS = 100;
-/** Maximum number of values in the variables (three per message, and one for their list): the library converts all of them before the first step. */
+/**
+ * Maximum number of values in the variables, all of which the library converts before the first step. A message counts as three values (the
+ * message, its role and its content), the list of messages as one.
+ */
 export const MAX_CHAT_VALUES = 32_768;
 /** Maximum number of numbers in one `range`. */
 const MAX_RANGE = 100_000;
@@ -28,12 +29,13 @@ export function pickChatTemplate(field: unknown): string | null {
 }
 
 /**
- * A renderer for a Jinja chat template of a Hugging Face model. Variables become Jinja's own values, in maps: a template cannot name
- * properties of JavaScript objects, such as their prototypes.
+ * A renderer for a Jinja chat template of a Hugging Face model. The library converts the variables to its own values and maps, so a template
+ * cannot reach properties of JavaScript objects, such as their prototypes.
  *
  * @param specialTokens `bos_token`, `eos_token`, … for the template; variables of the same name override them
- * @throws ModelError `malformed-tokenizer` when the template does not parse; rendering throws `invalid-messages` when the template refuses
- * the variables (with the template's message) and when rendering takes too long
+ * @returns a function that throws a ModelError `invalid-messages` when rendering takes too long, or when the template refuses the variables;
+ * the error then has the template's message
+ * @throws ModelError `malformed-tokenizer` when the template does not parse
  */
 export function compileChatTemplate(
   source: string,
@@ -83,7 +85,7 @@ const GLOBALS = {
   strftime_now: (format: string): string => formatTime(new Date(), format),
 };
 
-/** The part of the library's interpreter used here; the library's own declarations do not resolve by Node's rules. */
+/** Type of the interpreter's members used here: the library's own type declarations do not resolve under Node's module rules. */
 const Unbounded: new (
   environment: object,
 ) => {

@@ -141,8 +141,8 @@ const EVERY_FAMILY: readonly Variant[] = [
 ];
 const activeWindow = { use_sliding_window: true, sliding_window: 4096 };
 /**
- * Variants of Qwen 2 and 3. The base config has 16 layers. `max_window_layers` is 28 where a file lacks it. `undefined`
- * is a field that the file lacks.
+ * Variants of Qwen 2 and 3. The base config has 16 layers. The default of `max_window_layers` is 28. A field that is `undefined` here is absent
+ * from the file.
  */
 const QWEN: readonly Variant[] = [
   [{ sliding_window: 4096, use_sliding_window: false, max_window_layers: 0 }, { contextLength: CONTEXT }],
@@ -228,12 +228,9 @@ const qwen = {
   eos_token_id: 151645,
   max_window_layers: 28,
 };
-/**
- * For each model: the number of parameters that the hub reports for the weights, fields of config.json as the hub has
- * them, and in `text` the fields that the result of `parseConfig` must have.
- */
+/** For each model: the number of parameters on the hub, fields of its config.json on the hub, and expected fields of `parseConfig`'s result. */
 const PUBLISHED: Readonly<
-  Record<string, readonly [parameters: number, config: object, text: Partial<ReturnType<typeof parseConfig>>]>
+  Record<string, readonly [parameters: number, config: object, expected: Partial<ReturnType<typeof parseConfig>>]>
 > = {
   'meta-llama/Llama-3.2-1B-Instruct': [1_235_814_400, llama, { kvHeads: 8, headDim: 64, contextLength: 131_072 }],
   'meta-llama/Llama-3.1-8B-Instruct': [

@@ -45,7 +45,7 @@ export interface LinearRopeScaling {
   readonly factor: number;
 }
 
-/** Values of one key or value row of a slot: `kvHeads × headDim`. */
+/** Number of values in one key row or one value row of a slot: `kvHeads × headDim`. */
 export function kvSize(config: ModelConfig): number {
   return config.kvHeads * config.headDim;
 }
@@ -115,8 +115,9 @@ const FAMILY_DEFAULTS: Readonly<Record<string, Partial<ConfigFile>>> = {
 };
 
 /**
- * Reads the parsed JSON of a `config.json` (with a vision tower: the text model's part) and of an optional `generation_config.json`, which
- * may name more end tokens.
+ * Reads the parsed JSON of a `config.json`, and of an optional `generation_config.json`, which may name more end tokens. Reads only the text
+ * model's part of a `config.json` with a vision tower.
+ *
  * @throws ModelError `malformed-config` with the field, `unsupported-model` when the backends do not implement the model's computation.
  */
 export function parseConfig(json: unknown, generation: unknown = {}): ModelConfig {
@@ -245,7 +246,7 @@ function refuseUnsupported(file: ConfigFile): void {
 /** Full attention gives the same results inside the sliding window, so the window bounds the context instead of changing the mask. */
 function contextLengthOf(file: ConfigFile): number {
   const { max_position_embeddings: maxPositions, num_hidden_layers: layers, max_window_layers, layer_types } = file;
-  // Mistral's layers all have the window. Qwen has it in the layers behind the first `max_window_layers`, if `use_sliding_window` is set.
+  // All layers of Mistral have the window. Qwen's layers after the first `max_window_layers` have it, if `use_sliding_window` is set.
   const someLayerSlides = layer_types?.includes('sliding_attention') ?? layers > (max_window_layers ?? 0);
   const hasSlidingWindow =
     file.model_type === 'mistral' ? file.use_sliding_window !== false : someLayerSlides && file.use_sliding_window;

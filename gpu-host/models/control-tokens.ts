@@ -1,6 +1,6 @@
 import type { AddedToken } from './tokenizer-file.ts';
 
-/** Names of tokens that end a turn, whatever end token a model's files state; llama.cpp uses these names, too. */
+/** Names of tokens that end a turn even if a model's files state other end tokens; llama.cpp uses these names, too. */
 export const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
 /** Names of other tokens that mark turns, of the formats ChatML, Llama 3, Gemma and Zephyr. */
 export const TURN_NAMES = [
@@ -15,10 +15,10 @@ export const TURN_NAMES = [
 ];
 
 /**
- * Added tokens of a tokenizer.json, with control tokens as special ones. Fine-tunes add `<|im_start|>` and `<|im_end|>` as ordinary tokens; a
- * user's text could begin and end turns with these.
+ * Added tokens of a tokenizer.json; marks the control tokens among them as special. Some fine-tunes add `<|im_start|>` and `<|im_end|>` as
+ * ordinary tokens, with which a user's text could begin and end turns.
  *
- * @param control ids and names of the tokens with a role in the model's other files; tokens named as above are control tokens, too
+ * @param control ids and names of the tokens with a role in the model's other files; tokens in END_NAMES and TURN_NAMES are control tokens, too
  */
 export function withControlTokens<T extends AddedToken>(
   added: readonly T[],

@@ -33,7 +33,7 @@ describe('parseDecoder', () => {
     assert.equal(text(bytesOf('<think>你')), '<think>你', 'characters outside the table stand for themselves');
   });
 
-  it('reads Metaspace, whose first space does not always belong to the text', () => {
+  it('reads Metaspace, and strips a leading space unless the tokenizer never prepends one', () => {
     assert.equal(
       parseDecoder({ type: 'Metaspace', replacement: '▁', prepend_scheme: 'first' }).stripsLeadingSpace,
       true,
@@ -44,7 +44,7 @@ describe('parseDecoder', () => {
     );
   });
 
-  it('refuses decoders whose output it cannot cut into tokens', () => {
+  it('refuses decoders that it cannot reduce to bytes per token', () => {
     let deep: object = { type: 'Fuse' };
     for (let i = 0; i < 100_000; i++) deep = { type: 'Sequence', decoders: [deep] };
     for (const decoder of [
@@ -66,7 +66,7 @@ describe('createTokenStream', () => {
   /** A stream in which a token's id is the index of its bytes. */
   const streamOf = (tokens: readonly Uint8Array[], strips: boolean) => createTokenStream((id) => tokens[id]!, strips);
 
-  it('hands out pieces that make up the whole, and never half a character', () => {
+  it('gives pieces that together make the whole text, and never a part of a character', () => {
     const character = fc.constantFrom('a', ' ', 'é', '你', '😀', '\ufeff', '\u0000', '🤚🏾', '\n');
     fc.assert(
       fc.property(
@@ -105,7 +105,7 @@ describe('createTokenStream', () => {
     );
   });
 
-  it('holds a character back until it is whole, and marks a character whose end never comes', () => {
+  it('holds a character back until it is complete, and replaces a character that stays incomplete with U+FFFD', () => {
     const bytes = Buffer.from('你');
     const stream = streamOf([bytes.subarray(0, 1), bytes.subarray(1, 2), bytes.subarray(2), Buffer.from('x')], false);
     assert.deepEqual([stream.push([0]), stream.push([1]), stream.push([2])], ['', '', '你']);

@@ -92,10 +92,13 @@ function fallbackByte(token: string): Uint8Array | undefined {
 
 /** GPT-2's table: printable Latin-1 characters stand for their bytes; characters from U+0100 on stand for the other bytes, in order. */
 const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = (() => {
-  const printable = (byte: number) => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+  const isPrintable = (byte: number) => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
   const table = new Map<string, number>();
-  let next = 256;
-  for (let byte = 0; byte < 256; byte++) table.set(String.fromCodePoint(printable(byte) ? byte : next++), byte);
+  let nextCodePoint = 0x100;
+  for (let byte = 0; byte < 256; byte++) {
+    const codePoint = isPrintable(byte) ? byte : nextCodePoint++;
+    table.set(String.fromCodePoint(codePoint), byte);
+  }
   return table;
 })();
 

@@ -33,10 +33,7 @@ export class ModelError extends Error {
   }
 }
 
-/**
- * The text of a caught value, for a message that names its cause. `fetch failed` explains nothing, so the cause inside
- * it is used.
- */
+/** The text of a caught value, for a message that names the cause. For the message `fetch failed`, which explains nothing, the text of its cause. */
 export function causeText(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   if (cause.message === 'fetch failed' && cause.cause !== undefined) return causeText(cause.cause);

@@ -6,7 +6,7 @@ import { ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel } from './load.ts';
 import type { StoredTensor } from './safetensors.ts';
 
-/** Identifies the model and settings that made keys and values. Keys and values are valid only under an equal fingerprint. */
+/** Identifies the model and the settings that computed keys and values. Keys and values are valid only for an equal fingerprint. */
 export interface Fingerprint {
   /** Text for people: the model's directory and its run settings. */
   readonly name: string;
@@ -17,21 +17,22 @@ export interface Fingerprint {
 /** The run settings that decide a model's keys and values and their layout. */
 export interface FingerprintOptions {
   readonly backend: string;
-  /** Bits of the weights, and of the output head. */
+  /** Bits of the weights, except those of the output head. */
   readonly bits: number;
+  /** Bits of the output head's weights. */
   readonly headBits: number;
   /** Number format, where the number of bits alone does not determine it. */
   readonly precision?: string;
-  /** Format of kept keys and values, when it differs from the computation's. */
+  /** Format of stored keys and values, when it differs from the format of the computation. */
   readonly kv?: string;
-  /** Slots of a page. */
+  /** Number of slots in a page. */
   readonly pageSize: number;
 }
 
 /** Raise this version when backends change the contents of their pages. */
 const LAYOUT_VERSION = 1;
 
-/** Sampled blocks per tensor, spread evenly from its first to its last byte. Tensors no larger than all blocks together are read whole. */
+/** Number of blocks sampled per tensor, spread evenly from its first to its last byte. A tensor that is not larger than all blocks is read whole. */
 const SAMPLE_BLOCKS = 16;
 const SAMPLE_BLOCK_BYTES = 4096;
 
@@ -61,8 +62,10 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
   } finally {
     for (const fd of descriptors.values()) closeSync(fd);
   }
+  const format = precision ?? `${bits}/${headBits} bits`;
+  const kvFormat = kv ? `, keys and values ${kv}` : '';
   return {
-    name: `${basename(model.directory)} (${backend}, ${precision ?? `${bits}/${headBits} bits`}${kv ? `, keys and values ${kv}` : ''}, pages of ${pageSize})`,
+    name: `${basename(model.directory)} (${backend}, ${format}${kvFormat}, pages of ${pageSize})`,
     hash: hash.digest('hex'),
   };
 }

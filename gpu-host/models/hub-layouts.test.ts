@@ -25,8 +25,9 @@ interface Layout {
   /** The chat template, and the file that has it. */
   readonly template: string;
   readonly templateIn: 'tokenizer_config.json' | 'chat_template.jinja';
-  /** Files that Pie does not need. */
+  /** Files of the repository that Pie does not need. */
   readonly others: readonly string[];
+  /** The special tokens that the loaded tokenizer must have. */
   readonly special: { readonly bos: number | null; readonly eos: readonly number[] };
   /** The text that the template makes of {@link MESSAGES}. */
   readonly chat: string;
@@ -164,7 +165,7 @@ describe('repositories of the hub', () => {
   });
 
   for (const [id, layout] of Object.entries(LAYOUTS)) {
-    it(id, async () => {
+    it(`${id}: a pull keeps the needed files, and the model and its tokenizer load as expected`, async () => {
       const { model, wanted } = await serve(id, layout);
       const pulled = await pullModel(`hf:${id}`, { cacheDirectory: join(directory, 'cache') });
       assert.deepEqual((await readdir(pulled.directory)).sort(), [...wanted, 'pie-model.json'].sort());
@@ -195,6 +196,7 @@ describe('repositories of the hub', () => {
 
     await write('config.json', { ...(await read('config.json')), ...layout.config });
     const text = JSON.stringify({ ...(await read('tokenizer.json')), post_processor: null });
+    // The random model's tokenizer has the names `<s>` and `</s>` for the tokens 1 and 2.
     const renamed = JSON.parse(
       text.replaceAll('"<s>"', JSON.stringify(begin)).replaceAll('"</s>"', JSON.stringify(end)),
     );

@@ -54,7 +54,7 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
   });
 }
 
-/** True when a directory in Hugging Face layout can be used where it lies. */
+/** True when a directory in Hugging Face layout needs no conversion, so that Pie can use it in place. */
 export async function isUsedInPlace(directory: string): Promise<boolean> {
   return !saysQuantized(await readJson(join(directory, 'config.json')));
 }
@@ -64,7 +64,7 @@ export function isGguf(path: string): boolean {
   return path.toLowerCase().endsWith('.gguf');
 }
 
-/** False for a named pipe, which a reader would wait for without end. */
+/** True only for a regular file. It is false for a named pipe, on which a reader could wait forever. */
 function isFile(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
 }

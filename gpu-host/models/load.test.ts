@@ -19,7 +19,10 @@ describe('loadModel', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  /** The tiny model in one file, with all values 0, and with some tensors left out or of another shape. */
+  /**
+   * Writes a copy of the tiny model in one file, with all values 0, and returns its directory. `change` gives the shape of each tensor in the copy;
+   * null leaves the tensor out.
+   */
   const variant = async (
     name: string,
     change: (tensor: string, shape: readonly number[]) => readonly number[] | null,
@@ -35,7 +38,7 @@ describe('loadModel', () => {
     return copy.directory;
   };
 
-  it('loads every shape of random model, the same for the same seed', async () => {
+  it('loads random models of every family; equal seeds give equal models', async () => {
     const shapes: Partial<ModelConfig>[] = [
       { kvHeads: 4 },
       { kvHeads: 1, tiedEmbeddings: true },
@@ -81,7 +84,7 @@ describe('loadModel', () => {
     assert.throws(() => model.tensors.read('nothing'), { code: 'missing-tensor' });
   });
 
-  it('loads shards, and refuses an index that leads elsewhere', async () => {
+  it('loads shards, and refuses an index that names a wrong or missing shard, or a file that is no shard', async () => {
     const target = await variant('sharded', (_, shape) => shape);
     const names = expectedTensors(model.config).map(([name]) => name);
     const halves = [names.slice(0, 10), names.slice(10)];

@@ -125,7 +125,7 @@ export async function openTensors(directory: string): Promise<TensorStore> {
   return store(tensorsOf(await storedTensors(directory)));
 }
 
-/** All tensors of a model directory by the names that the files give them, and their places in the one file or the shards. */
+/** All tensors of a model directory by their names in its files, each with its location in the single file or in a shard. */
 export async function storedTensors(directory: string): Promise<Map<string, StoredTensor>> {
   const single = join(directory, 'model.safetensors');
   if (existsSync(single)) return readStoredTensors(single);

@@ -17,12 +17,14 @@ describe('withLock', () => {
 
   it('lets one caller in at a time, and notifies the others that they wait', async () => {
     const file = join(directory, 'one');
+    const callers = 8;
     let inside = 0;
     let mostInside = 0;
     let waited = 0;
     const { promise: allWait, resolve } = Promise.withResolvers<void>();
     const onWait = () => {
-      if (++waited === 7) resolve();
+      waited++;
+      if (waited === callers - 1) resolve();
     };
     const enter = () =>
       withLock(file, { pollMs: 5, onWait }, async () => {
@@ -33,9 +35,9 @@ describe('withLock', () => {
         await delay(1);
         inside--;
       });
-    await Promise.all(Array.from({ length: 8 }, enter));
+    await Promise.all(Array.from({ length: callers }, enter));
     assert.equal(mostInside, 1);
-    assert.equal(waited, 7);
+    assert.equal(waited, callers - 1);
     assert.deepEqual(await readdir(directory), []);
   });
 
@@ -57,7 +59,7 @@ describe('withLock', () => {
     assert.equal(await withLock(file, { pollMs: 5 }, async () => 'in'), 'in');
   });
 
-  it('takes the lock over from a holder on another machine that no longer renews it', async () => {
+  it('takes the lock over from a holder on another machine that sends no heartbeat', async () => {
     const file = join(directory, 'far');
     await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));
     const abort = new AbortController();
@@ -66,7 +68,7 @@ describe('withLock', () => {
     assert.equal(await withLock(file, { pollMs: 5, staleAfterMs: 20 }, async () => 'in'), 'in');
   });
 
-  it('leaves the lock to a living holder although a clock was set', async () => {
+  it('does not take the lock from a living holder when a changed clock makes the file look an hour old', async () => {
     const file = join(directory, 'clock');
     const hourAgo = new Date(Date.now() - 3_600_000);
     const { promise: waits, resolve } = Promise.withResolvers<void>();
@@ -83,7 +85,7 @@ describe('withLock', () => {
   });
 
   it('fails when a stale lock cannot be moved', async () => {
-    // The name fits a file system's 255 bytes with the suffix of a new lock, and not with that of a stale one.
+    // A file system permits 255 bytes. The name fits with the suffix of a new lock (37 bytes), but not with the suffix of a stale lock (43 bytes).
     const file = join(directory, 'x'.repeat(217));
     await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));
     await assert.rejects(

@@ -27,9 +27,11 @@ type Holder = z.infer<typeof holderSchema>;
 const holderSchema = z.object({ pid: z.int(), host: z.string(), token: z.string() });
 
 /**
- * Runs `body` while holding a lock file, across processes and machines that share the directory. Waits while another holder has the lock;
- * takes over from a dead holder (its process is gone on this machine, or its file has not been touched for `staleAfterMs`). That time is counted
- * in polls of the waiting process: machines' clocks differ and get adjusted, and a pause of this process counts as one poll.
+ * Runs `body` while holding a lock file, across processes and machines that share the directory. Waits while another holder has the lock, and takes
+ * the lock over from a dead holder. A holder is dead if its process on this machine has ended, or if it has not touched the file for `staleAfterMs`.
+ *
+ * The waiting process measures `staleAfterMs` by the number of its polls, not by a clock: the clocks of machines differ and may be set, and a pause
+ * of the waiting process counts as only one poll.
  *
  * The lock saves work and disk. Published models stay correct without it, because publishing is a rename of checked content.
  *
@@ -57,7 +59,7 @@ export async function withLock<T>(file: string, options: LockOptions, body: () =
       throw cancelled();
     });
   }
-  // Several beats within `staleAfterMs`, so that a few late or failed ones do no harm.
+  // Six heartbeats within `staleAfterMs`, so that a few late or failed heartbeats do no harm.
   const heartbeat = setInterval(() => {
     const now = new Date();
     // A failure only makes the lock look older; the next beat tries again.
@@ -91,7 +93,7 @@ async function tryTake(file: string, token: string): Promise<boolean> {
   }
 }
 
-/** Null when the lock was released meanwhile. */
+/** The lock in the file, or null when its holder has released it meanwhile. */
 async function readLock(file: string): Promise<HeldLock | null> {
   const holder = await readHolder(file);
   const stats = await stat(file, { bigint: true }).catch(() => null);
@@ -103,7 +105,7 @@ function isDead({ holder }: HeldLock): boolean {
 }
 
 async function removeStale(file: string, { holder }: HeldLock): Promise<void> {
-  // Rename first: of many processes that judge the lock stale, one moves it, and then checks that it moved the lock that it had judged.
+  // Rename first: if several processes find the lock stale, only one can move it. That process then checks that it moved no newer lock.
   const staleFile = `${file}.stale-${randomUUID()}`;
   try {
     await rename(file, staleFile);
@@ -112,7 +114,7 @@ async function removeStale(file: string, { holder }: HeldLock): Promise<void> {
     throw cause;
   }
   const movedHolder = await readHolder(staleFile);
-  // If the moved lock is not the judged one, put it back, unless another process has taken the lock meanwhile.
+  // Put a newer lock back, unless another process has taken the lock meanwhile.
   if (movedHolder?.token !== holder?.token) await link(staleFile, file).catch(() => undefined);
   await rm(staleFile, { force: true });
 }

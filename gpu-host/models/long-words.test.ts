@@ -43,7 +43,7 @@ describe('createLongWordMerger', () => {
     assert.deepEqual(merge?.('aaaaaaa'), ['aaaa', 'aa', 'a']);
   });
 
-  it('leaves other kinds of model to the library', () => {
+  it('returns null for a model that it does not support', () => {
     assert.equal(createLongWordMerger({ type: 'Unigram', vocab: [] }), null);
     assert.equal(createLongWordMerger({ type: 'BPE', vocab: { a: 0 }, merges: ['a b'] }), null);
     assert.equal(createLongWordMerger({ type: 'BPE', vocab: { a: 0 }, merges: [], end_of_word_suffix: '</w>' }), null);

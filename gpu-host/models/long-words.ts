@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Characters from which a word is long enough for this merger; the library merges shorter words and caches them. */
+/** Shortest word that this merger takes, in characters. The tokenizer library merges shorter words itself and caches the results. */
 export const LONG_WORD = 48;
 
 const mergesSchema = z.looseObject({
@@ -11,15 +11,15 @@ const mergesSchema = z.looseObject({
   end_of_word_suffix: z.string().nullish(),
 });
 
-/** Bounds that let a pair of ids, or a rank and a position, fit one exact number. */
+/** With these limits, a pair of ids, or a rank with a position, fits one number without rounding. */
 const MAX_IDS = 2 ** 21;
 const MAX_POSITIONS = 2 ** 27;
 const UNKNOWN = -1;
 
 /**
- * Byte-pair merging of one long word over ids instead of strings: text without spaces, hostile or not, would otherwise block its thread
- * for microseconds per character. The result equals that of the plain algorithm, which always merges the pair of the lowest rank, the
- * leftmost of equal ones.
+ * Byte-pair merging of one long word, over ids instead of strings. The library needs microseconds per character, so a long text without spaces
+ * would block the thread. The result equals that of the plain algorithm: always merge the pair with the lowest rank, and of several such pairs
+ * the leftmost.
  *
  * @param model the `model` of a tokenizer.json
  * @returns a function that cuts a word into pieces; null when this algorithm does not support the model
@@ -58,7 +58,7 @@ function mergeWord(
   const { length } = characters;
   if (length >= MAX_POSITIONS) throw new RangeError(`a word of ${length} characters is too long to tokenize`);
   const symbols = Int32Array.from(characters, (character) => ids.get(character) ?? UNKNOWN);
-  // A list over positions: a merged symbol stays at the position of its left part.
+  // `next` and `previous` link the positions that still have a symbol. A merged symbol stays at the position of its left part.
   const next = Int32Array.from({ length }, (_, i) => i + 1);
   const previous = Int32Array.from({ length }, (_, i) => i - 1);
   const removed = new Uint8Array(length);
@@ -79,7 +79,7 @@ function mergeWord(
   for (let key = queue.pop(); key !== undefined; key = queue.pop()) {
     const position = key % MAX_POSITIONS;
     const rank = (key - position) / MAX_POSITIONS;
-    // An offer is stale after a neighbour's merge; the merge has offered the new pair at this position.
+    // Skip a pair that an earlier merge has changed: that merge has offered the new pair at this position.
     if (removed[position] === 1 || rankAt(position) !== rank) continue;
     const right = next[position] as number;
     const afterRight = next[right] as number;

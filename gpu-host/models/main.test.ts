@@ -33,7 +33,7 @@ describe('pie models', () => {
     return { out, err, code };
   };
 
-  it('pulls, with the result on stdout and plain steps on stderr', async () => {
+  it('prints the result of a pull on stdout, and its steps on stderr', async () => {
     const { directory: model } = await randomModel(join(directory, 'tiny'), {}, 1);
     const pulled = await run(['pull', `file:${model}`]);
     assert.deepEqual([pulled.code, pulled.out], [0, `file:${model} is here already: ${model}\n`]);
@@ -46,7 +46,7 @@ describe('pie models', () => {
     assert.equal(json.err, '');
   });
 
-  it('checks a model for the use that is named, else for the one of its config', async () => {
+  it('checks a model for the kind that `--kind` names, and by default for the kind of its config', async () => {
     const { directory: encoder } = await randomEncoder(join(directory, 'encoder'), { kind: 'embedding' }, 1);
     assert.equal((await run(['pull', `file:${encoder}`])).code, 0);
     const reranker = await run(['pull', `file:${encoder}`, '--kind', 'reranker']);
@@ -55,7 +55,7 @@ describe('pie models', () => {
     assert.equal((await run(['pull', `file:${encoder}`, '--kind', 'vision'])).code, 2);
   });
 
-  it('lists an empty cache and what could be pulled', async () => {
+  it('says that the cache is empty, and lists the models that can be pulled', async () => {
     const { out, code } = await run(['list']);
     assert.equal(code, 0);
     assert.match(out, /No models in .*cache/);
@@ -69,7 +69,7 @@ describe('pie models', () => {
     );
   });
 
-  it('ends well when no reader takes its output', async () => {
+  it('exits with code 0 when its standard output is closed', async () => {
     const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts'), 'list'], {
       env: { ...process.env, PIE_MODELS: join(directory, 'cache') },
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -97,7 +97,7 @@ describe('pie models', () => {
         const served = `/o/${name}/resolve/main/${relative(model, path)}`;
         server.files.set(served, { bytes: await readFile(path) });
       }
-      // The `architectures` of m-moods imply a reranker, which its two labels would not fit.
+      // The `architectures` of m-moods imply a reranker, but a reranker has one label and m-moods has two.
       const kind = name === 'm-moods' ? ['--kind', 'embedding'] : [];
       assert.equal((await run(['pull', `hf:o/${name}`, ...kind])).code, 0);
     }
@@ -132,7 +132,7 @@ describe('pie models', () => {
     assert.match(out, /^hf--o--m-embedding +embedding +bert +32 +[\d.]+ kB +hf:o\/m-embedding$/m);
   });
 
-  it('reports what went wrong, why, and what to do, with an exit code for each kind', async () => {
+  it('reports an error with a hint, and exits with a code for the kind of error', async () => {
     const unknown = await run(['pull', 'nope']);
     assert.equal(unknown.code, 3);
     assert.match(unknown.err, /error: there is no model "nope"\nhint: known models: stories15m/);
@@ -149,7 +149,7 @@ describe('pie models', () => {
     assert.equal((await run(['pull', 'hf:o/m'])).code, 5);
   });
 
-  it('shows names from a model file without control characters, and short', async () => {
+  it('replaces control characters in names from a model file, and shortens long names', async () => {
     const { directory: model } = await randomModel(join(directory, 'named'), {}, 1);
     for (const [name, shown] of [
       ['\x1b[2J\r\nready\u202e', /^error: .*"\ufffd\[2J\ufffd{2}ready\ufffd"/m],
@@ -170,7 +170,7 @@ describe('pie models', () => {
     let pid = 0;
     const poll = setInterval(() => {
       if (!server.requests.some(({ method, path }) => method === 'GET' && path.includes('slow'))) return;
-      // Send SIGINT once: a second one would end the process at once.
+      // Send SIGINT only once: a second one would kill the process.
       clearInterval(poll);
       process.kill(pid, 'SIGINT');
     }, 50);
@@ -187,7 +187,7 @@ describe('pie models', () => {
 });
 
 describe('lineProgress', () => {
-  it('shows the share of an empty file as a number', (t) => {
+  it('shows 0 % for an empty file', (t) => {
     const { mock } = t.mock.method(process.stderr, 'write', () => true);
     lineProgress('m', true).update({ phase: 'download', file: 'f', doneBytes: 0, totalBytes: 0 });
     assert.deepEqual(mock.calls.at(-1)?.arguments, ['m: downloading f: 0 B of 0 B (0 %)\n']);

@@ -9,7 +9,7 @@ import { pullModel } from './pull.ts';
 /** Exit codes, for scripts. */
 const EXIT = { failure: 1, usage: 2, unknownModel: 3, checksum: 4, download: 5, interrupted: 130 } as const;
 
-/** Characters of a message that the terminal shows. */
+/** Maximum characters of a message on the terminal. */
 const MAX_MESSAGE = 1000;
 
 interface PullFlags {
@@ -99,7 +99,7 @@ async function pullOne(name: string, options: PullFlags, signal: AbortSignal): P
     else print(cached ? `${name} is here already: ${directory}` : `${name} is ready: ${directory}`);
   } catch (error) {
     progress.stop();
-    // Not every error names its model.
+    // Name the model, because not every error message does.
     if (!options.json) process.stderr.write(`${printable(name)} could not be pulled:\n`);
     throw error;
   }
@@ -160,7 +160,7 @@ function report(error: unknown, json: boolean): number {
   return exitCode(modelError?.code);
 }
 
-/** Messages quote names from model files, which may hold a terminal's control sequences or a megabyte of text. */
+/** Makes a message safe to print: it may quote names from model files, with control sequences of a terminal or a megabyte of text. */
 function printable(text: string): string {
   const short = text.length > MAX_MESSAGE ? `${text.slice(0, MAX_MESSAGE)}…` : text;
   return short.replace(/\p{Cc}|\p{Bidi_Control}/gu, '\ufffd');

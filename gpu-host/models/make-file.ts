@@ -6,8 +6,8 @@ import { withLock } from './lock.ts';
 const PARTIAL = '.partial';
 
 /**
- * Makes a file unless `isThere` finds it. `write` gets the path of a partial file, which is renamed when it is complete, so that no process sees
- * half a file. Of several processes that need the file, one writes it, and the others wait.
+ * Makes a file unless `isThere` finds it. `write` writes to a partial file, which then gets the name `file`, so that no process sees half a file.
+ * When several processes need the file, one writes it, and the others wait.
  */
 export async function makeFile(
   file: string,
@@ -29,8 +29,8 @@ export async function makeFile(
 }
 
 /**
- * Removes the partial files of killed processes. The caller holds the lock of `file`, so no running process writes them. Their names have one part
- * between that of `file` and the ending; those of a file `<file>.x` have two.
+ * Removes the partial files of killed processes. The caller holds the lock of `file`, so no running process writes these files. A partial file is
+ * named `<file>.<UUID>.partial`. A further dot marks the partial file of another file, such as `<file>.x`, which stays.
  */
 async function removePartials(file: string): Promise<void> {
   const [directory, prefix] = [dirname(file), `${basename(file)}.`];

@@ -5,9 +5,8 @@ const unprefixedSchema = z.looseObject({ type: z.literal('Metaspace'), add_prefi
 const splitsSchema = z.looseObject({ type: z.literal('Sequence'), pretokenizers: z.array(z.unknown()) });
 
 /**
- * Rewrites a pre-tokenizer so that the JavaScript library cuts text with it as the Rust library does. In the JavaScript
- * library, `Digits` splits at 0 to 9 only, not at numbers of all scripts, and `Metaspace` does not know
- * `add_prefix_space`.
+ * Rewrites a pre-tokenizer so that the JavaScript tokenizer library splits text as the Rust library does. Two types differ: the JavaScript
+ * `Digits` splits at 0 to 9 only, the Rust one at the numbers of all scripts; and the JavaScript `Metaspace` ignores `add_prefix_space`.
  */
 export function asInRust(preTokenizer: unknown): unknown {
   const sequence = splitsSchema.safeParse(preTokenizer).data;

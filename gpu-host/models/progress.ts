@@ -8,7 +8,7 @@ export interface ProgressView {
   stop(): void;
 }
 
-/** Shortest time between two lines of the same phase, in a pipe. */
+/** Shortest time between two lines of the same phase in `lineProgress`. */
 const LINE_INTERVAL_MS = 5_000;
 
 /** A bar with rate and time left, for a terminal. */
@@ -130,12 +130,12 @@ export function formatBytes(bytes: number): string {
   return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** Bytes per second since the first call, without the bytes before that call (of a resumed download). */
+/** Measures bytes per second since the first call. Does not count bytes that a resumed download had before that call. */
 function createRate(): (doneBytes: number) => number {
   let start: { ms: number; bytes: number } | null = null;
   return (doneBytes) => {
     const now = performance.now();
-    // A server that does not resume makes the download start over.
+    // When the server cannot resume, the download starts over, and so does the measurement.
     if (start === null || doneBytes < start.bytes) start = { ms: now, bytes: doneBytes };
     const seconds = (now - start.ms) / 1000;
     // The first half second gives no usable rate.

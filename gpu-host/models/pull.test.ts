@@ -53,7 +53,7 @@ describe('pullModel', () => {
     cacheDirectory = await mkdtemp(join(directory, 'cache-'));
   });
 
-  /** Serves the registry's document of a package, whose versions are published as `dists`. */
+  /** Serves a package's document as the registry does; `dists` has the tarball and integrity of each version. */
   const serveDocument = (
     dists: Readonly<Record<string, { readonly tarball: string; readonly integrity: string }>>,
     { name = 'tiny', ...served }: Partial<ServedFile> & { readonly name?: string } = {},
@@ -65,7 +65,7 @@ describe('pullModel', () => {
     const bytes = Buffer.from(JSON.stringify(document));
     server.files.set(`/${name}`, { bytes, headers: { 'content-type': 'application/json' }, ...served });
   };
-  /** Publishes a package with some of the model's files; the document may claim another integrity, and the tarball be `served` with faults. */
+  /** Publishes a package with `files` of the model. The document may claim another `integrity`; `served` adds faults to the tarball's download. */
   const publishPackage = async ({
     files = FILES,
     integrity,
@@ -76,7 +76,7 @@ describe('pullModel', () => {
     for (const name of files) await writeFile(join(root, 'package', name), await readFile(join(original, name)));
     await tar.create({ file: join(root, 'x.tgz'), cwd: root, gzip: true }, ['package']);
     const bytes = await readFile(join(root, 'x.tgz'));
-    // The document names another host, as a mirror's does.
+    // As on a mirror, the document gives the tarball's address on another host.
     serveDocument({
       '1.0.0': { tarball: `http://registry.invalid${TARBALL}`, integrity: integrity ?? integrityOf(bytes) },
     });
@@ -188,7 +188,7 @@ describe('pullModel', () => {
     assert.equal(server.requests.filter(({ path }) => path.endsWith('.tgz')).length, 1);
   });
 
-  it('does not disturb a pull of another model with the same files, or with a longer name', async () => {
+  it('does not disturb a running pull of another model that has the same files and a longer name', async () => {
     const packages = ['1.0.0-a', '1.0.0-a.b'].map((version) => ({
       version,
       path: `/tiny/-/tiny-${version}.tgz`,
@@ -212,7 +212,7 @@ describe('pullModel', () => {
     const staged = await hiddenEntries();
     await pullModel(`npm:tiny@${short.version}`, { cacheDirectory });
     assert.deepEqual(await hiddenEntries(), staged, 'the staging directory and the lock of the other pull stay');
-    assert.equal((await partFiles()).length, 1, 'and so does its half of the same file');
+    assert.equal((await partFiles()).length, 1, 'the half-downloaded file of the other pull stays');
     abort.abort();
     await assert.rejects(pulling, { code: 'cancelled' });
     server.files.set(long.path, { bytes });
@@ -220,7 +220,7 @@ describe('pullModel', () => {
     assert.equal(server.requests.at(-1)?.range, `bytes=${half}-`);
   });
 
-  it('makes a half-written model again, and replaces one when forced', async () => {
+  it('pulls a half-written model again, and replaces a whole one when forced', async () => {
     await publishPackage();
     const target = join(cacheDirectory, 'npm--tiny--1.0.0');
     await mkdir(target);
@@ -232,7 +232,7 @@ describe('pullModel', () => {
     assert.deepEqual(await hiddenEntries(), []);
   });
 
-  it('puts a model back that a killed pull had moved aside, and removes the copy that was to replace it', async () => {
+  it('restores a model that a killed pull had moved aside, and removes the unfinished replacement', async () => {
     await publishPackage();
     const pulled = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
     const staging = join(cacheDirectory, '.staging-npm--tiny--1.0.0.AbCdEf');
@@ -244,11 +244,11 @@ describe('pullModel', () => {
     assert.deepEqual(await hiddenEntries(), []);
   });
 
-  it('puts a model back when the new directory cannot take its place', async () => {
+  it('restores the old model when the new directory cannot be moved into its place', async () => {
     await publishPackage();
     const { directory: modelDirectory } = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
     const manifest = JSON.parse(await readFile(join(modelDirectory, 'pie-model.json'), 'utf8'));
-    // No system moves a directory into itself, here the cache into the cache.
+    // `publish` tries to move the cache directory into itself, which fails on every system.
     await assert.rejects(publish(cacheDirectory, manifest, cacheDirectory), { code: 'EINVAL' });
     await loadModel(modelDirectory);
   });
@@ -264,7 +264,7 @@ describe('pullModel', () => {
     await assert.rejects(pullModel('file:/no/where', { cacheDirectory }), { code: 'missing-file' });
   });
 
-  /** The hub's answers for the tiny model: small files with git's hash, large ones redirected to another origin's storage. */
+  /** Serves the tiny model as the hub does: small files with git's hash, and the weights through a redirect to the storage at another origin. */
   const serveHub = async (
     storage: FileServer,
     revision: string,
@@ -292,7 +292,7 @@ describe('pullModel', () => {
     }
   };
 
-  it('pulls from the hub: one commit, checksums, redirects, resume, whole files kept, and the token only for the hub', async () => {
+  it('pulls one commit from the hub, resumes, keeps whole files after a failure, and sends the token to the hub only', async () => {
     const storage = await FileServer.start();
     try {
       await serveHub(storage, 'c0ffee');
@@ -308,7 +308,7 @@ describe('pullModel', () => {
       storage.requests.length = 0;
       server.files.set(tokenizer, { ...server.files.get(tokenizer)!, statuses: [503] });
       const pulled = await pullModel('hf:owner/tiny', { cacheDirectory });
-      // The refused pull has kept the small files, so this one fetches the weights alone.
+      // The refused pull has kept the small files, so the second pull fetches only the weights.
       const fetched = server.requests.filter(({ method }) => method === 'GET').map(({ path }) => path);
       assert.deepEqual(new Set(fetched), new Set(['/owner/tiny/resolve/c0ffee/model.safetensors']));
       assert.deepEqual([await hiddenEntries(), await partFiles()], [[], []]);
@@ -385,7 +385,7 @@ describe('pullModel', () => {
     });
   });
 
-  it('leaves nothing of a GGUF file that it refuses', async () => {
+  it('leaves nothing in the cache after it refuses a GGUF file', async () => {
     const file = join(cacheDirectory, '..', 'cut.gguf');
     const bytes = ggufFile(modelParts(await loadModel(original), 'F32'));
     await writeFile(file, bytes.subarray(0, bytes.length - 32));
@@ -393,7 +393,7 @@ describe('pullModel', () => {
     assert.deepEqual([await listCached(cacheDirectory), await hiddenEntries()], [[], []]);
   });
 
-  it('refuses a file that the hub’s storage changed', async () => {
+  it('refuses a file whose bytes do not match the hub’s checksum', async () => {
     const storage = await FileServer.start();
     try {
       for (const changed of ['tokenizer.json', 'model.safetensors']) {
@@ -411,7 +411,7 @@ describe('pullModel', () => {
     }
   });
 
-  it('stops at once where the disk is full, and says so', { skip: smallDiskMissing() }, async () => {
+  it('fails without a retry when the disk is full, and names the cause', { skip: smallDiskMissing() }, async () => {
     server.files.set('/owner/large/resolve/main/config.json', { bytes: Buffer.alloc(200_000) });
     await onSmallDisk(cacheDirectory, '64k', async () => {
       await assert.rejects(pullModel('hf:owner/large', { cacheDirectory }), { message: /ENOSPC/, hint: /PIE_MODELS/ });
@@ -424,7 +424,7 @@ describe('pullModel', () => {
     await assert.rejects(pullModel('hf:owner/gated', { cacheDirectory }), { code: 'access-denied', hint: /HF_TOKEN/ });
   });
 
-  it('uses a directory in Hugging Face layout where it lies', async () => {
+  it('uses a directory in Hugging Face layout in place', async () => {
     const source = `file:${original}`;
     assert.deepEqual(await pullModel(source, { cacheDirectory }), { directory: original, cached: true });
     assert.equal(existsSync(join(original, 'pie-model.json')), false);

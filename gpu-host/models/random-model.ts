@@ -6,7 +6,7 @@ import { configToJson, type ModelConfig } from './config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
 import { writeSafetensors } from './safetensors.ts';
 
-/** A model small enough for the float64 reference, with grouped queries. */
+/** A model that is small enough for the float64 reference, and has grouped queries (fewer heads of keys and values than of queries). */
 const TINY: ModelConfig = {
   family: 'llama',
   hiddenSize: 32,
@@ -29,7 +29,7 @@ const TINY: ModelConfig = {
 
 /**
  * Writes a tiny random model for tests in Hugging Face layout (config.json, model.safetensors, a tokenizer of one token per byte or
- * character) and loads it. Same config and seed, same bytes. `family: 'qwen2'` adds biases, `'qwen3'` query and key norms.
+ * character) and loads it. The same config and seed give the same bytes. `family: 'qwen2'` adds biases, `'qwen3'` query and key norms.
  */
 export async function randomModel(directory: string, config: Partial<ModelConfig>, seed: number): Promise<LoadedModel> {
   const full = tinyConfig(config);
@@ -81,8 +81,8 @@ export async function randomAdapter(
   const tensors = adapterTensors(model, { rank, targets }).map(([name, shape]) => ({
     name,
     shape,
-    // With the deviation 1.5 / √columns of `randomTensor`, `A` keeps the magnitude of its input and `B` passes on 0.45
-    // of it.
+    // `randomTensor` has a deviation of 1.5 / √columns. So `A` about keeps the magnitude of its input (1.5 × 0.7 ≈ 1), and `B` scales it by
+    // 1.5 × 0.3 = 0.45.
     data: () => randomTensor(name, shape, () => random() * (name.includes('lora_A') ? 0.7 : 0.3)),
   }));
   const config = {
@@ -137,16 +137,22 @@ function plainTokenizer(vocabularySize: number): object {
 /** A random tensor, scaled so that activations stay near one at any depth and logits differ clearly. */
 export function randomTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
   const values = new Float32Array(shape.reduce((product, dimension) => product * dimension, 1));
-  const isNorm = name.endsWith('norm.weight');
-  const deviation = isNorm
-    ? 0.1
-    : shape.length === 1
-      ? 0.3
-      : name.includes('embed')
-        ? 1
-        : 1.5 / Math.sqrt(shape[1] ?? 1);
-  for (let i = 0; i < values.length; i++) values[i] = (isNorm ? 1 : 0) + deviation * random();
+  const mean = isNorm(name) ? 1 : 0;
+  const deviation = deviationOf(name, shape);
+  for (let i = 0; i < values.length; i++) values[i] = mean + deviation * random();
   return values;
+}
+
+function isNorm(name: string): boolean {
+  return name.endsWith('norm.weight');
+}
+
+function deviationOf(name: string, shape: readonly number[]): number {
+  if (isNorm(name)) return 0.1;
+  // A bias.
+  if (shape.length === 1) return 0.3;
+  if (name.includes('embed')) return 1;
+  return 1.5 / Math.sqrt(shape[1] ?? 1);
 }
 
 /** Standard normal values from a 32-bit seed (splitmix32 and Box–Muller). */

@@ -47,7 +47,7 @@ test('while the registry is unreachable, a pull without a version gets the versi
     assert.deepEqual(await pullModel('npm:tiny', { cacheDirectory }), last);
     await server.close();
     assert.deepEqual(await pullModel('npm:tiny', { cacheDirectory }), last);
-    // A forced pull was killed between the two renames of a replacement.
+    // As if a forced pull had been killed between the two renames that replace a model.
     await rename(last.directory, join(cacheDirectory, '.staging-npm--tiny--1.2.0.AbCdEf-replaced'));
     assert.deepEqual(await pullModel('npm:tiny', { cacheDirectory }), last);
     await assert.rejects(pullModel('npm:tiny', { cacheDirectory, force: true }), { code: 'unreachable' });

@@ -57,7 +57,7 @@ describe('safetensors', () => {
   });
 
   it('reads 16-bit floats', async () => {
-    // 1, -2, 65504 (the largest), the smallest subnormal; and 1, -2, 2^127, infinity as bfloat16.
+    // As float16: 1, −2, 65504 (the largest number), 2^−24 (the smallest above 0). As bfloat16: 1, −2, 2^127, infinity.
     const half = Buffer.from(Uint16Array.of(0x3c00, 0xc000, 0x7bff, 0x0001).buffer);
     const brain = Buffer.from(Uint16Array.of(0x3f80, 0xc000, 0x7f00, 0x7f80).buffer);
     await writeFile(
@@ -107,7 +107,7 @@ describe('safetensors', () => {
     await refuses(file(overlap, new Uint8Array(8)), /overlaps/);
   });
 
-  it('answers random bytes with no error but a ModelError', async () => {
+  it('throws only ModelErrors for random bytes', async () => {
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ maxLength: 60, size: 'max' }), fc.nat(40), async (tail, length) => {
         await writeFile(path, file(Buffer.from(tail).toString('latin1'), tail, BigInt(length)));

@@ -7,7 +7,7 @@ import { causeText, ModelError } from './errors.ts';
 const FLOAT_TYPES = ['F32', 'F16', 'BF16'] as const;
 export type FloatType = (typeof FLOAT_TYPES)[number];
 
-/** Other types of tensors that some checkpoints have: levels, integers in words, counts, and floats of 8 bits. */
+/** Other types of tensors in some checkpoints: quantised levels, small integers packed in words, counts, and 8-bit floats. */
 const OTHER_TYPES = ['U8', 'I32', 'I64', 'F8_E4M3'] as const;
 export type OtherType = (typeof OTHER_TYPES)[number];
 
@@ -19,7 +19,7 @@ export interface StoredTensor {
   readonly file: string;
   readonly offset: number;
   readonly bytes: number;
-  /** Size and time of the file when its header was read; another pair means that the file was changed or replaced. */
+  /** Size and modification time of the file when its header was read. If they differ later, the file was changed or replaced. */
   readonly version: string;
 }
 
@@ -44,8 +44,12 @@ const ELEMENT_BYTES: Readonly<Record<string, number>> = {
   I64: 8,
   F64: 8,
 };
-/** The format's own limit. */
+/** A file begins with the length of its header, a little-endian integer of this size. */
+const LENGTH_BYTES = 8;
+/** The format's limit. */
 const MAX_HEADER_BYTES = 100_000_000;
+/** Alignment of the first tensor in a written file. */
+const ALIGNMENT_BYTES = 64;
 /** Maximum bytes of one read call; neither Node nor Linux reads 2 GiB at once. */
 const READ_BYTES = 1 << 30;
 
@@ -57,7 +61,7 @@ const entrySchema = z.object({
 
 /**
  * Reads the header of a safetensors file and checks it as the format demands: every tensor lies inside the file, its size matches its
- * shape, and the data has no gaps or overlaps. Tensors of types that no supported model has are checked and left out.
+ * shape, and the data has no gaps or overlaps. Leaves out tensors of types that no supported model has, after the same checks.
  *
  * @throws ModelError `malformed-weights`, naming the tensor, or `missing-file`
  * @see https://github.com/huggingface/safetensors#format
@@ -82,21 +86,21 @@ function parseHeader(fd: number, file: string, stats: BigIntStats): Map<string, 
   const fail = (what: string, cause?: unknown): never => {
     throw new ModelError('malformed-weights', `${file}: ${what}`, { cause });
   };
-  if (fileBytes < 8) fail('too short for a safetensors file');
-  const headerBytes = Number(readRange(fd, file, 0, 8).readBigUInt64LE());
-  if (headerBytes > MAX_HEADER_BYTES || headerBytes > fileBytes - 8) {
+  if (fileBytes < LENGTH_BYTES) fail('too short for a safetensors file');
+  const headerBytes = Number(readRange(fd, file, 0, LENGTH_BYTES).readBigUInt64LE());
+  if (headerBytes > MAX_HEADER_BYTES || headerBytes > fileBytes - LENGTH_BYTES) {
     fail(`its header claims ${headerBytes} bytes, the file has ${fileBytes}`);
   }
   let json: unknown;
   try {
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(readRange(fd, file, 8, headerBytes));
-    json = JSON.parse(text);
+    const headerJson = readRange(fd, file, LENGTH_BYTES, headerBytes);
+    json = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(headerJson));
   } catch (cause) {
     fail(`its header is not JSON: ${causeText(cause)}`, cause);
   }
   if (typeof json !== 'object' || json === null || Array.isArray(json)) fail('its header is not an object');
 
-  const dataStart = 8 + headerBytes;
+  const dataStart = LENGTH_BYTES + headerBytes;
   const tensors = new Map<string, StoredTensor>();
   const ranges: { name: string; begin: number; end: number }[] = [];
   for (const [name, value] of Object.entries(json as object)) {
@@ -171,7 +175,7 @@ function versionOf({ size, mtimeNs }: BigIntStats): string {
   return `${size} ${mtimeNs}`;
 }
 
-/** Reads one tensor's bytes from its file, into memory of their own. @throws ModelError when the file was changed or replaced */
+/** Reads one tensor's bytes from its file, into a new buffer. @throws ModelError when the file was changed or replaced */
 export function readBytes(tensor: StoredTensor): Buffer<ArrayBuffer> {
   const { file, offset, bytes } = tensor;
   const fd = openUnchanged(tensor);
@@ -182,7 +186,7 @@ export function readBytes(tensor: StoredTensor): Buffer<ArrayBuffer> {
   }
 }
 
-/** Like {@link readBytes}, but at most `pieceBytes` at a time, each piece in memory of its own. */
+/** Like {@link readBytes}, but in pieces of at most `pieceBytes`, each in a new buffer. */
 export function* readPieces(tensor: StoredTensor, pieceBytes: number): Generator<Buffer<ArrayBuffer>> {
   const { file, offset, bytes } = tensor;
   const fd = openUnchanged(tensor);
@@ -249,9 +253,10 @@ export async function writeSafetensors(
   }
   const json = Buffer.from(JSON.stringify(header));
   // Pad the header so that the first tensor is aligned in a memory-mapped file.
-  const padded = Buffer.alloc(Math.ceil((json.length + 8) / 64) * 64 - 8, ' ');
+  const dataStart = Math.ceil((json.length + LENGTH_BYTES) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+  const padded = Buffer.alloc(dataStart - LENGTH_BYTES, ' ');
   json.copy(padded);
-  const length = Buffer.alloc(8);
+  const length = Buffer.alloc(LENGTH_BYTES);
   length.writeBigUInt64LE(BigInt(padded.length));
 
   const handle = await open(file, 'w');

@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { cacheName, parseSource } from './source.ts';
 
 describe('parseSource', () => {
-  it('knows its forms, and names a directory for each', () => {
+  it('accepts every form of source, and `cacheName` gives each source its own directory', () => {
     for (const [text, directory] of [
       ['stories15m', 'stories15m'],
       ['npm:some-model@1.2.3', 'npm--some-model--1.2.3'],
@@ -16,14 +16,18 @@ describe('parseSource', () => {
     ]) {
       assert.equal(cacheName(parseSource(text!)), directory);
     }
-    const ofHub = ['a/b/x/y.gguf', 'a/b/x--y.gguf', 'a/b/c.gguf', 'a/b@c.gguf', 'a/b/c.gguf@v1', 'a/b/c.gguf--v1.gguf'];
-    assert.equal(new Set(ofHub.map((name) => cacheName(parseSource(`hf:${name}`)))).size, ofHub.length);
+    // Some of these names would become equal if `cacheName` only replaced `/` and `@` by `--`.
+    const hubNames = [
+      ...['a/b/x/y.gguf', 'a/b/x--y.gguf', 'a/b/c.gguf', 'a/b@c.gguf'],
+      ...['a/b/c.gguf@v1', 'a/b/c.gguf--v1.gguf'],
+    ];
+    assert.equal(new Set(hubNames.map((name) => cacheName(parseSource(`hf:${name}`)))).size, hubNames.length);
     assert.match(cacheName(parseSource('hf:a/b/x/y.gguf@v1')), /^hf--a--b--x--y\.gguf--v1--[0-9a-f]{12}$/);
     assert.match(cacheName(parseSource('file:///x/model.bin')), /^file--model\.bin--[0-9a-f]{12}$/);
     for (const path of ['/m', './m', '../m.bin', 'x/m.GGUF']) assert.equal(parseSource(path).kind, 'file', path);
   });
 
-  it('refuses other sources, and names that would lead out of the cache', () => {
+  it('refuses other forms, and names that would lead out of the cache', () => {
     for (const text of [
       '',
       'gpt5',
@@ -48,7 +52,7 @@ describe('parseSource', () => {
 });
 
 describe('cacheName', () => {
-  it('changes with each file that the conversion reads', async () => {
+  it('changes when any file that the conversion reads changes', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-source-'));
     try {
       await mkdir(join(directory, 'onnx'));

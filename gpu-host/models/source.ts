@@ -100,7 +100,7 @@ function othersOf(path: string, stats: Stats | undefined): string[] {
 const filesOf = (directory: string): string[] =>
   namesIn(directory).map((name) => `${name}\n${describe(statOf(join(directory, name)))}`);
 
-/** Empty for a folder that cannot be read: no conversion reads it either. */
+/** Empty for a folder that cannot be read: a conversion cannot read it either. */
 function namesIn(directory: string): string[] {
   try {
     return readdirSync(directory).sort();

@@ -7,7 +7,7 @@ export interface TokenStream {
 }
 
 /**
- * Creates a stream over the bytes of each token. It decodes each token once, in constant time.
+ * Creates a stream that decodes tokens from their bytes. The stream decodes each token once, in constant time.
  *
  * @param bytesOf bytes of a token id, empty for a token that is left out
  * @param stripsLeadingSpace true to drop a space at the beginning of the stream's text

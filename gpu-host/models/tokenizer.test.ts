@@ -79,7 +79,7 @@ describe('a SentencePiece tokenizer (stories15m)', () => {
     assert.equal(tokenizer.encode('').length, 0);
   });
 
-  it('removes the space before the first word once, and keeps it in a continuation', () => {
+  it('removes the space before the first word of a text, and keeps the space in a continuation', () => {
     const tokens = tokenizer.encode('Once upon');
     assert.deepEqual([...tokens], [9038, 2501]);
     assert.equal(tokenizer.decode([1, ...tokens]), 'Once upon');
@@ -157,7 +157,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.deepEqual(tokenizer.special, { bos: null, eos: [2, 1], pad: 0, unknown: 0 });
   });
 
-  it('renders tools and calls, and nothing of the prototype chain', () => {
+  it('renders tools and tool calls, but no property of the prototype chain', () => {
     const tools = [{ type: 'function', function: { name: 'add', parameters: { type: 'object' } } }];
     const call = { function: { name: 'add', arguments: { a: 1 } } };
     const messages = [
@@ -183,7 +183,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.equal(compileChatTemplate('{{ strftime_now("%d %b %Y") | length }}', {})({}), '11');
   });
 
-  it('gives up on a template that takes too long over its variables', () => {
+  it('fails when a template takes too long for its variables', () => {
     const quadratic = compileChatTemplate('{% for a in m %}{% for b in m %}{{ b }}{% endfor %}{% endfor %}', {});
     assert.equal(quadratic({ m: ['x', 'y'] }), 'xyxy');
     assert.throws(() => quadratic({ m: Array.from({ length: 20_000 }, () => 'x') }), {
@@ -198,7 +198,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.throws(() => count({ n: 1, deep }), { code: 'invalid-messages' });
   });
 
-  it('loads a chat template from its own file, and reports one that is malformed, too long or no file, or refuses the messages', async () => {
+  it('loads a chat template from chat_template.jinja; fails if that is malformed, a folder or too long, or refuses the messages', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-template-'));
     try {
       for (const name of ['tokenizer.json', 'config.json']) await copyFile(join(directory, name), join(copy, name));
@@ -208,9 +208,9 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
         template,
         "{% if messages[0].role != 'user' %}{{ raise_exception('user first') }}{% endif %}[{{ messages[0].content }}]",
       );
-      const own = await loadTokenizer(copy);
-      assert.equal(own.applyChatTemplate([{ role: 'user', content: 'x' }], true), '[x]');
-      assert.throws(() => own.applyChatTemplate([{ role: 'system', content: 'x' }], true), {
+      const templated = await loadTokenizer(copy);
+      assert.equal(templated.applyChatTemplate([{ role: 'user', content: 'x' }], true), '[x]');
+      assert.throws(() => templated.applyChatTemplate([{ role: 'system', content: 'x' }], true), {
         code: 'invalid-messages',
         message: /user first/,
       });
@@ -228,14 +228,14 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     }
   });
 
-  it('takes BOS from the files of the tokenizer, and from config.json only where these name none', async () => {
+  it('takes BOS from the files of the tokenizer, and from config.json only if these name none', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
     const template = { type: 'TemplateProcessing', single: [{ SpecialToken: { id: 'x' } }, { Sequence: { id: 'A' } }] };
     const templateWithBosLast = { ...template, single: template.single.toReversed() };
     const bytes = { type: 'ByteLevel' };
     try {
       const json = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
-      // `<|im_end|>` is token 2; config.json names the end token 8. A BOS token that begins no text ends one.
+      // `<|im_end|>` is token 2, and config.json names 8 as EOS. A BOS token that no text begins with counts as EOS.
       const named = { bos_token: '<|im_end|>' };
       for (const [settings, configBos, bos, eos, post_processor = null] of [
         [named, 7, 2, [8]],
@@ -263,20 +263,20 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
       assert.deepEqual(
         [special.bos, special.eos, special.pad],
         [null, [8], null],
-        'tokens that the model has no row for',
+        'ids for which the model has no row are left out',
       );
     } finally {
       await rm(copy, { recursive: true, force: true });
     }
   });
 
-  it('takes added tokens that begin or end a text or a turn as special ones, and others as the file states', async () => {
+  it('makes added tokens special if they begin or end a text or a turn, and keeps other added tokens as the file states', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-control-'));
     try {
       const json = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
       const names = ['<|im_start|>', '<|im_end|>', '<think>', '<bos>', '<eos>', '<pad>', '<unk>', '<stop>', '<end>'];
-      // The first two are in the vocabulary of 6,400 tokens, the others follow it.
-      const ids = new Map(names.map((name, i) => [name, i === 0 ? 1 : i === 1 ? 2 : 6400 + i]));
+      // The first two are tokens 1 and 2 of the vocabulary of 6,400 tokens. The others get ids after the vocabulary.
+      const ids = new Map(names.map((name, i) => [name, i < 2 ? 1 + i : 6400 + i]));
       const added = [...ids].map(([content, id]) => ({ id, content, special: false, normalized: false }));
       const settings = { bos_token: '<bos>', eos_token: '<eos>', pad_token: { content: '<pad>' }, unk_token: '<unk>' };
       await writeFile(
@@ -286,13 +286,14 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
       await writeFile(join(copy, 'tokenizer_config.json'), JSON.stringify(settings));
       await writeFile(join(copy, 'config.json'), JSON.stringify({ eos_token_id: ids.get('<stop>') }));
       await writeFile(join(copy, 'generation_config.json'), JSON.stringify({ eos_token_id: [0, ids.get('<end>')] }));
-      const own = await loadTokenizer(copy);
+      const loaded = await loadTokenizer(copy);
       for (const [name, id] of ids) {
         const text = `a${name}b`;
-        assert.ok(own.encode(text, { special: true }).includes(id), name);
-        assert.equal(own.encode(text).includes(id), name === '<think>', name);
-        assert.equal(own.decode([id]), name === '<think>' ? name : '', name);
-        assert.equal(own.decode(own.encode(text)), text);
+        const isOrdinary = name === '<think>';
+        assert.ok(loaded.encode(text, { special: true }).includes(id), name);
+        assert.equal(loaded.encode(text).includes(id), isOrdinary, name);
+        assert.equal(loaded.decode([id]), isOrdinary ? name : '', name);
+        assert.equal(loaded.decode(loaded.encode(text)), text);
       }
     } finally {
       await rm(copy, { recursive: true, force: true });
@@ -326,7 +327,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
 });
 
 describe('a tokenizer with Metaspace', () => {
-  it('puts no space before a text whose file says add_prefix_space: false', async () => {
+  it('puts no space before a text if tokenizer.json says add_prefix_space: false', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-metaspace-'));
     try {
       const vocab = { '<unk>': 0, '▁': 1, H: 2, i: 3, Hi: 4, '▁Hi': 5 };
@@ -345,7 +346,7 @@ describe('a tokenizer with Metaspace', () => {
         [await load({ add_prefix_space: true }), [5, 5]],
         [await load({ add_prefix_space: false }), [4, 5]],
         [await load({ add_prefix_space: false }, true), [4, 5]],
-        // Files of earlier library releases have both fields; they contradict each other, and `add_prefix_space` counts.
+        // Files of earlier library releases have both fields. When these contradict each other, `add_prefix_space` decides.
         [await load({ add_prefix_space: false, prepend_scheme: 'always' }), [4, 5]],
       ] as const) {
         assert.deepEqual([...tokenizer.encode('Hi Hi')], tokens);
@@ -358,12 +359,12 @@ describe('a tokenizer with Metaspace', () => {
 });
 
 describe('the tokenizer of a model with a vision tower', () => {
-  it('has the ids of the text model, whose output is padded', async () => {
+  it('has the ids of the text model, whose output has more rows than the tokenizer has tokens', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-tokenizer-'));
     try {
       await randomVisionModel(directory, { text: { vocabularySize: 320, eosTokenIds: [2, 9] } }, 1);
       const tokenizer = await loadTokenizer(directory);
-      // The last token of tokenizer.json is 258.
+      // The last token of tokenizer.json is 258; tokens 100 and 101 are the bytes `a` and `b`.
       assert.equal(tokenizer.vocabularySize, 320);
       assert.equal(tokenizer.decode([100, 319, 101]), 'ab');
       assert.deepEqual(tokenizer.special.eos, [2, 9]);

@@ -31,8 +31,8 @@ export interface Tokenizer {
    */
   stream(options?: { special?: boolean; continuation?: boolean }): TokenStream;
   /**
-   * All ids are below this: the larger of the tokenizer's size and the model's output. Ids from the output's size on have no row in the
-   * model.
+   * All ids are below this number: the larger of the tokenizer's size and the number of rows of the model's output. The model has no row for
+   * ids beyond its output.
    */
   readonly vocabularySize: number;
   /** Bytes that a token stands for: a special token's name, nothing for a padded id. @throws RangeError outside the vocabulary */
@@ -56,7 +56,7 @@ export interface Tokenizer {
   renderChat(variables: TemplateVariables): string;
 }
 
-/** Ids of tokens with a special role: `special-token-ids` of `wit/tokenize.wit`, but of JSON values, since sandboxes get them as JSON. */
+/** Ids of tokens with a special role, like `special-token-ids` of `wit/tokenize.wit`. Holds only JSON values, because sandboxes get it as JSON. */
 export interface SpecialTokens {
   readonly bos: number | null;
   /** Any of these ends a text. */
@@ -70,7 +70,7 @@ const tokenizerSchema = tokenizerFileSchema.extend({
   decoder: z.unknown().default(null),
 });
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
-/** Zod's own record takes 40 ms to check 32,000 ids. */
+/** A check of our own, because Zod's record takes 40 ms for 32,000 ids. */
 const vocabularySchema = z.custom<object>((value) => isObject(value) && Object.values(value).every(Number.isInteger));
 const bpeSchema = z.looseObject({ type: z.literal('BPE'), vocab: vocabularySchema });
 const specialName = z
@@ -143,6 +143,10 @@ function build(
   }
 
   const bytesById: (Uint8Array | undefined)[] = new Array(vocabularySize);
+  const ordinaryBytes = (id: number): Uint8Array => {
+    const token = recognising.id_to_token(id);
+    return token === undefined ? NOTHING : decoder.bytesOf(token);
+  };
   const tokenBytes = (id: number): Uint8Array => {
     const cachedBytes = bytesById[id];
     if (cachedBytes !== undefined) return cachedBytes;
@@ -151,25 +155,24 @@ function build(
     }
     // A special token stands for its name; the decoder's rules apply to other tokens only.
     const special = specialIds.has(id) ? spellings.get(id) : undefined;
-    const token = recognising.id_to_token(id);
-    const computedBytes =
-      special !== undefined ? Buffer.from(special) : token === undefined ? NOTHING : decoder.bytesOf(token);
+    const computedBytes = special === undefined ? ordinaryBytes(id) : Buffer.from(special);
     bytesById[id] = computedBytes;
     return computedBytes;
   };
+
   const visibleBytes = (id: number) => (specialIds.has(id) ? NOTHING : tokenBytes(id));
 
   const stream: Tokenizer['stream'] = ({ special = false, continuation = false } = {}) =>
     createTokenStream(special ? tokenBytes : visibleBytes, decoder.stripsLeadingSpace && !continuation);
-  // Some repositories name tokens that their model has no row for, or -1 for none.
+  // Some repositories name token ids for which their model has no row, or -1 for no token.
   const outputRows = ids[0]?.vocab_size ?? vocabularySize;
   const withRow = (id: number | null | undefined): number | null =>
     id !== null && id !== undefined && id >= 0 && id < outputRows ? id : null;
   const idOf = (name: string | null | undefined): number | null =>
     name === null || name === undefined ? null : withRow(recognising.token_to_id(name));
   // As in transformers, the tokenizer's own files, not config.json, decide whether a text begins with BOS: Qwen's tokenizer_config.json says
-  // `"bos_token": null`, MiniMind2's `"add_bos_token": false`, and SmolLM2's tokenizer.json has a post-processor that adds nothing. A BOS token
-  // that begins no text still ends one, and templates may name it.
+  // `"bos_token": null`, MiniMind2's `"add_bos_token": false`, and SmolLM2's tokenizer.json has a post-processor that adds nothing. If texts do
+  // not begin with the BOS token, it counts as an EOS token, and templates may still name it.
   const beginsWithBos =
     settings.bos_token !== null && (settings.add_bos_token ?? putsSpecialFirst(json.post_processor) ?? true);
   const bosId = idOf(settings.bos_token) ?? withRow(ids[0]?.bos_token_id);
@@ -221,7 +224,7 @@ function build(
 }
 
 const NOTHING = new Uint8Array(0);
-/** Far above any real model, as in `config.ts`; one token of a huge id would make callers walk as many ids. */
+/** Far above any real model, as in `config.ts`. Without a limit, one token with a huge id would make callers loop over that many ids. */
 const MAX_VOCABULARY = 1 << 24;
 
 /** One encoder that recognises special tokens in text, and one that does not. They share the vocabulary, because it is large. */
@@ -257,7 +260,7 @@ function mergesPairs(model: object | null): model is PairMerger {
 
 function mergeLongWordsFaster(model: PairMerger, json: object): void {
   const originalBpe = model.bpe.bind(model);
-  // The merger's tables are as large as the vocabulary, so the first long word creates them.
+  // Created at the first long word, because the merger's tables are as large as the vocabulary.
   let merge: ReturnType<typeof createLongWordMerger> | undefined;
   model.bpe = (word) => {
     if (word.length < LONG_WORD) return originalBpe(word);

@@ -9,8 +9,8 @@ import { readSafetensorsHeader, writeSafetensors } from './safetensors.ts';
 const FILE = 'widened.safetensors';
 
 /**
- * The same model with every matrix as plain floats, for backends that read nothing else. The values of blocks lie as 32-bit floats in a file
- * of the model's directory, which the first call writes.
+ * The same model with every matrix as plain floats, for backends that read nothing else. The first call writes the values of the blocks as 32-bit
+ * floats to a file in the model's directory.
  *
  * @throws ModelError `missing-file` when the file cannot be written
  */

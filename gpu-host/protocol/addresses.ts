@@ -1,6 +1,6 @@
 import { handlerError } from './errors.ts';
 
-/** Number of addresses: each is one word. */
+/** Number of possible addresses: an address is one 32-bit word. */
 export const ADDRESSES = 0x1_0000_0000;
 export const NO_ADDRESSES = handlerError('limit-exceeded', 'the inferlet has used up its addresses on this model');
 
@@ -11,7 +11,7 @@ export const TOO_MANY_ADDRESSES = handlerError(
   `an inferlet can have at most ${MAX_PAGE_ADDRESSES} page addresses; free some first`,
 );
 
-/** The first of `count` unused page addresses; undefined when too few are left. */
+/** Reserves `count` unused page addresses and returns the first; undefined when too few are left. */
 export function takePageAddresses(space: { nextPage: number }, count: number): number | undefined {
   const first = space.nextPage;
   if (first + count > ADDRESSES) return undefined;

@@ -69,14 +69,14 @@ export const bytes: Answer<Uint8Array> = {
   read: (result) => (result.kind === 'bytes' ? ok(result.bytes) : undefined),
 };
 
-/** Makes a type with a bigint one that fits no call. */
+/** Replaces each bigint in a type by an error text, so that code that sends a bigint does not compile. */
 type WithoutBigint<T> = T extends bigint
   ? 'JSON has no 64-bit integers'
   : T extends object
     ? { [K in keyof T]: WithoutBigint<T[K]> }
     : T;
 
-/** A value without 64-bit integers, which JSON does not have. */
+/** A value as JSON. Its type must have no bigint, because JSON has no 64-bit integers. */
 export function json<T>(): Answer<WithoutBigint<T>> {
   return {
     write: (writer, id, value) => encodeText(writer, id, JSON.stringify(value)),
@@ -84,7 +84,7 @@ export function json<T>(): Answer<WithoutBigint<T>> {
   };
 }
 
-/** JSON, with the `bytes` of the contract as a number. */
+/** A `Residency` as JSON, with `bytes`, a bigint in the contract, as a number. */
 export const residency: Answer<Residency> = {
   write: (writer, id, value) => encodeText(writer, id, JSON.stringify({ ...value, bytes: Number(value.bytes) })),
   read: (result) => {

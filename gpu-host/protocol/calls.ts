@@ -46,9 +46,9 @@ export interface StepResult extends WitStepResult {
   readonly cachedTokens: number;
 }
 
-/** The version of the content that the name of an export or file has now. */
+/** The version of the present content of an export or file. */
 export interface NameVersion {
-  /** Random text that no other content has. A save gives the name another version, and so does a restart of the host. */
+  /** Random text that no other content has. It changes with each save and with a restart of the host. */
   readonly version: string;
 }
 

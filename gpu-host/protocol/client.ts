@@ -51,7 +51,7 @@ export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';
 
 export interface ConnectOptions {
-  /** Name of the host, also in messages and logs; its address by default. A host that says another name is refused. */
+  /** Name of the host, also in messages and logs; its address by default. The connection refuses a host whose hello has another name. */
   readonly name?: string;
   /**
    * Called with the reason when another host answers at the address, or the two sides have no version of the protocol in common. The connection
@@ -60,15 +60,15 @@ export interface ConnectOptions {
   readonly onRefused?: (why: string) => void;
   /** Maximum wait of `connect` for the host's hello, over all attempts, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
-  /** Maximum wait for the hello in one attempt, whose socket then closes, in milliseconds: 10,000 by default. */
+  /** Maximum wait for the hello in one attempt, in milliseconds: 10,000 by default. After it, the attempt's socket closes. */
   readonly helloMs?: number;
-  /** Directories of models on this machine, by model name; they replace those of the host's hello, which are on its machine. */
+  /** Directories of models on this machine, by model name. They replace the directories in the hello, which are on the host's machine. */
   readonly directories?: ReadonlyMap<string, string>;
   /** The machine's certificate and those that it accepts; needed for hosts on other machines. */
   readonly security?: LinkSecurity | undefined;
   /** Versions of the protocol; those that this release speaks by default. */
   readonly versions?: Versions;
-  /** Times of the heartbeat of hosts at network addresses. The supervisor watches the hosts of this machine. */
+  /** Times of the heartbeat, for a host at a network address only: the supervisor watches the hosts at unix sockets. */
   readonly heartbeat?: HeartbeatTimes;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
   readonly reconnectMs?: { readonly first: number; readonly longest: number };
@@ -87,8 +87,8 @@ const STATS_DEADLINE_MS = 10_000;
  * A runtime's connection to one GPU host: a socket for the host's state, and one for the calls of each tenant's inferlets. A tenant's calls of
  * one event-loop turn leave in one write.
  *
- * After a loss, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: their pages died
- * with the host or were released by it. The connection reconnects by itself, for the inferlets that are opened afterwards.
+ * After a loss, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: the host has died with
+ * their pages, or has released them. The connection reconnects by itself and then serves inferlets that are opened afterwards.
  */
 export class GpuHostConnection {
   readonly name: string;
@@ -100,7 +100,7 @@ export class GpuHostConnection {
   readonly #heartbeat: HeartbeatTimes | undefined;
   readonly #helloMs: number;
   #reconnect: { readonly first: number; readonly longest: number };
-  /** The socket for the host's state; it exists after the hello of a host that may be used. */
+  /** The socket for the host's state; undefined until the hello of an accepted host. */
   #link: Link | undefined;
   /** The sockets of the tenants, while there is a link. */
   #tenants: TenantLinks | undefined;
@@ -190,7 +190,7 @@ export class GpuHostConnection {
     return this.#helloAt;
   }
 
-  /** Time of the last hello, by `performance.now`, which no step of the clock moves. */
+  /** Time of the last hello, by `performance.now`, which changes of the system clock do not affect. */
   get connectedSinceMs(): number | undefined {
     return this.#connectedSinceMs;
   }
@@ -240,8 +240,8 @@ export class GpuHostConnection {
   }
 
   /**
-   * Tokens up to which a larger step of a model, or batch of an encoder, takes little more time; undefined before the host knows. Taken from the last
-   * `stats`, which the runtime reads every second for its load.
+   * Maximum efficient size, in tokens, of a model's step (up to this size, further tokens take little more time) or of an encoder's batch. Undefined
+   * until the host knows the size. The value comes from the last `stats`, which the runtime reads every second to report its load.
    */
   efficientTokens(name: string): number | undefined {
     const { models = [], encoders = [] } = this.#latestStats ?? {};

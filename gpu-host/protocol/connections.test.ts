@@ -20,18 +20,18 @@ const changeOf = (hosts: GpuHostConnections): Promise<void> =>
     });
   });
 
-test('a missing host of several delays no call and serves once it says hello', async (t) => {
+test('a host that does not answer delays no other host, and serves calls once it says hello', async (t) => {
   await using host = await startTestHost();
   const { address } = host;
-  const missing = `${address}-2`;
+  const unusedAddress = `${address}-2`;
   const absent = new GpuHostConnections([
-    { name: 'b', address: missing },
+    { name: 'b', address: unusedAddress },
     { name: 'c', address: `${address}-3` },
   ]);
   await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host answered at .*-2, .*-3 within 50 ms/);
   absent.set([]);
   await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host was registered within 50 ms: start a machine/);
-  const hosts = new GpuHostConnections([{ name: 'a', address: missing, reconnectMs: { first: 5, longest: 5 } }]);
+  const hosts = new GpuHostConnections([{ name: 'a', address: unusedAddress, reconnectMs: { first: 5, longest: 5 } }]);
   t.after(() => hosts.close());
   let changes = 0;
   hosts.onChange(() => changes++);
@@ -39,32 +39,33 @@ test('a missing host of several delays no call and serves once it says hello', a
   // A host that is registered during the wait ends the wait.
   hosts.set([
     { name: 'b', address },
-    { name: 'a', address: missing },
+    { name: 'a', address: unusedAddress },
   ]);
   await ready;
-  const [late, present] = hosts.list as [GpuHostConnection, GpuHostConnection];
-  assert.deepEqual([late.connected, late.models.length, present.connected], [false, 0, true]);
-  const dead = late.openInferlet({ id: 'dead', maxPages: 16, arrival: 1 });
+  const [hostA, hostB] = hosts.list as [GpuHostConnection, GpuHostConnection];
+  assert.deepEqual([hostA.connected, hostA.models.length, hostB.connected], [false, 0, true]);
+  const dead = hostA.openInferlet({ id: 'dead', maxPages: 16, arrival: 1 });
   assert.equal(tagOf(await dead.synchronize(dead.createQueue('tiny'))), 'unavailable');
-  const again = new Promise<void>((resolve) => late.onReady(resolve));
-  renameSync(address, missing);
-  await again;
-  const fresh = late.openInferlet({ id: 'fresh', maxPages: 16, arrival: 2 });
+  const hello = new Promise<void>((resolve) => hostA.onReady(resolve));
+  // Now the test host answers at the address of a.
+  renameSync(address, unusedAddress);
+  await hello;
+  const fresh = hostA.openInferlet({ id: 'fresh', maxPages: 16, arrival: 2 });
   assert.equal((await generate(fresh, fresh.createQueue('tiny'), [1, 5], 4)).length, 4);
   const before = changes;
-  hosts.set([{ name: 'a', address: missing }]);
+  hosts.set([{ name: 'a', address: unusedAddress }]);
   assert.deepEqual(
     [hosts.list, changes],
-    [[late], before + 1],
-    'a host that is gone leaves, and the other connection stays',
+    [[hostA], before + 1],
+    'the host that `set` does not name is removed, and the other connection stays',
   );
   assert.equal(tagOf(await fresh.synchronize(fresh.createQueue('tiny'))), 'ok');
-  const open = present.openInferlet({ id: 'gone', maxPages: 16, arrival: 3 });
-  assert.equal(tagOf(await open.synchronize(open.createQueue('tiny'))), 'unavailable');
-  rmSync(missing);
+  const removed = hostB.openInferlet({ id: 'removed', maxPages: 16, arrival: 3 });
+  assert.equal(tagOf(await removed.synchronize(removed.createQueue('tiny'))), 'unavailable');
+  rmSync(unusedAddress);
 });
 
-test('another host at the address is refused, and the address is tried again when the hosts are set', async (t) => {
+test('a host with another name is refused, and the next `set` tries the address again', async (t) => {
   await using east = await startTestHost({ host: { name: 'east' } });
   await using west = await startTestHost({ host: { name: 'west' } });
   const refusals: string[] = [];
@@ -81,7 +82,7 @@ test('another host at the address is refused, and the address is tried again whe
   const again = changeOf(hosts);
   hosts.set([wanted]);
   await again;
-  assert.equal(refusals.length, 2, 'it was tried again once');
+  assert.equal(refusals.length, 2, 'the address was tried again once');
   hosts.set([{ ...wanted, alive: false }]);
   renameSync(west.address, east.address);
   const reached = changeOf(hosts);
@@ -90,7 +91,7 @@ test('another host at the address is refused, and the address is tried again whe
   assert.deepEqual([connection.connected, hosts.list, refusals.length], [true, [connection], 2]);
 });
 
-test('a connected host that `set` no longer names stays for `keptMs`, or until its connection ends', async (t) => {
+test('the connection to a host that `set` stops naming stays for `keptMs`, or until it is lost', async (t) => {
   await using host = await startTestHost();
   const wanted = [{ name: 'a', address: host.address }];
   const hosts = new GpuHostConnections(wanted, { keptMs: 100 });
@@ -118,7 +119,7 @@ test('a connected host that `set` no longer names stays for `keptMs`, or until i
   assert.deepEqual(hosts.list, []);
 });
 
-test('ready waits for no host that is dead or whose address another host has', async (t) => {
+test('`ready` does not wait for a host that is dead, or whose address another host has taken', async (t) => {
   await using east = await startTestHost({ host: { name: 'east' } });
   const hosts = new GpuHostConnections([
     { name: 'east', address: east.address },
@@ -137,10 +138,10 @@ test('ready waits for no host that is dead or whose address another host has', a
   );
 });
 
-test('a connection on which no host says hello is tried again after its deadline', async (t) => {
+test('a connection is tried again when no host says hello before the deadline', async (t) => {
   await using host = await startTestHost();
   const { address } = host;
-  // A proxy whose first connection leads nowhere.
+  // A proxy that forwards nothing on its first connection.
   let connections = 0;
   const proxy = createServer((near) => {
     near.on('error', () => undefined);
@@ -156,7 +157,7 @@ test('a connection on which no host says hello is tried again after its deadline
   assert.ok(connections > 1);
 });
 
-test('counters that cannot be read end the connection, and fail the request for them', async (t) => {
+test('an answer with unreadable counters ends the connection and fails the request for counters', async (t) => {
   await using host = await startTestHost();
   const address = `${host.address}-f`;
   const server = createServer((socket) => {

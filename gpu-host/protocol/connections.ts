@@ -11,7 +11,7 @@ export interface GpuHostAddress extends Omit<ConnectOptions, 'deadlineMs' | 'onR
 }
 
 export interface GpuHostConnectionsOptions {
-  /** Milliseconds for which an established connection stays open after `set` has no longer named its host; 0 by default. */
+  /** Milliseconds for which an established connection stays open after the first `set` that does not name its host; 0 by default. */
   readonly keptMs?: number;
   /** Called with the reason when a host of another name, or one with no protocol version in common, answers at a host's address. */
   readonly onRefused?: (why: string) => void;
@@ -22,7 +22,7 @@ interface OpenHost {
   readonly connection: GpuHostConnection;
   /** True when `ready` waits for the host. */
   isAwaited: boolean;
-  /** Time of the first call of `set` that no longer named the host, in milliseconds of the caller's clock; undefined while it is named. */
+  /** Time of the first `set` that did not name the host, in milliseconds of the caller's clock; undefined while `set` names the host. */
   missingSinceMs: number | undefined;
 }
 
@@ -45,9 +45,9 @@ export class GpuHostConnections {
   }
 
   /**
-   * Sets the GPU hosts to connect to. Connects to new hosts, and again to living ones after a refusal (`onRefused`). Closes connections to
-   * hosts that have a new address or are gone. A host that `hosts` no longer names is gone when it is not connected, or after `keptMs`, because a
-   * registry may be empty for a moment. All other connections stay as they are.
+   * Sets the GPU hosts to connect to. Connects to new hosts, and again to living hosts that were refused (`onRefused`). Closes connections to hosts
+   * that have a new address. A connection to a host that `hosts` leaves out closes after `keptMs`, because a registry may be empty for a moment; it
+   * closes at once if it is not established. All other connections stay as they are.
    * @param nowMs time of a monotonic clock
    */
   set(hosts: readonly GpuHostAddress[], nowMs = performance.now()): void {
@@ -138,7 +138,7 @@ export class GpuHostConnections {
     this.#list = [...this.#openHosts.values()]
       .map(({ connection }) => connection)
       .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-    // Close them last, so that work that ends with one connection still finds the others.
+    // Close these connections last, so that work that ends with one of them already finds the new list.
     for (const { connection } of goneHosts) connection.close();
     this.#notifyListeners();
   }

@@ -31,9 +31,10 @@ interface Space {
 }
 
 /**
- * One inferlet's calls to the device. `ask` and `send` make any call of the table of operations; the calls for which the client hands out
- * addresses, counts held pages and embeds or keeps other state have methods, which mirror `wit/*.wit`. Calls without a result never throw
- * for device errors: these surface in later futures of the same queue and in `synchronize`. Lists may be views of a guest's memory.
+ * One inferlet's calls to the device. `ask` and `send` make the calls that the table of operations marks `asked` and `sent`. Other calls have
+ * methods, which mirror `wit/*.wit`: for these the client hands out addresses, counts held pages and embeds, or keeps other state. Calls
+ * without a result never throw for device errors: these surface in later futures of the same queue and in `synchronize`. Lists may be views of
+ * a guest's memory.
  */
 export class DeviceClient {
   #issuer: Issuer;
@@ -77,7 +78,7 @@ export class DeviceClient {
     return Math.max(0, this.#issuer.pending - this.#unsentImages);
   }
 
-  /** Cause for which the host, and all that the inferlet held there, is lost; undefined while the host can be called, and after `close`. */
+  /** Cause of the loss of the host, with all that the inferlet held on it; undefined while the host can be called, and after `close`. */
   get lost(): string | undefined {
     return this.#issuer.lost?.val;
   }
@@ -123,7 +124,7 @@ export class DeviceClient {
     return this.#ask(queue, operation, answerOf<Asked['op']>(operation.op).read);
   }
 
-  /** Encodes texts on the encoder of that name: see `encode` in the table of operations. `signal` ends the call. */
+  /** Encodes texts on the encoder `name`: see `encode` in the table of operations. `signal` ends the call. */
   encode(
     name: string,
     texts: Pick<Operation<'encode'>, 'tokens' | 'lengths' | 'firsts'>,
@@ -215,8 +216,8 @@ export class DeviceClient {
   }
 
   /**
-   * Encodes an image into `embeds`. The call takes its place in the queue at once. `pixels`, `imageSize × imageSize` of three bytes each,
-   * may come later; so may an error, with which the call and all that needs its embeds fail.
+   * Encodes an image into `embeds`. The call takes its place in the queue at once; `pixels` (`imageSize × imageSize`, three bytes each) may resolve
+   * later. If `pixels` resolves to an error, the call fails, and so does every call that needs its embeds.
    */
   embedImage(
     queue: number,
@@ -266,7 +267,7 @@ export class DeviceClient {
     return this.#import(queue, (first) => ({ op: 'import-pages', first, name }), `export ${name}`);
   }
 
-  /** Maps a file's pages; with `write` its lock is held until `unlockFile` or the inferlet's end. */
+  /** Maps a file's pages. With `write`, the inferlet holds the file's lock until the call `file-unlock` or its own end. */
   openFile(queue: number, name: string, write: boolean, functionName: string): Promise<Outcome<Imported>> {
     return this.#import(queue, (first) => ({ op: 'file-open', first, name, write, functionName }), `file ${name}`);
   }
@@ -291,7 +292,7 @@ export class DeviceClient {
     this.#issuer.setTenantLimit(limit);
   }
 
-  /** Releases everything held; pending futures answer `cancelled`. Resolves when the host has released it, is gone, or after 30 s. */
+  /** Ends the inferlet; pending calls answer `cancelled`. Resolves when the host has released what it held or is lost, or after 30 s. */
   close(): Promise<void> {
     for (const { pages } of this.#spaces.values()) pages.close();
     return this.#issuer.close();
@@ -299,7 +300,7 @@ export class DeviceClient {
 
   /**
    * Sends a call that maps pages. Reserves addresses for the maximum number of pages.
-   * @param source names the imported pages, which another import of that name maps again; undefined when each import has pages of its own
+   * @param source name of the imported pages: another import with this name maps the same pages. Undefined when each import maps different pages
    */
   #import(queue: number, operationAt: (first: number) => ImportOperation, source?: string): Promise<Outcome<Imported>> {
     const space = this.#spaceFor(queue);
@@ -337,7 +338,7 @@ export class DeviceClient {
     return !failure;
   }
 
-  /** Sends a call about `count` items in parts, which the host takes up one by one. Returns false when there are too many. */
+  /** Sends a call about `count` items in parts, which the host executes one by one. Returns false for too many items or a refused part. */
   #sendParts(queue: number, count: number, partOf: (from: number, to: number) => Operation): boolean {
     if (count > MAX_LIST) {
       const state = this.#queues.get(queue);
@@ -354,7 +355,7 @@ export class DeviceClient {
     return this.#issuer.dead ?? this.#queues.refusal(queue);
   }
 
-  /** The error with which a call is refused, if any. Without one, the caller sends the call, which counts as issued. */
+  /** Returns the error of a call that must be refused. Otherwise counts the call on its queue, and the caller must send it. */
   #refusalOfCall(queue: number): HandlerError | undefined {
     const refusal = this.#refusal(queue);
     const state = this.#queues.get(queue);

@@ -21,7 +21,7 @@ export interface Field<T> {
   put(writer: FrameWriter, value: T, keptList: KeptList): void;
   /** @throws ProtocolFault */
   read(reader: WordReader, keptList: KeptList): T;
-  /** The limit that a list in the value, or the list that the value asks for, exceeds; undefined when none does. */
+  /** The limit that a list is above: a list in the value, or the list that the value asks for. Undefined when no list is above its limit. */
   exceeds?(value: T): number | undefined;
   /** Number of addresses in the value. The host orders calls by their addresses. */
   addresses?(value: T): number;
@@ -39,7 +39,7 @@ export type ValuesOf<F extends Fields> = { readonly [K in Exclude<keyof F, Optio
 export const u32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.u32() };
 export const i32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.i32() };
 const f32: Field<number> = { put: (writer, value) => writer.putFloat(value), read: (reader) => reader.f32() };
-/** A number of items for which the host makes a list. */
+/** A number of items; the host makes a list of this length. */
 export const count: Field<number> = {
   ...u32,
   exceeds: (value) => (value > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
@@ -70,13 +70,13 @@ export const addresses: Field<Uint32Array> = {
   addresses: ({ length }) => length,
   items: ({ length }) => length,
 };
-/** The pages that a call reads: mostly the same pages as in the previous call of its queue. */
+/** The pages that a call reads, its context. They mostly equal the context of the queue's previous call, so only the difference is sent. */
 export const contextPages: Field<Uint32Array> = {
   ...addresses,
   put: (writer, value, keptList) => keptList.put(writer, value, true),
   read: (reader, keptList) => keptList.read(reader, true),
 };
-/** Pages that are mostly those of the same call's context. */
+/** Pages that mostly equal the same call's context, sent as the difference to it. */
 export const pagesOfContext: Field<Uint32Array> = {
   ...addresses,
   put: (writer, value, keptList) => keptList.put(writer, value, false),
@@ -117,7 +117,7 @@ function optional<T>(field: Field<T>): Field<T | undefined> {
 
 export const optionalText = optional(text);
 
-/** The fields of a record one after another, in wire order. It has a field for each member, also for one that may be undefined. */
+/** The fields of a record one after another, in wire order. `fields` has a field for each member, also for one that may be undefined. */
 function record<T extends object>(fields: { readonly [Name in keyof T]-?: Field<T[Name]> }): Field<T> {
   const entries: Entries = Object.entries(fields);
   return {

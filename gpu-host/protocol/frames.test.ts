@@ -78,7 +78,7 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.runRequest, record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list })],
 ]);
 
-/** The forms of each kind of number in WIT. */
+/** The fields that may hold each kind of number in WIT. */
 const NUMBERS = new Map<string, readonly fields.Field<unknown>[]>([
   ['u32', [fields.u32, fields.count]],
   ['s32', [fields.i32]],
@@ -96,7 +96,7 @@ const encode = (writer: FrameWriter, call: DecodedCall, lists = new PageLists())
   encodeCall(writer, lists, call, call);
 const codeOfOperation = (op: OperationName): number => OPERATIONS[op].code;
 
-/** Feeds `bytes` in pieces of the given sizes, over and over. */
+/** Feeds all of `bytes` in pieces; the sizes of the pieces repeat `sizes`. */
 function feed(
   reader: FrameReader,
   bytes: Uint8Array,
@@ -130,7 +130,7 @@ function codeOf(action: () => void): ProtocolFaultCode | 'none' {
   return 'none';
 }
 
-test('a field holds the kind of number that its parameter has in WIT, which the compiler does not check', () => {
+test('each number field of an operation has the kind of number of its parameter in WIT', () => {
   const rows = new Map<string, (typeof OPERATIONS)[OperationName]>(Object.entries(OPERATIONS));
   let checkedCount = 0;
   for (const { name, params } of world.imports.flatMap(({ functions }) => functions)) {
@@ -163,7 +163,7 @@ test('every call is decoded as it was encoded, however the stream is cut', () =>
   );
 });
 
-test('the layout of calls is that of the README', () => {
+test('calls are laid out as the README says', () => {
   const wordsOf = (operation: Operation): number[] => {
     const writer = new FrameWriter();
     assert.equal(encodeCall(writer, new PageLists(), { inferlet: 7, queue: 8, id: 9 }, operation), true);
@@ -176,34 +176,19 @@ test('the layout of calls is that of the README', () => {
   const half = 0x3f00_0000;
   const seen = { runs: two, rowLengths: one };
   const lists = { inPages: one, inEmbeds: two, outPages: one, outEmbeds: two };
+  // Each entry begins with its length in words, the operation's code, inferlet 7, queue 8 and id 9.
   assert.deepEqual(wordsOf({ op: 'set-priority', priority: -1 }), [6, 5, 7, 8, 9, 0xffff_ffff]);
-  assert.deepEqual(wordsOf({ op: 'forward', ...lists, mask: seen, adapter: 'ab' }), [
-    25,
-    14,
-    7,
-    8,
-    9,
-    0,
-    1,
-    1,
-    2,
-    2,
-    3,
-    1,
-    0,
-    2,
-    2,
-    3,
-    1,
-    2,
-    2,
-    3,
-    1,
-    1,
-    1,
-    2,
-    ab,
-  ]);
+  const inPages = [0, 1, 1];
+  const inEmbeds = [2, 2, 3];
+  // The one out-page equals the first in-page.
+  const outPages = [1, 0];
+  const outEmbeds = [2, 2, 3];
+  const maskWords = [1, 2, 2, 3, 1, 1];
+  const adapterWords = [1, 2, ab];
+  assert.deepEqual(
+    wordsOf({ op: 'forward', ...lists, mask: seen, adapter: 'ab' }),
+    [25, 14, 7, 8, 9].concat(inPages, inEmbeds, outPages, outEmbeds, maskWords, adapterWords),
+  );
   const sampler = { temperature: 0.5, topK: 4, topP: 0.5, minP: 0.5, seed: 5 };
   assert.deepEqual(
     wordsOf({ op: 'run', request: { token: 1, position: 2, pages: two, maxTokens: 6, sampler, stopTokens: one } }),
@@ -224,7 +209,7 @@ test('the layout of calls is that of the README', () => {
   );
 });
 
-test('many calls become several frames, and one larger than a frame or with too long a list is refused without a trace', () => {
+test('many calls fill several frames; a call that is larger than a frame or has too long a list is refused and not sent', () => {
   const writer = new FrameWriter();
   const longest = new Uint32Array(MAX_LIST);
   const lists = new PageLists();
@@ -288,14 +273,17 @@ test('each kind of bad frame gets its own error code', () => {
   assert.equal(push(words(1, CALLS)), 'malformed');
   assert.equal(push(words(0, CALLS)), 'malformed');
   assert.equal(push(words(2, CALLS)), 'none');
-  // Entries: longer than the frame, of no length, of an unknown operation, with fields missing, with words left over,
-  // with a list past its end, with a text above the limit.
+  // An entry longer than its frame, and one of no length.
   assert.equal(push(words(3, CALLS, 9)), 'truncated');
   assert.equal(push(words(3, CALLS, 0)), 'truncated');
+  // An unknown operation.
   assert.equal(push(words(7, CALLS, 5, 999, 1, 1, 0)), 'malformed');
+  // A field is missing; a word is left over.
   assert.equal(push(words(6, CALLS, 4, codeOfOperation('synchronize'), 1, 1)), 'truncated');
   assert.equal(push(words(8, CALLS, 6, codeOfOperation('synchronize'), 1, 1, 5, 5)), 'malformed');
+  // A list past the end of its entry.
   assert.equal(push(words(8, CALLS, 6, codeOfOperation('free-pages'), 1, 1, 0, 0xffffffff)), 'truncated');
+  // A text above the limit.
   assert.equal(
     push(words(14, CALLS, 12, codeOfOperation('open-inferlet'), 1, 0, 0, 4, 0, 0, 0, 0, 0, 0xffffffff)),
     'malformed',

@@ -30,15 +30,15 @@ function withStepHook(backend: Backend): Backend {
   };
   return new Proxy(backend, {
     get: (target, key) => {
-      const own: unknown = key === 'forward' ? forward : Reflect.get(target, key);
-      return typeof own === 'function' ? own.bind(target) : own;
+      const member: unknown = key === 'forward' ? forward : Reflect.get(target, key);
+      return typeof member === 'function' ? member.bind(target) : member;
     },
   });
 }
 
 /** A cable between two sides. Each direction can be cut: the cut loses bytes, and closes no connection. */
 class Cable implements AsyncDisposable {
-  readonly lost = { up: false, down: false };
+  readonly isCut = { up: false, down: false };
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   readonly #hostSockets = new Set<Socket>();
@@ -66,20 +66,20 @@ class Cable implements AsyncDisposable {
     return `127.0.0.1:${this.#port}`;
   }
 
-  /** Delays what the host sends, as a host does whose process is busy with a computation. */
+  /** Delays everything that the host sends, as if its process were busy with a computation. */
   async hold(ms: number): Promise<void> {
     for (const socket of this.#hostSockets) socket.pause();
     await sleep(ms);
     for (const socket of this.#hostSockets) socket.resume();
   }
 
-  #carry(from: Socket, to: Socket, way: 'up' | 'down'): void {
+  #carry(from: Socket, to: Socket, direction: 'up' | 'down'): void {
     this.#sockets.add(from);
-    from.on('data', (chunk: Buffer) => this.lost[way] || to.write(chunk));
+    from.on('data', (chunk: Buffer) => this.isCut[direction] || to.write(chunk));
     from.on('error', () => undefined);
     from.on('close', () => {
       this.#sockets.delete(from);
-      if (!this.lost[way]) to.destroy();
+      if (!this.isCut[direction]) to.destroy();
     });
   }
 
@@ -108,26 +108,26 @@ async function connectOverCable({ silentMs = 60_000, heartbeat = QUICK } = {}) {
   };
 }
 
-for (const way of ['down', 'up'] as const)
-  test(`a host whose cable is cut one way (${way}) is lost: its calls end, and the connection returns with the cable`, async () => {
+for (const direction of ['down', 'up'] as const)
+  test(`a host is lost when its cable is cut in one direction (${direction}); its calls fail, and a mended cable reconnects it`, async () => {
     await using at = await connectOverCable();
     const { cable, connection } = at;
     const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
     const queue = inferlet.createQueue('tiny');
     must(await inferlet.synchronize(queue));
     const lost = new Promise<string>((resolve) => connection.onLost(resolve));
-    cable.lost[way] = true;
+    cable.isCut[direction] = true;
     assert.equal(tagOf(await inferlet.synchronize(queue)), 'unavailable');
     assert.match(await lost, /^the GPU host cannot be reached: it has been silent for 200 ms$/);
     const again = new Promise<void>((resolve) => connection.onReady(resolve));
-    cable.lost[way] = false;
+    cable.isCut[direction] = false;
     await again;
     const next = connection.openInferlet({ id: 'b', maxPages: 8, arrival: 2 });
     assert.equal((await generate(next, next.createQueue('tiny'), [1, 5], 4)).length, 4);
   });
 
 test('a host ends all connections of a runtime that gives no sign of life, and frees the memory of its inferlets', async () => {
-  // So many intervals keep the runtime from ending the connection first.
+  // With so many intervals, the runtime does not end the connection before the host does.
   await using at = await connectOverCable({ silentMs: 100, heartbeat: { everyMs: 20, silentIntervals: 10_000 } });
   const { host, cable, connection } = at;
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
@@ -135,18 +135,18 @@ test('a host ends all connections of a runtime that gives no sign of life, and f
   must(inferlet.allocatePages(queue, 3));
   must(await inferlet.synchronize(queue));
   assert.deepEqual([host.stats().connections, host.stats().models[0]?.pages.owned], [2, 3]);
-  Object.assign(cable.lost, { up: true, down: true });
+  Object.assign(cable.isCut, { up: true, down: true });
   await until(() => host.stats().connections === 0);
   await until(() => host.stats().models[0]?.pages.owned === 0);
 });
 
-test('a host that goes down announces it on all connections of a runtime that it watches', async () => {
+test('a host that shuts down says so on all connections of a runtime that it watches for signs of life', async () => {
   const host = new GpuHost([model.host.engines[0]!.model], { log: silentLog, limits: { silentMs: 60_000 } });
   const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), { heartbeat: QUICK });
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   must(await inferlet.synchronize(queue));
-  // By then the runtime has asked for a sign of life, so the host watches it.
+  // After this time the runtime has asked for a sign of life, so the host watches the runtime.
   await sleep(2 * QUICK.everyMs);
   let closed = Promise.resolve();
   duringStep = async () => {
@@ -157,7 +157,7 @@ test('a host that goes down announces it on all connections of a runtime that it
   await closed;
 });
 
-test('a host that computes one long step stays, and so does a runtime that stood still', async () => {
+test('neither side counts as lost when the host computes one long step or the runtime stands still', async () => {
   await using at = await connectOverCable({ silentMs: 200 });
   const { cable, connection } = at;
   let losses = 0;
@@ -171,26 +171,26 @@ test('a host that computes one long step stays, and so does a runtime that stood
   };
   const prompt = Array.from({ length: 20 }, (_, i) => i + 3);
   assert.equal((await generate(inferlet, queue, prompt, 2)).length, 2);
-  // The runtime stands still for longer than the host's `silentMs`, and than its own bound for the host.
+  // This loop blocks the runtime for longer than both bounds on silence: the host's `silentMs`, and the runtime's 10 intervals of 20 ms.
   for (const untilMs = performance.now() + 300; performance.now() < untilMs; );
   must(await inferlet.synchronize(queue));
   await sleep(2 * QUICK.everyMs);
   assert.equal(losses, 0);
 });
 
-test('a peer of a version without signs of life is asked for none', async () => {
+test('a peer whose protocol version has no signs of life is not asked for any', async () => {
   const silent = { oldest: ALIVE_VERSION - 1, newest: ALIVE_VERSION - 1 };
-  for (const [ofHost, ofRuntime] of [
+  for (const [hostVersions, runtimeVersions] of [
     [silent, PROTOCOL_VERSIONS],
     [PROTOCOL_VERSIONS, silent],
   ] as const) {
     const host = new GpuHost([model.host.engines[0]!.model], {
       log: silentLog,
-      versions: ofHost,
+      versions: hostVersions,
       limits: { silentMs: 40 },
     });
     const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), {
-      versions: ofRuntime,
+      versions: runtimeVersions,
       heartbeat: { everyMs: 2, silentIntervals: 10 },
     });
     let losses = 0;

@@ -47,7 +47,7 @@ export interface EncoderSummary extends EncoderInfo {
 
 /** The content of a host's hello frame. */
 export interface HostHello {
-  /** The host's name in the configuration: a runtime checks by the name that the host that it wanted answers at the address. */
+  /** The host's name in the configuration. A runtime uses it to check that the expected host answers at an address. */
   readonly name?: string;
   readonly models: readonly ModelSummary[];
   readonly encoders: readonly EncoderSummary[];
@@ -72,8 +72,9 @@ export interface PageStats {
 /** Savings of the prefix cache since the host's start. A reset of the counters leaves them as they are. */
 export interface PrefixStats {
   readonly lookups: number;
-  /** Of the tokens that calls looked up, those whose pages the cache had (hit), and the others (miss). */
+  /** Looked-up tokens whose pages the cache had. */
   readonly hitTokens: number;
+  /** Looked-up tokens whose pages the cache did not have. */
   readonly missTokens: number;
   /** Pages that the cache gave up to make room. */
   readonly evictions: number;
@@ -88,15 +89,17 @@ export interface ModelStats extends ModelCompute {
   /** Approximate number of owned pages that other inferlets could push out to the swap store now, as far as the store has room. */
   readonly idlePages: number;
   readonly prefix: PrefixStats;
-  /** Pages moved to the swap store, and pages moved back. */
+  /** Pages moved to the swap store. */
   readonly swapsOut: number;
+  /** Pages moved back from the swap store. */
   readonly swapsIn: number;
-  /** Pages of exports with a lease now; a page in two of them counts twice. */
+  /** Pages of exports with a lease now; a page of two such exports counts twice. */
   readonly pinnedPages: number;
   /** Leases that ended before their time, because memory was needed or the export was removed. */
   readonly leasesEnded: number;
-  /** Families (a root invocation and its children) that were preempted to take their memory, and those that wait to return now. */
+  /** Families (a root invocation and its children) that were preempted to take their memory. */
   readonly preemptions: number;
+  /** Preempted families that wait to return now. */
   readonly preempted: number;
   /** Inferlets ended to take their memory. */
   readonly terminations: number;

@@ -29,7 +29,7 @@ export interface InferletOptions {
   readonly arrival: number;
   /** Maximum pages of the tenant on the host; without it there is no limit, unless another inferlet of the tenant brings one. */
   readonly tenantPages?: TenantLimit;
-  /** Name of the function that runs. An inferlet of the same tenant that is ended to make room for this one is told the name. */
+  /** Name of the function that runs. If an inferlet of the same tenant is ended to make room for this one, its error has this name. */
   readonly functionName?: string;
   /** W3C trace context, when the inferlet is traced. */
   readonly traceparent?: string;

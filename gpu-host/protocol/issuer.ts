@@ -10,7 +10,7 @@ import { ENCODED_VERSION, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wir
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
 
-/** Stands for an unknown limit, and is older than every limit that was read. */
+/** The tenant's limit while it is unknown. It is older than every limit that was read. */
 const UNKNOWN_LIMIT = { pages: null, readAt: 0 };
 const CLOSE_DEADLINE_MS = 30_000;
 /** Maximum bytes of unsent calls; an inferlet that issues more without awaiting anything is flooding. */
@@ -27,8 +27,8 @@ export const TOO_LARGE = handlerError(
 );
 
 /**
- * Sends one inferlet's calls over a link and keeps those whose result is awaited. Once the inferlet is closed, terminated or lost, all of
- * these and every later call are answered with the reason.
+ * Sends one inferlet's calls over a link and keeps the calls whose result is awaited. Once the inferlet is closed, terminated or lost, the kept
+ * calls and every later call are answered with the reason.
  */
 export class Issuer implements LinkMember {
   readonly handle: number;
@@ -41,7 +41,9 @@ export class Issuer implements LinkMember {
   #fatalError: HandlerError | undefined;
   /** Error when there was no link to begin with. */
   #unreachable: HandlerError | undefined;
+  /** Bytes of calls since the link's last drain. */
   #unsentBytes = 0;
+  /** The link's `drains` when `#unsentBytes` was last reset. */
   #countedDrains = 0;
   #issuedCalls = 0;
   #isWaiting = false;
@@ -98,7 +100,7 @@ export class Issuer implements LinkMember {
     return this.#issuedCalls;
   }
 
-  /** Error of every later call, as far as it is known without a look at the link. */
+  /** Error of every later call, if it is known already. Does not check whether the link has been lost. */
   get dead(): HandlerError | undefined {
     return this.#fatalError;
   }
@@ -114,8 +116,8 @@ export class Issuer implements LinkMember {
   }
 
   /**
-   * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. A call that
-   * a host of an earlier release does not know is not sent: that host computes to the end what the call would have stopped.
+   * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. Leaves out a call that
+   * a host of an earlier release does not know, such as `encode-stop`: that host then finishes the work that the call would have stopped.
    *
    * @param id names the earlier call that this one is about, such as a run; 0 for none
    */

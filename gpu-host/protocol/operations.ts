@@ -49,9 +49,8 @@ import { FRAME } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /**
- * The way in which a client makes a call: `asked` by `DeviceClient.ask`, which resolves to the result; `sent` by `DeviceClient.send`, without a
- * result; `own` by a method that does more, such as handing out addresses. The failure of a call without a result surfaces in later calls
- * of its queue.
+ * The method with which a client makes a call. `asked`: `DeviceClient.ask`, which resolves to the result. `sent`: `DeviceClient.send`, without a
+ * result; a failure surfaces in later calls of the queue. `own`: a method for this call that does more, such as handing out addresses.
  */
 type Way = 'asked' | 'sent' | 'own';
 
@@ -120,7 +119,7 @@ export const OPERATIONS = {
   'close-queue': own(4, {}),
   'set-priority': sent(5, { priority: i32 }),
   'set-depth': sent(54, { depth: u32 }),
-  /** Takes effect at once, not in the order of the queue: its calls that the device has not begun fail. */
+  /** Takes effect at once, not in the order of the queue: the queue's calls that the device has not begun fail. */
   'stop-queue': sent(56, {}),
   'allocate-pages': own(6, ALLOCATE),
   'free-pages': own(7, { pages: addresses }),
@@ -146,7 +145,7 @@ export const OPERATIONS = {
   /** Tokens consumed in all. The header's id names the run. */
   'run-consumed': own(19, { tokens: u32 }),
   'run-stop': own(20, {}),
-  /** A client reads the run's text as it comes, so its tokens come in even slices. */
+  /** Says that a client reads the run's text as it comes, so that the host sends its tokens in even slices. */
   'run-piped': own(52, {}),
   synchronize: own(21, {}),
   'copy-tokens': sent(22, {
@@ -164,7 +163,7 @@ export const OPERATIONS = {
   'log-probabilities': asked(27, { embed: u32, tokens: list }, floats),
   entropy: asked(28, { embed: u32 }, float),
   'read-embed': asked(29, { embed: u32 }, floats),
-  /** A forward that returns the attention received as well. */
+  /** A `forward` that also returns the attention that each slot received. */
   'forward-scores': asked(30, FORWARD, floats),
   /** True while the inferlet waits for something other than the device. */
   'set-waiting': own(31, { waiting: flag }),
@@ -203,21 +202,21 @@ export const OPERATIONS = {
   'prefetch-export': asked(50, { name: text }, residency),
   'demote-export': asked(51, { name: text, tier }, residency),
   /**
-   * Encodes texts, or pairs of texts: `tokens` has the tokens of all texts one after the other, `lengths` the number of each, and `firsts` the
-   * number of its tokens in the first segment. `encoder` is the index in the hello. No queue orders the call.
+   * Encodes texts, or pairs of texts. `tokens` has the tokens of all texts one after the other. For each text, `lengths` has the number of its
+   * tokens, and `firsts` the number of its tokens in the first segment. `encoder` is the index in the hello. No queue orders the call.
    */
   encode: own(53, { encoder: u32, tokens: list, lengths: list, firsts: list }, floats),
-  /** Ends the `encode` that the header's id names, if it is not over: its texts are not computed, and it is answered. */
+  /** Ends the `encode` that the header's id names, unless it is over: the host answers it with an error, and skips the texts not yet begun. */
   'encode-stop': own(55, {}),
   /** The version of an export, or of a KV file that the function may read. */
   'name-version': asked(57, { file: flag, name: text, functionName: text }, json<NameVersion>()),
-  /** Freezes pages, whose bytes the later calls read for another host. */
+  /** Freezes pages, so that `send-piece` can read their bytes for another host. */
   'send-begin': asked(58, { pages: addresses }, json<SentPages>()),
-  /** The next `PIECE_BYTES`, or as many as are left. */
+  /** Reads the next `PIECE_BYTES` bytes, or all that are left. */
   'send-piece': asked(59, { sending: u32 }, bytes),
   /** Ends a sending. Answers the SHA-256 of the pieces that were sent, hexadecimal. */
   'send-end': asked(60, { sending: u32 }, json<string>()),
-  /** Makes room for the pieces of `pages` pages that another host sends, to be kept as this version. Answers the number of the copy. */
+  /** Makes room for a copy of `pages` pages of another host, which is kept under `version`. Answers the number of the copy. */
   'copy-begin': asked(
     61,
     { version: text, pages: u32, fingerprint: text, pageSize: u32, pageBytes: wide },
@@ -235,7 +234,7 @@ export const OPERATIONS = {
 
 export type OperationName = keyof typeof OPERATIONS;
 
-/** The protocol's version that brought an operation, for those that came after the oldest version. */
+/** The protocol version that added an operation. An operation that is not listed is in all supported versions. */
 const BROUGHT_BY: { readonly [Name in OperationName]?: number } = {
   'encode-stop': 13,
   'stop-queue': 13,
@@ -286,14 +285,14 @@ export function answerOf<Name extends OperationName>(op: Name): Answer<AnswerOf<
 /** The operations that the host answers without a value. */
 export type DoneOperation = { [K in OperationName]: ReplyOf<K> extends undefined ? K : never }[OperationName];
 
-/** The functions of the contract without a row of their name and arguments: the runtime makes other calls, or none. */
+/** The functions of the contract for which no row has their name and arguments: for these the runtime makes other calls, or none. */
 type WithoutRow = keyof Pick<
   QueueFunctions,
   | ('allocate/page-size' | 'allocate/make-durable' | 'kv-files/make-durable' | 'kv-files/remove' | 'kv-files/files')
   | ('input-image/image-embeds' | 'adapter/forward-with-adapter' | 'adapter/step')
 >;
 
-/** The fields that a client has for a call: the arguments, without an image, whose pixels follow. An `own` method adds the first new address. */
+/** The fields that a client has for a call: the arguments, except an image, whose pixels follow later. An `own` method adds the first new address. */
 type Given<Path extends keyof QueueFunctions, W extends Way> = Omit<Parameters<QueueFunctions[Path]>[0], 'image'> &
   (W extends 'own' ? { readonly first: number } : unknown);
 
@@ -306,7 +305,7 @@ type RowFor<Result> =
         ? { readonly way: 'sent' }
         : never);
 
-/** Says why the table does not fit a function of the contract; never when it does. */
+/** An error text when the table does not fit a function of the contract; `never` when it fits. */
 type FaultOf<Path extends keyof QueueFunctions> = Path extends `${string}/${infer Name extends OperationName}`
   ?
       | `${Path}: the row has no field ${Exclude<keyof Given<Path, 'sent'>, keyof Operation<Name>>}`
@@ -324,7 +323,7 @@ export type TableFitsContract = None<
   { [Path in Exclude<keyof QueueFunctions, WithoutRow>]: FaultOf<Path> }[Exclude<keyof QueueFunctions, WithoutRow>]
 >;
 
-/** The operations that concern no queue that exists. */
+/** The operations that are not calls on an open queue. */
 type WithoutQueue =
   | ('open-inferlet' | 'close-inferlet' | 'create-queue')
   | ('run-stop' | 'run-consumed' | 'run-piped' | 'image-pixels' | 'image-failed')
@@ -338,7 +337,7 @@ export type QueuedOperation = Operation<
 /** Maps pages from the address `first` on. */
 export type ImportOperation = Operation<'import-pages' | 'file-open' | 'copy-map'>;
 
-/** Reads or changes the place of an export's pages. */
+/** The operations that read or change the places of an export's pages (device, memory, disk). */
 export type ExportControl = Operation<
   'export-residency' | 'pin-export' | 'unpin-export' | 'retain-export' | 'prefetch-export' | 'demote-export'
 >;
@@ -404,7 +403,7 @@ export function decodeCalls(
   }
 }
 
-/** The limit that a list of the operation, or a list that it asks for, exceeds; undefined when none does. */
+/** The limit that a list is above: a list of the operation, or one that it asks for. Undefined when no list is above its limit. */
 export function exceededLimit(operation: Operation): number | undefined {
   return exceededIn(OPERATIONS[operation.op].entries, operation);
 }

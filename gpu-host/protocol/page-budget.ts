@@ -53,7 +53,7 @@ export class PageBudget {
   /** Number of held addresses of each shared page, by the page's origin. */
   #sharers = new Map<number, number>();
   #liveAddresses = new Set<number>();
-  /** By source, the first address of its first import, which is its pages' origin. The least recently imported source comes first. */
+  /** For each source, the first address of its first import: the origin of its first page. The least recently imported source comes first. */
   #sources = new Map<string, number>();
   #sharedPages: SharedPages | undefined;
   #model: string;
@@ -141,7 +141,7 @@ export class PageBudget {
     }
   }
 
-  /** Adds an address of the page that is named `origin`; counts the page if no address has it. */
+  /** Adds an address of the page whose origin is `origin`; counts the page if no other address has it. */
   #add(address: number, origin: number): void {
     const holders = this.#sharers.get(origin) ?? (this.#liveAddresses.has(origin) ? 1 : 0);
     this.#liveAddresses.add(address);

@@ -92,7 +92,7 @@ test('the reader gets the lists that were sent, also with queues that share a sl
           ...pages(add, i * 100),
         ]);
         if (spoil !== null && inPages.length > 0) inPages[spoil % inPages.length] = 77;
-        const outPages = out === 'same' ? inPages : out === 'last' ? inPages.slice(-1) : pages(3, 500);
+        const outPages = { same: inPages, last: inPages.slice(-1), other: pages(3, 500) }[out];
         before.set(queue, inPages);
         const tooMany = new Uint32Array(refused ? MAX_ADDRESSES + 1 : 0);
         assert.equal(stream.send(queue, forward(inPages, outPages, tooMany)) === undefined, refused);

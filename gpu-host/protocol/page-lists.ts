@@ -2,7 +2,7 @@ import { ProtocolFault } from './errors.ts';
 import { MAX_ADDRESSES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** Queues whose last context one end of a stream remembers. */
+/** Number of queues whose last context each end of a stream remembers. */
 const SLOTS = 1024;
 /** Addresses kept of a context: 32,768 tokens with pages of 16. The rest of a longer context is sent again with every call. */
 const MAX_KEPT = 2048;
@@ -39,7 +39,7 @@ export class KeptList {
     this.queue = queue;
   }
 
-  /** Makes `put` send the next list whole. `encodeCall` uses it for an operation that fits no frame, since the other end never sees its lists. */
+  /** Forgets the list of an operation that did not fit a frame: the other end never saw that list. The next `put` then sends its list whole. */
   forget(): void {
     this.#list = EMPTY;
   }

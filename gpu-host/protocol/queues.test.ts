@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ClientQueues } from './queues.ts';
 
-test('every call on a queue past the limit is refused, until a queue is closed', () => {
+test('a queue past the limit refuses every call; after another queue is closed, a new queue fits', () => {
   const queues = new ClientQueues();
-  const open = Array.from({ length: 4096 }, () => queues.add(0, 'm'));
+  const limit = 4096;
+  const open = Array.from({ length: limit }, () => queues.add(0, 'm'));
   assert.ok(open.every(({ kept }) => kept));
   const { queue, kept } = queues.add(0, 'm');
   assert.equal(kept, false);

@@ -27,10 +27,10 @@ export type DecodedResult =
   | { readonly kind: 'floats'; readonly values: Float32Array }
   | ({ readonly kind: 'imported' } & ImportedCounts)
   | { readonly kind: 'text'; readonly text: string }
-  /** A piece of the pages that a host sends to another; only hosts from `COPIES_VERSION` on send such results. */
+  /** A piece of pages on their way to another host; only hosts from `COPIES_VERSION` on send such results. */
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array };
 
-/** Counts of an import. Its pages have `pages` successive addresses, from the first address that the call gave. */
+/** Counts of an import. The imported pages have `pages` successive addresses; the call gave the first of them. */
 export interface ImportedCounts extends Omit<Imported, 'pages'> {
   readonly pages: number;
 }
@@ -41,7 +41,7 @@ function begin(writer: FrameWriter, id: number, kind: number): void {
   writer.put(kind);
 }
 
-/** Writes a result without a value. This function and the next ones are the host's side; they return false when a result does not fit a frame. */
+/** Writes a result without a value. The host uses this function and the encoders below; they return false when a result does not fit a frame. */
 export function encodeDone(writer: FrameWriter, id: number): boolean {
   begin(writer, id, RESULT.done);
   return writer.end();
@@ -69,7 +69,7 @@ export function encodeRunTokens(
   finishReason: FinishReason | undefined,
 ): boolean {
   begin(writer, id, RESULT.run);
-  // 0 stands for a run that goes on.
+  // 0 means that the run goes on.
   writer.put(finishReason === undefined ? 0 : FINISH_REASON_CASES.indexOf(finishReason) + 1);
   writer.putList(tokens);
   return writer.end();
@@ -115,11 +115,11 @@ export function encodeBytes(writer: FrameWriter, id: number, bytes: Uint8Array):
 /** Cause of an inferlet's termination. */
 export interface Termination {
   readonly cause: string;
-  /** Estimated milliseconds until as much room may be free again. */
+  /** Estimated milliseconds until as many pages as the inferlet held are free again. */
   readonly retryAfterMs: number;
 }
 
-/** Writes the frame that ends an inferlet, because the host has taken its memory. */
+/** Writes the frame that tells the runtime that the host has ended an inferlet and taken its memory. */
 export function encodeTerminated(writer: FrameWriter, inferlet: number, { cause, retryAfterMs }: Termination): boolean {
   writer.begin(FRAME.terminated);
   writer.put(inferlet);
@@ -148,7 +148,7 @@ export function encodeUsage(writer: FrameWriter, inferlet: number, usage: Device
   return writer.end();
 }
 
-/** Writes the frame that says if calls of an inferlet are held (because its family is preempted, or its pages come from disk). */
+/** Writes the frame that says if the host holds an inferlet's calls, because its family is preempted or its pages come from disk. */
 export function encodeHeld(writer: FrameWriter, inferlet: number, isHeld: boolean): boolean {
   writer.begin(FRAME.held);
   writer.put(inferlet);
@@ -156,7 +156,10 @@ export function encodeHeld(writer: FrameWriter, inferlet: number, isHeld: boolea
   return writer.end();
 }
 
-/** Writes a sign of life, which a GPU host answers with its own. Its sender may then be silent for `silentMs`; 0 for no longer than usual. */
+/**
+ * Writes a sign of life; a GPU host answers each one from a runtime with its own. `silentMs` announces for how long the sender may be silent
+ * afterwards; 0 means no longer than usual.
+ */
 export function encodeAlive(writer: FrameWriter, silentMs: number): boolean {
   writer.begin(FRAME.alive);
   writer.put(silentMs);
@@ -168,7 +171,7 @@ function putDistribution(writer: FrameWriter, value: Distribution): void {
   writer.putFloats(value.logProbabilities);
 }
 
-/** Reads the results of one frame's body in order. This function and the next ones are the client's side. */
+/** Reads the results of one frame's body in order. The client uses this function and the decoders below. */
 export function decodeResults(
   reader: WordReader,
   end: number,
@@ -199,7 +202,7 @@ export function decodeTerminated(
   }
 }
 
-/** Reads the inferlets of one usage frame's body. @param version of the connection: it decides which values the frame has */
+/** Reads the inferlets of one usage frame's body. @param version the connection's version, which decides which values the frame has */
 export function decodeUsage(
   reader: WordReader,
   end: number,
@@ -250,7 +253,7 @@ function decodeResult(reader: WordReader): DecodedResult {
       const tokens = reader.list();
       const cachedTokens = reader.u32();
       const distributions: Distribution[] = [];
-      for (let left = reader.u32(); left > 0; left--) distributions.push(readDistribution(reader));
+      for (let remaining = reader.u32(); remaining > 0; remaining--) distributions.push(readDistribution(reader));
       return { kind: 'step', value: { tokens, distributions, cachedTokens } };
     }
     case RESULT.run: {

@@ -5,7 +5,7 @@ import type { DecodedResult } from './results.ts';
 import { RemoteRun } from './run.ts';
 import { RUN_WINDOW_TOKENS } from './wire.ts';
 
-/** A run that records what it sends. */
+/** A run, and the list of its calls to the wire. */
 function makeRun() {
   const sent: string[] = [];
   const run = new RemoteRun({
@@ -56,7 +56,7 @@ test('tokens are handed over before the error that ended the run', async () => {
   assert.deepEqual(await run.next(), { tag: 'err', val: handlerError('internal', 'broken') });
 });
 
-test('a waiting next learns that the connection is gone', async () => {
+test('a pending next fails when the connection is lost', async () => {
   const { run, sent } = makeRun();
   const waiting = run.next();
   run.fail(handlerError('unavailable', 'gone'));
@@ -72,7 +72,7 @@ test('a result of another kind ends the run', async () => {
   assert.deepEqual(await run.next(), { tag: 'err', val: handlerError('internal', message) });
 });
 
-test('the client reports consumption to the host by quarters of the window, and one stop', async () => {
+test('the client reports consumed tokens after each quarter of the window, and sends stop only once', async () => {
   const { run, sent } = makeRun();
   const quarter = RUN_WINDOW_TOKENS / 4;
   const take = async (...values: number[]) => {
@@ -92,7 +92,7 @@ test('the client reports consumption to the host by quarters of the window, and 
   assert.deepEqual(sent.slice(2), ['stop']);
 });
 
-test('the client asks for even slices only while the run decodes', () => {
+test('the client asks for even slices only before the run was stopped or has ended', () => {
   const ends: [sent: string, end: (run: RemoteRun) => void][] = [
     ['stop', (run) => run.stop()],
     ['over', (run) => run.settle(tokens([1], 'stop-token'))],

@@ -6,30 +6,29 @@ import { RUN_WINDOW_TOKENS } from './wire.ts';
 
 /** A run: tokens that the device decodes ahead of the inferlet. */
 export interface RunHandle {
-  /** Tokens since the last `next`: at least one unless finished. Only one `next` may be pending. */
+  /** Resolves with the tokens since the last `next`: at least one, unless the run has finished. Only one `next` may be pending. */
   next(): Promise<Outcome<RunChunk>>;
-  /** Asks the device to stop; tokens decoded before are still handed over. */
+  /** Asks the host to stop the run. `next` still hands over the tokens decoded before. */
   stop(): void;
-  /** Asks the device to hand over tokens in even slices, for a client that reads their text as it comes. */
+  /** Asks the host to hand over tokens in even slices, for a client that reads the text while the run decodes. */
   piped(): void;
-  /** Number of tokens that have come and were not handed out. */
+  /** Number of received tokens that `next` has not handed over. */
   readonly unread: number;
-  /** Discards the tokens that have come and were not handed out. Returns their number. */
+  /** Discards the received tokens that `next` has not handed over. Returns their number. */
   discard(): number;
 }
 
 interface RunWire {
-  /** Called when the last result has come. */
+  /** Called when the run has ended: its last result has come, or it failed (the inferlet was closed or terminated, or the connection lost). */
   over(): void;
-  /** Tells the host the total number of tokens handed to the inferlet, so that it decodes on. */
+  /** Tells the host the total number of tokens handed to the inferlet, so that the host decodes further tokens. */
   reportConsumed(tokens: number): void;
   stop(): void;
   piped(): void;
 }
 
 /**
- * The client's side of a run: buffers tokens until `next`. The host pauses `RUN_WINDOW_TOKENS` ahead of the consumed
- * tokens.
+ * The client's side of a run: buffers tokens until `next`. The host pauses a run that is `RUN_WINDOW_TOKENS` ahead of the consumed tokens.
  */
 export class RemoteRun implements RunHandle, Pending {
   #wire: RunWire;
@@ -105,7 +104,7 @@ export class RemoteRun implements RunHandle, Pending {
     resolve(outcome);
   }
 
-  /** Hands out tokens before the error that ended the run; repeats the end on every later call. */
+  /** Returns the buffered tokens, else the end of the run (again at every later call), else undefined. */
   #take(): Outcome<RunChunk> | undefined {
     if (this.#tokens.length === 0) {
       if (this.#error) return err(this.#error);

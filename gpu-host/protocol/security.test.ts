@@ -45,7 +45,7 @@ after(async () => {
   rmSync(directory, { recursive: true });
 });
 
-/** Makes every machine accept the host and the runtime, and none the stranger, and clears their logs. */
+/** Makes every machine accept the host and the runtime, but not the stranger. Clears the refusals that the machines have recorded. */
 function joinMachines(): [TestMachine, TestMachine, TestMachine] {
   const [host, runtime, stranger] = machines as [TestMachine, TestMachine, TestMachine];
   host.accept(host, runtime);
@@ -59,7 +59,7 @@ const openConnection = async (security?: LinkSecurity, deadlineMs = 20_000): Pro
   connections.push(connection);
   return connection;
 };
-/** Connects in vain until the log of `by` matches `why`. On a busy machine the deadline may pass before the handshake. */
+/** Tries to connect until `by` has recorded a refusal that matches `why`. On a busy machine a try may reach its deadline before the handshake. */
 const assertRefused = async (by: TestMachine, why: RegExp, security?: LinkSecurity): Promise<void> => {
   let tries = 0;
   do {
@@ -93,7 +93,7 @@ test('registered machines exchange frames under load; the end of a registration 
   await assert.rejects(openConnection(runtime, REFUSED_MS), /no GPU host answered/, 'a removed machine');
 });
 
-test('a runtime ends its connection to a removed machine, and accepts no other GPU host', async () => {
+test('a runtime ends its connection to a machine that was removed from its list, and refuses to connect again', async () => {
   const [, runtime] = joinMachines();
   const connection = await openConnection(runtime);
   const lost = new Promise<string>((resolve) => connection.onLost(resolve));
@@ -104,7 +104,7 @@ test('a runtime ends its connection to a removed machine, and accepts no other G
   assert.equal(runtime.refusalReasons.at(0), `the GPU host at ${address} shows a certificate of no registered machine`);
 });
 
-test('only the certificate of the machine that registered the GPU host is accepted from it', async () => {
+test('a runtime that expects a GPU host on one machine refuses the certificate of another machine', async () => {
   const [, runtime] = joinMachines();
   await openConnection(toMachine(runtime, 'host'));
   await assertRefused(runtime, /not of runtime/, toMachine(runtime, 'runtime'));
@@ -142,7 +142,7 @@ test('without certificates, neither side uses an address that other machines rea
   await assert.rejects(bare.listen('0.0.0.0:0'), /need certificates/);
 });
 
-test('a link to another machine waits for the handshake as long as for the hello', async (t) => {
+test('a link to another machine is lost when no handshake comes within `LONGEST_OPENING_MS`', async (t) => {
   const [, runtime] = joinMachines();
   const silent = createServer((socket) => socket.on('error', () => undefined).resume()).listen(0, '127.0.0.1');
   t.after(() => silent.close());
@@ -151,6 +151,7 @@ test('a link to another machine waits for the handshake as long as for the hello
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const links = new TenantLinks(`127.0.0.1:${port}`, 'any', HELLO_VERSION, { security: runtime });
   const link = links.of('a');
+  // Two ticks: a deadline of 5 s, as servers have for handshakes, would end the link with another text.
   for (const ms of [5000, LONGEST_OPENING_MS - 5000]) {
     t.mock.timers.tick(ms);
     await new Promise(setImmediate);
@@ -169,7 +170,7 @@ test('a certificate is readable for its owner only, survives restarts, and is re
 });
 
 test('a certificate that the registry lacks is refused after a while, or at once when an operator has removed it', () => {
-  // Certificates are kept for 5 s, and reads of the registry up to 5 s apart count towards that time.
+  // The list keeps a certificate for 5 s after the last read that had it. Gaps of at most 5 s between two reads count in full.
   const peers = new PeerList(5000, 5000);
   const [east, west] = [['a', 'east'] as const, ['b', 'west'] as const];
   assert.deepEqual(peers.update([west, east], [], 0), { a: 'east', b: 'west' });
@@ -179,8 +180,8 @@ test('a certificate that the registry lacks is refused after a while, or at once
   assert.deepEqual(peers.update([], ['a'], 5002), { b: 'west' });
 });
 
-test('the time of an outage does not count: a registry that comes back empty may be filled again', () => {
-  // The registry is read every second: a longer gap between two reads is an outage.
+test('an outage of the registry counts as one interval between reads, so that an empty registry may be filled again', () => {
+  // The registry is read every second. The gap of a minute is an outage and counts as one second.
   const peers = new PeerList(5000, 1000);
   const [east, west] = [['a', 'east'] as const, ['b', 'west'] as const];
   peers.update([east, west], [], 0);

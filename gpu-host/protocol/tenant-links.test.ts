@@ -33,7 +33,7 @@ test("a tenant's calls do not wait for those that another tenant sent before", a
   await flood;
 });
 
-test("a tenant's link that the host ends takes no other tenant's inferlets with it", async () => {
+test("when the host ends a tenant's link, the inferlets of other tenants go on", async () => {
   await using host = await startTestHost({ host: { limits: { maxInferlets: 1 } } });
   const connection = await host.connect();
   const open = (id: string, tenant: string) => connection.openInferlet({ id, tenant, maxPages: 8, arrival: 1 });
@@ -64,7 +64,7 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
   links.close('the test is over');
 });
 
-test('a tenant that comes during a long step is answered after it', async (t) => {
+test('a call of a tenant whose link opens during a long step is answered after the step', async (t) => {
   const helloMs = 100;
   let duringStep: (() => void) | undefined;
   await using host = await startTestHost({
@@ -85,8 +85,8 @@ test('a tenant that comes during a long step is answered after it', async (t) =>
   };
   const { promise: answered, resolve } = Promise.withResolvers<unknown>();
   duringStep = () => {
-    const late = open('late');
-    resolve(late.inferlet.synchronize(late.queue));
+    const latecomer = open('late');
+    resolve(latecomer.inferlet.synchronize(latecomer.queue));
     // The step blocks the thread, as `session.run` of the ONNX backend does.
     for (const untilMs = performance.now() + 2 * helloMs; performance.now() < untilMs; );
   };
@@ -95,7 +95,7 @@ test('a tenant that comes during a long step is answered after it', async (t) =>
   assert.deepEqual(await answered, { tag: 'ok', val: undefined });
 });
 
-test('a link is lost when its address leads to another process than the connection', async () => {
+test('a link is lost when another host process than the expected one answers', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   const links = new TenantLinks(host.address, 'an earlier process', HELLO_VERSION);

@@ -3,7 +3,7 @@ import type { Versions } from '#scheduler/links/versions.ts';
 import { Link, type LinkOptions } from './link.ts';
 import { LONGEST_OPENING_MS } from './wire.ts';
 
-/** Interval of the sweeps that close links on which no inferlet was open since the sweep before, in milliseconds. */
+/** Interval of the sweeps, in milliseconds. A sweep closes each link that has had no inferlet since the sweep before. */
 const SWEEP_MS = 15_000;
 
 export interface TenantLinkOptions extends Pick<LinkOptions, 'security' | 'owner'> {
@@ -13,8 +13,8 @@ export interface TenantLinkOptions extends Pick<LinkOptions, 'security' | 'owner
 }
 
 /**
- * The sockets that carry the calls of inferlets to one GPU host process: one for each tenant, so that the calls that one tenant floods the
- * host with do not delay those of another.
+ * The sockets that carry the calls of inferlets to one GPU host process. Each tenant has its own socket, so that a flood of calls from one tenant
+ * does not delay the calls of another.
  */
 export class TenantLinks {
   readonly #address: string;
@@ -28,8 +28,8 @@ export class TenantLinks {
   readonly #sweeper: NodeJS.Timeout;
 
   /**
-   * @param hostId the host process that must answer: another one has none of the inferlets, and perhaps other models
-   * @param version that of the frames, on which this side and the host have agreed
+   * @param hostId the host process that must answer: another process has none of the inferlets, and perhaps other models
+   * @param version the version of the frames, on which this side and the host have agreed
    */
   constructor(address: string, hostId: string, version: number, options: TenantLinkOptions = {}) {
     const { sweepMs = SWEEP_MS, helloMs = LONGEST_OPENING_MS, ...linkOptions } = options;

@@ -12,13 +12,13 @@ import { Link } from './link.ts';
 import { knows, OPERATIONS, type Operation } from './operations.ts';
 import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
 
-/** Versions of this release, of the two releases next to it, and of one that only knows the calls up to version 12. */
-const BOTH: Versions = PROTOCOL_VERSIONS;
-const OLD: Versions = { oldest: BOTH.oldest, newest: BOTH.newest - 1 };
-const LATER: Versions = { oldest: BOTH.newest, newest: BOTH.newest + 1 };
-const OLDER: Versions = { oldest: 10, newest: 12 };
+const THIS_RELEASE: Versions = PROTOCOL_VERSIONS;
+const RELEASE_BEFORE: Versions = { oldest: THIS_RELEASE.oldest, newest: THIS_RELEASE.newest - 1 };
+const NEXT_RELEASE: Versions = { oldest: THIS_RELEASE.newest, newest: THIS_RELEASE.newest + 1 };
+/** A release that only knows the calls up to version 12. */
+const UP_TO_12: Versions = { oldest: 10, newest: 12 };
 /** Versions of a later release that has none in common with this one. */
-const TOO_LATE: Versions = { oldest: BOTH.newest + 1, newest: BOTH.newest + 2 };
+const TOO_NEW: Versions = { oldest: THIS_RELEASE.newest + 1, newest: THIS_RELEASE.newest + 2 };
 
 /** The hello of a release that states no versions, byte for byte: a frame of version 10 and kind 1 with `{"processId":7}`. */
 const SILENT_HELLO = Buffer.from(
@@ -56,18 +56,18 @@ test('hosts of version 12 know the operations up to code 54, and none that came 
 
 test('runtimes and GPU hosts of neighbouring releases work together, and both speak the newest version in common', async () => {
   const pairs = [
-    [BOTH, BOTH, BOTH.newest],
-    [OLDER, BOTH, OLDER.newest],
-    [OLD, BOTH, OLD.newest],
-    [BOTH, OLD, OLD.newest],
-    [LATER, BOTH, BOTH.newest],
-    [BOTH, LATER, BOTH.newest],
+    [THIS_RELEASE, THIS_RELEASE, THIS_RELEASE.newest],
+    [UP_TO_12, THIS_RELEASE, UP_TO_12.newest],
+    [RELEASE_BEFORE, THIS_RELEASE, RELEASE_BEFORE.newest],
+    [THIS_RELEASE, RELEASE_BEFORE, RELEASE_BEFORE.newest],
+    [NEXT_RELEASE, THIS_RELEASE, THIS_RELEASE.newest],
+    [THIS_RELEASE, NEXT_RELEASE, THIS_RELEASE.newest],
   ] as const;
-  for (const [runtime, ofHost, version] of pairs) {
-    await using host = await startTestHost({ host: { versions: ofHost } });
+  for (const [runtimeVersions, hostVersions, version] of pairs) {
+    await using host = await startTestHost({ host: { versions: hostVersions } });
     const oracle = await Oracle.of(host.model);
-    assert.equal(await agreedVersion(host.address, runtime), version);
-    const connection = await GpuHostConnection.connect(host.address, { versions: runtime });
+    assert.equal(await agreedVersion(host.address, runtimeVersions), version);
+    const connection = await GpuHostConnection.connect(host.address, { versions: runtimeVersions });
     try {
       const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
       const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 12);
@@ -95,17 +95,17 @@ test('runtimes and GPU hosts of neighbouring releases work together, and both sp
   }
 });
 
-test('both sides name the side that is too old, and use it again once it is upgraded', async () => {
-  for (const [runtime, ofHost, old] of [
-    [BOTH, TOO_LATE, 'runtime'],
-    [TOO_LATE, BOTH, 'GPU host'],
+test('without a common version, both sides name the side that is too old; they connect once they have a common version', async () => {
+  for (const [runtimeVersions, hostVersions, oldSide] of [
+    [THIS_RELEASE, TOO_NEW, 'runtime'],
+    [TOO_NEW, THIS_RELEASE, 'GPU host'],
   ] as const) {
-    const options = { host: { versions: ofHost as Versions } };
+    const options = { host: { versions: hostVersions as Versions } };
     await using host = await startTestHost(options);
     let refusals = 0;
     const refused = Promise.withResolvers<string>();
     const connection = GpuHostConnection.open(host.address, {
-      versions: runtime,
+      versions: runtimeVersions,
       onRefused: (why) => {
         refusals++;
         refused.resolve(why);
@@ -115,12 +115,12 @@ test('both sides name the side that is too old, and use it again once it is upgr
     try {
       assert.match(
         await refused.promise,
-        new RegExp(`The ${old} is too old .* Install a newer release of Pie on .* ${old}\\.`),
+        new RegExp(`The ${oldSide} is too old .* Install a newer release of Pie on .* ${oldSide}\\.`),
       );
-      assert.match(String(await agreedVersion(host.address, runtime)), /\(version\): The .* is too old/);
+      assert.match(String(await agreedVersion(host.address, runtimeVersions)), /\(version\): The .* is too old/);
       assert.deepEqual([refusals, connection.connected], [1, false], 'the connection waits for `retry`');
       await host.stop();
-      options.host.versions = runtime;
+      options.host.versions = runtimeVersions;
       await host.restart();
       const ready = new Promise<void>((resolve) => connection.onReady(resolve));
       connection.retry();
@@ -180,7 +180,7 @@ test('a GPU host that chooses no version gets frames of version 10', async () =>
   rmSync(directory, { recursive: true });
 });
 
-test('a hello without readable versions ends its connection', async () => {
+test('a host ends the connection of a runtime whose hello has no readable versions', async () => {
   await using host = await startTestHost();
   for (const versions of [{ oldest: 3, newest: 2 }, { oldest: -1, newest: 2 }, {}])
     assert.match(

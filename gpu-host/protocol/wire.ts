@@ -2,7 +2,7 @@ import { endianness } from 'node:os';
 import type { Versions } from '#scheduler/links/versions.ts';
 
 /**
- * Versions of the frames that this side speaks. Keep the last version beside a new one: machines are upgraded one after another. Version 11
+ * Versions of the frames that this side speaks. A new version keeps the one before: machines are upgraded one after another. Version 11
  * brought hellos that state versions, 12 the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Version 14 brought the
  * operations that carry named pages from one host to another, and the tokens that encoders computed in frames `usage`. No release
  * has version 15 yet, so further additions join it (`BROUGHT_BY` of operations.ts lists its operations).
@@ -19,17 +19,17 @@ export const ENCODED_VERSION = 14;
 export const COPIES_VERSION = 14;
 
 /**
- * Version of all frames before both sides have agreed on a version, hellos included, and version of a peer whose hello states none. Never
+ * Version of all frames, hellos included, until both sides have agreed on a version. A peer whose hello states no version speaks this one. Never
  * change it: sides of any two releases must be able to read each other's hello and refusal.
  */
 export const HELLO_VERSION = 10;
 
-/** Longest step that keeps a host on the CPU from answering, in milliseconds: its machine's supervisor ends a host that computes for longer. */
+/** Longest step of a host on the CPU, in milliseconds. The host cannot answer during a step; the supervisor ends a host that computes for longer. */
 export const LONGEST_STEP_MS = 60_000;
 
 /**
- * Longest wait of a tenant's new stream, in milliseconds: before each of the connection, the handshake and the hello, a host on the CPU may
- * compute a step.
+ * Longest wait for a tenant's new stream to open, in milliseconds. The host answers three times (connection, handshake, hello), and a host on the
+ * CPU may compute a step before each answer.
  */
 export const LONGEST_OPENING_MS = 3 * LONGEST_STEP_MS;
 
@@ -64,9 +64,7 @@ export const MAX_EMBEDS = 262_144;
 /** Maximum items in one list of a call. Both ends refuse longer lists unread: one call must not hold up a process. */
 export const MAX_LIST = 262_144;
 
-/**
- * Maximum `chosen` tokens that an inferlet gives for a run with penalties. Sorting them takes the host's thread half a millisecond.
- */
+/** Maximum tokens that an inferlet names as already `chosen` for a run with penalties. Sorting them takes the host's thread half a millisecond. */
 export const MAX_CHOSEN = 8192;
 
 /** Maximum addresses in one list of a call. The host orders calls by each address, which costs it a quarter of a microsecond. */
@@ -75,7 +73,7 @@ export const MAX_ADDRESSES = 8192;
 /** Addresses that the client reserves for the pages of one import; the host refuses larger imports. */
 export const MAX_IMPORT_PAGES = 65_536;
 
-/** Maximum tokens of a run that the host decodes past what the inferlet has consumed. */
+/** Maximum tokens that the host decodes in a run beyond those that the inferlet has consumed. */
 export const RUN_WINDOW_TOKENS = 256;
 
 /** Encodes that a tenant's pages have no limit. */

@@ -8,20 +8,23 @@ import {
   MAX_TEXT_BYTES,
 } from './wire.ts';
 
+const INITIAL_WORDS = 1024;
+/** From this number of values on, `set` copies them faster than a loop does. */
+const SET_VALUES = 24;
+
 const textEncoder = new TextEncoder();
 const textDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
 /**
- * Frames under construction: one growing buffer of words that holds any number of frames, each with any number of
- * entries.
+ * Frames under construction: one growing buffer of words that holds any number of frames, each with any number of entries.
  *
- * An entry is `[words, …fields]`, its own length first. It is written between `begin` and `end`. When the entry takes a frame past the
+ * An entry is `[words, …fields]`, its own length first. A caller writes its fields between `begin` and `end`. When an entry takes a frame past the
  * limit, the writer closes the frame and opens a new one of the same kind, so that callers never see frame boundaries.
  */
 export class FrameWriter {
   /** Version in the headers of later frames. */
   version = HELLO_VERSION;
-  #words = new Uint32Array(1024);
+  #words = new Uint32Array(INITIAL_WORDS);
   #floats = new Float32Array(this.#words.buffer);
   #length = 0;
   #frameStart = -1;
@@ -79,8 +82,7 @@ export class FrameWriter {
   putAll(values: Uint32Array | readonly number[]): void {
     const count = values.length;
     if (this.#length + count > this.#words.length) this.#grow(count);
-    // A loop copies few values faster than `set` does.
-    if (count < 24) for (let i = 0; i < count; i++) this.#words[this.#length + i] = values[i] as number;
+    if (count < SET_VALUES) for (let i = 0; i < count; i++) this.#words[this.#length + i] = values[i] as number;
     else this.#words.set(values, this.#length);
     this.#length += count;
   }
@@ -91,7 +93,7 @@ export class FrameWriter {
     this.#length += values.length;
   }
 
-  /** Count, then the values. Writes none of a list above the limit. */
+  /** Count, then the values. Writes nothing of a list above the limit; `end` then drops the entry. */
   putList(values: Uint32Array | readonly number[], limit = MAX_LIST): void {
     if (values.length > limit) {
       this.#tooLong = true;
@@ -123,7 +125,7 @@ export class FrameWriter {
     const bytes = Buffer.allocUnsafe(this.#length * 4);
     bytes.set(new Uint8Array(this.#words.buffer, 0, bytes.length));
     this.#length = 0;
-    if (this.#words.length > MAX_FRAME_WORDS) this.#resize(1024);
+    if (this.#words.length > MAX_FRAME_WORDS) this.#resize(INITIAL_WORDS);
     return bytes;
   }
 
@@ -164,7 +166,7 @@ export class FrameWriter {
   }
 }
 
-/** Reads fields out of one entry; every read checks that it stays inside. */
+/** Reads fields out of one entry; each read checks that the field ends inside the entry. */
 export class WordReader {
   #words: Uint32Array;
   #floats: Float32Array;
@@ -182,7 +184,7 @@ export class WordReader {
     return this.#at >= this.#end;
   }
 
-  /** Enters the next entry of a frame and returns its length in words; `leave` leaves it. */
+  /** Enters the next entry of a frame that ends at `outerEnd`. Returns the entry's length in words. */
   enter(outerEnd: number): number {
     this.#end = outerEnd;
     const start = this.#at;

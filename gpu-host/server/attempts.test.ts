@@ -6,11 +6,11 @@ import { Attempts } from './attempts.ts';
 
 const ROOT = 'invocation';
 
-/** Opens an attempt of one invocation, or of a child of it. */
+/** Opens an inferlet of the invocation's attempt `epoch`, or of a child in that attempt. */
 function open(connection: GpuHostConnection, epoch: number, id = ROOT) {
   const sharedPages = new SharedPages(ROOT, 6);
   sharedPages.epoch = epoch;
-  const told: string[] = [];
+  const causes: string[] = [];
   const inferlet = connection.openInferlet({
     id,
     epoch: id === ROOT ? epoch : 1,
@@ -18,9 +18,9 @@ function open(connection: GpuHostConnection, epoch: number, id = ROOT) {
     maxPages: 8,
     sharedPages,
     functionName: 'f',
-    onTerminated: ({ cause }) => told.push(cause),
+    onTerminated: ({ cause }) => causes.push(cause),
   });
-  return { inferlet, queue: inferlet.createQueue('tiny'), told };
+  return { inferlet, queue: inferlet.createQueue('tiny'), causes };
 }
 
 type Opened = ReturnType<typeof open>;
@@ -57,32 +57,36 @@ test('a newer attempt ends the older one on any connection, and gets its pages a
   must(await child.inferlet.synchronize(child.queue));
   const fresh = open(alive, 2);
   const opened = must(await lock(fresh));
-  const own = allocate(fresh, 5);
+  const freshPages = allocate(fresh, 5);
   must(await fresh.inferlet.synchronize(fresh.queue));
   assert.equal(await save(old, pages), 'terminated');
   assert.equal(tagOf(await child.inferlet.synchronize(child.queue)), 'terminated');
   const cause = 'a newer attempt of its invocation has taken its place';
-  assert.deepEqual([old.told, child.told, fresh.told], [[cause], [cause], []]);
+  assert.deepEqual([old.causes, child.causes, fresh.causes], [[cause], [cause], []]);
 
   // The last inferlets of the old attempt leave; the new attempt keeps its lock.
   hanging.close();
   // `alive` has two connections: one for the state of the host, and one for the tenant.
   await until(() => host.host.stats().connections === 2);
-  const other = open(alive, 1, 'other');
-  const late = open(alive, 1);
-  assert.equal(tagOf(await late.inferlet.synchronize(late.queue)), 'terminated');
-  assert.equal(tagOf(await other.inferlet.synchronize(other.queue)), 'terminated', 'a child of an old attempt');
+  const outdatedChild = open(alive, 1, 'other');
+  const outdated = open(alive, 1);
+  assert.equal(tagOf(await outdated.inferlet.synchronize(outdated.queue)), 'terminated');
+  assert.equal(
+    tagOf(await outdatedChild.inferlet.synchronize(outdatedChild.queue)),
+    'terminated',
+    'a child of an old attempt',
+  );
   const stranger = alive.openInferlet({ id: 'stranger', epoch: 0, arrival: 2, maxPages: 8 });
   const queue = stranger.createQueue('tiny');
   assert.equal(tagOf(await stranger.openFile(queue, 'notes', true, 'f')), 'unavailable');
-  assert.equal(await save(fresh, Uint32Array.of(...opened.pages, own[0] as number)), 'ok');
-  await Promise.all([fresh, late, other].map(({ inferlet }) => inferlet.close()));
+  assert.equal(await save(fresh, Uint32Array.of(...opened.pages, freshPages[0] as number)), 'ok');
+  await Promise.all([fresh, outdated, outdatedChild].map(({ inferlet }) => inferlet.close()));
   must(await stranger.openFile(queue, 'notes', true, 'f'));
   await stranger.close();
-  assert.equal(host.host.stats().models[0]?.pages.owned, 2, 'the file');
+  assert.equal(host.host.stats().models[0]?.pages.owned, 2, 'the two pages of the file');
 });
 
-test('the host forgets an attempt whose inferlets are gone', () => {
+test('a newer attempt supersedes all older ones, and a root without inferlets is forgotten', () => {
   const attempts = new Attempts();
   const ended: string[] = [];
   const inferlet = (name: string) => ({ superseded: () => void ended.push(name) });

@@ -10,9 +10,9 @@ interface NewestAttempt {
 }
 
 /**
- * The newest attempt of each root invocation that has an inferlet open on this host; its children's inferlets belong to
- * its attempts. A runtime that hangs, or whose link is broken, may keep an attempt open that the scheduler has given
- * up: this old attempt must hold nothing beside its replacement.
+ * Keeps the newest attempt of each root invocation that has inferlets open on this host; the inferlets of children belong to the root's attempts.
+ * A runtime that hangs, or whose link is broken, may keep an attempt open that the scheduler has given up. The host ends the inferlets of such an
+ * attempt when a newer attempt opens one, so that the old attempt holds no memory beside its replacement.
  */
 export class Attempts {
   readonly #roots = new Map<string, NewestAttempt>();
@@ -22,8 +22,8 @@ export class Attempts {
   }
 
   /**
-   * Registers an inferlet of attempt `epoch` of `root` until `leave`. Supersedes the inferlets of all attempts
-   * older than the newest one, this inferlet included.
+   * Registers an inferlet of attempt `epoch` of `root` until `leave`. Supersedes the inferlets of older attempts; when a newer attempt is known,
+   * supersedes this inferlet.
    */
   enter(root: string, epoch: number, inferlet: Attempted): void {
     const newest = this.#roots.get(root);

@@ -3,9 +3,9 @@ export interface ConnectionLimits {
   readonly helloMs: number;
   /** Bytes of results that the peer may leave unread for longer than `maxUnreadMs`. */
   readonly maxUnreadBytes: number;
-  /** Time, in milliseconds, after which a silent runtime counts as gone; for runtimes that give signs of life. */
+  /** Time, in milliseconds, after which a silent runtime counts as lost. Applies only to runtimes that send signs of life. */
   readonly silentMs: number;
-  /** Maximum time with more than `maxUnreadBytes` unread, milliseconds: reading the results of many inferlets takes a while. */
+  /** Maximum time with more than `maxUnreadBytes` unread, milliseconds: a peer needs a while to read the results of many inferlets. */
   readonly maxUnreadMs: number;
   /** Maximum bytes of unread results of one inferlet before it is ended. */
   readonly maxInferletUnreadBytes: number;

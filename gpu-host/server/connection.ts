@@ -36,7 +36,7 @@ export interface ConnectionEnvironment {
   ended(connection: Connection): void;
 }
 
-/** Parts of `silentMs` in which silence is counted. */
+/** Number of intervals into which `silentMs` is divided; the heartbeat counts the silent ones. */
 const SILENT_INTERVALS = 5;
 
 /**
@@ -53,7 +53,7 @@ export class Connection implements ResultSink {
   #hasHello = false;
   #ended = false;
   #inferlets = new Map<number, HostedInferlet>();
-  /** Calls that were read and wait for the next turn of the event loop, and their sizes. */
+  /** Calls that were read and wait for the next turn of the event loop, and their bytes. */
   #waitingCalls: { readonly call: DecodedCall; readonly bytes: number }[] = [];
   /** End of this turn's slice, by `performance.now`. */
   #sliceEndsMs = 0;
@@ -67,7 +67,7 @@ export class Connection implements ResultSink {
   #usageTimer: NodeJS.Timeout | undefined;
   /** Present once the runtime has asked for a sign of life. */
   #heartbeat: Heartbeat | undefined;
-  /** True once the runtime was told that the step on the device may take long. */
+  /** True when the last sign of life told the runtime that the step on the device may take long. */
   #isForewarned = false;
   #owner: string | undefined;
   #holdingTimer: NodeJS.Timeout;
@@ -76,7 +76,7 @@ export class Connection implements ResultSink {
     this.#socket = socket;
     this.#environment = environment;
     this.#limits = limits;
-    // After a pause of this process the timer is due before the socket is read: the hello may be there.
+    // After a pause of this process the timer fires before the socket is read. `setImmediate` lets a hello that has arrived be read first.
     this.#helloTimer = setTimeout(() => setImmediate(() => this.#endWithoutHello()), limits.helloMs);
     this.#holdingTimer = setInterval(() => this.#writeHoldings(), limits.holdingMs).unref();
     socket.setNoDelay(true);
@@ -94,14 +94,14 @@ export class Connection implements ResultSink {
     return this.#owner;
   }
 
-  /** True when the runtime gives signs of life here, for all connections of the same owner. */
+  /** True when the runtime gives signs of life on this connection; they count for all connections of the same owner. */
   get isWatched(): boolean {
     return this.#heartbeat !== undefined;
   }
 
   /**
-   * Call when a step begins that may keep this process from answering. Tells a runtime that asks for signs of life,
-   * once per request.
+   * Call when a step begins that may keep this process from answering. Warns a runtime that has asked for signs of life, once for each of its
+   * requests.
    */
   forewarn(): void {
     if (!this.#heartbeat || this.#isForewarned) return;
@@ -150,7 +150,10 @@ export class Connection implements ResultSink {
     this.#close();
   }
 
-  /** True when the peer does not read. Counts what earlier flushes left, since one inferlet's results must not end its neighbours. */
+  /**
+   * True when the peer has left too much unread for too long. The results of this flush do not count yet: many results of one inferlet at once
+   * must not end its neighbours.
+   */
   #stalled(): boolean {
     if (this.#socket.writableLength <= this.#limits.maxUnreadBytes) {
       this.#unreadSinceMs = undefined;
@@ -272,7 +275,7 @@ export class Connection implements ResultSink {
     this.writer.version = version;
   }
 
-  /** The version of the later frames, by the runtime's hello. */
+  /** Chooses the version of all later frames among those in the runtime's hello. */
   #agree({ versions }: RuntimeHello): number {
     const { versions: ownVersions } = this.#environment;
     const version = commonVersion(ownVersions, versions);
@@ -428,7 +431,7 @@ export class Connection implements ResultSink {
   }
 }
 
-/** The invocation whose attempts supersede an inferlet: its own, or the family's root. */
+/** The root invocation of an inferlet's family, or without a family its own invocation, and the epoch of its attempt. */
 function rootOf({ owner: { id, epoch, tenant, family } }: HostedInferlet): { root: string; rootEpoch: number } {
   const { name, epoch: rootEpoch } = family ?? { name: id, epoch };
   return { root: JSON.stringify([tenant, name]), rootEpoch };

@@ -72,7 +72,7 @@ export class GpuHost {
   #sinceMs = performance.now();
   #vitals: (() => Vitals) | undefined;
 
-  /** @throws TraitError when a model claims a trait without those that it builds on. */
+  /** @throws TraitError when a model claims a trait without the traits that this trait builds on. */
   constructor(models: readonly HostedModel[], options: GpuHostOptions) {
     for (const model of models) checkTraits(model.name, traitsOf(model));
     this.#log = options.log;
@@ -144,7 +144,7 @@ export class GpuHost {
 
   /**
    * Ends every connection with a cause, because the host can compute no more. Unsent results are lost; pending calls answer `unavailable`
-   * with the cause. Resolves when every peer has been told, or has gone.
+   * with the cause. Resolves when all connections are closed.
    */
   abandon(why: string): Promise<void> {
     return this.#endAll('internal', why);
@@ -154,7 +154,7 @@ export class GpuHost {
     const server = this.#server;
     this.#server = undefined;
     const closed = server ? new Promise<void>((resolve) => server.close(() => resolve())) : Promise.resolve();
-    // End watched connections last: their end would end the other connections of their runtime with another cause.
+    // End watched connections last: the end of a watched connection ends the other connections of its runtime, with another cause.
     const connections = [...this.#connections].sort((one, other) => Number(one.isWatched) - Number(other.isWatched));
     for (const connection of connections) connection.end(code, why);
     return closed;
@@ -185,7 +185,7 @@ export class GpuHost {
     this.#connections.add(connection);
   }
 
-  /** Ends the owner's other connections: its watched connection has ended, so the runtime has gone or closes the others, too. */
+  /** Ends the other connections of a watched connection's owner. The watched one has ended, so its runtime is gone or closes the others, too. */
   #endOthersOf({ owner }: Connection): void {
     if (owner === undefined) return;
     for (const other of [...this.#connections])

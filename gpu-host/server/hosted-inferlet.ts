@@ -30,7 +30,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
   readonly meter = new Meter(() => this.#noteUsage());
-  /** True when the inferlet has given a queue a depth: its calls of encoders are then those of a workflow, too. */
+  /** True when the inferlet has given a queue a depth, which marks calls as part of a workflow. Its calls of encoders then also belong to it. */
   marksCalls = false;
   #owner: InferletOwner;
   readonly #results: ResultSink;
@@ -46,8 +46,9 @@ export class HostedInferlet implements ReplyPort, Attempted {
   #span = '';
   /** True when usage has changed since the last report. */
   #usageChanged = false;
-  /** Number of spaces and encoders being released, and callbacks for when all are. */
+  /** Number of spaces and encoders that are being released. */
   #pendingReleases = 0;
+  /** Called when no release is pending. */
   #releaseListeners: (() => void)[] = [];
 
   /** @param maxUnreadBytes bytes of results that the peer may leave untaken; beyond that, the host ends the inferlet */
@@ -58,7 +59,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
     this.#maxUnreadBytes = maxUnreadBytes;
   }
 
-  /** Error of every call: the inferlet broke a limit of the host, or its memory was taken. */
+  /** The error that answers every call once the inferlet has broken a limit of the host or lost its memory; undefined before. */
   get dead(): HandlerError | undefined {
     return this.#fatalError;
   }
@@ -67,6 +68,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
     return this.#owner;
   }
 
+  /** Rank of the inferlet's workflow among those of its tenant; undefined when the inferlet marks no calls. */
   get query(): number | undefined {
     return this.marksCalls ? this.#owner.arrival : undefined;
   }
@@ -79,7 +81,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
     return this.#span;
   }
 
-  /** Sets the span of the following calls; 0 and 0 is none. */
+  /** Sets the span of the following calls by the halves of its id; two zeros mean no span. */
   setSpan(high: number, low: number): void {
     this.#span = high === 0 && low === 0 ? '' : [high, low].map((word) => word.toString(16).padStart(8, '0')).join('');
   }
@@ -198,8 +200,8 @@ export class HostedInferlet implements ReplyPort, Attempted {
   }
 
   /**
-   * Gives back the inferlet's memory on every model. Calls `onReleased` once that and all earlier releases are done. Pending calls are
-   * answered with `why`, if given.
+   * Gives back the inferlet's memory on every model. Calls `onReleased` once this release and all earlier ones are done. Answers pending calls
+   * with `why`, if given.
    */
   release(onReleased: () => void, why?: HandlerError): void {
     const spaces = [...this.#spaces];

@@ -23,7 +23,8 @@ const LONG = { pageCount: 160, shape: { layers: 1, contextLength: 1024 } } as co
 const RUN_TOKENS = 800;
 
 function startRun(inferlet: DeviceClient, queue: number): RunHandle {
-  const pages = must(inferlet.allocatePages(queue, 101));
+  // A page has 8 tokens: 100 pages for the tokens of the run, and one more.
+  const pages = must(inferlet.allocatePages(queue, RUN_TOKENS / 8 + 1));
   const request = { token: 1, position: 0, pages, maxTokens: RUN_TOKENS, sampler: GREEDY, stopTokens: NONE };
   return inferlet.run(queue, request);
 }
@@ -47,7 +48,7 @@ async function checkNeighbour(host: TestHost, connection: Awaited<ReturnType<Tes
   assert.equal(connection.connected, true);
 }
 
-test('a run outlives its queue: it is consumed to its end, and stopped, after the queue was closed', async () => {
+test('after its queue was closed, a run goes on: its tokens can be consumed to the end, and it can be stopped', async () => {
   await using host = await startTestHost(LONG);
   const connection = await host.connect();
   for (const way of ['consumed', 'stopped'] as const) {
@@ -67,7 +68,7 @@ test('a run outlives its queue: it is consumed to its end, and stopped, after th
   await checkNeighbour(host, connection);
 });
 
-test('a list above the limit is refused before it is read, and counts nothing', async () => {
+test('a call with a list above the limit is refused, and changes neither pages nor their count', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'long', maxPages: 8, arrival: 1 });
@@ -107,11 +108,13 @@ test('a message about an unknown run ends no connection', async () => {
     encodeCall(link.writer, link.pageLists, { inferlet: 1, queue, id }, operation);
   put(0, 0, OPEN_INFERLET);
   put(1, 0, { op: 'create-queue', model: 0 });
-  put(1, 77, { op: 'run-stop' });
+  const unknownRun = 77;
+  put(1, unknownRun, { op: 'run-stop' });
   put(1, 0, { op: 'close-queue' });
+  // Queue 1 is closed, and queue 5 was never open.
   for (const queue of [1, 5]) {
-    put(queue, 77, { op: 'run-stop' });
-    put(queue, 77, { op: 'run-consumed', tokens: 3 });
+    put(queue, unknownRun, { op: 'run-stop' });
+    put(queue, unknownRun, { op: 'run-consumed', tokens: 3 });
   }
   const answered = new Promise<string>((resolve) => {
     link.pending.set(9, {
@@ -131,7 +134,7 @@ test('a message about an unknown run ends no connection', async () => {
 });
 
 test('the host ends an inferlet that asks for too many results at once: each of its calls is answered, and its neighbours go on', async () => {
-  // Both bounds are below the size of the results of one turn: one ends the inferlet, and the other must not end the connection.
+  // The results of one turn exceed both bounds: that of the inferlet ends it, but that of the connection must not end the connection.
   const limits = { maxInferletUnreadBytes: 1 << 12, maxUnreadBytes: 1 << 11 };
   await using host = await startTestHost({ host: { limits } });
   const connection = await host.connect();
@@ -158,7 +161,7 @@ test('the host ends an inferlet that asks for too many results at once: each of 
   assert.equal(free + cached, 64);
 });
 
-test('inferlets that share a limit hold no more than it together, copies of shared pages included', async () => {
+test('inferlets that share a limit of pages hold at most that many together, copies of shared pages included', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   const sharedPages = new SharedPages('root', 8);
@@ -177,10 +180,10 @@ test('inferlets that share a limit hold no more than it together, copies of shar
         await inferlet.ask(queue, { op: 'step', request: { ...call, outPages, rows: 0, output: { tag: 'none' } } }),
       );
     };
-    const own = must(inferlet.allocatePages(queue, 1));
-    assert.equal(await step(own[0] as number, 0), 'ok');
+    const original = must(inferlet.allocatePages(queue, 1));
+    assert.equal(await step(original[0] as number, 0), 'ok');
     const tags: string[] = [];
-    for (let i = 0; i < 5; i++) tags.push(await step(must(inferlet.sharePages(queue, own))[0] as number, 1));
+    for (let i = 0; i < 5; i++) tags.push(await step(must(inferlet.sharePages(queue, original))[0] as number, 1));
     return { inferlet, tags };
   };
   const [first, second] = [await copying('first'), await copying('second')];
@@ -188,6 +191,7 @@ test('inferlets that share a limit hold no more than it together, copies of shar
     first.tags,
     Array.from({ length: 5 }, () => 'ok'),
   );
+  // The first inferlet holds 6 of the 8 pages, so the second one has room for its page and one copy.
   assert.deepEqual(second.tags, ['ok', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded']);
   assert.equal(heldPages(), 8);
   await first.inferlet.close();
@@ -201,7 +205,7 @@ test('inferlets that share a limit hold no more than it together, copies of shar
   assert.equal(heldPages(), 0);
 });
 
-test('as many results as the bound allows, again and again, end no inferlet: results that were read do not count', async () => {
+test('an inferlet may receive as many results as the bound allows again and again: results that were read do not count', async () => {
   await using host = await startTestHost({ host: { limits: { maxInferletUnreadBytes: 1 << 16 } } });
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'reader', maxPages: 8, arrival: 1 });
@@ -217,7 +221,7 @@ test('as many results as the bound allows, again and again, end no inferlet: res
   await inferlet.close();
 });
 
-test('keys of pending calls count: an inferlet that names too many behind a blocked queue is ended, and its pending calls are answered', async () => {
+test('an inferlet whose pending calls name too many addresses is ended, and its pending calls are answered', async () => {
   await using host = await startTestHost(LONG);
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'names much', maxPages: 160, arrival: 1 });
@@ -225,7 +229,7 @@ test('keys of pending calls count: an inferlet that names too many behind a bloc
   const run = startRun(inferlet, queue);
   must(await run.next());
   const pending = inferlet.synchronize(queue);
-  // 4 × 200,000 addresses are 3.2 MB of arguments, and count 100 bytes more each: more than an inferlet's 64 MiB.
+  // 4 × 200,000 addresses of 4 bytes, with 100 bytes more for each, count 83 MB: more than an inferlet's 64 MiB.
   for (let i = 0; i < 4; i++) inferlet.freeEmbeds(queue, range(i * 200_000, (i + 1) * 200_000));
   const last = inferlet.synchronize(queue);
   assert.equal(tagOf(await pending), 'limit-exceeded');
@@ -234,7 +238,7 @@ test('keys of pending calls count: an inferlet that names too many behind a bloc
   await checkNeighbour(host, connection);
   await inferlet.close();
 
-  // Requested addresses count as well.
+  // Addresses that the inferlet has allocated count as well.
   const asker = connection.openInferlet({ id: 'asks much', maxPages: 160, arrival: 2 });
   const blocked = asker.createQueue('tiny');
   const unreadRun = startRun(asker, blocked);
@@ -248,7 +252,7 @@ test('keys of pending calls count: an inferlet that names too many behind a bloc
   await asker.close();
 });
 
-test('inferlets of one tenant share the memory for pending calls and embeds: the inferlet that exceeds it ends, and other tenants have room', async () => {
+test('inferlets of one tenant share the memory for pending calls and embeds: one that exceeds it is ended, and other tenants have room', async () => {
   // A tenant may have half of the heap's 16 MiB: four inferlets with 2 MB of calls each.
   const bytes = hostBytes(16 << 20, 1 << 20);
   await using host = await startTestHost({ ...LONG, pageCount: 900, host: { bytes } });
@@ -275,6 +279,7 @@ test('inferlets of one tenant share the memory for pending calls and embeds: the
   await Promise.all([...many, small, other].map((inferlet) => inferlet.close()));
   assert.equal(bytes.heap.total, 0);
 
+  // 30,000 embeds count 3 MB: two inferlets fit into the tenant's 8 MiB, the third does not.
   const holders = Array.from({ length: 3 }, (_, i) => open(`holder ${i}`, 'many'));
   const tags: string[] = [];
   for (const inferlet of holders) {

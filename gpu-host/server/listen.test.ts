@@ -32,7 +32,7 @@ async function answerAt(path: string): Promise<string> {
   return text;
 }
 
-test('one of many hosts that start at once gets the path of a dead one, and keeps it', async () => {
+test('of many hosts that start at once at the path of a dead host, exactly one gets the path and keeps it', async () => {
   for (let round = 0; round < 20; round++) {
     const path = join(directory, `many-${round}`);
     await leaveDead(path);
@@ -50,7 +50,7 @@ test('one of many hosts that start at once gets the path of a dead one, and keep
   }
 });
 
-test('a file that is no socket stays', async () => {
+test('a host does not replace a file that is no socket', async () => {
   const path = join(directory, 'text');
   writeFileSync(path, 'a text');
   await assert.rejects(listen(createNamedServer('host'), path), { code: 'EADDRINUSE' });

@@ -8,7 +8,7 @@ const MAX_ATTEMPTS = 10;
 
 /**
  * Listens on a unix socket's path or `host:port` (port 0 picks one); resolves with the address to connect to. Replaces the socket file of a
- * host that died without closing it, but not one at which a process answers. Of several hosts that start at once, one gets the path.
+ * host that died without closing it; a file at which a process answers stays. Of several hosts that start at once, one gets the path.
  * @throws Error when the address is taken or cannot be used.
  */
 export async function listen(server: Server, address: string): Promise<string> {
@@ -29,7 +29,7 @@ export async function listen(server: Server, address: string): Promise<string> {
   return bound.family === 'IPv6' ? `[${bound.address}]:${bound.port}` : `${bound.address}:${bound.port}`;
 }
 
-/** Removes the socket file with this identity. Another host may replace the file at any time; its file stays. */
+/** Removes the socket file with this identity. If another host has replaced the file meanwhile, that host's file goes back to its path. */
 function removeDead(path: string, identity: string): void {
   const asidePath = `${path}.${randomUUID().slice(0, 8)}`;
   try {
@@ -47,7 +47,10 @@ function removeDead(path: string, identity: string): void {
   }
 }
 
-/** Tells a socket file from one that replaced it; null for any other file. A file system may reuse the inode number of a removed file. */
+/**
+ * Identity of a socket file, which the file that replaces it does not have; null for any other file. The time is part of it, because a file system
+ * may reuse the inode number of a removed file.
+ */
 function identityOf(path: string): string | null {
   const stat = lstatSync(path, { bigint: true, throwIfNoEntry: false });
   return stat?.isSocket() ? `${stat.dev} ${stat.ino} ${stat.mtimeNs}` : null;
@@ -63,7 +66,7 @@ function listenOnce(server: Server, where: { path: string } | { host: string; po
   });
 }
 
-/** False when no process listens at the path. A host whose queue of connections is full refuses in other ways. */
+/** False when no process listens at the path. Other errors mean that a process does: for example, its queue of connections is full. */
 function answers(path: string): Promise<boolean> {
   return new Promise((resolve) => {
     const probe = connect(path);

@@ -9,7 +9,7 @@ import { GpuHostConnection } from '../protocol/client.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
-import { FRAME, HELLO_VERSION, MAX_FRAME_WORDS, MAX_LIST } from '../protocol/wire.ts';
+import { FRAME, HELLO_VERSION, MAX_FRAME_WORDS, MAX_LIST, RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { FrameWriter } from '../protocol/words.ts';
 import {
   GREEDY,
@@ -26,12 +26,15 @@ import {
 } from '../testing/host.ts';
 import { GpuHost } from './gpu-host.ts';
 
-/** Writes a call of the first inferlet. */
+/** Pages of a test host, unless its options say otherwise. */
+const PAGES = 64;
+
+/** Writes a call of inferlet 1. */
 function put(writer: FrameWriter, queue: number, id: number, operation: Operation): void {
   encodeCall(writer, new PageLists(), { inferlet: 1, queue, id }, operation);
 }
 
-/** Opens the first inferlet of a raw peer. */
+/** Opens inferlet 1. */
 function openInferlet(writer: FrameWriter): void {
   put(writer, 0, 0, OPEN_INFERLET);
 }
@@ -135,7 +138,7 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
         }),
     ],
     [
-      // The peer holds pages when it goes wrong.
+      // This peer holds pages when it sends the bad call.
       'malformed',
       (peer) =>
         peer.greet().send((writer) => {
@@ -153,10 +156,10 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
   }
   assert.deepEqual(await story, await oracle.greedy([1, 5, 9], 20));
   await inferlet.close();
-  await until(() => unheldPages(host) === 64);
+  await until(() => unheldPages(host) === PAGES);
 });
 
-test('a waiting inferlet also waits on models that it uses for the first time later', async () => {
+test('an inferlet that waits also waits on a model that it uses for the first time later', async () => {
   await using host = await startTestHost();
   const peer = new RawPeer(host.address);
   peer.greet().send((writer) => {
@@ -233,7 +236,7 @@ test('an inferlet that is closed in any state frees all that it holds', async ()
       pending.push(drain(run));
     }
     await inferlet.close();
-    assert.equal(unheldPages(host), 64, moment);
+    assert.equal(unheldPages(host), PAGES, moment);
     for (const outcome of await Promise.all(pending)) assert.equal(tagOf(outcome), 'cancelled', moment);
     assert.equal(tagOf(await inferlet.synchronize(queue)), 'cancelled');
     assert.equal(tagOf(inferlet.allocatePages(queue, 1)), 'cancelled');
@@ -261,13 +264,13 @@ test('a cut connection frees all that its runtime holds', async () => {
     must(await run.next());
     outcomes.push(drain(run));
   }
-  assert.ok(unheldPages(host) < 64);
+  assert.ok(unheldPages(host) < PAGES);
   connection.close();
   for (const outcome of await Promise.all(outcomes)) assert.equal(tagOf(outcome), 'unavailable');
-  await until(() => unheldPages(host) === 64);
+  await until(() => unheldPages(host) === PAGES);
 });
 
-test('the client reconnects; inferlets opened before stay dead, and later ones work', async () => {
+test('the client reconnects: inferlets that were opened before stay lost, and later ones work', async () => {
   await using host = await startTestHost();
   const oracle = await Oracle.of(host.model);
   const connection = await host.connect();
@@ -283,22 +286,22 @@ test('the client reconnects; inferlets opened before stay dead, and later ones w
   assert.equal(tagOf(await old.synchronize(queue)), 'unavailable');
   assert.equal(tagOf(old.allocatePages(queue, 1)), 'unavailable');
   assert.equal(connection.connected, false);
-  const born = connection.openInferlet({ id: 'born dead', maxPages: 4, arrival: 2 });
-  assert.equal(tagOf(await born.synchronize(born.createQueue('tiny'))), 'unavailable');
-  for (const each of [old, born]) assert.notEqual(each.lost, undefined);
+  const offline = connection.openInferlet({ id: 'opened offline', maxPages: 4, arrival: 2 });
+  assert.equal(tagOf(await offline.synchronize(offline.createQueue('tiny'))), 'unavailable');
+  for (const each of [old, offline]) assert.notEqual(each.lost, undefined);
   await assert.rejects(connection.stats());
   assert.deepEqual(causes, ['the GPU host ended the connection (shutdown): the GPU host is going down']);
   await host.restart();
   await until(() => connection.connected);
-  assert.equal(tagOf(await old.synchronize(queue)), 'unavailable', 'its memory is gone');
+  assert.equal(tagOf(await old.synchronize(queue)), 'unavailable', 'the host has freed its memory');
   await old.close();
-  await born.close();
+  await offline.close();
   const fresh = connection.openInferlet({ id: 'fresh', maxPages: 40, arrival: 3 });
   assert.equal(fresh.lost, undefined);
   assert.deepEqual(await generate(fresh, fresh.createQueue('tiny'), [1, 5, 9], 8), await oracle.greedy([1, 5, 9], 8));
 });
 
-test('an inferlet that floods ends itself, and only itself', async () => {
+test('the host ends an inferlet that floods it with calls, and its neighbours go on', async () => {
   await using host = await startTestHost();
   const oracle = await Oracle.of(host.model);
   const connection = await host.connect();
@@ -316,7 +319,7 @@ test('an inferlet that floods ends itself, and only itself', async () => {
     await oracle.greedy([1, 5, 9], 8),
   );
   await neighbour.close();
-  assert.equal(unheldPages(host), 64, 'the flooder holds nothing any more');
+  assert.equal(unheldPages(host), PAGES, 'the flooding inferlet holds nothing');
   assert.equal(tagOf(await pending), 'limit-exceeded');
   assert.equal(tagOf(await drain(run)), 'limit-exceeded');
   await flood.close();
@@ -326,21 +329,21 @@ test('an inferlet that floods ends itself, and only itself', async () => {
   const big = range(0, 200_000);
   const asked = loud.synchronize(loudQueue);
   for (let i = 0; i < 100; i++) loud.freePages(loudQueue, big);
-  assert.equal(tagOf(await asked), 'limit-exceeded', 'what was asked before is answered');
+  assert.equal(tagOf(await asked), 'limit-exceeded', 'a call from before the flood is answered');
   assert.equal(tagOf(await loud.synchronize(loudQueue)), 'limit-exceeded');
   await loud.close();
   const last = connection.openInferlet({ id: 'after them', maxPages: 40, arrival: 4 });
   assert.deepEqual(await generate(last, last.createQueue('tiny'), [1, 5, 9], 8), await oracle.greedy([1, 5, 9], 8));
 });
 
-test('a call whose own size makes a flood is answered', async () => {
+test('large calls that are sent without awaiting one are all answered with an error', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'wide', maxPages: 40, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   const tokens = range(0, MAX_LIST);
   const rest = { inPages: NONE, outPages: NONE, mask: undefined, rows: 0, output: { tag: 'none' } } as const;
-  // Eight calls of 2 MiB come close to the 16 MiB that may be unsent.
+  // Each call has 2 MiB of arguments, so nine of them exceed the 16 MiB that may be unsent.
   const step = () => inferlet.ask(queue, { op: 'step', request: { tokens, positions: tokens, ...rest } });
   const steps = Array.from({ length: 9 }, step);
   for (const outcome of await Promise.all(steps))
@@ -386,7 +389,7 @@ test('32 inferlets at once get the tokens that each gets alone, in large batches
   host.host.stats({ reset: true });
   assert.deepEqual(await Promise.all(prompts.map((prompt) => generateTokens(prompt, 'steps'))), alone);
   const { meanBatchSize } = host.host.stats({ reset: true }).models[0]!;
-  // Load beside this test delays some of the calls.
+  // The mean may be below 32, since load beside this test delays some of the calls.
   assert.ok(meanBatchSize >= 16, `mean batch ${meanBatchSize}`);
   assert.deepEqual(
     await Promise.all(prompts.map((prompt, i) => generateTokens(prompt, i % 2 ? 'steps' : 'run'))),
@@ -395,7 +398,7 @@ test('32 inferlets at once get the tokens that each gets alone, in large batches
   assert.ok(host.host.stats().models[0]!.meanBatchSize >= 16, 'runs and steps share batches');
 });
 
-test('a run stays at most a window ahead of its consumer', async () => {
+test('the host computes a run at most a window ahead of the consumed tokens', async () => {
   const tiny = { layers: 1, contextLength: 1024 };
   await using host = await startTestHost({ pageCount: 128, shape: tiny });
   const connection = await host.connect();
@@ -404,11 +407,11 @@ test('a run stays at most a window ahead of its consumer', async () => {
   const pages = must(inferlet.allocatePages(queue, 125));
   const run = inferlet.run(queue, runOn(pages, 1000));
   let taken = must(await run.next()).tokens.length;
-  await until(() => host.host.stats().models[0]!.batches >= 256);
+  await until(() => host.host.stats().models[0]!.batches >= RUN_WINDOW_TOKENS);
   // A host that did not pause would decode on meanwhile.
   await sleep(20);
   const decoded = host.host.stats().models[0]!.batches;
-  assert.ok(decoded <= taken + 256, `${decoded} tokens for a reader that took ${taken}`);
+  assert.ok(decoded <= taken + RUN_WINDOW_TOKENS, `${decoded} tokens for a reader that took ${taken}`);
   for (let finished: string | undefined; !finished; ) {
     const chunk = must(await run.next());
     taken += chunk.tokens.length;
@@ -417,7 +420,7 @@ test('a run stays at most a window ahead of its consumer', async () => {
   assert.equal(taken, 1000);
 });
 
-test('TCP works as a unix socket does', async () => {
+test('a host serves connections over TCP', async () => {
   await using host = await startTestHost();
   const tcp = new GpuHost([host.host.engines[0]!.model], { log: silentLog });
   const address = await tcp.listen('127.0.0.1:0');

@@ -13,7 +13,7 @@ import { GpuHost, type HostedModel } from './gpu-host.ts';
 
 const PAGES = 16;
 
-// Without swap, an inferlet is ended for memory instead of preempted.
+// With swap memory, the host preempts an inferlet whose pages it needs; without, it ends the inferlet.
 for (const swaps of [true, false])
   describe(`a host of two models, ${swaps ? 'with' : 'without'} swap`, () => {
     let directory: string;
@@ -82,7 +82,7 @@ for (const swaps of [true, false])
     });
 
     test('the host ends the newest inferlet on all its models when the oldest needs memory, and reports the end once', {
-      skip: swaps && 'swap holds its pages',
+      skip: swaps && 'the pages are swapped out instead',
     }, async () => {
       const causes: string[] = [];
       const oldest = open('oldest', 1);
@@ -107,7 +107,7 @@ for (const swaps of [true, false])
       assert.deepEqual(last, { tag: 'err', val: { tag: 'terminated', val: causes[0] } });
       assert.deepEqual(await newest.synchronize(small), { tag: 'err', val: { tag: 'terminated', val: causes[0] } });
       assert.equal(tagOf(newest.allocatePages(large, 1)), 'terminated');
-      assert.equal(tagOf(await middle.synchronize(middleQueue)), 'ok', 'the older one goes on');
+      assert.equal(tagOf(await middle.synchronize(middleQueue)), 'ok', 'the middle inferlet goes on');
       await until(() => free()[1] === PAGES);
       assert.equal(free()[0], 2, '16 pages less 10 of the oldest inferlet and 4 of the middle one');
       assert.equal(host.stats().models[0]?.terminations, 1);
@@ -117,7 +117,7 @@ for (const swaps of [true, false])
       assert.equal(host.stats().models[0]?.inferlets, 0);
     });
 
-    test('the host swaps pages of waiting inferlets first, and brings them back to the last bit', {
+    test('the host swaps out pages of a waiting inferlet, and restores their exact content', {
       skip: !swaps && 'there is no swap',
     }, async () => {
       const waits = open('waits', 2);
@@ -145,7 +145,8 @@ for (const swaps of [true, false])
       const other = asks.createQueue('small');
       must(asks.allocatePages(other, 14));
       assert.equal(tagOf(await asks.synchronize(other)), 'ok');
-      assert.ok((host.stats().models[0]?.swappedOutPages ?? 0) >= 6, 'they were swapped out');
+      // The inferlets hold 8 + 14 pages, and the device has 16.
+      assert.ok((host.stats().models[0]?.swappedOutPages ?? 0) >= 6, 'the pages were swapped out');
       await asks.close();
 
       assert.deepEqual(must(await step(Uint32Array.of(7), 59, NONE)), before);

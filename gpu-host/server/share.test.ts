@@ -18,10 +18,10 @@ const TOKENS = 255;
 const neverNotified = new Int32Array(new SharedArrayBuffer(4));
 const sum = (all: readonly number[]): number => all.reduce((total, ms) => total + ms, 0);
 
-/** Makes the members that replace those of a backend. They add the duration of each step, in ms, to `steps`. */
+/** Returns replacements for methods of the backend `inner`. Its steps add their durations, in milliseconds, to `steps`. */
 type Device = (inner: Backend, steps: number[]) => Partial<Backend>;
 
-/** Lets `play` begin a run on each of two models of one host. */
+/** Starts a host with a model on each of two devices, and calls `play`, which begins runs on the models. */
 async function withModels(
   devices: readonly [Device, Device],
   play: (
@@ -56,7 +56,7 @@ async function withModels(
   }
 }
 
-/** Holds the thread for `ms` a step, as ONNX Runtime does. */
+/** A device that holds the thread for `ms` a step, as ONNX Runtime does. */
 const blocking =
   (ms: number): Device =>
   (inner, steps) => ({
@@ -69,17 +69,17 @@ const blocking =
     },
   });
 
-/** Takes `ms` for a step, and accepts the next step while the current one computes. */
+/** A device that takes `ms` for a step, and accepts the next step while the current one computes. */
 const ahead =
   (ms: number): Device =>
   (inner, steps) => {
-    let before: Promise<unknown> = Promise.resolve();
+    let lastStep: Promise<unknown> = Promise.resolve();
     return {
       ahead: true,
       async forward(batch) {
         const computing = inner.forward(batch);
-        before = before.then(() => sleep(ms));
-        await before;
+        lastStep = lastStep.then(() => sleep(ms));
+        await lastStep;
         steps.push(ms);
         return computing;
       },
@@ -87,36 +87,37 @@ const ahead =
   };
 
 test('the host gives a model with short steps as much time as one with long steps', async () => {
-  await withModels([blocking(2), blocking(20)], async (begin, [own, other]) => {
+  await withModels([blocking(2), blocking(20)], async (begin, [quickSteps, slowSteps]) => {
     const runs = [begin(0), begin(1)];
-    // Both runs are at work from the second token of each on.
+    // Count steps from the time on when both runs compute.
     for (const run of runs) must(await run.next());
-    own.length = 0;
-    other.length = 0;
+    quickSteps.length = 0;
+    slowSteps.length = 0;
     const quick = runs[0]!;
-    for (let next = must(await quick.next()); !next.finished; next = must(await quick.next()));
-    // The longest step of each does not count: after a pause of the machine in a step, the run of the quick model may end
-    // before the other model has made up for it.
-    const [ownMs, otherMs] = [own, other].map((all) => sum(all) - Math.max(0, ...all)) as [number, number];
-    const what = `${own.length} steps of ${sum(own)} ms and ${other.length} of ${sum(other)} ms`;
-    assert.ok(otherMs < 2 * sum(own) && ownMs < 2 * sum(other), what);
+    while (!must(await quick.next()).finished);
+    // The longest step of each model does not count: the machine may have paused in this step, and the run of the quick model may end before the
+    // other model has got the same time.
+    const withoutLongest = (all: readonly number[]): number => sum(all) - Math.max(0, ...all);
+    const [quickMs, slowMs] = [sum(quickSteps), sum(slowSteps)];
+    const message = `${quickSteps.length} steps of ${quickMs} ms and ${slowSteps.length} of ${slowMs} ms`;
+    assert.ok(withoutLongest(slowSteps) < 2 * quickMs && withoutLongest(quickSteps) < 2 * slowMs, message);
   });
 });
 
-test('the host owes a model that comes later no time for the steps that another model computed before', async () => {
-  await withModels([ahead(2), ahead(2)], async (begin, [own, other]) => {
-    // This run is long enough not to end meanwhile, although this thread may stand still for seconds.
+test('a model that starts later gets no extra time for the steps that another model computed before', async () => {
+  await withModels([ahead(2), ahead(2)], async (begin, [firstSteps, secondSteps]) => {
+    // This run is so long that it does not end during the test, even when this thread stands still for seconds.
     const first = begin(0, CONTEXT - 1);
     const firstDrained = (async (): Promise<void> => {
       while (!must(await first.next()).finished);
     })();
-    await until(() => own.length >= 100);
+    await until(() => firstSteps.length >= 100);
     const second = begin(1);
-    await until(() => other.length >= 1);
-    const before = own.length;
-    await until(() => other.length >= 40);
-    const beside = own.length - before;
-    assert.ok(beside >= 10, `the first model has ${beside} steps beside ${other.length} of the second`);
+    await until(() => secondSteps.length >= 1);
+    const countBefore = firstSteps.length;
+    await until(() => secondSteps.length >= 40);
+    const countBeside = firstSteps.length - countBefore;
+    assert.ok(countBeside >= 10, `the first model has ${countBeside} steps beside ${secondSteps.length} of the second`);
     for (const run of [first, second]) run.stop();
     await firstDrained;
   });

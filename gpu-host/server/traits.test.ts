@@ -3,10 +3,10 @@ import { test } from 'node:test';
 import { TRAITS } from '../handlers/model.ts';
 import { checkTraits, TraitError } from './traits.ts';
 
-/** Traits of this host's models, those of single models included. */
+/** All traits that a model of this host may have, also those that only some models have. */
 const ALL = [...TRAITS, 'adapter', 'input-image'];
 
-test('a model may claim all traits of this host, fewer that need no others, and unknown traits', () => {
+test('a model may claim all traits of this host, some of them with those that they need, and unknown traits', () => {
   for (const traits of [
     ALL,
     TRAITS,

@@ -27,12 +27,12 @@ type Guest = { readonly inferlet: DeviceClient; readonly queue: number; readonly
 const step = ({ inferlet, queue, pages }: Guest, from: number, count: number) =>
   inferlet.ask(queue, samplingStep(range(1, count + 1), from, pages));
 
-test('the span of a batch is a child of the step that asked for it; calls without a step make no spans', async () => {
+test('the span of a batch is a child of the span that the inferlet has set; calls of an inferlet without a span make none', async () => {
   const { host, spans } = await tracedHost();
   await using _ = host;
   const traced = await guest(host, 'traced', TRACEPARENT);
   must(await step(traced, 0, 3));
-  assert.equal(spans().length, 0, 'no step was named');
+  assert.equal(spans().length, 0, 'no span is set yet');
   traced.inferlet.setSpan(0xa, 0xb);
   must(await step(traced, 3, 3));
   traced.inferlet.setSpan(0xc, 0xd);

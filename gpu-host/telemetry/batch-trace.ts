@@ -23,14 +23,14 @@ export const MAX_SPANS = 1024;
 export const MAX_LINKS = 16;
 
 /**
- * The spans of a model's batches. Each call of a batch has a span of its own, a child of its inferlet's step (`HostCall.span`);
- * the spans of one batch link to each other. An untraced call costs one field access.
+ * Makes the spans of a model's batches. Each traced call of a batch gets a span of its own, a child of the span that its inferlet has set
+ * (`HostCall.span`). The spans of one batch link to each other. An untraced call costs one field access.
  */
 export class BatchTracer {
   readonly #tracer: Tracer;
   readonly #attributes: Attributes;
   readonly #spans = new WeakMap<ModelSpace, number>();
-  /** Calls whose first part had several inputs: the last part may have one, and is still a prefill. */
+  /** Calls of which a part had several inputs. Their later parts also count as prefills, even with one input. */
   readonly #prefills = new WeakSet<HostCall>();
 
   constructor(tracer: Tracer, model: string, { name, index }: Pick<Device, 'name' | 'index'>) {
@@ -86,7 +86,7 @@ export class BatchTracer {
   }
 }
 
-/** The span that a call belongs to, in the trace that its inferlet was opened with. */
+/** The context of span `spanId` in the trace that the inferlet was opened with; undefined without a readable trace or a span. */
 function parentOf(traceparent: string | undefined, spanId: string | undefined): SpanContext | undefined {
   const traceId = /^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$/.exec(traceparent ?? '')?.[1];
   if (traceId === undefined || spanId === undefined) return undefined;

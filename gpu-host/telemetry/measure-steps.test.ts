@@ -13,7 +13,7 @@ import type { StepPoint } from './step-profile.ts';
 const LIMITS: StepLimits = { maxTokens: 512, maxSequences: 64 };
 const sizesOf = (points: readonly StepPoint[]) => points.map(({ size }) => size);
 
-describe('steps measured at the start', () => {
+describe('measuring steps at the start', () => {
   let folder: string;
   let inner: Backend;
 
@@ -40,7 +40,7 @@ describe('steps measured at the start', () => {
     return { tokens, sequences, tookMs: nowMs };
   }
 
-  it('give the efficient size of a device before it serves', async () => {
+  it('gives the efficient size of a device before it serves', async () => {
     // Llama-2-7B on an RTX 3090, by the figures of Ayo (ASPLOS '25).
     const { tokens, sequences } = await measure({ stepMs: 21, tokenMs: 0.23, sequenceMs: 0 });
     assert.equal(tokens.efficient(512), Math.round(21 / 0.23));
@@ -49,7 +49,8 @@ describe('steps measured at the start', () => {
     assert.ok(Math.abs((sequences.points.at(-1)?.ms ?? 0) - (21 + 64 * 0.23)) < 1e-6);
   });
 
-  it('end with the first size beyond the efficient one, at the limits of a step, or after two seconds', async () => {
+  it('ends with the first size that takes far longer than one input, at the limits of a step, or after two seconds', async () => {
+    // One input takes 5 ms. The step of size 16 takes 20 ms, more than three times as long, and is the last.
     const steep = await measure({ stepMs: 4, tokenMs: 1, sequenceMs: 0 });
     assert.deepEqual(
       [sizesOf(steep.tokens.points), sizesOf(steep.sequences.points)],
@@ -70,7 +71,7 @@ describe('steps measured at the start', () => {
     assert.deepEqual([sizesOf(slow.tokens.points), slow.tookMs], [[1], 3000], 'two steps of one input');
   });
 
-  it('leave keys and values alone', async () => {
+  it('changes no keys and values', async () => {
     const before = new Uint8Array(inner.pageBytes).fill(7);
     inner.writePage(0, before);
     await measure({ stepMs: 1, tokenMs: 0, sequenceMs: 0 });

@@ -1,15 +1,16 @@
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 import { StepProfile } from './step-profile.ts';
 
-/** Inputs of a measured prefill, and sequences of a measured decode step. */
+/** Inputs of the measured prefills. */
 const PREFILLS = [4, 16, 64, 256];
+/** Sequences of the measured decode steps. */
 const DECODES = [4, 16, 64];
-/** Steps of each size. The first one may allocate the memory of its size, so the profile forgets it. */
+/** Steps of each size. The first one may allocate memory for its size, so the profile forgets its time after the second. */
 const STEPS = 2;
 /** A series ends with the first step that takes more than `BEYOND` times as long as a step of one input, and more than `LEAST_MS`. */
 const BEYOND = 3;
 const LEAST_MS = 10;
-/** Measuring ends once it has taken this long, ms: a slow device must serve soon, and serving measures the rest. */
+/** After this time, ms, no further step is measured: a slow device must serve soon, and its later steps are measured as it serves. */
 const BUDGET_MS = 2000;
 
 export interface StepLimits {

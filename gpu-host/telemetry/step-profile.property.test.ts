@@ -12,19 +12,19 @@ function curveOf(time: (size: number) => number, sizes: readonly number[] = SIZE
   return curve;
 }
 
-test('the efficient size is that which doubles the time of an empty step', () => {
+test('the efficient size is the size at which a step takes twice the time of an empty step', () => {
   // Llama-2-7B on an RTX 3090: 21 ms and 0.23 ms a token, close to Table 3 of Ayo (ASPLOS '25).
   assert.equal(curveOf((size) => 21 + 0.23 * size).efficient(512), Math.round(21 / 0.23));
   assert.equal(curveOf((size) => 0.5 + 0.5 * size).efficient(512), 1);
-  // A device that computes while it reads weights takes the longer of both times: 20 ms at 400.
+  // A device that computes while it reads weights takes the longer of both times. At 400, these are 20 ms, twice the time of an empty step.
   const roofline = curveOf((size) => Math.max(10, size * 0.05)).efficient(512) ?? 0;
   assert.ok(roofline > 350 && roofline < 450, `${roofline}`);
-  // Long contexts slow the largest steps down, and say little about the others.
+  // Long contexts double the time of the largest steps. The result stays near 50, the efficient size without them.
   const slowed = curveOf((size) => (10 + 0.2 * size) * (size > 200 ? 2 : 1)).efficient(512) ?? 0;
   assert.ok(slowed > 30 && slowed < 50, `${slowed}`);
 });
 
-test('the efficient size is found whatever sizes come, with times that vary by a tenth', () => {
+test('the efficient size is found from steps of random sizes whose times vary by a tenth', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const below = seeded(seed);
     const [fixedMs, eachMs] = [1 + below(40), (1 + below(100)) / 200];
@@ -39,18 +39,19 @@ test('the efficient size is found whatever sizes come, with times that vary by a
   }
 });
 
-test('a curve gives no size before the measured ones show it', () => {
+test('a curve gives no efficient size while the measured sizes do not show it', () => {
   const time = (size: number) => 20 + 0.2 * size;
   assert.equal(new StepCurve().efficient(512), undefined);
   assert.equal(curveOf(time, [1, 2, 4]).efficient(512), undefined);
-  // Sizes too close to each other: a disturbance would turn the line.
+  // These sizes are too close to each other: a disturbance would turn the line.
   assert.equal(curveOf(time, [60, 100]).efficient(512), undefined);
-  // Steps of up to 8 all take about the same time: a larger one may, too.
+  // Steps of up to 8 all take about the same time, and larger ones may, too.
   assert.equal(curveOf(time, [1, 2, 4, 8]).efficient(512), undefined);
   assert.equal(curveOf(time, [1, 8, 64]).efficient(512), 100);
   // No step within the limit takes twice the time of an empty one.
   assert.equal(curveOf(time, [1, 8, 64]).efficient(64), 64);
   assert.equal(curveOf(() => 20, [1, 8, 64]).efficient(128), 128);
+  // A limit that is far above the measured sizes: larger steps may take longer.
   assert.equal(curveOf(() => 20, [1, 8, 64]).efficient(512), undefined);
 });
 
@@ -64,7 +65,7 @@ test("a size's first step stops counting once it has a second one, and the curve
   assert.equal(disturbed.efficient(512), 50);
 });
 
-test('a profile keeps the inputs of all steps, and the sequences of those that decode only', () => {
+test('a profile keeps times by the inputs of all steps, and by the sequences of steps that only decode', () => {
   const profile = new StepProfile();
   profile.note(1, 1, 10);
   profile.note(4, 4, 11);

@@ -9,7 +9,7 @@ const BEYOND = 2;
 /** Minimum time of a step, ms, since a coarse clock may measure none. */
 const LEAST_MS = 1e-3;
 
-/** Mean size and time of the steps whose sizes lie above one power of two, and at most at the next. */
+/** Mean size and mean time of the steps of one group: sizes above one power of two, up to the next power. */
 export interface StepPoint {
   readonly size: number;
   readonly ms: number;
@@ -17,7 +17,7 @@ export interface StepPoint {
 
 /** Times of steps by one measure of their size, measured at the start and in operation. Pure. */
 export class StepCurve {
-  /** Means by exponent. A first step, which may allocate the memory of its size, counts only until the second one. */
+  /** Means by exponent. A group's first step may allocate memory for its size, so the second step replaces it. */
   readonly #means: ({ size: number; ms: number; steps: number } | undefined)[] = [];
 
   /** The measured sizes, smallest first. */
@@ -41,8 +41,8 @@ export class StepCurve {
   }
 
   /**
-   * The maximum efficient size, at which the work of a step takes as long as an empty step. Up to it, more work in a step costs little; beyond,
-   * time grows with the work. Undefined while the measured sizes do not show it.
+   * The maximum efficient size: the size at which the work of a step takes as long as an empty step. Up to this size, more work in a step costs
+   * little; beyond, the time grows with the work. Undefined while the measured sizes do not show it.
    *
    * @param most size of the largest possible step
    */
@@ -53,6 +53,7 @@ export class StepCurve {
     const { fixedMs, eachMs } = lineThrough(points);
     const size = eachMs > 0 ? Math.max(1, Math.round(Math.max(0, fixedMs) / eachMs)) : Number.POSITIVE_INFINITY;
     if (size <= BEYOND * largest.size) return Math.min(size, most);
+    // The efficient size is larger than a curve can estimate, so at least `most` when the estimates reach `most`.
     return BEYOND * largest.size >= most ? most : undefined;
   }
 }

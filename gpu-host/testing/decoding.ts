@@ -9,10 +9,7 @@ export interface Said {
   readonly margins: readonly number[];
 }
 
-/**
- * A way of decoding greedily; all ways give the same text. `between` is awaited after each token, or each chunk of a
- * run.
- */
+/** A way of decoding greedily; all ways give the same text. It awaits `between` after each token, or after each chunk of a run. */
 export type Way = (
   guest: Guest,
   prompt: readonly number[],
@@ -22,15 +19,18 @@ export type Way = (
 
 const PAGE_SIZE = 8;
 
-/** Sums in another order differ in the last bits: where the two most probable tokens are closer than this, either may follow. */
+/** Margin below which the two most probable tokens tie: sums in another order differ in their last bits, so either token may follow. */
 export const TIE = 1e-4;
 
-/** First index where a text differs from the text decoded alone, and `tie` when the two likeliest tokens tie there; undefined for equal texts. */
+/**
+ * First index `at` where `text` differs from the text that was decoded alone; undefined for equal texts. `tie` is true when the two most probable
+ * tokens tie there.
+ */
 export function parting(
-  given: readonly number[],
+  text: readonly number[],
   alone: Said,
 ): { readonly at: number; readonly tie: boolean } | undefined {
-  const at = alone.tokens.findIndex((token, i) => given[i] !== token);
+  const at = alone.tokens.findIndex((token, i) => text[i] !== token);
   return at < 0 ? undefined : { at, tie: (alone.margins[at] ?? 0) < TIE };
 }
 
@@ -73,7 +73,10 @@ export async function bySteps(
   return { tokens, margins };
 }
 
-/** The prompt in parts that the guest does not await, then sampled steps. */
+/**
+ * Sends the prompt in parts without awaiting them, then samples one token per step.
+ * @param cuts returns the indexes at which the parts of a prompt of this length end
+ */
 export function inParts(cuts: (length: number) => readonly number[]): Way {
   return async (guest, prompt, count, between) => {
     const { inferlet, queue } = guest;

@@ -99,7 +99,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       ...(options.kv ? { kv: { directory: join(directory, 'kv'), fingerprint: fingerprintOf(model, backend) } } : {}),
       ...options.model,
     };
-    // The calls of a frame arrive in one turn, however slow the machine: tests count the device steps that they make.
+    // The calls of a frame arrive in one turn, however slow the machine: tests count the device steps that these calls make.
     const limits = { sliceMs: Number.POSITIVE_INFINITY, ...options.host?.limits };
     const newHost = new GpuHost([hosted], { log: silentLog, ...options.host, limits });
     await newHost.listen(socket);
@@ -221,7 +221,7 @@ export class Oracle {
     return new Oracle(await createReferenceBackend(model, { pageSize: 8, pageCount: 4 }));
   }
 
-  /** The most probable tokens after each of the last `rows` inputs; `visible[i][j]` is true when input i sees input j (causal without). */
+  /** The most probable tokens after each of the last `rows` inputs; `visible[i][j]` is true when input i sees input j; causal by default. */
   async top(
     tokens: readonly number[],
     positions: readonly number[],
@@ -288,7 +288,7 @@ export class Oracle {
   }
 }
 
-/** Waits until a condition holds; the limit of the test is the deadline. */
+/** Waits until a condition holds. It has no deadline besides the test's timeout. */
 export async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await sleep(2);
 }

@@ -5,7 +5,7 @@ import { wrapBackend } from './wrapped-backend.ts';
 /** A device whose steps end when the test says so, one after the other. */
 export class SteppedDevice {
   readonly batches: (readonly SequenceInput[])[] = [];
-  /** Number of the step that fails, from 1 on. */
+  /** Number of the step that fails, from 1 on; 0 for none. */
   failsAt = 0;
   #ends: (() => void)[] = [];
   #isFree = false;
@@ -27,16 +27,17 @@ export class SteppedDevice {
       },
     });
 
-  /** Steps that were handed over and have not ended. */
+  /** Number of steps that were handed over and have not ended. */
   get underWay(): number {
     return this.#ends.length;
   }
 
-  /** Steps that take a token of the step before. */
+  /** Number of steps with an input that the device picks in the step before. */
   get guesses(): number {
     return this.batches.filter((batch) => batch.some(({ inputs }) => inputs.kind === 'picked')).length;
   }
 
+  /** Ends the oldest step under way. */
   end(): void {
     this.#ends.shift()?.();
   }

@@ -18,7 +18,7 @@ export class Stepper {
     this.text = [...text];
   }
 
-  /** Computes the last `count` tokens of the text, and appends the sampled one. */
+  /** Computes the last `count` tokens of the text, and appends the token that is sampled after them. */
   async step(count = 1, { sampler = GREEDY, queue = this.queue } = {}) {
     const from = this.text.length - count;
     const result = must(
@@ -46,7 +46,7 @@ export class Stepper {
   }
 }
 
-/** An inferlet that allocates pages when its own are full. */
+/** A stepper that allocates pages when its pages are full. */
 export class PageStepper extends Stepper {
   readonly #count: number;
 

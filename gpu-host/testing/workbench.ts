@@ -59,7 +59,7 @@ export class Workbench {
     return this.inferlet.ask(this.queue, { op: 'step', request: { ...request, output: { tag: 'none' } } });
   }
 
-  /** Distribution after `token` at `position` over pages, without keeping its key. */
+  /** The distribution after `token` at `position`, with the keys of `inPages` as context. Stores no key of the token. */
   async probe(inPages: Uint32Array, token: number, position: number, mask?: Mask): Promise<Distribution> {
     const request = { tokens: ids(token), positions: ids(position), inPages, outPages: NONE, mask, rows: 1 };
     const outcome = await this.inferlet.ask(this.queue, {
@@ -70,41 +70,33 @@ export class Workbench {
   }
 }
 
+/** Asserts that two distributions have the same tokens, with log-probabilities that are equal up to rounding. */
 export function same(
-  given: Distribution,
+  actual: Distribution,
   expected: Pick<Distribution, 'tokens' | 'logProbabilities'>,
   message = 'the same distribution',
 ): void {
-  assert.deepEqual([...given.tokens], [...expected.tokens], message);
-  for (const [i, value] of given.logProbabilities.entries()) {
+  assert.deepEqual([...actual.tokens], [...expected.tokens], message);
+  for (const [i, value] of actual.logProbabilities.entries()) {
     assert.ok(Math.abs(value - (expected.logProbabilities[i] as number)) < 1e-4, message);
   }
 }
 
-/** A suite over one host per backend. Each test has an inferlet of its own, and must leave no page behind when the inferlet closes. */
-export function withWorkbench(
-  name: string,
-  suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
-  options: TestHostOptions = {},
-): void {
+/** Declares the tests of a suite by calling `addTest` for each. */
+type Suite = (addTest: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void;
+
+/** Runs a suite on one host per backend. Each test has an inferlet of its own, and must leave no page behind when the inferlet closes. */
+export function withWorkbench(name: string, suite: Suite, options: TestHostOptions = {}): void {
   for (const backend of ['reference', 'onnx', 'cuda'] as const)
     suiteOn(`${name} (${backend})`, suite, { ...options, backend });
 }
 
-/** {@link withWorkbench} for calls that move whole pages only, which `backends/conformance-slots.test.ts` tests on each backend. */
-export function onOneBackend(
-  name: string,
-  suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
-  options: TestHostOptions = {},
-): void {
+/** {@link withWorkbench} on one backend, for calls that only move whole pages: `backends/conformance-slots.test.ts` tests moves on each backend. */
+export function onOneBackend(name: string, suite: Suite, options: TestHostOptions = {}): void {
   suiteOn(name, suite, { ...options, backend: 'onnx' });
 }
 
-function suiteOn(
-  name: string,
-  suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
-  options: TestHostOptions,
-): void {
+function suiteOn(name: string, suite: Suite, options: TestHostOptions): void {
   describe(name, () => {
     let host: TestHost;
     let oracle: Oracle;
@@ -127,8 +119,8 @@ function suiteOn(
         }
         await Promise.all(opened.map((inferlet) => inferlet.close()));
         const { models, tenants } = await connection.stats();
-        assert.equal(models[0]?.pages.owned, 0, 'every page is back, or kept for its content');
-        assert.deepEqual(tenants, [], 'every tenant holds nothing');
+        assert.equal(models[0]?.pages.owned, 0, 'every page is free, or cached for its content');
+        assert.deepEqual(tenants, [], 'no tenant holds anything');
         checkCharged(opened, models[0]?.deviceBusyMs ?? 0);
       });
     });
@@ -147,7 +139,7 @@ export function openedBy(connection: GpuHostConnection): readonly DeviceClient[]
   return opened;
 }
 
-/** Checks that all device time was charged; hosts report whole microseconds to each inferlet. */
+/** Checks that all device time was charged, up to a microsecond per inferlet: hosts report usage in whole microseconds. */
 export function checkCharged(ended: readonly DeviceClient[], deviceBusyMs: number): void {
   let charged = 0;
   for (const { usage } of ended) charged += usage.gpuUs;

@@ -1,11 +1,12 @@
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 
-/** A backend with some of its methods replaced. */
+/** Returns a backend like `inner` with some of its members replaced. */
 export function wrapBackend(inner: Backend, replacements: Partial<Backend>): Backend {
   return new Proxy(inner, {
     get(target, key) {
-      const member: unknown = Reflect.get(key in replacements ? replacements : target, key);
-      return typeof member === 'function' ? member.bind(key in replacements ? replacements : target) : member;
+      const owner = key in replacements ? replacements : target;
+      const member: unknown = Reflect.get(owner, key);
+      return typeof member === 'function' ? member.bind(owner) : member;
     },
   });
 }

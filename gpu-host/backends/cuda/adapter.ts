@@ -6,9 +6,11 @@ import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import type { AdapterMatrices, EngineHandle } from './addon.ts';
 
-/** As in `native`: LOW_RANK_STEP, to whose multiples ranks are padded; the alignment of arrays; the rows of the largest graph. */
+/** LOW_RANK_STEP of `native`: ranks are padded to its multiples. */
 const RANK_STEP = 16;
+/** Alignment of arrays in `native`, bytes. */
 const ALIGNMENT = 256;
+/** Rows of the largest graph of `native`. */
 const GRAPH_ROWS = 128;
 /** Maximum number of projections of one input: query, key and value. */
 const PROJECTIONS_PER_INPUT = 3;
@@ -86,7 +88,7 @@ export class CudaAdapter implements DeviceAdapter {
         matrices.push({ layer, projection, rank, columns: a.length / rank, rows: b.length / rank, a, b });
       }
     }
-    // Steps go on meanwhile.
+    // Steps can run while the engine loads the matrices.
     const [id, bytes] = new Float64Array(await inTime(engine.loadAdapter(matrices))) as unknown as [number, number];
     return new CudaAdapter(engine, id, bytes, loadMs);
   }

@@ -117,6 +117,7 @@ describe('the addon', () => {
       const calls: readonly [() => unknown, RegExp][] = [
         [() => Reflect.apply(engine.submit, engine, []), /words: expected an array of another type/],
         [() => engine.submit(new Uint32Array(2)), /not a batch/],
+        // Word 11 is the id of the first sequence's adapter.
         [() => engine.submit(words(1).with(11, 77)), /no such adapter is on the device: 77/],
         [() => engine.project(floats, 2, 1), /states where/],
         [() => engine.project(floats, 1, MAX_TOP_K + 1), /topK/],
@@ -198,6 +199,7 @@ describe('the addon', () => {
     withEngine((engine) => {
       const { weights, pool, scratch, total, free } = engine.memory();
       const { count, bytes } = engine.pages();
+      // 2 layers × 16 slots × a key and a value × 16 floats (2 heads of 8) × 4 bytes.
       assert.deepEqual([count, bytes], [8, 2 * 16 * 2 * 16 * 4]);
       assert.ok(weights > 0 && pool >= count * bytes && scratch > 0 && free > 0);
       assert.equal(weights + pool + scratch, total);
@@ -226,7 +228,7 @@ describe('the addon', () => {
     assert.equal(addon.allocatePinned(100)?.byteLength, 100);
   });
 
-  test('an adapter takes no more memory of the device than the backend says, and hardly less', async () => {
+  test('an adapter takes at most the device memory that `adapterBytes` predicts, and less than 100 KB less', async () => {
     for (const precision of ['float32', 'bf16'] as const) {
       const backend = await createTestCudaBackend(model, { ...POOL, precision, maxRows: 64 });
       for (const [rank, targets] of [
@@ -325,7 +327,7 @@ describe('a CUDA backend', () => {
   const failure = (code: string, text: RegExp) => (error: unknown) =>
     error instanceof CudaError && error.code === code && text.test(error.message);
 
-  test('without the addon, the card or the memory the error states what to do', async () => {
+  test('without the addon, a card or enough memory, the error states what to do', async () => {
     const create = (more: object) => createCudaBackend(model, { ...POOL, addon: file, ...more });
     const missing = join(directory, 'missing.node');
     await assert.rejects(
@@ -402,13 +404,14 @@ describe('a CUDA backend', () => {
       }
       const projected = await backend.project(some.states, 2, wide.config.vocabularySize);
       assert.ok(relativeError(values({ kind: 'top', ...projected }), values(whole)) < 1e-5);
+      // One scoring per row: two sequences of two rows, and two projected states.
       assert.equal(deadlineOf.mock.calls.filter(({ arguments: [, what] }) => what === 'a scoring').length, 6);
     } finally {
       await backend.dispose();
     }
   });
 
-  test('the memory of the words is reused and grows', async () => {
+  test('a batch larger than a device step computes the same as its sequences alone; the memory of the words grows', async () => {
     const backend: Backend = await createTestCudaBackend(model, {
       ...POOL,
       maxRows: 8,

@@ -24,15 +24,16 @@ export interface CudaDevice {
   readonly capability: string;
   /** True when the addon was built for such cards. */
   readonly usable: boolean;
-  /** As `versionText` reads it. */
+  /** CUDA version that the driver supports, as `versionText` reads it. */
   readonly driverVersion: number;
+  /** CUDA version of the runtime, as `versionText` reads it. */
   readonly runtimeVersion: number;
 }
 
 /**
- * Width of weights, activations, keys and values on the device. `int8`, `fp8` (e4m3) and `int4` are `bf16` with narrower product weights,
- * scaled by the largest of each row (4 bits: of each group of 128), so a step reads a half or a quarter of their bytes. With `int4` the
- * head has 8 bits. `float32` is for finding faults: plain kernels, twice the memory.
+ * Width of weights, activations, keys and values on the device. `int8`, `fp8` (e4m3) and `int4` are `bf16` with narrower product weights, so a
+ * step reads a half or a quarter of the weights' bytes. The largest weight of each row (with 4 bits: of each group of 128) sets the scale. With
+ * `int4` the head has 8 bits. `float32` is for finding faults: plain kernels, twice the memory.
  */
 export type Precision = 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
 
@@ -91,7 +92,7 @@ export interface EngineHandle {
   writePage(page: number, from: Uint8Array, queued?: boolean): void;
   /** Waits for all queued copies. */
   settlePages(): void;
-  /** Resolves with an empty buffer when the copies that were queued before have ended. The addon refuses a third wait beside two running ones. */
+  /** Resolves with an empty buffer when the copies that were queued before have ended. At most two waits may run at once. */
   pagesSettled(): Promise<ArrayBuffer>;
   /**
    * Converts and copies an adapter on a thread of its own; the matrices must not change meanwhile. Resolves with two 64-bit floats: the adapter's

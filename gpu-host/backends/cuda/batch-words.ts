@@ -11,11 +11,11 @@ import { SlotTables, type TablePlace } from './slot-tables.ts';
 
 const MAGIC = 0x31454950;
 const HEADER_WORDS = 4;
-/** rows, contextCount, outputRows, topK, flags, table, known, adapter. */
+/** Words of a sequence's header: rows, contextCount, outputRows, topK, flags, table, known, adapter. */
 const SEQUENCE_WORDS = 8;
-/** temperature, topP, minP, seed, position. */
+/** Words of a draw: temperature, topP, minP, seed, position. */
 const DRAW_WORDS = 5;
-/** count, frequency, presence. */
+/** Words before the lists of changed logits: count, frequency, presence. */
 const CHANGES_WORDS = 3;
 const FLAG = {
   embeds: 1,
@@ -30,6 +30,7 @@ const FLAG = {
   table: 512,
   changes: 1024,
 } as const;
+/** Size of the first memory for words. */
 const FIRST_WORDS = 16 * 1024;
 
 /** Most top tokens of a row that the device can find; MAX_TOP_K of `native/kernels/head.h`. */
@@ -43,7 +44,7 @@ export class BatchWords {
   #bytes = new Uint8Array(this.#words.buffer);
   #length = 0;
   readonly #tables: SlotTables;
-  /** By sequence of the batch. */
+  /** Place of each sequence's slot list in the device's tables, if it has one; by sequence of the batch. */
   readonly #tablePlaces: (TablePlace | undefined)[] = [];
 
   /** @param tableSlots number of slots that the device's tables hold */
@@ -52,7 +53,7 @@ export class BatchWords {
     this.#tables = new SlotTables(tableSlots);
   }
 
-  /** Returns words that are valid until the next `write`; the addon copies them. If it does not take them, `forgetTables` must follow. */
+  /** Returns words that are valid until the next `write`; the addon copies them. If it refuses them, the caller must call `forgetTables`. */
   write(batch: readonly SequenceInput[]): Uint32Array {
     this.#tables.begin();
     let length = HEADER_WORDS;

@@ -94,12 +94,12 @@ export interface ObjectCacheOptions {
   /** Folder of the sources; messages name files relative to it. */
   readonly root: string;
   /**
-   * `header` is compiled before the sources that include the header `with`, once for each list of arguments that they
-   * are compiled with. The compiler then reads this result first in each of these sources. This saves time when there
-   * are many sources, and needs a compiler that `precompiles`.
+   * A header to precompile for the sources that include the header `with`. `header` is compiled once for each list of arguments that these
+   * sources have, and the compiler reads the result first in each of them. This saves time when there are many sources, and needs a compiler
+   * that `precompiles`.
    */
   readonly shared?: { readonly header: string; readonly with: string };
-  /** Path prefixes of headers that define CUDA's keywords: the keywords in them do not make a source card code. */
+  /** Path prefixes of headers that define CUDA's keywords. Including such a header does not by itself make a source card code. */
   readonly keywordHeaders: readonly string[];
   /** Most files compiled at the same time. */
   readonly jobs: number;
@@ -141,7 +141,7 @@ export function isTest(source: string): boolean {
 
 function argumentsOf(source: string, includes: Includes, options: ObjectCacheOptions): string[] {
   const { compiler, extra, keywordHeaders } = options;
-  // These arguments save time: they optimise less and leave out the emulation's checks, which only card code needs.
+  // `compileTest` saves time: it optimises less and leaves out the emulation's checks, which only card code needs.
   if (compiler.compileTest && isTest(source) && !CARD_CODE.test(includes.text(source).toString()))
     return [...compiler.compileTest, ...extra];
   const files = includes.of(source).filter((file) => !keywordHeaders.some((start) => file.startsWith(start)));
@@ -226,7 +226,7 @@ async function compileMissing(
   if (changedSource !== undefined) throw new SourceChangedError(changedSource);
 }
 
-/** Number of sources for which compiling a header first takes less time. */
+/** Least number of sources to compile for which precompiling the header saves time. */
 const MIN_SOURCES_TO_SHARE = 12;
 
 /** Precompiled headers of one build. They take tens of megabytes, so the build deletes them at its end. */

@@ -28,10 +28,10 @@ export interface BuildOptions {
 const HERE = import.meta.dirname;
 const ROOT = path.resolve(HERE, '../../..');
 const NATIVE = path.join(HERE, 'native');
-/** Objects and products by their content, shared by all clones of a user: `$XDG_CACHE_HOME/pie/cuda` or `~/.cache/pie/cuda`. */
+/** Cache of objects and products, named by a hash of their inputs, for all clones of a user: `$XDG_CACHE_HOME/pie/cuda` or `~/.cache/pie/cuda`. */
 const CACHE = path.join(process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'cuda');
 const KEPT_DAYS = 14;
-/** Header that every source of the emulation reads first. */
+/** Header to precompile for the sources that include the header `with`: see `ObjectCacheOptions.shared`. */
 const SHARED = {
   header: path.join(NATIVE, 'emulation', 'precompiled.h'),
   with: path.join(NATIVE, 'emulation', 'emulation.h'),
@@ -88,7 +88,7 @@ export function ensureEmulatedAddon(): Promise<string> {
   return emulatedAddon;
 }
 
-/** Sources of a target. Every target has `kernels` and `engine`; an emulated one has the emulation in place of the card. */
+/** Sources of a target. Every target has `kernels` and `engine`; an emulated one also has `emulation`, which replaces CUDA. */
 function sourcesOf(target: Target, isEmulated: boolean, includes: Includes): string[] {
   const folders = ['kernels', 'engine', ...(isEmulated ? ['emulation'] : [])];
   const productSources = folders.flatMap((folder) => filesIn(folder, '*.{cu,cc}')).filter((file) => !isTest(file));

@@ -12,16 +12,17 @@ export interface Compiler {
   /** Arguments for sources without card code; the compiler then reads them once instead of twice. */
   readonly compileHost: readonly string[];
   /**
-   * Arguments for tests without card code of their own, which halve the compile time; if absent, tests compile like other sources. The linker
+   * Arguments that halve the compile time of tests without card code of their own. If absent, tests compile like other sources. The linker
    * takes the product's objects first, so inline functions of headers keep the product's optimisation.
    */
   readonly compileTest?: readonly string[];
   /** True if sources may share a header that is compiled once, as GCC does it. */
   readonly precompiles?: boolean;
-  /** Arguments that keep the path of a clone out of the objects, which other clones use. */
+  /** Arguments that keep the path of a clone out of the objects, because all clones share them. */
   readonly withoutRoot: (root: string) => readonly string[];
-  /** Arguments that link a program (`link`), and a library that Node loads (`linkShared`). */
+  /** Arguments that link a program. */
   readonly link: readonly string[];
+  /** Arguments that link a library that Node loads. */
   readonly linkShared: readonly string[];
 }
 
@@ -111,7 +112,7 @@ export function emulationCompiler(
   for (const program of [...namedCompilers, 'g++', 'clang++']) {
     const version = outputOf(program, ['--version']);
     if (version === '') continue;
-    // If the sanitizer's library is installed, a misaligned address, which a card would refuse, ends the run.
+    // A card refuses misaligned addresses. Where the sanitizer's library is installed, they end an emulated run, too.
     for (const checks of sanitize ? [SANITIZED] : [['-fsanitize=alignment', '-fno-sanitize-recover=all'], []]) {
       if (!builds(program, checks)) continue;
       const isMac = process.platform === 'darwin';

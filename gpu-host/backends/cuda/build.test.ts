@@ -68,7 +68,7 @@ test('build: compiles only what changed', async (t) => {
   assert.deepEqual(compiled.splice(0).sort(), ['answer.cc', 'main.cc']);
 });
 
-test('build: clones share objects, which do not contain their paths', async (t) => {
+test('build: clones share objects, because an object does not contain the path of its clone', async (t) => {
   const objects = path.join(scratch(t), 'objects');
   const [one, two] = [scratch(t), scratch(t)].map((folder) => ({ folder, ...project(folder, objects) }));
   writeFileSync(
@@ -150,7 +150,7 @@ test('build: only tests without kernels of their own are compiled with the argum
   assert.equal(objects.length, sources.length);
 });
 
-test('build: two concurrent builds compile once', async (t) => {
+test('build: concurrent builds compile each source once', async (t) => {
   const { compiled, compile } = project(scratch(t));
   await Promise.all([compile(), compile(), compile()]);
   assert.deepEqual(compiled.sort(), ['answer.cc', 'main.cc']);

@@ -5,7 +5,7 @@ import { CudaError } from './errors.ts';
 
 /** This program's report to `pie doctor` about the machine's cards. */
 export type CardsAnswer =
-  /** The addon does not exist, or, with `why`, cannot be loaded. `named` is true when `PIE_CUDA_ADDON` names the file. */
+  /** Without `why`, the addon's file does not exist; with it, the file cannot be loaded. `named` is true when `PIE_CUDA_ADDON` names the file. */
   | { readonly kind: 'no-addon'; readonly file: string; readonly named: boolean; readonly why?: string }
   | { readonly kind: 'cards'; readonly emulated: boolean; readonly cards: readonly CudaDevice[] };
 

@@ -22,7 +22,7 @@ describe('graphs captured at start', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  test('steps of the captured sizes capture no more, and the start reports what it captured', async () => {
+  test('steps of the captured sizes capture no further graphs, and the start reports what it captured', async () => {
     const lines: string[] = [];
     const start = { warmUpMs: 3_600_000, maxSequences: 3, report: (line: string) => lines.push(line) };
     const backend = await createTestCudaBackend(model, { ...POOL, ...start });
@@ -35,7 +35,7 @@ describe('graphs captured at start', () => {
         for (let step = 0; step < 8; step++) await run(backend, ...[ask(1), ask(2)].slice(step % 2));
       }
       assert.equal(backend.graphs?.().captured, captured);
-      // A size that the start left out.
+      // The start leaves out the size 4, to which a batch of 3 is padded. Its graph is captured in two areas.
       const ask = sequence(model.config, Uint32Array.of(1), { output: top(1) });
       for (let step = 0; step < 6; step++) await run(backend, ask, ask, ask);
       assert.equal(backend.graphs?.().captured, 2 * GRAPHS_OF_A_SIZE + 2);
@@ -57,7 +57,7 @@ describe('graphs captured at start', () => {
         },
       };
       const lines: string[] = [];
-      // Each look at the clock is a second later.
+      // Each reading of the clock is a second later than the one before.
       let ms = 0;
       const now = () => {
         ms += 1000;
@@ -66,6 +66,7 @@ describe('graphs captured at start', () => {
       const options = { maxSequences: 256, limitMs: 20_000, report: (line: string) => lines.push(line), now };
       const captured = await captureGraphsAhead(counted, options);
       assert.ok(steps < 20, `${steps} steps`);
+      // Each batch shape takes 6 steps; its graph is captured in two areas. The shapes are 11 sizes × 3 numbers of top tokens.
       assert.equal(captured, Math.floor(steps / 6));
       assert.equal(backend.graphs?.().captured, 2 * captured);
       assert.equal(lines.at(-1), `captured the graphs of ${captured} of 33 batch shapes; warm_up_s is over`);

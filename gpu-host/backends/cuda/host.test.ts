@@ -87,7 +87,7 @@ function supervise() {
 test('a failing card ends the host, which reports why; calls fail with the cause, and the restarted host computes the same', async (context) => {
   if (!emulated) return context.skip('only an emulated card fails on demand');
   const { supervisor, nthEvent } = supervise();
-  // Each run of the host fails at the same step: late enough for a story, early enough for the test.
+  // Each run of the host fails at the same launch: after the story, and before the test takes long.
   const host = spec('fails', { precision: 'bf16' }, { PIE_EMULATED_FAULT: 'cudaGraphLaunch:40' });
   try {
     await supervisor.start([host]);
@@ -190,7 +190,7 @@ test('a hanging card ends the host after the deadline; the host and its calls re
   if (!emulated) return context.skip('only an emulated card hangs on demand');
   const { supervisor, nthEvent } = supervise();
   const hold = join(directory, 'hung.hold');
-  // A deadline longer than a busy machine stands still: it also bounds the steps that the host computes before it is ready.
+  // The deadline must exceed the pauses of a busy machine, because it also bounds the steps that the host computes before it is ready.
   const host = spec('hung', { stepDeadlineS: 5 }, { PIE_EMULATED_HOLD: hold });
   try {
     await supervisor.start([host]);
@@ -226,7 +226,7 @@ test('a host logs that cuBLASLt is missing, and the graphs that it captures befo
     // The log is written in the background.
     while (!/captured the graphs of all 6 batch shapes in .* model=tiny/.test(readFileSync(log, 'utf8')))
       await sleep(10);
-    // The emulation has none.
+    // The emulation has no cuBLASLt; a card's machine may have it.
     if (!emulated) t.diagnostic('cuBLASLt may be there');
     else assert.match(readFileSync(log, 'utf8'), / warn warm: cuBLASLt was not found .* PIE_CUBLASLT.* model=tiny/);
   } finally {

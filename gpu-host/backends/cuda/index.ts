@@ -51,10 +51,11 @@ export interface CudaBackendOptions {
   readonly memoryBytes?: number;
   /** `bf16` by default. */
   readonly precision?: Precision;
-  /** Format of kept keys and values; that of the computation by default. */
+  /** Format of kept keys and values; the format of the computation by default. */
   readonly kv?: KvPrecision;
-  /** Most inputs and sequences of one device step; larger batches are computed in several. 512 and 256 by default. */
+  /** Most inputs of one device step, 512 by default. Larger batches are computed in several steps. */
   readonly maxRows?: number;
+  /** Most sequences of one device step, 256 by default. */
   readonly maxSequences?: number;
   /** Most inputs of a sequence that keeps no keys; `maxRows` by default. */
   readonly maxUnkeptRows?: number;
@@ -64,10 +65,7 @@ export interface CudaBackendOptions {
   readonly dependentLaunch?: boolean;
   /** True, the default, to read the keys of a prefix once for all sequences that share it, where that costs less. */
   readonly sharedPrefixes?: boolean;
-  /**
-   * Longest time that the start spends to capture graphs of common batch sizes, so that the first steps need not
-   * capture them; 0 for no graphs. 10 s by default, and 0 on an emulated card.
-   */
+  /** Most time of the start for capturing graphs of common batch sizes; 0 for no graphs. 10 s by default, and 0 on an emulated card. */
   readonly warmUpMs?: number;
   /** Takes lines about the progress of the start. */
   readonly report?: (line: string, level: 'info' | 'warn') => void;
@@ -275,7 +273,7 @@ class CudaBackend implements Backend {
     const isUnchanged = deviceBatch.every((sequence, i) => sequence === batch[i]);
     try {
       const pendingResults = this.#submit(deviceBatch);
-      // The device picks no tokens for a changed request. Its picked rows are those of `batch` only without changes.
+      // A sequence with a changed request picks no tokens on the device, so the device's picked rows would differ from those of `batch`.
       if (isUnchanged) this.#picks = pickedRows(batch);
       const buffer = await this.#deadline.of(pendingResults, 'a step');
       const outputs = readResults(this.config, deviceBatch, buffer);

@@ -13,7 +13,7 @@ import { loadAddon } from './addon.ts';
 /** Far longer than the script takes; a call that waits for the held card never returns. */
 const TIME_LIMIT_MS = 120_000;
 
-test('while the card stands still, no call but those of unpinned pages blocks the thread; each ends later', async (t) => {
+test('while the card stands still, no call blocks the thread, except calls for unpinned pages', async (t) => {
   const addon = await testAddon();
   if (!loadAddon(addon).emulated) return t.skip('only an emulated card stands still on demand');
   const directory = await mkdtemp(join(tmpdir(), 'pie-free-'));
@@ -45,7 +45,7 @@ test('while the card stands still, no call but those of unpinned pages blocks th
       ];
       const expected = JSON.stringify(await Promise.all(work()));
       writeFileSync(process.env.PIE_EMULATED_HOLD, '');
-      // A page goes out and comes back in another place, and its memory is used again.
+      // Page 0 is copied to page 2 by way of host memory, which is then used again for page 3.
       const swap = backend.allocatePinned(2 * backend.pageBytes);
       const [page, other] = [swap.subarray(0, backend.pageBytes), swap.subarray(backend.pageBytes)];
       let ended = 0;

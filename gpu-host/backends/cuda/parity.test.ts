@@ -56,15 +56,15 @@ const NARROW = [
 /** Tolerance of float32, the same as in `../parity.test.ts`. */
 const TOLERANCE = 1e-4;
 /**
- * Largest error of the kernels in bf16, as a multiple of the cost of bf16: the error of a second reference that rounds the inputs and outputs
- * of products. Both errors come from about as many rounded numbers, added up in different orders, so one is not twice the other.
+ * Largest error of the kernels in bf16, as a multiple of the cost of bf16. This cost is the error of a second reference, which rounds the inputs and
+ * outputs of products. The kernels round about as many numbers and only add them up in another order, so their error is less than twice the cost.
  */
 const TIMES_BF16_COST = 1.5;
-/** Bounds of the root mean square error: `together` over all scenarios, to the rounding reference; `alone` of one output, to the exact reference. */
+/** Bounds of RMS errors. `together`: over all scenarios, against the rounding reference. `alone`: of one output, against the exact one. */
 const BF16 = { together: 1e-2, alone: 8e-2 } as const;
 /**
- * The bound `together` for keys and values in 8 bits, from a reference that rounds them too: a difference in the last bit of bf16 may
- * decide between two adjacent codes of a value, which are at most 1/8 of it apart.
+ * The bound `together` for keys and values in 8 bits, against a reference that rounds them too. It is larger, because a difference in the last bit of
+ * bf16 may decide between two adjacent codes, which differ by up to 1/8 of the value.
  */
 const FP8_TOGETHER = 2.5e-2;
 /** Configurations that compute in bf16: the weights' precision, and that of keys and values where it differs. */

@@ -11,7 +11,7 @@ interface Live {
   list: number[];
 }
 
-/** A batch's change of the live sequences; numbers select by remainder. */
+/** A batch's change of the live sequences; `which` and `length` select by remainder. */
 const change = fc.record({
   kind: fc.constantFrom('start', 'grow', 'grow', 'grow', 'fork', 'move', 'end', 'read', 'fail'),
   which: fc.nat(1000),
@@ -31,7 +31,7 @@ class Device {
   }
 }
 
-test('after random schedules, every table is the list built from scratch', () => {
+test('after random schedules, every table equals the list built from scratch', () => {
   let asked = 0;
   let brought = 0;
   let placed = 0;
@@ -107,7 +107,7 @@ test('a continued sequence brings only its new slots, until it outgrows its tabl
   assert.equal(brought, 1001 + 1025 + 98);
 });
 
-test('lists that are not seen any more make room after some batches; lists in use are never evicted', () => {
+test('lists that batches stop using make room after some batches; lists in use are never evicted', () => {
   const tables = new SlotTables(4096);
   const place = (first: number) => tables.place(listOf(first, 1000), 1, Uint32Array.of(first + 1000));
   tables.begin();
@@ -142,7 +142,7 @@ test('a list larger than all room evicts no other list', () => {
   assert.equal(tables.count, 1);
 });
 
-test('two sequences of a batch never have one table', () => {
+test('two sequences of a batch never share a table', () => {
   const tables = new SlotTables(8192);
   tables.begin();
   assert.deepEqual(tables.place(listOf(0, 1000), 1, Uint32Array.of(1000)), { table: 0, known: 0 });
@@ -154,7 +154,7 @@ test('two sequences of a batch never have one table', () => {
   assert.equal(tables.place(listOf(0, 1001), 1, NONE), undefined);
 });
 
-test('room of small tables serves large ones, and the reverse', () => {
+test('the freed room of small tables serves large tables, and the reverse', () => {
   const tables = new SlotTables(4096 + 512);
   const fill = (length: number, count: number) => {
     for (let batch = 0; batch < 40; batch++) tables.begin();

@@ -11,22 +11,22 @@ interface Table {
   readonly size: number;
   /** Length of the list: the context of its last batch, and the slots that the batch wrote. */
   length: number;
-  /** The last slot of the list. A sequence that goes on has it at the end of its context. */
+  /** The last slot of the list. When the sequence continues, its context ends with this slot. */
   lastSlot: number;
   /** Number of the last batch that used the table. */
   lastBatch: number;
 }
 
-/** A shorter context goes with its step: copying it costs less than finding its table. */
+/** A shorter context is sent whole with each step: that costs less than finding its table. */
 const MIN_CONTEXT_SLOTS = 128;
 const MIN_TABLE_SLOTS = 256;
-/** Batches for which an unused table stays although others want room: sequences that take turns must not evict each other. */
+/** An unused table is kept for this many batches even if others want room: sequences that take turns must not evict each other. */
 const KEPT_BATCHES = 32;
 
 /**
- * Slot lists that the device keeps between steps, so that a step brings only the slots that changed (`native/engine/engine.h`,
- * `Sequence::table`). A copy of the device's words proves how much of a list is there: a list is found by its last slot and then compared
- * word by word, so that no caller needs to report a moved page. Takes memory only for that copy, and calls no device.
+ * Manages the slot lists that the device keeps between steps, so that a step brings only the slots that changed (`native/engine/engine.h`,
+ * `Sequence::table`). This class holds a copy of the device's words. It finds a list by its last slot and compares the list with the copy word by
+ * word, so that no caller needs to report a moved page. It takes memory only for the copy, and calls no device.
  */
 export class SlotTables {
   readonly #words: Uint32Array;
@@ -55,8 +55,9 @@ export class SlotTables {
   }
 
   /**
-   * The place of the list of `context` and the slots of the inputs after it. Undefined when the step must bring the whole list: it is
-   * short, its inputs keep no keys, or lists in use take all room. The device must take the batch, or `clear` must follow.
+   * Returns the place of a sequence's list: `context`, then the slots of the inputs. Returns undefined if the step must bring the whole list, because
+   * the list is short, lists in use take all room, or the inputs keep no keys and the list has no table yet. If the device does not take the batch,
+   * the caller must call `clear`.
    * @param writes slots of the inputs, or none when their keys live for the step only
    */
   place(context: Uint32Array, inputs: number, writes: Uint32Array): TablePlace | undefined {
@@ -84,7 +85,7 @@ export class SlotTables {
     for (const table of this.#tables) this.#drop(table);
   }
 
-  /** Number of first slots in which a table and a context agree. Compares bytes, which the runtime does by vectors. */
+  /** Number of leading slots in which a table and a context agree. Compares bytes, because the runtime compares them by vectors. */
   #equalLength({ start, length }: Table, context: Uint32Array): number {
     const bytes = new Uint8Array(context.buffer, context.byteOffset, context.byteLength);
     const isEqual = (from: number, end: number) =>

@@ -30,7 +30,7 @@ describe('slot tables of a CUDA backend', () => {
     await rm(directory, { recursive: true, force: true });
   });
 
-  /** The same sequence with an explicit causal mask, for which it brings its whole list. It writes no keys to the pool. */
+  /** The same sequence with an explicit causal mask, which makes it bring its whole list. The result writes no keys to the pool. */
   const whole = (causal: SequenceInput): SequenceInput => {
     const { positions, context } = causal;
     const keys = context.length + positions.length;
@@ -73,7 +73,7 @@ describe('slot tables of a CUDA backend', () => {
     }
   });
 
-  test('after a refused batch, tables are right again', async () => {
+  test('after a refused batch, tables give the same bits as whole lists again', async () => {
     const random = new Random(5);
     const slots = random.permutation(SLOTS);
     const ask = (filled: number) =>

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { Deadline, SharedWait } from './waiting.ts';
 
-test('a deadline tells of work that does not end, once, and not after the process stood still', async () => {
+test('a deadline reports work that does not end, once, and begins again after the process stood still', async () => {
   const texts: string[] = [];
   const deadline = new Deadline(30, (text) => texts.push(text));
   const { promise: work, resolve } = Promise.withResolvers<number>();

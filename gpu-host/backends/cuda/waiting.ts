@@ -22,7 +22,7 @@ export class Deadline {
     const watch = () => {
       const dueMs = performance.now() + this.#ms;
       timer = setTimeout(() => {
-        // When the whole machine stood still, so did the thread that waits for the card.
+        // If the whole machine stood still, so did the thread that waits for the card: the work gets its time again.
         if (performance.now() - dueMs > STOOD_STILL_MS) watch();
         // If this thread itself was late, the event loop reports finished work before it runs the immediate.
         else setImmediate(fail);
@@ -38,13 +38,13 @@ export class Deadline {
   }
 }
 
-/** Lets callers wait for work that began before their calls, by at most two waits: one that runs, and one that all later callers share. */
+/** Lets callers wait for work that began before their calls. At most two waits exist: the running one and the next, which later callers share. */
 export class SharedWait {
   readonly #begin: () => Promise<unknown>;
   #running: Promise<unknown> = Promise.resolve();
   #next: Promise<unknown> | undefined;
 
-  /** @param begin begins a wait for all work that began before */
+  /** @param begin begins a wait for all work that began before its call */
   constructor(begin: () => Promise<unknown>) {
     this.#begin = begin;
   }

@@ -36,13 +36,14 @@ export async function topOfWholeRows(
     const candidates = mask
       ? vocabulary.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1)
       : vocabulary;
-    const logShare = mask ? logSum(scores, candidates) : 0;
+    // The scores are log-probabilities over the whole vocabulary; with a mask, they must be relative to the allowed tokens.
+    const allowedLogSum = mask ? logSum(scores, candidates) : 0;
     const topIds = candidates
       .toSorted((a, b) => (scores[b] as number) - (scores[a] as number) || a - b)
       .subarray(0, topK);
     tokens.set(topIds, row * topK);
     logProbabilities.set(
-      Float32Array.from(topIds, (token) => (scores[token] as number) - logShare),
+      Float32Array.from(topIds, (token) => (scores[token] as number) - allowedLogSum),
       row * topK,
     );
   }

@@ -1,13 +1,14 @@
 /**
  * Measures how long `BatchWords` takes to encode decode steps, without the addon: `node gpu-host/backends/cuda/words-bench.ts
- * [--sequences 32] [--context 32768] [--steps 200]`. Compares slot tables with whole lists: bytes of the last step, median time of a step.
+ * [--sequences 32] [--context 32768] [--steps 200]`. A step brings the device either whole lists of slots, or, with slot tables, only the slots
+ * that changed. The program prints the bytes of the last step and the median time of a step for either way.
  */
 import { parseArgs } from 'node:util';
 import type { SequenceInput } from '../backend.ts';
 import { BatchWords } from './batch-words.ts';
 
 const PAGE_SIZE = 16;
-/** The engine keeps this many words for steps of this size (`native/engine/options.cu`). */
+/** Maximum number of slots in the engine's slot tables (`KEYS` of `native/engine/options.cu`). */
 const TABLE_SLOTS = 4 << 20;
 const WARM_STEPS = 20;
 
@@ -22,7 +23,7 @@ const sequences = Number(values.sequences);
 const context = Number(values.context);
 const steps = Number(values.steps);
 
-/** The slots of a sequence, whose pages lie apart from each other. */
+/** The slots of a sequence whose pages alternate with the pages of the other sequences. */
 function slotsOf(sequence: number, count: number): Uint32Array {
   return Uint32Array.from({ length: count }, (_, i) => {
     const page = Math.floor(i / PAGE_SIZE) * sequences + sequence;
@@ -34,7 +35,7 @@ function decode(slots: Uint32Array, length: number): SequenceInput {
   return {
     inputs: { kind: 'tokens', tokens: Uint32Array.of(7) },
     positions: Uint32Array.of(length),
-    // A copy, as of a caller that gathers each step's slots anew.
+    // A copy, because callers gather the slots anew for each step.
     context: slots.slice(0, length),
     mask: 'causal',
     writes: slots.slice(length, length + 1),

@@ -57,8 +57,9 @@ export class OnnxAdapter implements DeviceAdapter {
 }
 
 /**
- * One pair of matrices for the projections that the graph multiplies as one: each `A` below the previous `A`, and each `B`, transposed, in
- * the columns of its own projection. The zeros beside each `B` cost less than one multiplication per projection.
+ * The pair of matrices for projections that the graph multiplies as one. `down` has the projections' `A` matrices, one below the other. `up`
+ * has each `B`, transposed, in the columns of its projection; the other columns of these rows are zeros. They cost less than separate
+ * multiplications would.
  */
 class Stack {
   readonly rank: number;

@@ -29,7 +29,7 @@ interface Shape {
   readonly context: number;
 }
 
-/** Sequences that share nothing. */
+/** Sequences that share no slots. */
 function strangers(shapes: readonly Shape[]): SequenceInput[] {
   let next = 0;
   return shapes.map(({ inputs, context }) => {
@@ -55,7 +55,7 @@ const shapes = fc.array(
 );
 
 describe('dealtRows', () => {
-  test('every sequence is in one row, and no row has more than its bound', () => {
+  test('every sequence is in one row, and no row has more sequences than its deal allows', () => {
     const property = fc.property(shapes, (drawn) => {
       const batch = strangers(drawn);
       const rows = separateRows(batch, [...batch.keys()]);
@@ -66,6 +66,7 @@ describe('dealtRows', () => {
           [...batch.keys()],
         );
         for (const row of dealt) {
+          // The deals allow 2, 4 and 8 sequences per row.
           assert.ok(row.members.length <= 2 ** (deal + 1));
           assert.equal(
             row.tokens,
@@ -91,7 +92,7 @@ describe('dealtRows', () => {
   });
 });
 
-test('only lone causal sequences without a requested attention output are moved', () => {
+test('isMovable: only a lone causal sequence that wants no attention may move', () => {
   const [lone] = strangers([{ inputs: 1, context: 5 }]);
   const row = (sequence: SequenceInput) => separateRows([sequence], [0])[0];
   assert.ok(isMovable(row(lone)));
@@ -100,7 +101,7 @@ test('only lone causal sequences without a requested attention output are moved'
 });
 
 describe('Planner', () => {
-  test('every sequence runs once, at no higher cost than in rows of their own', () => {
+  test('every sequence runs once, at no higher cost than in separate rows', () => {
     const planner = new Planner(COSTS, 1, SLOTS);
     const property = fc.property(shapes, (drawn) => {
       const batch = strangers(drawn);
@@ -121,7 +122,7 @@ describe('Planner', () => {
     fc.assert(property, { seed: 12, numRuns: 200 });
   });
 
-  test('contexts of like lengths get rows of their own, unlike ones share rows', () => {
+  test('contexts of like lengths get separate rows, and contexts of unlike lengths share rows', () => {
     const planner = new Planner(COSTS, 1, SLOTS);
     const plan = (contexts: readonly number[]) =>
       planner.plan(strangers(contexts.map((context) => ({ inputs: 1, context }))));

@@ -7,13 +7,13 @@ const SEQUENCES_PER_ROW = [2, 4, 8];
 /** Minimum share of padding in a batch's cost: below this share, the sequences keep their rows. */
 const MIN_PADDING = 0.03;
 
-/** True when a row may be dealt anew: it holds one sequence that sees all of its context and every earlier input. */
+/** True when a row's sequence may move to a row with others: it is alone in its row, and sees its whole context and every earlier input. */
 export function isMovable({ members, slots }: Row): boolean {
   const [{ sequence }] = members;
   return members.length === 1 && slots === null && sequence.mask === 'causal' && sequence.attention !== true;
 }
 
-/** True when padding makes up enough of `cost` to justify dealing these rows anew. */
+/** True when padding makes up enough of `cost` to justify {@link dealtRows}. */
 export function isWorthDealing(rows: readonly RowShape[], cost: number, costs: RunCosts): boolean {
   const unpadded = rows.reduce((sum, row) => sum + rowCost(row, costs), costs.perRun);
   return cost - unpadded > MIN_PADDING * cost;
@@ -37,7 +37,7 @@ export function dealtRows(batch: readonly SequenceInput[], rows: readonly Row[],
   );
 }
 
-/** Deals items to the given number of hands, forwards and backwards by turns. */
+/** Deals items to the given number of hands, forwards and backwards by turns, so that hands of falling items get about equal sums. */
 function deal<T>(items: readonly T[], hands: number): T[][] {
   const dealt = Array.from({ length: hands }, (): T[] => []);
   items.forEach((item, i) => {

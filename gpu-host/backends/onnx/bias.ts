@@ -36,6 +36,7 @@ export function hasBlindInput({ mask, positions, context }: SequenceInput): bool
   return false;
 }
 
+/** The causal mask of a member: it sees the row's shared context, its own context, and its inputs up to the current one. */
 function fillCausal(
   bias: Float32Array,
   memberStart: number,
@@ -59,7 +60,7 @@ function fillCausal(
   }
 }
 
-/** Any mask of a member. Its context columns lie anywhere in the row (`links`); a member without `links` is alone in its row. */
+/** Any mask of a member. `links` tells the columns of its context slots; a member without `links` is alone in its row. */
 function fillAny(
   bias: Float32Array,
   memberStart: number,
@@ -74,9 +75,12 @@ function fillAny(
     let seesAny = false;
     bias.fill(HIDDEN, start, start + width);
     for (let j = 0; j < context.length + inputs; j++) {
-      if (mask === 'causal' ? j > context.length + t : mask[maskStart + j] === 0) continue;
-      const column = links === null ? tokens + j : columnOf(links[j], tokens);
-      bias[start + (j < context.length ? column : firstInput + j - context.length)] = 0;
+      const isHidden = mask === 'causal' ? j > context.length + t : mask[maskStart + j] === 0;
+      if (isHidden) continue;
+      let column: number;
+      if (j >= context.length) column = firstInput + j - context.length;
+      else column = links === null ? tokens + j : columnOf(links[j], tokens);
+      bias[start + column] = 0;
       seesAny = true;
     }
     if (blind && !seesAny) bias[start + width - 1] = 0;

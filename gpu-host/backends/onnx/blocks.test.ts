@@ -16,7 +16,7 @@ import { BLOCK_SIZE, type WeightBits } from './weights.ts';
 const POOL = { pageSize: 16, pageCount: 8 };
 const SHAPE = { hiddenSize: 64, intermediateSize: 96, headDim: 16, vocabularySize: 96 };
 const FILE_BLOCK = 32;
-/** Bounds the median error, as in `../parity.test.ts`: in few scenarios, the two sides round an input to different levels. */
+/** Bound of the median error, as in `../parity.test.ts`: in a few scenarios, the two sides round an input to different levels. */
 const TOLERANCE = 1e-4;
 const SCENARIOS = 5;
 
@@ -28,7 +28,7 @@ describe('matrices that the model file keeps in blocks', () => {
   after(() => rm(directory, { recursive: true, force: true }));
 
   const make = (config: Partial<ModelConfig> = {}) => randomModel(join(directory, 'model'), { ...SHAPE, ...config }, 5);
-  /** Errors of states and log-probabilities against the reference backend, the median of some random prompts. */
+  /** Compares states and log-probabilities with the reference backend. Returns the median error of some random prompts, and the backend's widths. */
   const errorOf = async (
     model: LoadedModel,
     bits: WeightBits,
@@ -74,17 +74,18 @@ describe('matrices that the model file keeps in blocks', () => {
     });
   }
 
-  test('projections of one input in unlike blocks are multiplied one by one', async (context) => {
+  test('projections of one input are multiplied one by one when their blocks differ', async (context) => {
     const encodings = { attn_q: 'Q8_0', attn_k: 'Q4_0', attn_v: 'F32', ffn_up: 'F16', output: 'BF16' } as const;
     const encodingOf = (name: string) => encodings[name.split('.').at(-2) as keyof typeof encodings] ?? 'Q8_0';
     const model = await blockedModel(await make(), encodingOf, directory);
+    // This oracle does not round inputs to 8 bits, so the error includes the rounding of the backend.
     const found = await errorOf(model, 32, { model }, rootMeanSquareError);
     context.diagnostic(`root mean square error ${found.error.toExponential(1)}`);
     assert.ok(found.error < 0.05, `${found.error}`);
     assert.equal(found.precision, 'float32 and int8');
   });
 
-  test('fewer bits than the file has quantise its values anew', async () => {
+  test('a backend with fewer bits than the file quantises the values anew', async () => {
     const model = await blockedModel(await make(), 'Q8_0', directory);
     const cached = await dequantizedModel(model, 4, 4, join(directory, 'cache'));
     const found = await errorOf(model, 4, { model: cached, roundedBlock: BLOCK_SIZE });

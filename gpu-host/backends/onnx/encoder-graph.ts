@@ -6,7 +6,7 @@ import { modernScore, modernStates } from './modern-bert-graph.ts';
 import { WeightNodes } from './weights.ts';
 
 /**
- * An encoder of the BERT family as one ONNX graph in float32. Shorter inputs of a batch are padded at the end.
+ * Builds an encoder of the BERT family as one ONNX graph in float32. Shorter inputs of a batch are padded at the end.
  *
  * Inputs: `tokens` and `types` int32 [B, T], `lengths` int32 [B, 1]. Output: `results` float32, [B, hiddenSize] for embeddings, [B, 1] for the
  * scores of a reranker.
@@ -27,7 +27,7 @@ export function buildEncoder({ config, tensors }: LoadedEncoder): Uint8Array {
 
 type Bert = Extract<EncoderConfig, { family: 'bert' | 'roberta' }>;
 
-/** Adds BERT from the tokens to the last states, [B, T, hiddenSize]. */
+/** Adds the layers of BERT, and returns the last states, [B, T, hiddenSize]. */
 function bertStates(graph: GraphBuilder, nodes: EncoderNodes, config: Bert): string {
   const { hiddenSize, intermediateSize, activation, firstPosition } = config;
   const table = (name: string) => nodes.weight(`embeddings.${name}.weight`);
@@ -100,13 +100,13 @@ export class EncoderNodes {
     return this.#weights.tensor(name);
   }
 
-  /** [B, hiddenSize] from the states of all tokens. */
+  /** The embedding of each input, [B, hiddenSize], from the states of its tokens. */
   vector(rows: string, { pooling, normalizes }: Extract<EncoderConfig['head'], { kind: 'embedding' }>): string {
     const vector = this.pooled(rows, pooling);
     return normalizes ? this.#graph.node('LpNormalization', [vector], 'unit-vectors', { axis: -1, p: 2 }) : vector;
   }
 
-  /** [B, hiddenSize]: the first token's state, or the mean of all. */
+  /** [B, hiddenSize]: the state of each input's first token, or the mean of its tokens' states. */
   pooled(rows: string, pooling: 'first' | 'mean'): string {
     return pooling === 'first' ? this.#first(rows) : this.#mean(rows);
   }

@@ -13,7 +13,7 @@ import type { KvSegments } from './segments.ts';
 export interface RunFeeds {
   readonly feeds: Record<string, Tensor>;
   readonly shape: RunShape;
-  /** Number of states that go to the head, member by member. They come first in `states`, before the states wanted for themselves. */
+  /** Number of states that go to the head, member by member. In the output `states` they come before the states of sequences that want no tokens. */
   readonly headRows: number;
   readonly topK: number;
   readonly wantsLogSum: boolean;
@@ -38,7 +38,7 @@ export class FeedBuilder {
   readonly #noMask: Tensor;
   readonly #yes = new Tensor('bool', [true], [1]);
   readonly #no = new Tensor('bool', [false], [1]);
-  /** Tensors are int32 and int64. Indices are written as uint32 into the same memory, so each `Uint32Array` is copied in one call. */
+  // The graph takes int32 and int64. Indices are written as uint32 into the same memory, so each `Uint32Array` is copied in one call.
   readonly #tokens = new Growable(4);
   readonly #slots = new Growable(4);
   readonly #positions = new Growable(8);
@@ -126,6 +126,7 @@ export class FeedBuilder {
     });
     let rotary = this.#rotary.upTo(lastPosition);
     if (rotary === null) {
+      // Positions index the table's rows: here row i is the position of input i.
       const runPositions = Uint32Array.from({ length: total }, (_, i) => words[i * 2]);
       rotary = this.#rotary.tableOf(runPositions);
       for (let i = 0; i < total; i++) words[i * 2] = i;
@@ -282,7 +283,7 @@ export class FeedBuilder {
   }
 }
 
-/** True when members' masks must be checked: rows with a shared prefix have causal masks only. */
+/** False for a row whose masks are all causal, because its members share a prefix or were dealt to it: a causal input sees itself. */
 function mayBeBlind({ members, slots }: Row): boolean {
   return members.length === 1 || slots !== null;
 }

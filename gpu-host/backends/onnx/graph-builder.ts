@@ -30,7 +30,7 @@ const MICROSOFT_OPERATORS = new Set([
   'SkipSimplifiedLayerNormalization',
 ]);
 
-/** Collects the nodes of one ONNX graph; every value is a name. The builder checks that names are unique. */
+/** Collects the nodes of one ONNX graph. A value is known by its name; the builder checks that names are unique. */
 export class GraphBuilder {
   readonly #nodes: onnxProto.onnx.INodeProto[] = [];
   readonly #initializers = new Map<string, onnxProto.onnx.ITensorProto>();
@@ -140,8 +140,8 @@ export class GraphBuilder {
   }
 
   /**
-   * Computes `then` only when the boolean `condition` holds; else the outputs are empty tensors of the stated types and dimensions
-   * (one of which should be 0). The branch may use any value of this graph.
+   * Computes `then` only when the boolean `condition` holds. Otherwise the outputs are empty tensors with the given types and `emptyDims`,
+   * of which one should be 0. The branch may use any value of this graph.
    */
   when(
     condition: string,

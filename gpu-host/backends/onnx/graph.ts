@@ -21,14 +21,14 @@ export interface GraphOptions {
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
   readonly slotCount: number;
-  /** True for a graph of its own that also returns attention. A branch of the main graph would keep all layers' keys to the end, at 12 % cost. */
+  /** True for a separate graph that also returns attention. A branch of the main graph would keep all layers' keys to the end, at 12 % cost. */
   readonly attention: boolean;
   /** True when every multiplication of the graph's layers takes an adapter's matrices. */
   readonly adapter: boolean;
 }
 
 /**
- * The decoder as one ONNX graph: paged attention over a pool of keys and values that the caller owns (`KvPool`).
+ * Builds the decoder as one ONNX graph: paged attention over a pool of keys and values that the caller owns (`KvPool`).
  *
  * Inputs, for B rows of T tokens over W columns. A row is one sequence or several (`rows.ts`); a column is an input of the row or a context slot,
  * to which tokens may attend. T and W are those of the largest row of the run; shorter rows are padded.
@@ -39,18 +39,21 @@ export interface GraphOptions {
  * - `bias` float32 [B, 1, T, W]: 0 where an input sees a column, very negative elsewhere
  * - `has_segments` bool [1]: true when rows also attend to segments, which needs T = 1; no such input with `attention`
  * - `segments.p` float32 [S, kvHeads, SEGMENT_SLOTS, headDim] for each plane p of the pool; `segment_rows` int32 [S]: each segment's row;
- *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for these, very negative where a row has less than G
+ *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for a segment of the row, very negative past its last
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
- * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: which of the R go to the head; R and M may be 0
+ * - `out_rows` int32 [R]: indices of the inputs, among the flat B × T, whose states are wanted; R may be 0
+ * - `head_rows` int32 [M]: indices of the states, among the R, that go to the head; M may be 0
  * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: true to compute `top_*`, `log_sum`; never true without head rows
+ * - `is_masked` bool [1]: true to compute `allowed_*` instead of `top_*` and `log_sum`, over the tokens of `allowed` uint8
+ *   [M, ceil(vocabulary / 32) × 4] (token t is bit t % 8 of byte t / 8; `allowed` has no rows when `is_masked` is false)
  * - with `adapter`, for each multiplication of a layer, the two inputs of `adapterInputs`; their ranks may differ, and be 0
- * - `is_masked` bool [1]: true to compute `allowed_*` instead, over the tokens of `allowed` uint8 [M, ceil(vocabulary / 32) × 4]
- *   (token t is bit t % 8 of byte t / 8; `allowed` has no rows when `is_masked` is false)
  *
- * Outputs (empty when not wanted): `states` [R, hidden], after the final norm; for M rows `top_logits` float32 and `top_tokens` int64
- * [M, K], largest first, equal ones by token, and `log_sum` [M, 1], the logarithm of the sum of all exponentiated logits; `allowed_*`, the
- * same over allowed tokens; `new_kv` [2 × layers × B, T, kvHeads × headDim], rotated keys and values of the inputs in the pool's order;
- * with `attention`, `received` [B, T, W], each input's attention to each column, the mean over heads and layers.
+ * Outputs, empty when not wanted:
+ * - `states` float32 [R, hidden]: after the final norm
+ * - `top_logits` float32 and `top_tokens` int64 [M, K]: largest first, equal ones by token; `log_sum` float32 [M, 1]: the logarithm of the
+ *   sum of all exponentiated logits; `allowed_top_logits`, `allowed_top_tokens`, `allowed_log_sum`: the same over allowed tokens
+ * - `new_kv` float32 [2 × layers × B, T, kvHeads × headDim]: rotated keys and values of the inputs, in the pool's order
+ * - with `attention`, `received` float32 [B, T, W]: each input's attention to each column, the mean over heads and layers
  */
 export function buildDecoder(
   model: LoadedModel,
@@ -101,9 +104,9 @@ export function buildDecoder(
     const result = addDecoderLayer(graph, weights, project, config, options, layer, row);
     row = result.row;
     newKv.push(result.key, result.value);
-    if (result.weights === null) continue;
+    if (result.attentionWeights === null) continue;
     received.push(
-      graph.node('ReduceMean', [result.weights, graph.integers([1])], `received.${layer}`, { keepdims: 0 }),
+      graph.node('ReduceMean', [result.attentionWeights, graph.integers([1])], `received.${layer}`, { keepdims: 0 }),
     );
   }
   graph.node('Concat', newKv, 'new_kv', { axis: 0 });
@@ -132,7 +135,7 @@ function addAdapter(graph: GraphBuilder, x: string, projected: string, linear: L
   return graph.node('Add', [projected, change], `${name}:adapted`);
 }
 
-/** The residual stream, and the same after the norm of the next sublayer, which reads it. */
+/** The residual stream `x`, and its normed values, which the next sublayer reads. */
 interface ResidualRow {
   readonly x: string;
   readonly normed: string;
@@ -162,7 +165,7 @@ function addDecoderLayer(
   options: GraphOptions,
   layer: number,
   row: ResidualRow,
-): { row: ResidualRow; key: string; value: string; weights: string | null } {
+): { row: ResidualRow; key: string; value: string; attentionWeights: string | null } {
   const { hiddenSize, intermediateSize, layers, heads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
   const at = (name: string) => `${name}.${layer}`;
@@ -172,7 +175,7 @@ function addDecoderLayer(
   let attended = attention.output;
   let residual = row.x;
   if (isLast) {
-    // After the last attention no input reads another, so compute only the wanted inputs from here on.
+    // After the last attention no input depends on another, so only the wanted inputs are computed from here on.
     const flat = graph.node('Reshape', [attended, graph.integers([-1, heads * headDim])], 'attended-flat');
     attended = graph.node('Gather', [flat, 'out_rows'], 'attended-wanted');
     const flatResidual = graph.node('Reshape', [row.x, graph.integers([-1, hiddenSize])], 'residual-flat');
@@ -215,7 +218,7 @@ function addAttention(
   options: GraphOptions,
   layer: number,
   normed: string,
-): { output: string; key: string; value: string; weights: string | null } {
+): { output: string; key: string; value: string; attentionWeights: string | null } {
   const { heads, kvHeads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
   const at = (name: string) => `${name}.${layer}`;
@@ -265,10 +268,13 @@ function addAttention(
     scale: { float: 1 },
   };
   if (options.attention) {
-    const weightsOf = at('weights');
+    const attentionWeights = at('weights');
     // Mode 3 makes the fourth output the softmax result.
-    graph.nodeOf('Attention', inputs, [attended, '', '', weightsOf], { ...attributes, qk_matmul_output_mode: 3 });
-    return { output: attended, key, value: at('value'), weights: weightsOf };
+    graph.nodeOf('Attention', inputs, [attended, '', '', attentionWeights], {
+      ...attributes,
+      qk_matmul_output_mode: 3,
+    });
+    return { output: attended, key, value: at('value'), attentionWeights };
   }
   graph.either(
     'has_segments',
@@ -276,5 +282,5 @@ function addAttention(
     (branch) => [addSegmentedAttention(branch, config, layer, inputs, attributes)],
     (branch) => [branch.node('Attention', inputs, at('attended-gathered'), attributes)],
   );
-  return { output: attended, key, value: at('value'), weights: null };
+  return { output: attended, key, value: at('value'), attentionWeights: null };
 }

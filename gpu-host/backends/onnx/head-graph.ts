@@ -7,7 +7,7 @@ import { headLinear, type QuantizedRanges, type WeightBits, WeightNodes } from '
 const { float32, int32, int64, boolean } = ElementType;
 
 /**
- * The head as its own graph, for states that were computed earlier.
+ * Builds the head as a separate graph, for states that were computed earlier.
  *
  * Inputs: `states` float32 [M, hidden], M at least 1; `wants_top`, `wants_scores` bool [1]; `top_k` int64 [1]; `picks` int32 [P], flat
  * indices among the M × vocabulary logits.
@@ -51,7 +51,7 @@ export function buildHead(
 
 /** Ends the decoder with the most probable tokens after some of its states, from the whole vocabulary or from allowed tokens. */
 export function addDecoderHead(graph: GraphBuilder, config: ModelConfig, logits: string): void {
-  // TopK of no rows ends the process (ONNX Runtime 1.30). The sum is optional because it is costly.
+  // In ONNX Runtime 1.30, TopK of no rows ends the process, hence `has_head`. The log-sum is optional because it is costly.
   graph.when('has_head', TOP_OUTPUTS, (branch) => addTop(branch, logits, ['largest-logits', 'largest-tokens']));
   graph.when('wants_log_sum', [{ name: 'log_sum', type: float32, emptyDims: [0, 1] }], (branch) => {
     addLogSum(branch, logits, first(branch, 'top_logits', 'largest-logit'), 'logits-log-sum');
@@ -82,12 +82,14 @@ const TOP_OUTPUTS = [
   { name: 'top_tokens', type: int64, emptyDims: [0, 1] },
 ];
 
-/** Adds −∞ to each logit whose bit in `allowed` is 0. Each byte of `allowed` indexes a table of eight terms, 32 bytes copied at once. */
+/** Adds −∞ to each logit whose bit in `allowed` is 0. Each byte of `allowed` selects its eight terms from a table, so 32 bytes are copied at once. */
 function addTokenMask(graph: GraphBuilder, config: ModelConfig, logits: string): string {
   const { vocabularySize } = config;
-  const terms = Float32Array.from({ length: 256 * 8 }, (_, i) =>
-    ((i >> 3) >> (i & 7)) & 1 ? 0 : Number.NEGATIVE_INFINITY,
-  );
+  const terms = Float32Array.from({ length: 256 * 8 }, (_, i) => {
+    const byte = i >> 3;
+    const bit = i & 7;
+    return (byte >> bit) & 1 ? 0 : Number.NEGATIVE_INFINITY;
+  });
   const table = graph.floats('mask-terms', terms, [256, 8]);
   const bytes = graph.node('Cast', ['allowed'], 'mask-bytes', { to: int32 });
   const termsByByte = graph.node('Gather', [table, bytes], 'mask-by-byte');
@@ -110,7 +112,7 @@ function first(graph: GraphBuilder, topLogits: string, name: string): string {
   return graph.node('Slice', [topLogits, graph.integers([0]), one, one], name);
 }
 
-/** Adds the logarithm of each row's sum of powers as `output`, and returns the parts. ReduceLogSumExp is up to 100 times slower. */
+/** Adds `output`, the log-sum of each row's logits, and returns the values on the way to it. ReduceLogSumExp is up to 100 times slower. */
 function addLogSum(graph: GraphBuilder, logits: string, largest: string, output: string) {
   const shifted = graph.node('Sub', [logits, largest], `${output}:shifted`);
   const powers = graph.node('Exp', [shifted], `${output}:powers`);

@@ -4,7 +4,7 @@ import type { LazySession } from './lazy-session.ts';
 import { Tensor } from './library.ts';
 import { floats, type RunResult, TOP, topRows } from './outputs.ts';
 
-/** Maximum number of logits in one run of the head; a run keeps several 4-byte copies of each. `Head` splits more states into several runs. */
+/** Maximum number of logits in one run of the head, which keeps several 4-byte copies of each. More states are split into several runs. */
 const MAX_LOGITS = 1 << 24;
 
 /** The head alone, for states that were computed earlier: the decoder's own head cannot run without the decoder. */

@@ -64,7 +64,7 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
     checkWeights(model);
     const created = await InferenceSession.create(graph, sessionOptions(options.threads));
     try {
-      // The session opens the files by their paths, so they may have been replaced meanwhile.
+      // The session has opened the weight files by path. They may have been replaced since the first check.
       checkWeights(model);
       return created;
     } catch (error) {
@@ -96,7 +96,7 @@ async function release(sessions: Sessions): Promise<void> {
   for (const session of Object.values(sessions)) await session.release();
 }
 
-/** Sessions of one model. Each lazy session costs a second copy of its weights once it is made. */
+/** Sessions of one model. Each lazy session, once created, keeps a further copy of its weights. */
 interface Sessions {
   readonly decoder: InferenceSession;
   /** The decoder that also returns what each input attends to. */
@@ -136,6 +136,7 @@ export class OnnxBackend implements Backend {
     const { config } = model;
     const { bits, headBits = bits } = options;
     const weightWidths = modelLinears(config, bits, headBits).map((linear) => heldBits(model.tensors, linear));
+    // The head is the last multiplication. The others are the layers'.
     const headWidth = weightWidths.pop() ?? headBits;
     this.weightBits = weightWidths.toSorted((a, b) => a - b)[weightWidths.length >> 1] ?? bits;
     this.precision = [...new Set(weightWidths)]

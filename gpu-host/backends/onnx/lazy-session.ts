@@ -1,6 +1,6 @@
 import type { InferenceSession } from 'onnxruntime-node';
 
-/** A session made by the first `get`. A failure rejects that call and concurrent ones; the next call tries again. */
+/** A session that the first `get` creates. If the creation fails, this call and concurrent ones reject, and the next call tries again. */
 export class LazySession {
   readonly #make: () => Promise<InferenceSession>;
   #session: Promise<InferenceSession> | null = null;
@@ -19,7 +19,7 @@ export class LazySession {
     return this.#session;
   }
 
-  /** Frees the session, if it was made; a failed creation rejects the call of `get` only. */
+  /** Frees the session, if there is one. A creation that fails rejects `get`, not this method. */
   async release(): Promise<void> {
     const session = this.#session;
     this.#session = null;

@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { ROOT } from '#infra/install.ts';
 
+/** Encodes a text, and prints the telemetry files of ONNX Runtime that the process has open. */
 const PROGRAM = `
   import { OnnxEncoder } from '#gpu-host/backends/onnx/encoder.ts';
   import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
@@ -20,7 +21,7 @@ const PROGRAM = `
 test('a session sends no telemetry to the maker of ONNX Runtime', async () => {
   const home = await mkdtemp(join(tmpdir(), 'pie-library-'));
   try {
-    // No variable of a CI system is passed on: with one, ONNX Runtime would send nothing anyway.
+    // The program gets no variable of a CI system, because ONNX Runtime sends nothing where it finds one.
     const env = { PATH: process.env.PATH, HOME: home, TMPDIR: home };
     const args = ['--input-type=module-typescript', '--eval', PROGRAM, join(home, 'encoder')];
     const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: ROOT, env });

@@ -4,7 +4,7 @@ import type { GraphBuilder } from './graph-builder.ts';
 
 type ModernBert = Extract<EncoderConfig, { family: 'modernbert' }>;
 
-/** Adds ModernBERT from the tokens to the last states, [B, T, hiddenSize]. */
+/** Adds the layers of ModernBERT, and returns the last states, [B, T, hiddenSize]. */
 export function modernStates(graph: GraphBuilder, nodes: EncoderNodes, config: ModernBert): string {
   const { heads, hiddenSize, intermediateSize, activation, contextLength, thetas, window } = config;
   const words = graph.node('Gather', [nodes.weight('embeddings.tok_embeddings.weight'), 'tokens'], 'words', {
@@ -52,14 +52,14 @@ export function modernStates(graph: GraphBuilder, nodes: EncoderNodes, config: M
   return nodes.norm('final_norm', rows);
 }
 
-/** Adds the head of a reranker to pooled states. [B, 1]. */
+/** Adds the head of a reranker on pooled states, and returns the scores, [B, 1]. */
 export function modernScore(nodes: EncoderNodes, pooled: string, { hiddenSize }: ModernBert): string {
   const activation: EncoderActivation = 'gelu';
   const dense = nodes.multiply('head.dense', pooled, hiddenSize, hiddenSize);
   return nodes.linear('classifier', nodes.norm('head.norm', nodes.activated(dense, activation)), 1, hiddenSize);
 }
 
-/** boolean [B, 1, T, T]: the visible keys up to `window` away. */
+/** boolean [B, 1, T, T]: true for the keys that a token may see and that are at most `window` tokens away. */
 function nearMask(graph: GraphBuilder, nodes: EncoderNodes, window: number): string {
   const column = graph.node('Unsqueeze', [nodes.tokenIndices, graph.integers([1])], 'places-column');
   const distance = graph.node('Abs', [graph.node('Sub', [column, nodes.tokenIndices], 'offsets')], 'distances');

@@ -29,11 +29,12 @@ export function fetches(run: RunFeeds): string[] {
     if (run.wantsLogSum) names.push(TOP.logSum);
   }
   if (run.wantsAttention) names.push('received');
+  // A session must fetch at least one output.
   if (run.wantsStates || names.length === 0) names.push('states');
   return names;
 }
 
-/** The first `k` of `width` columns of some rows, with logits turned into log-probabilities. */
+/** The `k` most probable tokens of `rows` rows, from `firstRow` on. The session's rows have `width` tokens each, the most probable first. */
 export function topRows(
   result: RunResult,
   names: TopNames,
@@ -47,7 +48,7 @@ export function topRows(
   const tokens = new Uint32Array(rows * k);
   for (let row = 0; row < rows; row++) {
     const from = (firstRow + row) * width;
-    // Low words of little-endian int64.
+    // Token ids are little-endian int64: the low words have even indexes.
     for (let i = 0; i < k; i++) tokens[row * k + i] = ids[(from + i) * 2];
   }
   const logits = floats(result[names.logits]);
@@ -67,7 +68,7 @@ export function topRows(
   return { topK: k, tokens, logProbabilities };
 }
 
-/** {@link topRows} of a run over allowed tokens: entries with the logit −∞, when fewer than `k` tokens are allowed, become token 0. */
+/** {@link topRows} of a run over allowed tokens. When a row allows fewer than `k` tokens, its other entries, with the logit −∞, become token 0. */
 export function allowedTopRows(
   result: RunResult,
   firstRow: number,
@@ -89,8 +90,8 @@ export function allowedTopRows(
 }
 
 /**
- * Attention that a member's context slots, then its inputs, receive from all its inputs together; taken from the run's `received`.
- * `rowIndex` is the row's place in the run.
+ * The attention that each context slot of a member, then each of its inputs, receives from all inputs of the member together.
+ * @param rowIndex index of the member's row in the run
  */
 export function receivedAttention(
   result: RunResult,
@@ -120,7 +121,7 @@ export function floats(tensor: Tensor | undefined): Float32Array {
   return tensor.data;
 }
 
-/** The words of an int64 output: even ones are the low halves. */
+/** An int64 output as 32-bit words: the word at an even index is the low half of a value. */
 function integers(tensor: Tensor | undefined): Uint32Array {
   if (!(tensor?.data instanceof BigInt64Array)) throw new TypeError('The session gave no int64 output.');
   const { buffer, byteOffset, length } = tensor.data;

@@ -29,7 +29,7 @@ export interface RunCosts {
 
 /** This rate and the next ones were fitted to runs of 1 to 128 rows on two AVX-512 cores. Their proportions differ little on other CPUs. */
 const GATHER_BYTES_PER_NS = 60;
-/** Set below the rate of the memory: when a batch is split into runs, the smaller multiplications are also less efficient. */
+/** Below the rate of the memory, to make each further run cost more: the smaller multiplications of a split batch are also less efficient. */
 const WEIGHT_BYTES_PER_NS = 40;
 const FLOPS_PER_NS = 250;
 const ATTENTION_FLOPS_PER_NS = 310;
@@ -79,8 +79,8 @@ export interface Packing {
 }
 
 /**
- * Splits a batch into runs, each padded to its longest row, so that the estimated total time is least. Decode steps and prefills therefore get runs
- * of their own, and so do short and long contexts, unless a further run, which reads all weights again, costs more than the padding.
+ * Splits a batch into runs, each padded to its longest row, so that the estimated total time is least. A further run reads all weights again, so
+ * rows of unlike shapes (decode steps and prefills, short and long contexts) get separate runs only where their padding would cost more than this.
  */
 export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: number): Packing {
   if (shapes.length === 0) return { runs: [], cost: 0 };
@@ -95,7 +95,7 @@ export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: nu
   }
   const fits = fitsScores({ tokens, context }, heads, shapes.length);
   const cost = costs.perRun + shapes.length * rowCost({ tokens, context }, costs);
-  // No split can save more than the padding, and each split costs a run: the usual case ends here.
+  // The usual case: a split would save at most the padding, and costs a further run.
   if (fits && cost - unpaddedCost <= costs.perRun) return { runs: [indices], cost };
   return cheapestRuns(shapes, indices.sort(byShape(shapes)), costs, heads);
 }
@@ -125,7 +125,7 @@ function cheapestRuns(shapes: readonly RowShape[], order: readonly number[], cos
         bestCost[end] = bestCost[start] + runCost;
         cutBefore[end] = start;
       }
-      // A longer run only adds padding, and savings in the remaining rows can no longer outweigh that padding.
+      // The sum is a lower bound of the cost with a run from `start`. It does not fall for earlier starts, so none of these is cheaper.
       if (unpaddedCost[start] + runCost >= bestCost[end]) break;
     }
   }

@@ -1,19 +1,21 @@
-import { loadModel } from '#gpu-host/models/load.ts';
-import { pullModel } from '#gpu-host/models/pull.ts';
-import type { Backend, SequenceInput } from '../backend.ts';
-import { Random, range } from '../testing/scenario.ts';
-import { createOnnxBackend } from './index.ts';
-
 /**
  * Prints, for random batches of stories15M, the share of work that is padding and the time of a batch, at 32, 8 and 4 bits. Decode steps
  * have contexts of 16 to 256 tokens. In mixed batches, an eighth of the sequences are prefill chunks of 16 to 64 tokens.
  *
  * Run it as `node gpu-host/backends/onnx/padding-table.ts`.
  */
+import { loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import type { Backend, SequenceInput } from '../backend.ts';
+import { Random, range } from '../testing/scenario.ts';
+import { createOnnxBackend } from './index.ts';
+
 const SEED = 7;
 const BATCHES = 16;
 const ROUNDS = 3;
+const SHORTEST_CONTEXT = 16;
 const LONGEST_CONTEXT = 256;
+const SHORTEST_CHUNK = 16;
 const LONGEST_CHUNK = 64;
 const PREFILL_SHARE = 1 / 8;
 const PAGE_SIZE = 16;
@@ -21,8 +23,9 @@ const PAGE_SIZE = 16;
 function randomBatch(random: Random, sequences: number, prefillShare: number): SequenceInput[] {
   let nextSlot = 0;
   return Array.from({ length: sequences }, () => {
-    const inputs = random.next() < prefillShare ? 16 + random.below(LONGEST_CHUNK - 15) : 1;
-    const context = 16 + random.below(LONGEST_CONTEXT - inputs - 15);
+    const isPrefill = random.next() < prefillShare;
+    const inputs = isPrefill ? SHORTEST_CHUNK + random.below(LONGEST_CHUNK - SHORTEST_CHUNK + 1) : 1;
+    const context = SHORTEST_CONTEXT + random.below(LONGEST_CONTEXT - inputs - SHORTEST_CONTEXT + 1);
     const firstSlot = nextSlot;
     const end = firstSlot + context;
     nextSlot = end + inputs;
@@ -37,7 +40,7 @@ function randomBatch(random: Random, sequences: number, prefillShare: number): S
   });
 }
 
-/** Milliseconds of a batch, the mean of each batch's fastest round. */
+/** Milliseconds of a batch: the mean, over all batches, of the batch's fastest round. */
 async function measure(backend: Backend, batches: readonly SequenceInput[][]): Promise<number> {
   const fastest = batches.map(() => Number.POSITIVE_INFINITY);
   for (let round = 0; round < ROUNDS; round++) {

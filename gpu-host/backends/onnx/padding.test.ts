@@ -36,7 +36,7 @@ test('rows shorter than their run count as padding', () => {
   const meter = new PaddingMeter(COSTS);
   assert.equal(meter.share(), 0);
   meter.add(separateRows([step(9), step(4)], [0, 1]), { tokens: 1, width: 10, blind: false });
-  // The run computes two rows of 8 + 10 × (4 + 1); one of them is only 5 wide.
+  // The run computes two rows of 10 columns, 8 + 10 × (4 + 1) = 58 each. The second row needs only 5 columns, 8 + 5 × (4 + 1) = 33.
   assert.equal(meter.share(), 1 - (58 + 33) / 116);
 });
 
@@ -44,7 +44,7 @@ test('scores between unrelated sequences in one row count as padding, too', () =
   const meter = new PaddingMeter(COSTS);
   const batch = [step(9), step(4)];
   meter.add([jointRow([0, 1], batch)], { tokens: 2, width: 15, blind: false });
-  // 2 × 8 + 15 × (4 + 2) + 30 scores, of which 10 and 5 are wanted.
+  // The row costs 2 × 8 + 15 × (4 + 2) + 30 scores = 136. The two steps want 10 + 5 of the scores.
   assert.equal(meter.share(), 1 - (16 + 90 + 15) / 136);
 });
 

@@ -3,14 +3,14 @@ import { type RunCosts, rowCost } from './packing.ts';
 import type { Row } from './rows.ts';
 
 /**
- * Measures the share of all runs' estimated work that is padding: filled-up shapes, scores between different sequences in one row, and
- * segments that no row of the run uses.
+ * Measures the share of all runs' estimated work that is padding: rows filled up to the run's shape, scores between different sequences in one
+ * row, and segments that no row of the run uses.
  */
 export class PaddingMeter {
   readonly #costs: RunCosts;
   #computedCost = 0;
   #wantedCost = 0;
-  /** Values of the two counters when the last batch began. */
+  /** Values of `#computedCost` and `#wantedCost` when the last batch began. */
   #costsBefore = { computed: 0, wanted: 0 };
 
   constructor(costs: RunCosts) {

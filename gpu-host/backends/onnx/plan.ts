@@ -24,8 +24,8 @@ export class Planner {
   }
 
   /**
-   * Returns runs in order: the backend stores the keys and values of one run before the next begins. At most one run reads segments,
-   * and none when a sequence reads an earlier one's writes, which segments lack.
+   * Returns runs in order: the backend stores the keys and values of one run before the next begins. At most one run reads segments. None does
+   * when a sequence reads what an earlier one of the batch writes, because segments lack these slots.
    * @param foundSegments segments that hold the beginnings of contexts
    */
   plan(batch: readonly SequenceInput[], foundSegments: FoundSegments | null = null): readonly (readonly Row[])[] {
@@ -38,13 +38,14 @@ export class Planner {
     const groups = planGroups(batch, dependencies, this.#costs, this.#heads);
     const stages = groups.reduce((last, { stage }) => Math.max(last, stage), 0) + 1;
     return Array.from({ length: stages }, (_, stage) => {
-      const members = groups.filter((group) => group.stage === stage).map((group) => group.members);
-      const linked = members.filter(({ length }) => length > 1).map((indices) => linkedRow(batch, indices));
-      return this.#runs(batch, members.filter(({ length }) => length === 1).flat(), linked).runs;
+      const groupMembers = groups.filter((group) => group.stage === stage).map((group) => group.members);
+      const linked = groupMembers.filter(({ length }) => length > 1).map((indices) => linkedRow(batch, indices));
+      const unlinked = groupMembers.filter(({ length }) => length === 1).flat();
+      return this.#runs(batch, unlinked, linked).runs;
     }).flat();
   }
 
-  /** Plans one run over segments, alone or with all other decode steps; null when its scores would not fit. */
+  /** Plans one run for the steps with segments, or for all decode steps if that is cheaper; null when its scores would not fit. */
   #segmented(
     batch: readonly SequenceInput[],
     { bySequence: segmentsBySequence, count }: FoundSegments,
@@ -74,7 +75,7 @@ export class Planner {
     return bestPlan;
   }
 
-  /** Puts forks of a prefix into one row, and deals unlike sequences into even rows, where this is cheaper. */
+  /** Puts forks of a prefix into one row, and deals unlike sequences into rows of about equal length, where this is cheaper. */
   #runs(batch: readonly SequenceInput[], indices: readonly number[], linked: readonly Row[]): PackedRows {
     let rows = [...separateRows(batch, indices), ...linked];
     let bestPacking = this.#pack(rows);
@@ -89,9 +90,9 @@ export class Planner {
     if (!isWorthDealing(rows, bestPacking.cost, this.#costs)) return bestPacking;
     const isMovableStep = (row: Row) => isMovable(row) && row.tokens === 1;
     const isMovablePrompt = (row: Row) => isMovable(row) && row.tokens > 1;
-    for (const isDealt of [isMovablePrompt, isMovableStep]) {
-      const otherRows = rows.filter((row) => !isDealt(row));
-      for (const dealt of dealtRows(batch, rows.filter(isDealt), this.#costs)) {
+    for (const isOfKind of [isMovablePrompt, isMovableStep]) {
+      const otherRows = rows.filter((row) => !isOfKind(row));
+      for (const dealt of dealtRows(batch, rows.filter(isOfKind), this.#costs)) {
         const candidate = [...dealt, ...otherRows];
         const dealtPacking = this.#pack(candidate);
         if (dealtPacking.cost >= bestPacking.cost) continue;
@@ -102,7 +103,7 @@ export class Planner {
     return bestPacking;
   }
 
-  /** Packs rows whose attention is wanted apart from the others: their runs return a number for each input and column. */
+  /** Packs the rows that want attention separately, because a run with attention returns a number for each input and column. */
   #pack(rows: readonly Row[]): PackedRows {
     const watchedRows = rows.filter(wantsAttention);
     if (watchedRows.length === 0 || watchedRows.length === rows.length) return this.#packTogether(rows);

@@ -45,13 +45,14 @@ function clampLevel(level: number, zero: number): number {
   return Math.max(-zero, Math.min(zero - 1, level));
 }
 
+/** The weight of the largest magnitude. */
 function peak(weight: Float32Array, start: number, length: number): { magnitude: number; value: number } {
   let value = 0;
   for (let k = 0; k < length; k++) if (Math.abs(weight[start + k]) > Math.abs(value)) value = weight[start + k];
   return { magnitude: Math.abs(value), value };
 }
 
-/** The sixteen levels reach from -8 to 7. The search puts the largest weight near -8 or near 8; some of the scales clip it. */
+/** Finds the scale with the least squared error. Levels reach from -8 to 7. The tried scales put the largest weight at ±6.5 to ±9; some clip it. */
 function fourBitScale(weight: Float32Array, start: number, length: number): number {
   const { value } = peak(weight, start, length);
   if (value === 0) return 0;

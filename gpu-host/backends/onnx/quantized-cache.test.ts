@@ -22,7 +22,7 @@ test('a truncated file of quantised weights is written again', async () => {
   }
 });
 
-test('a start removes what killed starts have left of the same quantised weights', async (t) => {
+test('writing quantised weights removes the partial files that killed processes left of these weights', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-quantized-'));
   t.after(() => rm(directory, { recursive: true, force: true }));
   const model = await randomModel(join(directory, 'model'), {}, 3);

@@ -18,8 +18,8 @@ export function defaultCacheDirectory(): string {
 }
 
 /**
- * The quantised weights of a model by layer name, in one file named after their source (the weight files' paths, sizes and times, and the
- * widths). Empty when the graph multiplies the model file's own weights only.
+ * Places of a model's quantised weights, by layer name. All lie in one file, which this function writes if it is missing. Its name is a hash of
+ * the widths and of the weight files' paths, sizes and times. Empty when the graph multiplies the model file's own weights only.
  */
 export async function quantizedWeights(
   model: LoadedModel,

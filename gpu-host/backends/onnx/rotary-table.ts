@@ -1,7 +1,7 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 
-/** Positions up to which the table is kept; calls with later positions (up to 2³² apart) get a table of their own. */
+/** The kept table does not grow for positions from here on. A call with such positions, up to 2³² apart, gets a table of its positions alone. */
 const MAX_KEPT_POSITIONS = 1 << 17;
 
 /** Cosines and sines, `rows × headDim / 2` each; the ones for queries are divided by √headDim, the attention's scale. */

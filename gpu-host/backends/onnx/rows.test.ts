@@ -63,14 +63,14 @@ describe('sharedRows', () => {
   });
 
   test('shares nothing when a row would keep more scores at once than are allowed', () => {
-    // Together 2 × 11 scores a head, and the bound is 2²⁷.
+    // The row of both forks has 2 inputs × 11 columns = 22 scores a head. The bound is 2²⁷, between 22 × 2²² and 22 × 2²³.
     const forks = [decode(range(0, 9)), decode(range(0, 9))];
     assert.equal(sharedRows(forks, [0, 1], COSTS, 2 ** 22)?.length, 1);
     assert.equal(sharedRows(forks, [0, 1], COSTS, 2 ** 23), null);
   });
 
   test('forks of forks share all slots that they have in common, and split where that is cheaper', () => {
-    // A path of the tree: 200 slots, then those of one of four branches, then of one of its two, then its own.
+    // Each context has 200 slots common to all, 100 of one of four branches, 40 of one of the branch's two halves, and one of its own.
     const forks = Array.from({ length: 32 }, (_, i) => {
       const [branch, half] = [i % 4, i % 8];
       const path = [range(0, 200), range(1000 * (branch + 1), 1000 * (branch + 1) + 100)];
@@ -80,7 +80,7 @@ describe('sharedRows', () => {
     });
     const [row, ...others] = shared(forks) ?? [];
     assert.deepEqual([others.length, row?.context], [0, 200 + 4 * 100 + 8 * 40 + 32]);
-    // Scores cost as much as gathering: the branches apart read 200 slots four times and hide less.
+    // Where scores cost more, four rows are cheaper: they gather the 200 common slots four times, but hide fewer scores.
     const split = sharedRows(forks, [...forks.keys()], { ...COSTS, perScore: 0.05 }, 1) ?? [];
     assert.deepEqual(
       split.map(({ members, context }) => [members.length, context]),
@@ -88,7 +88,7 @@ describe('sharedRows', () => {
     );
   });
 
-  test('rows of random trees gather each slot once, and are never dearer than their members apart', () => {
+  test('rows of random trees gather each slot once, and cost less than separate rows for their members', () => {
     // Contexts are paths in a tree: each step goes to one of two children, whose slots follow from the path.
     const path = fc.array(fc.integer({ min: 0, max: 1 }), { minLength: 1, maxLength: 5 });
     const sizes = fc.array(fc.integer({ min: 1, max: 6 }), { minLength: 5, maxLength: 5 });

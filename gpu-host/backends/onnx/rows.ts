@@ -10,7 +10,7 @@ export interface Row {
   readonly members: readonly RowMember[];
   /** Inputs of all members. */
   readonly tokens: number;
-  /** Number of context slots: the shared slots, counted once, and each member's own. For linked members, the length of {@link slots}. */
+  /** Number of context slots: the shared ones, counted once, and those of each member after them. For linked members, the length of {@link slots}. */
   readonly context: number;
   /** Leading context slots that all members read. */
   readonly shared: number;
@@ -115,7 +115,7 @@ function forkOf(members: readonly number[], from: number, batch: readonly Sequen
   return { members, end, forks, tokens, context };
 }
 
-/** Chooses the forks that become one row each, so that the total cost of all members is least. */
+/** Chooses the forks that become one row each, so that the total cost of all members is least. The other members get separate rows. */
 function cheapestCut(
   fork: Fork,
   batch: readonly SequenceInput[],
@@ -142,7 +142,7 @@ function rowOfFork(fork: Fork, batch: readonly SequenceInput[]): Row {
   const members: RowMember[] = [];
   let context = 0;
   let tokens = 0;
-  /** @param slotIndicesBefore the places of the slots before the fork's own */
+  /** @param slotIndicesBefore indices, among the row's slots, of the context slots before the fork's own */
   const placeFork = ({ members: indices, end, forks }: Fork, slotIndicesBefore: readonly number[]): void => {
     const ownSlots = batch[indices[0]].context.subarray(slotIndicesBefore.length, end);
     slots.set(ownSlots, context);
@@ -161,8 +161,8 @@ function rowOfFork(fork: Fork, batch: readonly SequenceInput[]): Row {
 }
 
 /**
- * Puts sequences into one row, in the batch's order, where later sequences read slots that earlier ones write: the writer's input columns
- * are the reader's context columns. The run gathers every other slot once. No member's context may name a slot twice.
+ * Puts linked sequences into one row, in the batch's order: later ones read slots that earlier ones write. The writer's input columns are the
+ * reader's context columns. The run gathers every other slot once. No member's context may name a slot twice.
  */
 export function linkedRow(batch: readonly SequenceInput[], indices: readonly number[]): Row {
   const linkOf = new Map<number, number>();
@@ -173,8 +173,10 @@ export function linkedRow(batch: readonly SequenceInput[], indices: readonly num
     const links = Int32Array.from(sequence.context, (slot) => {
       const knownLink = linkOf.get(slot);
       if (knownLink !== undefined) return knownLink;
-      linkOf.set(slot, slots.length);
-      return slots.push(slot) - 1;
+      const link = slots.length;
+      slots.push(slot);
+      linkOf.set(slot, link);
+      return link;
     });
     const firstInput = tokens;
     sequence.writes.forEach((slot, i) => {

@@ -3,10 +3,12 @@ import type { Attribute, GraphBuilder } from './graph-builder.ts';
 import { segmentInput } from './segments.ts';
 
 /**
- * Attention of one input per row over its gathered columns and its segments. Each part is attended to alone; the results are then weighted
- * by the parts' shares of the whole softmax, which follow from the logarithms of their sums (Dao et al., Flash-Decoding, 2023).
+ * Attention of one input per row over its gathered columns and its segments. Each part is attended to alone. The results are then weighted by the
+ * parts' shares of the whole softmax, which follow from the log-sums of the parts' scores (Dao et al., Flash-Decoding, 2023).
  *
- * `gathered` and `attributes` belong to the attention over gathered columns, `near`; segments are `far`. Returns [B, 1, heads × headDim].
+ * Nodes of the gathered columns are named `near`, those of the segments `far`. Returns [B, 1, heads × headDim].
+ * @param gathered inputs of the attention over gathered columns, with the query first
+ * @param attributes attributes of the same attention
  */
 export function addSegmentedAttention(
   graph: GraphBuilder,
@@ -31,6 +33,7 @@ export function addSegmentedAttention(
     const mode = { ...nodeAttributes, qk_matmul_output_mode: 2 };
     graph.nodeOf('Attention', inputs, [`${name}-attended.${layer}`, '', '', scores], mode);
     const logs = node('LogSoftmax', [scores], `${name}-logs`, { axis: -1 });
+    // LogSoftmax is the score minus the log-sum, so the first score of a row gives the log-sum.
     const first = (value: string, result: string) =>
       node('Slice', [value, graph.integers([0]), graph.integers([1]), graph.integers([3])], `${name}-${result}`);
     const sum = node('Sub', [first(scores, 'first-score'), first(logs, 'first-log')], `${name}-log-sum-wide`);

@@ -16,7 +16,7 @@ const TOLERANCE = 1e-4;
 const STEPS = 60;
 const MOST_SEQUENCES = 8;
 const LONGEST = 320;
-/** Rows wide enough that segments pay in small batches. */
+/** Shapes whose keys and values are large enough that segments pay in small batches. */
 const SHAPES: Readonly<Record<string, Partial<ModelConfig>>> = {
   'one head per query': { heads: 4, kvHeads: 4, headDim: 64, contextLength: 1024 },
   'grouped queries': { heads: 8, kvHeads: 4, headDim: 64, contextLength: 1024 },
@@ -27,7 +27,7 @@ class Schedule {
   readonly #config: ModelConfig;
   readonly #random: Random;
   readonly #free: number[];
-  /** The slots of each sequence, in order; the last page may have room. */
+  /** For each sequence, the slots of its context in order, and the free slots (`room`) of its last page. */
   #sequences: { readonly context: number[]; readonly room: number[] }[] = [];
   /** Number of sequences that hold each page. */
   readonly #holders = new Int32Array(POOL.pageCount);
@@ -84,7 +84,7 @@ class Schedule {
     return sequence(this.#config, this.#random.tokens(this.#config, inputs), { context: before, writes, ...rest });
   }
 
-  /** A second sequence reads the full pages of the first, and gets a copy of the page that still has room. */
+  /** Adds a sequence that reads the full pages of another, and gets a copy of its last page. */
   #fork(): Step[] {
     if (this.#sequences.length === 0 || this.#sequences.length >= MOST_SEQUENCES) return [];
     const { context } = this.#sequences[this.#random.below(this.#sequences.length)];
@@ -97,7 +97,7 @@ class Schedule {
     return [{ kind: 'copy', sources, destinations: Uint32Array.from(own) }];
   }
 
-  /** A page leaves and comes back elsewhere; its old place is overwritten. */
+  /** Moves a page of a context to a free page. The old page becomes free. */
   #movePage(): Step[] {
     const from = this.#anyPage();
     if (from === null) return [];
@@ -126,10 +126,11 @@ class Schedule {
   }
 
   #leave(index: number): void {
-    const [left] = this.#sequences.splice(index, 1);
-    if (left === undefined) return;
-    for (const page of new Set([...left.context, ...left.room].map(pageOf))) {
-      if (--this.#holders[page] === 0) this.#free.unshift(page);
+    const [removed] = this.#sequences.splice(index, 1);
+    if (removed === undefined) return;
+    for (const page of new Set([...removed.context, ...removed.room].map(pageOf))) {
+      this.#holders[page]--;
+      if (this.#holders[page] === 0) this.#free.unshift(page);
     }
   }
 

@@ -13,7 +13,7 @@ const PAGE = 16;
 const PAGES = 24;
 /** Only gathering costs anything, so every step wants segments. */
 const COSTS = { perColumn: 1, perSegmentRun: 0, perSegment: 0 } as RunCosts;
-/** Batches after which an unwanted segment is gone. */
+/** Enough batches without a reader for the removal of a segment; `KvSegments` keeps an unread one for 8. */
 const PATIENCE = 10;
 
 function sequenceOf(context: Uint32Array, writes: Uint32Array, mask: SequenceInput['mask'] = 'causal'): SequenceInput {
@@ -49,7 +49,7 @@ function setUp() {
   return { pool, segments, run };
 }
 
-/** Asserts that every found segment holds what the pool holds, and serves one sequence. */
+/** Asserts that every found segment has the pool's keys and values, and that no two sequences have the same segment. */
 function check(
   pool: KvPool,
   segments: KvSegments,
@@ -81,7 +81,7 @@ function check(
   assert.equal(wrong, 0);
 }
 
-/** Prefills a context and decodes after it; returns the slots and the number of segments that the last of `steps` steps found. */
+/** Prefills `prompt` slots, then decodes `steps` steps. Returns the number of segments that the last step found. */
 function decode({ run }: ReturnType<typeof setUp>, slots: Uint32Array, prompt: number, steps: number): number {
   run([sequenceOf(new Uint32Array(0), slots.slice(0, prompt))]);
   let found: FoundSegments | null = null;
@@ -91,14 +91,15 @@ function decode({ run }: ReturnType<typeof setUp>, slots: Uint32Array, prompt: n
   return found?.bySequence[0].length ?? 0;
 }
 
-test('the second step after a prefill finds the whole prefix, and later steps what they add', () => {
+test('the second step after a prefill finds all whole segments of the prompt, and later steps find those that have become whole since', () => {
   const slots = new Random(1).permutation(PAGE * PAGES);
+  // A segment has 32 slots: 70 slots have two whole segments, and 109 slots three.
   assert.equal(decode(setUp(), slots, 70, 1), 0);
   assert.equal(decode(setUp(), slots, 70, 2), 2);
   assert.equal(decode(setUp(), slots, 70, 40), 3);
 });
 
-test('a window that moves with every step fills no segments', () => {
+test('a context whose beginning moves at every step fills no segments', () => {
   const { run, segments } = setUp();
   const slots = new Random(2).permutation(PAGE * PAGES);
   run([sequenceOf(new Uint32Array(0), slots.slice(0, 100))]);
@@ -108,6 +109,7 @@ test('a window that moves with every step fills no segments', () => {
 
 test('any write to a slot invalidates its segment', () => {
   const slots = range(0, PAGE * PAGES);
+  // Each change writes slot 40, which lies in the second of three segments, so that only the first is found.
   const changes: Record<string, (pool: KvPool) => void> = {
     store: (pool) => pool.store(new Float32Array(8), 1, 0, Uint32Array.of(40)),
     copy: (pool) => pool.copy(Uint32Array.of(300), Uint32Array.of(40)),
@@ -138,13 +140,13 @@ test('segments that no batch uses are removed, and the others are compacted', ()
     let sequences: { pages: number[]; length: number }[] = [];
     for (let batch = 0; batch < 120; batch++) {
       if (random.next() < 0.1) {
-        const [left] = sequences.splice(random.below(sequences.length + 1), 1);
-        if (left !== undefined) pages.unshift(...left.pages);
+        const [removed] = sequences.splice(random.below(sequences.length + 1), 1);
+        if (removed !== undefined) pages.unshift(...removed.pages);
       }
       sequences = sequences.filter(({ pages: ownPages, length }) => {
-        const isLeft = length >= ownPages.length * PAGE;
-        if (isLeft) pages.unshift(...ownPages);
-        return !isLeft;
+        const isFull = length >= ownPages.length * PAGE;
+        if (isFull) pages.unshift(...ownPages);
+        return !isFull;
       });
       if (random.next() < 0.2 && pages.length >= 8) sequences.push({ pages: pages.splice(0, 8), length: 0 });
       const inputs = sequences.filter(() => random.next() < 0.9);

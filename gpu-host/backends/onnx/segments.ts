@@ -26,7 +26,7 @@ export interface FoundSegments {
 }
 
 /**
- * Copies of the keys and values of contexts that decode steps read again and again. The pool scatters a context over slots, and to gather the slots
+ * Copies of the keys and values of contexts that decode steps read again and again. The pool scatters a context over slots: a run that gathers them
  * copies the whole context in every step and layer. A segment is ordered head by head instead, so that the attention reads it in place. The pool
  * stays the source of truth.
  *
@@ -48,6 +48,7 @@ export class KvSegments {
   readonly #maxFills: number;
   #count = 0;
   #batch = 0;
+  /** For each segment, its slots and the versions that they had when it was filled. */
   readonly #slots: Uint32Array;
   readonly #versions: Float64Array;
   /** Number of the batch that used each segment last. */
@@ -111,8 +112,8 @@ export class KvSegments {
   }
 
   /**
-   * Fills segments after a batch, for its decode steps that continue earlier calls, except in rows whose members share or link context slots. Fills
-   * none unless steps that read segments would save more than a run over segments costs.
+   * Fills segments after a batch, for its decode steps that continue earlier calls. Rows whose members share or link context slots get none. Nothing
+   * is filled unless segments would save these steps more than a run over segments costs.
    * @param foundSegments what {@link find} returned for the batch
    */
   learn(batch: readonly SequenceInput[], foundSegments: FoundSegments | null, runs: readonly (readonly Row[])[]): void {
@@ -151,7 +152,8 @@ export class KvSegments {
     if (mask !== 'causal' || writes.length === 0) return;
     const length = context.length + writes.length;
     for (let end = SEGMENT_SLOTS; end <= length; end += SEGMENT_SLOTS) {
-      this.#lastExpected[end <= context.length ? context[end - 1] : writes[end - 1 - context.length]] = this.#batch;
+      const slot = end <= context.length ? context[end - 1] : writes[end - 1 - context.length];
+      this.#lastExpected[slot] = this.#batch;
     }
   }
 
@@ -178,7 +180,7 @@ export class KvSegments {
     return true;
   }
 
-  /** A place for a new segment; null when all segments are in use. */
+  /** The index for a new segment: that of a stale one, or a further one; null when all segments are in use. */
   #allocate(): number | null {
     for (let tried = 0; tried < this.#count; tried++) {
       this.#hand = (this.#hand + 1) % this.#count;
@@ -211,7 +213,7 @@ export class KvSegments {
     this.#link(segment);
   }
 
-  /** Gives up stale segments at the end, and moves the last segments into the places of stale ones before them. */
+  /** Drops stale segments at the end, and moves the last segments into the places of stale ones before them. */
   #compact(): void {
     let remainingMoves = MAX_MOVES;
     for (let segment = 0; segment < this.#count; segment++) {
@@ -234,6 +236,7 @@ export class KvSegments {
     this.#link(to);
   }
 
+  /** True when no batch has found or filled the segment for `KEPT_BATCHES` batches. */
   #isStale(segment: number): boolean {
     return this.#lastUsed[segment] < this.#batch - KEPT_BATCHES;
   }

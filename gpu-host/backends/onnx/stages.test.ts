@@ -74,7 +74,7 @@ describe('planGroups', () => {
   const plan = (batch: readonly SequenceInput[], costs = COSTS, heads = 1) =>
     planGroups(batch, writersOf(batch), costs, heads);
 
-  test('every sequence is in one group, after or in the same row as all that it reads from', () => {
+  test('every sequence is in one group, and those that it reads from are in this group or in an earlier stage', () => {
     const property = fc.property(batches, fc.constantFrom(0, 30, 1e9), ({ seed, count }, perRun) => {
       const batch = randomBatch(seed, count);
       const groups = plan(batch, { ...COSTS, perRun });
@@ -100,7 +100,7 @@ describe('planGroups', () => {
     fc.assert(property, { seed: 9, numRuns: 300 });
   });
 
-  test('a chain is one row, a stranger stays alone', () => {
+  test('sequences that read from each other share a row, and an unrelated sequence is alone', () => {
     const batch = [
       sequence(range(0, 5), range(10, 14)),
       sequence(range(50, 60), range(60, 61)),
@@ -113,7 +113,7 @@ describe('planGroups', () => {
     );
   });
 
-  test('a row that would hide too much, need too much memory, or count a slot twice is cut', () => {
+  test('a reader waits for the next stage where a shared row would hide too many scores, need too much memory or miscount a slot', () => {
     const reader = sequence(range(0, 4), range(10, 11));
     const batch = [sequence(new Uint32Array(0), range(0, 4)), reader];
     const apart = [
@@ -123,7 +123,7 @@ describe('planGroups', () => {
     assert.equal(plan(batch).length, 1);
     assert.deepEqual(plan(batch, COSTS, 1 << 27), apart);
     assert.deepEqual(plan([batch[0], { ...reader, context: Uint32Array.of(1, 1) }]), apart);
-    // Both plans cost the same, except for the scores between two long contexts.
+    // A shared row has scores between each sequence and the other's long context. It pays only when a further run costs more.
     const far = [
       sequence(range(100, 200), range(0, 40)),
       sequence(Uint32Array.of(0, ...range(200, 300)), range(40, 80)),
@@ -133,7 +133,7 @@ describe('planGroups', () => {
   });
 });
 
-test('linkedRow: each member finds its context, in the slot that it names or the input that writes it', () => {
+test('linkedRow: links lead from each context slot to the input that writes it, or else to the gathered slot', () => {
   const property = fc.property(batches, ({ seed, count }) => {
     const batch = randomBatch(seed, count);
     const row = linkedRow(batch, [...batch.keys()]);

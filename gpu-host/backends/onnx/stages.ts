@@ -3,8 +3,8 @@ import { fitsScores, type RunCosts, rowCost } from './packing.ts';
 import { linkedRow } from './rows.ts';
 
 /**
- * Finds the sequences of a batch that read slots which earlier sequences write. Most batches have none, so the search is one pass over the
- * contexts with one byte per slot. The bytes are kept between batches.
+ * Finds the sequences of a batch that read slots which earlier sequences write. Most batches have no such sequence, so the search is one pass
+ * over the contexts with one byte per slot. The bytes are kept between batches.
  */
 export class DependencyFinder {
   /** 1 for slots that a sequence seen so far writes; all 0 between calls. */
@@ -39,15 +39,16 @@ export class DependencyFinder {
 
 /** A single sequence, or sequences that share a row: each reads what another of them writes, or is read by another. */
 export interface Group {
-  /** Groups of a later stage are computed when the keys and values of the earlier ones are stored. */
+  /** The groups of a stage are computed after the keys and values of the earlier stages are stored. */
   readonly stage: number;
   /** Indices in the batch, ascending. */
   readonly members: readonly number[];
 }
 
 /**
- * Groups each sequence with the sequences of the batch that it reads from. A reader joins its writers' row unless the scores that the mask
- * hides there cost more than another pass over the weights, or would not fit; then the reader waits for the next stage.
+ * Groups each sequence with the sequences of the batch that it reads from. A reader joins its writers' row if no context of the row names a slot
+ * twice, the row's scores fit, and those that the mask hides cost at most another pass over the weights. Otherwise the reader waits for the next
+ * stage.
  */
 export function planGroups(
   batch: readonly SequenceInput[],

@@ -20,10 +20,11 @@ test('a start that fails at the vision tower releases the decoders', async (t) =
   const release = t.mock.method(prototype, 'release');
   const broken = { ...model, tensors: { ...model.tensors, info } };
   await assert.rejects(createOnnxBackend(broken, { pageSize: 16, pageCount: 2, bits: 32, adapters: true }), /no tower/);
+  // The decoder, and the decoder for adapters.
   assert.equal(release.mock.callCount(), 2);
 });
 
-test('the release of a session whose creation fails does not fail', async () => {
+test('`release` succeeds while the creation of the session fails', async () => {
   const session = new LazySession(() => Promise.reject(new Error('no memory')));
   const failed = assert.rejects(session.get(), /no memory/);
   await session.release();

@@ -1,17 +1,17 @@
+/**
+ * Prints the CPU time of a decode step of 32 forks of stories15M that share a tree of context slots, at 32 bits on one thread. The other columns
+ * are multiples of that time. `sharing off`: each fork has a context of its own, with the same keys and values in other slots, so that
+ * nothing is shared and the steps read segments. `no context`: the same steps without any context. Each figure is the median of all rounds, with
+ * their range. A round measures the three variants in turn.
+ *
+ * Run it as `node gpu-host/backends/onnx/tree-table.ts [rounds]`.
+ */
 import { loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import type { SequenceInput, SequenceOutput } from '../backend.ts';
 import { Random, range, relativeError } from '../testing/scenario.ts';
 import { createOnnxBackend, type OnnxBackend } from './index.ts';
 
-/**
- * Prints the CPU time of a decode step of 32 forks of stories15M that share a tree of context slots, at 32 bits on one thread. The other columns
- * are multiples of that time. `sharing off`: each fork has a context of its own, with the same keys and values in other slots, so that
- * nothing is shared and the steps read segments. `no context`: the same steps without any context. Each figure is the median of rounds, with
- * their range; a round measures all three in turn.
- *
- * Run it as `node gpu-host/backends/onnx/tree-table.ts [rounds]`.
- */
 const FORKS = 32;
 const PAGE_SIZE = 16;
 /** Steps before the measured ones, because segments form only while contexts are decoded step by step. */
@@ -57,10 +57,13 @@ const TREES: Readonly<Record<string, readonly (readonly [branches: number, slots
 
 type Levels = (typeof TREES)[string];
 
-/** Slots of each fork's context in a tree, and in a copy of its own; slots for the steps' keys and values. */
+/** Slots of every fork, by index of the fork. */
 interface ForkSlots {
+  /** The fork's context in the tree. */
   readonly tree: readonly Uint32Array[];
+  /** A copy of the fork's context. */
   readonly apart: readonly Uint32Array[];
+  /** Slots for the keys and values of its decode steps. */
   readonly steps: readonly Uint32Array[];
 }
 
@@ -68,7 +71,7 @@ function depthOf(levels: Levels): number {
   return levels.reduce((sum, [, slots]) => sum + slots, 0);
 }
 
-/** Computes the tree's tokens and copies each path. */
+/** Computes the keys and values of a tree, and copies each fork's context. */
 async function plant(backend: OnnxBackend, levels: Levels, random: Random): Promise<ForkSlots> {
   let nextSlot = 0;
   const takeSlots = (count: number) => {
@@ -79,7 +82,8 @@ async function plant(backend: OnnxBackend, levels: Levels, random: Random): Prom
   for (const [branches, length] of levels) {
     const grownPaths: Uint32Array[] = [];
     for (let branch = 0; branch < branches; branch++) {
-      const context = tree[branch * (FORKS / branches)];
+      const firstFork = branch * (FORKS / branches);
+      const context = tree[firstFork];
       const writes = takeSlots(length);
       const inputs = { kind: 'tokens', tokens: random.tokens(backend.config, length) } as const;
       const positions = range(context.length, context.length + length);

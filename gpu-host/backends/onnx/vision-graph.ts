@@ -4,7 +4,7 @@ import { ElementType, GraphBuilder } from './graph-builder.ts';
 import { WeightNodes } from './weights.ts';
 
 /**
- * A vision tower and its projector as one ONNX graph, in float32 for every width of the text model's weights.
+ * Builds a vision tower and its projector as one ONNX graph, in float32 for every width of the text model's weights.
  *
  * Input: `pixels` uint8 [B, imageSize, imageSize, 3]. Output: `embeds` float32 [B, embeds, embedSize].
  */

@@ -5,8 +5,8 @@ import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
 /**
- * Maximum bits of a weight in a multiplication: float32, or blocks of 8 or 4 bits with a float32 scale each. Matrices that the model's file keeps in
- * blocks of no more bits are multiplied from these blocks.
+ * Maximum bits of a weight in a multiplication: float32, or blocks of 8 or 4 bits with a float32 scale each. Where the model's file keeps a matrix in
+ * blocks of at most as many bits, the multiplication uses the file's blocks.
  */
 export type WeightBits = 32 | 8 | 4;
 
@@ -23,7 +23,7 @@ export interface LinearLayer {
   readonly bits: WeightBits;
 }
 
-/** The matrix multiplications of one decoder layer. Projections of the same input are stacked into one, 5 % faster for a single row. */
+/** The matrix multiplications of one decoder layer. Projections of the same input are stacked into one, which is 5 % faster for a single row. */
 export function layerLinears(config: ModelConfig, layer: number, bits: WeightBits) {
   const { hiddenSize, intermediateSize, heads, kvHeads, headDim } = config;
   const make = (name: string, projections: readonly string[], rows: number, columns: number): LinearLayer => ({
@@ -105,6 +105,8 @@ export class WeightNodes {
   readonly #graph: GraphBuilder;
   readonly #tensors: TensorStore;
   readonly #quantized: ReadonlyMap<string, QuantizedRanges>;
+  /** Names of the tensors that the graph already casts to float32. */
+  readonly #widened = new Set<string>();
 
   constructor(
     graph: GraphBuilder,
@@ -133,8 +135,6 @@ export class WeightNodes {
     return widened;
   }
 
-  readonly #widened = new Set<string>();
-
   /** Rows of a matrix as float32. */
   rows(name: string, indices: string, output: string): string {
     const info = this.#tensors.info(name);
@@ -160,6 +160,7 @@ export class WeightNodes {
     if (bits !== 32) return this.#multiplyQuantized(x, linear);
     const infos = parts.map((part) => this.#tensors.info(part));
     if (infos.some(isBlocked)) {
+      // The parts are stored in unlike ways, so each gets a multiplication of its own.
       const results = parts.map((part, i) => {
         const [rows = 0] = infos[i]?.shape ?? [];
         return this.multiply(x, { name: `${name}:${i}`, parts: [part], rows, columns, bits });

@@ -47,7 +47,7 @@ export interface ReferenceOptions {
    * residual stream or logits), which shows the error of the width itself.
    */
   readonly roundedTo?: 'bf16';
-  /** Rounds keys and values as kernels that keep 8 bits do: directly from the computed values, and again when a copy rotates keys on. */
+  /** Rounds keys and values as kernels that keep 8 bits do: directly from the computed values, and again when a copy rotates keys. */
   readonly roundedKv?: 'fp8';
 }
 
@@ -193,7 +193,7 @@ class ReferenceBackend implements Backend {
       ? { attention: Float32Array.from(received, (sum) => sum / (layers * heads)) }
       : {};
     if (output.kind === 'none') return { kind: 'none', ...attention };
-    // In single precision, as states leave the device: a state has the same distribution in its own step and when it is projected later.
+    // States leave the device in single precision. Round them here too, so that a state has the same distribution now and when it is projected later.
     const wantedStates = rows
       .slice(-output.rows)
       .map((x) => toSinglePrecision(rmsNorm(x, this.#weights.norm, rmsNormEpsilon)));
@@ -227,7 +227,9 @@ class ReferenceBackend implements Backend {
     const { hiddenSize } = this.config;
     return Array.from(positions, (_, i) => {
       const table = inputs.kind === 'embeds' ? inputs.embeds : this.#weights.embeddings;
-      const row = inputs.kind === 'embeds' ? i : inputs.kind === 'tokens' ? inputs.tokens[i] : picked[inputs.rows[i]];
+      let row = i;
+      if (inputs.kind === 'tokens') row = inputs.tokens[i];
+      else if (inputs.kind === 'picked') row = picked[inputs.rows[i]];
       return Float64Array.from(table.subarray(row * hiddenSize, (row + 1) * hiddenSize));
     });
   }
@@ -236,11 +238,12 @@ class ReferenceBackend implements Backend {
     const key = changes.k_proj(x, this.#linear(layer.key, x, layer.keyBias));
     const value = changes.v_proj(x, this.#linear(layer.value, x, layer.valueBias));
     const round = this.#roundKv;
+    // Where `round` is set, it takes the unrounded key.
     for (const head of this.#heads(key)) this.#normAndRotate(head, layer.keyNorm, position, round && asItIs);
     return round ? { key: round(key), value: round(value) } : { key, value };
   }
 
-  /** All heads of input `i` over the keys that its mask row shows: context slots first, then the call's own inputs. */
+  /** The attention of input `i`, all heads, over the keys that its mask row shows: context slots first, then the call's own inputs. */
   #attention(
     layer: LayerWeights,
     changes: LayerChanges,
@@ -255,7 +258,8 @@ class ReferenceBackend implements Backend {
     const width = context.length + newKeyValues.length;
     const visible: number[] = [];
     for (let j = 0; j < width; j++) {
-      if (mask === 'causal' ? j <= context.length + i : mask[i * width + j] !== 0) visible.push(j);
+      const isVisible = mask === 'causal' ? j <= context.length + i : mask[i * width + j] !== 0;
+      if (isVisible) visible.push(j);
     }
     const keyValues = visible.map((j) =>
       j < context.length ? this.#pool.read(layerIndex, context[j]) : newKeyValues[j - context.length],
@@ -301,7 +305,8 @@ function picksOf(request: OutputRequest, output: SequenceOutput): number[] {
   const { topK, tokens, logProbabilities } = output;
   return Array.from({ length: request.rows }, (_, row) => {
     const draw = request.draws?.[row];
-    const token = tokens[row * topK + (draw ? drawPlace(draw, logProbabilities, row * topK, topK) : 0)];
+    const place = draw ? drawPlace(draw, logProbabilities, row * topK, topK) : 0;
+    const token = tokens[row * topK + place];
     return token === NOTHING_DRAWN ? 0 : token;
   });
 }

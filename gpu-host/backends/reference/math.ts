@@ -5,7 +5,7 @@ export function linear(weight: Float32Array, x: Float64Array, bias: Float32Array
   const columns = x.length;
   const result = new Float64Array(weight.length / columns);
   let row = 0;
-  // Four rows together take little longer than one, whose every addition waits for the one before it.
+  // Four rows together take little longer than one: the additions of one row wait for each other, and those of different rows overlap.
   for (; row + 4 <= result.length; row += 4) {
     const [first, second, third] = [row * columns, (row + 1) * columns, (row + 2) * columns];
     const fourth = (row + 3) * columns;
@@ -152,8 +152,8 @@ export function silu(x: number): number {
 }
 
 /**
- * The `topK` largest of each row of logits, with the logarithm of their softmax; equal logits by token id. With `allowed` (see
- * `TopRequest`), both cover the allowed tokens only.
+ * The tokens of the `topK` largest logits of each row, equal logits by token id, with the logarithm of their softmax. With `allowed` (see
+ * `TopRequest`), the order and the softmax cover the allowed tokens only.
  */
 export function topTokens(rows: readonly Float64Array[], topK: number, allowed?: Uint32Array): TopTokens {
   const tokens = new Uint32Array(rows.length * topK);
@@ -186,7 +186,7 @@ export function scoreTokens(rows: readonly Float64Array[], tokens: readonly Uint
   return { logProbabilities, entropies };
 }
 
-/** `ln Σ e^x`, computed around the largest. */
+/** `ln Σ e^x`, computed relative to the largest value, so that no power overflows. */
 function logSumOfPowers(values: Float64Array): number {
   const largest = values.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
   return largest + Math.log(values.reduce((sum, value) => sum + Math.exp(value - largest), 0));

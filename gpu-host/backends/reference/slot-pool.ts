@@ -2,7 +2,7 @@ import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { rotate } from './math.ts';
 
-/** Key and value of one input in one layer, `kvHeads × headDim` each; keys are rotated. A pair in a slot is never changed. */
+/** Key and value of one input in one layer, `kvHeads × headDim` each; keys are rotated. A write to a slot replaces its pair. */
 export interface KeyValue {
   readonly key: Float64Array;
   readonly value: Float64Array;
@@ -17,7 +17,7 @@ export class SlotPool {
   readonly #layers: (KeyValue | undefined)[][];
   readonly #roundKey: (key: Float64Array) => Float64Array;
 
-  /** @param roundKey rounds keys that a copy has rotated on; the identity by default */
+  /** @param roundKey rounds keys that a copy has rotated; the identity by default */
   constructor(
     config: ModelConfig,
     pageSize: number,
@@ -41,7 +41,7 @@ export class SlotPool {
     this.#layers[layer][slot] = row;
   }
 
-  /** Copies slots pairwise in every layer and rotates keys on by `shifts`; reads all sources before it writes any destination. */
+  /** Copies slots pairwise in every layer and rotates keys by `shifts` positions; reads all sources before it writes any destination. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void {
     this.#layers.forEach((slots, layer) => {
       const copies = Array.from(sources, (slot, i) => this.#shifted(this.read(layer, slot), shifts?.[i] ?? 0));

@@ -4,7 +4,7 @@ import { take } from './mask-kinds.ts';
 import { type Case, randomSteps } from './random-batch.ts';
 import { relativeError, values } from './scenario.ts';
 
-/** The largest error of any output, by `norm`, when both backends take the same random steps. */
+/** Takes the same random steps on both backends, and returns the largest error of any output by `norm`. */
 export async function compare(
   model: LoadedModel,
   reference: Backend,

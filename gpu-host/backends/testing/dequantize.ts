@@ -17,7 +17,8 @@ export function dequantizeMatrix(
   for (let row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++) {
       const index = row * blocks * blockSize + column;
-      const level = bits === 8 ? values[index] - 128 : ((values[index >> 1] >> ((index & 1) * 4)) & 15) - 8;
+      const nibble = (values[index >> 1] >> ((index & 1) * 4)) & 15;
+      const level = bits === 8 ? values[index] - 128 : nibble - 8;
       result[row * columns + column] = level * scales[row * blocks + Math.floor(column / blockSize)];
     }
   }
@@ -25,8 +26,8 @@ export function dequantizeMatrix(
 }
 
 /**
- * The same model with the exact weights that the ONNX backend multiplies by at `bits`, read from the backend's cache (written when missing)
- * and widened again. A tied head becomes its own tensor, because embeddings come from the original table.
+ * The same model with the exact weights that the ONNX backend multiplies by at `bits`: read from the backend's cache, which is written when
+ * missing, and widened to floats. A tied head becomes its own tensor, because embeddings come from the original table.
  */
 export async function dequantizedModel(
   model: LoadedModel,

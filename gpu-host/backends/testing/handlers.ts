@@ -88,7 +88,7 @@ export function handlerError(handler: HandlerName, actual: Float32Array, expecte
   return NORMS[handler] === 'max abs' || largestDifference === 0 ? largestDifference : Math.sqrt(squares / magnitude);
 }
 
-/** A token mask with a random share of the vocabulary per row, sometimes few tokens, sometimes all. */
+/** A token mask for each row. It allows a random share of the vocabulary, from 2 % to all of it, and at least one token. */
 export function allowedMask(config: ModelConfig, random: Random, rows: number): Uint32Array {
   const words = allowedWords(config);
   const mask = new Uint32Array(rows * words);

@@ -70,10 +70,12 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
   },
 
   'inputs that see nothing': (config, random) => {
-    const mask = Uint8Array.from({ length: 3 * 7 }, (_, i) => (i < 7 ? 0 : random.below(2)));
+    const [context, inputs] = [4, 3];
+    const width = context + inputs;
+    const mask = Uint8Array.from({ length: inputs * width }, (_, i) => (i < width ? 0 : random.below(2)));
     return {
-      before: [fill(config, random, range(0, 4))],
-      batch: [ask(config, random, 3, { context: range(0, 4), mask }), ask(config, random, 2, {})],
+      before: [fill(config, random, range(0, context))],
+      batch: [ask(config, random, inputs, { context: range(0, context), mask }), ask(config, random, 2, {})],
     };
   },
 
@@ -87,9 +89,11 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
   'tokens masked': (config, random) => {
     const visibleSlots = range(0, 16).filter((slot) => slot % 3 !== 1);
     const context = 16;
-    const mask = Uint8Array.from({ length: 2 * (context + 2) }, (_, i) => {
-      const key = i % (context + 2);
-      return key < context ? Number(key % 3 !== 1) : Number(key - context <= Math.floor(i / (context + 2)));
+    const width = context + 2;
+    const mask = Uint8Array.from({ length: 2 * width }, (_, i) => {
+      const input = Math.floor(i / width);
+      const key = i % width;
+      return Number(key < context ? key % 3 !== 1 : key - context <= input);
     });
     return {
       before: [fill(config, random, range(0, 16))],
@@ -110,7 +114,7 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
   }),
 
   'tree draft': (config, random) => {
-    // Parents of the drafted tokens; each sees the context, its ancestors and itself.
+    // The index of each drafted token's parent, -1 for the first token. A token sees the context, its ancestors and itself.
     const parents = [-1, 0, 0, 1, 1, 2, 3, 3];
     const context = 9;
     const inputs = parents.length;
@@ -154,7 +158,7 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
   },
 
   'attention sink with shifted copy': (config, random) => {
-    // Four sink tokens stay; the last twelve of 28 move up to them and take the positions of their new places in the cache.
+    // Of 28 tokens, the first four stay as the sink, and the last twelve follow them: from the positions 16 to 27 to the positions 4 to 15.
     const recent = range(16, 28);
     return {
       before: [
@@ -190,7 +194,7 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
       ],
       batch: [
         ...paths.map((path, i) => ask(config, random, 1, { context: joined(path), writes: range(120 + i, 121 + i) })),
-        // Forks that end where others go on, one with several inputs.
+        // Two forks whose context ends where other forks go on. The second has several inputs.
         ask(config, random, 1, { context: trunk }),
         ask(config, random, 3, { context: joined([trunk, branches[0]]) }),
       ],
@@ -203,10 +207,13 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
       ask(config, random, 6, { context: range(0, 7), writes: range(8, 14) }),
       ask(config, random, 1, { context: range(64, 70), writes: range(70, 71) }),
       ask(config, random, 3, { context: Uint32Array.of(...range(0, 7), ...range(8, 14)), writes: range(16, 19) }),
-      // A fork that leaves the chain early, masked explicitly, and one at the chain's end.
+      // A reader of a part of the first sequence's writes, with an explicit mask; then a reader of all writes of the chain.
       ask(config, random, 2, {
         context: Uint32Array.of(...range(0, 7), ...range(8, 11)),
-        mask: Uint8Array.from({ length: 2 * 12 }, (_, i) => (i % 12 === 10 + Math.floor(i / 12) || i % 3 > 0 ? 1 : 0)),
+        mask: Uint8Array.from({ length: 2 * 12 }, (_, i) => {
+          const isItself = i % 12 === 10 + Math.floor(i / 12);
+          return isItself || i % 3 > 0 ? 1 : 0;
+        }),
         writes: range(24, 26),
       }),
       ask(config, random, 1, { context: Uint32Array.of(...range(0, 7), ...range(8, 14), ...range(16, 19)) }),

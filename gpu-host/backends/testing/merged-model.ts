@@ -4,8 +4,8 @@ import { expectedTensors, type LoadedModel, loadModel } from '#gpu-host/models/l
 import { type FloatTensor, readSafetensorsHeader, readTensor, writeSafetensors } from '#gpu-host/models/safetensors.ts';
 
 /**
- * Writes a model again with an adapter's matrices multiplied out and added to its weights, `W + scale · B · A`: a model without an adapter
- * and with the same outputs. Reads the adapter's files itself, so that it is an oracle for the production reader.
+ * Writes a copy of a model whose weights include the changes of an adapter, `W + scale · B · A`. The copy has the outputs of the model with the
+ * adapter. This function reads the adapter's files itself, so that it is an oracle for the production reader.
  */
 export async function mergedModel(model: LoadedModel, adapter: string, directory: string): Promise<LoadedModel> {
   const { r, lora_alpha, use_rslora } = JSON.parse(await readFile(join(adapter, 'adapter_config.json'), 'utf8'));

@@ -21,7 +21,7 @@ export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
   'Qwen 3': { family: 'qwen3', heads: 4, kvHeads: 2, headDim: 16, rmsNormEpsilon: 1e-6 },
 };
 
-/** Writes a model again with 16-bit weights, which most models on the hub have. */
+/** Writes a copy of a model with 16-bit weights, which most models on the hub have. */
 export async function narrowModel(model: LoadedModel, directory: string, dtype: 'BF16' | 'F16'): Promise<LoadedModel> {
   const tensors = expectedTensors(model.config).map(([name, shape]) => ({
     name,
@@ -37,6 +37,7 @@ export async function narrowModel(model: LoadedModel, directory: string, dtype: 
 
 function narrowed(values: Float32Array, dtype: 'BF16' | 'F16'): Uint8Array {
   if (dtype === 'F16') return new Uint8Array(Float16Array.from(values).buffer);
+  // A bfloat16 is the upper half of a float32, here rounded to the nearest, ties to even.
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   return new Uint8Array(Uint16Array.from(words, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16).buffer);
 }

@@ -6,7 +6,7 @@ export const NARROW_PRECISIONS: readonly NarrowPrecision[] = ['int8', 'fp8', 'in
 
 /**
  * The same model with the exact weights that the CUDA backend multiplies by at `precision`: each code of a product's matrix times the scale
- * of its row (4 bits: of its group of columns). The weights must be bf16. A tied head becomes its own tensor; embeddings stay unchanged.
+ * of its row, or at 4 bits of its group of columns. The weights must be bf16. A tied head becomes its own tensor; embeddings stay unchanged.
  */
 export function narrowWeightsModel(model: LoadedModel, precision: NarrowPrecision): LoadedModel {
   const { config, tensors } = model;
@@ -65,7 +65,7 @@ function largest(values: Float32Array): number {
   return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }
 
-/** The scale at which the value furthest from zero (of two, the positive one) becomes -8, rounded to five significant bits. */
+/** The scale at which the value furthest from zero becomes -8, rounded to five significant bits. Of two such values, the positive one. */
 function fourBitScale(values: Float32Array): number {
   const size = largest(values);
   if (size === 0) return 0;
@@ -73,7 +73,7 @@ function fourBitScale(values: Float32Array): number {
   return nearestEven(size / 8 / step) * step * (values.includes(size) ? -1 : 1);
 }
 
-/** Rounds to four bits of exponent, three of fraction: steps of an eighth of the power of two below the value, 2⁻⁹ below 2⁻⁶. */
+/** Rounds to four bits of exponent and three of fraction: a step is an eighth of the power of two below the value, and 2⁻⁹ for values below 2⁻⁶. */
 function nearestE4m3(value: number): number {
   if (value === 0) return 0;
   const step = 2 ** (Math.max(exponentOf(value), -6) - 3);
@@ -83,11 +83,8 @@ function nearestE4m3(value: number): number {
 function exponentOf(value: number): number {
   const exponent = Math.floor(Math.log2(Math.abs(value)));
   // Math.log2 rounds, so correct its exponent by one where needed.
-  return Math.abs(value) < 2 ** exponent
-    ? exponent - 1
-    : Math.abs(value) >= 2 ** (exponent + 1)
-      ? exponent + 1
-      : exponent;
+  if (Math.abs(value) < 2 ** exponent) return exponent - 1;
+  return Math.abs(value) >= 2 ** (exponent + 1) ? exponent + 1 : exponent;
 }
 
 function nearestEven(value: number): number {

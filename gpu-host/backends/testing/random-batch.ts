@@ -17,12 +17,12 @@ export interface Case {
   readonly kind: 'tokens' | 'embeds';
   readonly output: 'none' | 'states' | 'top' | 'top and states' | 'allowed';
   readonly writes: boolean;
-  /** True when its context begins with the whole context of the previous sequence. */
+  /** True when the sequence's context begins with the whole context of the previous sequence. */
   readonly forks: boolean;
-  /** Number of earlier sequences of the batch that it reads from. */
+  /** Number of times that the sequence reads slots which an earlier sequence of the batch writes. */
   readonly reads: number;
   readonly attention: boolean;
-  /** Positions by which a later copy shifts its keys. */
+  /** Positions by which a later copy shifts the sequence's keys. */
   readonly shift: number;
 }
 
@@ -85,8 +85,8 @@ export function randomSteps(config: ModelConfig, batch: readonly Case[]): Step[]
     const ownSlots = distinct([...ownContext, ...writes]);
     const copiedSlots = take(ownSlots.length);
     const shifts = new Int32Array(ownSlots.length).map((_, i) => (i % 4 === 3 ? 0 : each.shift));
-    const exact = each.shift === 0 ? {} : { shifts };
-    copies.push({ kind: 'copy', sources: ownSlots, destinations: copiedSlots, ...exact });
+    const shiftOption = each.shift === 0 ? {} : { shifts };
+    copies.push({ kind: 'copy', sources: ownSlots, destinations: copiedSlots, ...shiftOption });
     const movedContext = copiedSlots.map((slot) =>
       Math.floor(slot / pageSize) === movedPage ? (pageCount - 1) * pageSize + (slot % pageSize) : slot,
     );

@@ -7,12 +7,19 @@ import { Scoreboard } from '../scoreboard.ts';
 import { SimCall } from '../testing/sim-call.ts';
 import { DEFAULT_GRACE, graceMs } from './adaptive.ts';
 
+/** Duration of a client's absence in `simulate`. */
+const AWAY_MS = 60;
+/** Steps at the start of `simulate` that its results leave out. */
+const WARM_UP_STEPS = 10;
+
 test('the wait is bounded by the policy, and by the time that it can save', () => {
-  assert.equal(graceMs(DEFAULT_GRACE, 0, 5, 10), 0);
-  assert.equal(graceMs(DEFAULT_GRACE, 5, 0, 10), 0);
-  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 20), 10);
-  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 2), 2);
-  assert.equal(graceMs(DEFAULT_GRACE, 32, 1, 3.2), 0.1);
+  const grace = ({ ready, losing, stepMs }: { ready: number; losing: number; stepMs: number }) =>
+    graceMs(DEFAULT_GRACE, ready, losing, stepMs);
+  assert.equal(grace({ ready: 0, losing: 5, stepMs: 10 }), 0);
+  assert.equal(grace({ ready: 5, losing: 0, stepMs: 10 }), 0);
+  assert.equal(grace({ ready: 16, losing: 16, stepMs: 20 }), 10, 'the maximum of the policy');
+  assert.equal(grace({ ready: 16, losing: 16, stepMs: 2 }), 2, 'one step');
+  assert.equal(grace({ ready: 32, losing: 1, stepMs: 3.2 }), 0.1, 'a step divided by the ready calls');
 });
 
 test('a queue is late after twice its usual response time and half a millisecond', () => {
@@ -40,8 +47,8 @@ interface Client {
 }
 
 /**
- * Clients in a closed loop: each issues its next call `thinkMs` after its result, and every `awayEvery`th time 60 ms after it. Returns the mean
- * batch size after the first steps, and the calls per millisecond. A step takes 5 ms plus 0.05 ms per sequence.
+ * Clients in a closed loop: each sends its next call `thinkMs` after a result, but `AWAY_MS` after every `awayEvery`th result. Returns the mean
+ * batch size after the warm-up, and the calls per millisecond. A step takes 5 ms plus 0.05 ms per sequence.
  */
 function simulate(
   clients: readonly { thinkMs: number; startMs: number; awayEvery?: number }[],
@@ -85,17 +92,18 @@ function simulate(
     for (const { call } of decision.batch.forwards) {
       batcher.finish(call, nowMs);
       const client = owner.get(call.queue)!;
-      client.nextMs = nowMs + (++client.calls % client.awayEvery === 0 ? 60 : client.thinkMs);
+      client.calls++;
+      client.nextMs = nowMs + (client.calls % client.awayEvery === 0 ? AWAY_MS : client.thinkMs);
     }
     batcher.ended(nowMs);
-    if (step++ < 10) continue;
+    if (step++ < WARM_UP_STEPS) continue;
     sequences += size;
     counted++;
   }
   return { mean: sequences / counted, rate: sequences / nowMs };
 }
 
-const meanBatchSize = (...of: Parameters<typeof simulate>): number => simulate(...of).mean;
+const meanBatchSize = (...setup: Parameters<typeof simulate>): number => simulate(...setup).mean;
 
 test('two groups that started apart come together', () => {
   const clients = Array.from({ length: 32 }, (_, i) => ({ thinkMs: 0.1 + i * 0.01, startMs: i < 16 ? 0 : 3 }));
@@ -105,7 +113,7 @@ test('two groups that started apart come together', () => {
 });
 
 test('latecomers join a group whose calls come one after another', () => {
-  // As inferlets of one thread do: a step of all takes 6.6 ms, and the last of them asks for its next one 5.15 ms after its result.
+  // Inferlets of one thread behave like this. A step of all 32 takes 6.6 ms, and the last one asks for its next step 5.15 ms after its result.
   const clients = Array.from({ length: 32 }, (_, i) => ({ thinkMs: 0.5 + 0.15 * i, startMs: i < 2 ? 8 : 0 }));
   const together = meanBatchSize(clients, DEFAULT_GRACE, 100);
   assert.ok(together >= 31, `mean batch ${together}`);
@@ -113,12 +121,12 @@ test('latecomers join a group whose calls come one after another', () => {
 
 test('a group that is slower than a step waits for quick latecomers', () => {
   const clients = Array.from({ length: 32 }, (_, i) => ({ thinkMs: i < 2 ? 2 : 7 + 0.02 * i, startMs: i < 2 ? 4 : 0 }));
-  // The quick two have a step alone while the others think. The next one is for all; else they would miss each other's steps for ever.
+  // The two quick clients have a step alone while the others think. The next step must have all clients, or the groups miss each other for ever.
   const together = meanBatchSize(clients, DEFAULT_GRACE, 100);
   assert.ok(together >= 16.9, `mean batch ${together}; steps of 2 and of 32 in turns have 17`);
 });
 
-test('quick clients that are away now and then cost the others little', () => {
+test('the waits pay although quick clients are away now and then', () => {
   const clients = Array.from({ length: 32 }, (_, i) => ({
     thinkMs: 0.5 + 0.03 * i,
     startMs: 0,
@@ -129,7 +137,7 @@ test('quick clients that are away now and then cost the others little', () => {
   assert.ok(rate >= 1.14 * without, `${rate} calls a millisecond, ${without} without any wait`);
 });
 
-test('a call that the device does not wait for prolongs no wait', () => {
+test('a call of a queue that was never answered prolongs no wait', () => {
   const batcher = new Batcher();
   const [ready, awaited, other] = [0, 1, 2].map(() => batcher.openQueue(new Scoreboard())) as [
     BatchQueue,
@@ -141,16 +149,17 @@ test('a call that the device does not wait for prolongs no wait', () => {
   assert.equal(batcher.next(0).kind, 'batch');
   for (const call of calls) batcher.finish(call, 8);
   batcher.ended(8);
-  // With 16 ready calls, a wait for one more pays for half a millisecond of the step's eight.
+  // With 16 ready calls, a wait for one more pays for half a millisecond: a sixteenth of the step's eight.
   for (let i = 0; i < 16; i++)
     batcher.push(new SimCall(i === 0 ? ready : batcher.openQueue(new Scoreboard()), { kind: 'forward' }), 8.1);
   const { ms } = batcher.next(8.1) as { ms: number };
   batcher.push(new SimCall(other, { kind: 'instant' }), 8.3);
   const later = batcher.next(8.3) as { ms: number };
+  // 0.2 ms have passed between the two decisions.
   assert.ok(Math.abs(ms - later.ms - 0.2) < 1e-9, `${ms} ms, then ${later.ms} ms`);
 });
 
-test('a call of a queue that is not awaited prolongs no wait', () => {
+test('a call of a slow queue prolongs no wait', () => {
   const batcher = new Batcher();
   const queues = Array.from({ length: 18 }, () => batcher.openQueue(new Scoreboard()));
   const [slow, awaited, ...ready] = queues as [BatchQueue, BatchQueue, ...BatchQueue[]];
@@ -162,7 +171,7 @@ test('a call of a queue that is not awaited prolongs no wait', () => {
     for (const call of calls) batcher.finish(call, endMs);
     batcher.ended(endMs);
   };
-  // The slow queue is back after 100 ms, and nothing waits for it from then on.
+  // The slow queue sends its second call 100 ms after its first result, and no batch waits for this queue from then on.
   step([slow], 0, 8);
   step([slow, awaited], 108, 116);
   for (const call of forwards(ready)) batcher.push(call, 116.1);
@@ -187,7 +196,7 @@ test('the policy does not wait for slow clients', () => {
   const quick = Array.from({ length: 8 }, () => ({ thinkMs: 0.1, startMs: 0 }));
   const slow = Array.from({ length: 8 }, (_, i) => ({ thinkMs: 200 + i, startMs: 0 }));
   assert.ok(meanBatchSize([...quick, ...slow], DEFAULT_GRACE, 300) >= 8);
-  // The slow clients are awaited at most twice after each of their answers, so the quick ones lose next to nothing.
+  // Batches wait for a slow client only until its first slow response, so the quick clients lose next to nothing.
   const batcher = new Batcher();
   const queue = batcher.openQueue(new Scoreboard());
   const other = batcher.openQueue(new Scoreboard());

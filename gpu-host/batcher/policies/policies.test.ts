@@ -25,7 +25,7 @@ test('eager: runs take turns', () => {
   assert.deepEqual(trace.steps(), [['a:1'], ['b:1'], ['a:1'], ['b:1'], ['a'], ['b']]);
 });
 
-test('k-only: waits for so many calls, or until the oldest has waited long enough', () => {
+test('k-only: waits for `calls` calls, or until the oldest has waited for `maxWaitMs`', () => {
   const policy = { calls: 3, maxWaitMs: 10 };
   assert.equal(kOnlyWaitMs(policy, 2, 4), 6);
   assert.equal(kOnlyWaitMs(policy, 2, 11), 0);
@@ -43,7 +43,7 @@ test('k-only: waits for so many calls, or until the oldest has waited long enoug
   assert.deepEqual(trace.step(), ['a']);
 });
 
-test('k-only: more calls than a batch holds are not waited for', () => {
+test('k-only: a full batch leaves, even when the policy asks for more calls', () => {
   const trace = new Trace({}, { policy: { kind: 'k-only', calls: 100, maxWaitMs: 10 } });
   for (const name of ['a', 'b', 'c', 'd']) trace.decode(name);
   assert.deepEqual(trace.step(), ['a', 'b', 'c', 'd']);
@@ -69,7 +69,7 @@ test('t-only: batches leave at fixed times', () => {
   assert.deepEqual(trace.step(), ['a']);
 });
 
-test('rate: waits while the next call is expected to cost less than it saves', () => {
+test('rate: a batch waits while the expected cost to the ready calls is less than the gain of the next call', () => {
   const moment = { ready: 2, waitedMs: 0, stepMs: 10, gapMs: 1, sinceMs: 0 };
   assert.equal(rateWaitMs({ maxWaitMs: 50 }, moment), 5);
   assert.equal(rateWaitMs({ maxWaitMs: 50 }, { ...moment, sinceMs: 4 }), 1);
@@ -80,7 +80,7 @@ test('rate: waits while the next call is expected to cost less than it saves', (
   assert.equal(rateWaitMs({ maxWaitMs: 50 }, { ...moment, gapMs: undefined }), 0);
 });
 
-test('rate: the gap is learnt from what comes', () => {
+test('rate: the mean gap between calls is learnt from their arrivals', () => {
   const rate = new ArrivalRate();
   assert.equal(rate.sinceMs(5), Number.POSITIVE_INFINITY);
   rate.arrived(5);
@@ -88,24 +88,24 @@ test('rate: the gap is learnt from what comes', () => {
   rate.arrived(7);
   assert.equal(rate.gapMs, 2);
   rate.arrived(14);
-  assert.equal(rate.gapMs, 3);
+  assert.equal(rate.gapMs, 3, '2 + 0.2 × (7 - 2)');
   assert.equal(rate.sinceMs(15), 1);
   for (let i = 0; i < 50; i++) rate.arrived(15 + i / 2);
   assert.ok(Math.abs(rate.gapMs - 0.5) < 0.01);
 });
 
-test('rate: a busy stream is gathered, a slow one is not', () => {
+test('rate: calls that come often are gathered in a batch, rare calls are not', () => {
   const trace = new Trace({}, { policy: { kind: 'rate', maxWaitMs: 50 } });
   for (const name of ['a', 'b']) {
     trace.decode(name);
     trace.nowMs += 1;
   }
-  assert.deepEqual(trace.step(8), ['a', 'b'], 'no step has shown yet what one costs');
+  assert.deepEqual(trace.step(8), ['a', 'b'], 'the duration of a step is not known yet');
   trace.decode('a');
   assert.ok(trace.waitMs() > 0);
   trace.nowMs += 1;
   trace.decode('b');
-  assert.equal(trace.waitMs(), 4, 'a step over the two that wait');
+  assert.equal(trace.waitMs(), 4, 'the 8 ms of a step, divided by the two ready calls');
   trace.nowMs += 4;
   assert.deepEqual(trace.step(8), ['a', 'b']);
   trace.nowMs += 500;

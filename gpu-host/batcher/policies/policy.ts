@@ -3,7 +3,7 @@
  * - `adaptive`: as soon as the device is free, after at most a short wait for queues whose calls were just answered. The default.
  * - `eager`: every call leaves alone, in order of arrival.
  * - `k-only`: when `calls` calls are ready, or the oldest has waited `maxWaitMs`.
- * - `t-only`: on a clock of `intervalMs`, whatever is ready.
+ * - `t-only`: at each tick of a clock of `intervalMs`, with the calls that are ready then.
  * - `rate`: waits for the next call while the expected wait costs the ready calls less than it saves the next one; never past `maxWaitMs`.
  *
  * All but `adaptive` are for comparison (Pie, SOSP '25, section 5.2).

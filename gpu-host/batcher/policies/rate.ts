@@ -41,8 +41,8 @@ export interface RateMoment {
  * Maximum milliseconds for which waiting for the next call pays.
  *
  * The next call is expected after `gapMs`. Waiting costs each of the `ready` calls that gap and saves the next call a step: it pays while
- * ready × gap < step. A gap that has lasted longer than the mean is itself the better estimate, so the wait ends at step / ready after the
- * last call.
+ * ready × gap < step. Once the current gap has lasted longer than the mean, its length is the better estimate, so the wait ends at step / ready
+ * after the last call.
  */
 export function rateWaitMs(policy: { readonly maxWaitMs: number }, moment: RateMoment): number {
   const { ready, waitedMs, stepMs, gapMs, sinceMs } = moment;

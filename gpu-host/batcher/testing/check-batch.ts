@@ -19,23 +19,23 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
   assert.equal(new Set([...forwards, ...projections]).size, forwards.length + projections.length, 'a call twice');
   checkLimits(batch, limits);
   assert.ok(new Set(forwards.map(({ variant }) => variant)).size <= 1, 'calls of different variants in one batch');
-  /** The calls so far whose last inputs go with this batch, with their place in it. */
-  const whole = new Map<WorldCall, number>();
+  /** The calls checked so far whose last inputs go with this batch, with their places in the batch. */
+  const leaving = new Map<WorldCall, number>();
   for (const [place, grant] of batch.forwards.entries()) {
     const call = grant.call as WorldCall;
     assert.ok(grant.tokens >= 1 && grant.tokens <= call.tokens);
     if (!call.shape.chunkable) assert.equal(grant.tokens, call.tokens, `${call.name} cannot be cut`);
-    checkStart(call, whole);
+    checkStart(call, leaving);
     checkNeeds(grant, batch.forwards.slice(0, place));
-    const follows = call.conflicts.some(({ earlier }) => whole.has(earlier));
+    const follows = call.conflicts.some(({ earlier }) => leaving.has(earlier));
     if (follows) assert.equal(grant.tokens, call.tokens, `${call.name} follows, and is cut`);
-    if (!call.continues && grant.tokens === call.tokens) whole.set(call, place);
+    if (!call.continues && grant.tokens === call.tokens) leaving.set(call, place);
   }
   for (const [place, call] of projections.entries()) {
-    checkStart(call, whole);
-    whole.set(call, forwards.length + place);
+    checkStart(call, leaving);
+    leaving.set(call, forwards.length + place);
   }
-  checkQueueOrder(forwards, projections, whole);
+  checkQueueOrder(forwards, projections, leaving);
 }
 
 /** Checks the turns of the model and its adapters, batch by batch. */
@@ -79,12 +79,12 @@ function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls,
   assert.ok(encodings.length <= maxCalls, `${encodings.length} encodings`);
   const tokens = encodings.reduce((sum, call) => sum + call.tokens, 0);
   assert.ok(tokens <= maxTokens || encodings.length === 1, `${tokens} inputs of several encodings`);
-  const whole = new Map<WorldCall, number>();
+  const leaving = new Map<WorldCall, number>();
   for (const [place, call] of (encodings as WorldCall[]).entries()) {
-    checkStart(call, whole);
-    whole.set(call, place);
+    checkStart(call, leaving);
+    leaving.set(call, place);
   }
-  checkQueueOrder(encodings as WorldCall[], [], whole);
+  checkQueueOrder(encodings as WorldCall[], [], leaving);
 }
 
 /**
@@ -107,13 +107,16 @@ function checkLimits(batch: Batch, limits: BatchLimits): void {
   );
 }
 
-/** Everything that the call conflicts with is done, or precedes it in this batch where the conflict is soft or a projection rides. */
-function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): void {
-  assert.ok(!call.finished && !call.dropped && !call.held && !call.gone, `${call.name} goes twice`);
+/**
+ * Checks that each earlier call with which this one conflicts is done, or leaves before it in this batch. The latter is allowed when the conflict is
+ * soft, or when a projection rides with its forward.
+ */
+function checkStart(call: WorldCall, leaving: ReadonlyMap<WorldCall, number>): void {
+  assert.ok(!call.finished && !call.dropped && !call.held && !call.hasLeft, `${call.name} goes twice`);
   assert.ok(!call.late, `${call.name} lacks what it needs`);
   for (const { earlier, conflict } of call.conflicts) {
     if (earlier.finished || earlier.dropped) continue;
-    const isBefore = whole.has(earlier);
+    const isBefore = leaving.has(earlier);
     const rides = call.kind === 'project' && earlier.kind === 'forward';
     assert.ok(
       isBefore && (conflict === 'soft' || rides),
@@ -123,18 +126,18 @@ function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): voi
 }
 
 /**
- * Calls of one queue leave in order: every call ahead of a call has left, or leaves with this batch; if of the same
- * kind, it stands before the call.
+ * Checks that calls of one queue leave in order: every call ahead of a call has left, or leaves with this batch. In the batch, it stands before the
+ * call if both are of the same kind.
  */
 function checkQueueOrder(
   forwards: readonly WorldCall[],
   projections: readonly WorldCall[],
-  whole: ReadonlyMap<WorldCall, number>,
+  leaving: ReadonlyMap<WorldCall, number>,
 ): void {
   for (const [place, call] of [...forwards, ...projections].entries()) {
     for (const ahead of call.ahead) {
-      if (ahead.gone || ahead.dropped) continue;
-      const aheadPlace = whole.get(ahead);
+      if (ahead.hasLeft || ahead.dropped) continue;
+      const aheadPlace = leaving.get(ahead);
       assert.ok(aheadPlace !== undefined, `${call.name} went before ${ahead.name}`);
       if (ahead.kind === call.kind) assert.ok(aheadPlace < place, `${call.name} stands before ${ahead.name}`);
     }
@@ -142,8 +145,8 @@ function checkQueueOrder(
 }
 
 /**
- * `after` names only earlier calls of the batch whose fills the call needs. Followed from call to call, it reaches
- * every such call.
+ * Checks that `after` names only earlier calls of the batch whose fills the call needs. Followed from call to call, `after` must reach every such
+ * call.
  */
 function checkNeeds(grant: Grant, before: readonly Grant[]): void {
   const call = grant.call as WorldCall;
@@ -169,7 +172,7 @@ function checkNeeds(grant: Grant, before: readonly Grant[]): void {
   }
 }
 
-/** A call that could have gone stays behind only for lack of room. */
+/** Checks that a call that could have gone stays behind only for lack of room. */
 export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: BatchLimits): void {
   const { maxCalls, maxTokens, maxScores } = limits;
   if (batch.encodings.length > 0) {
@@ -180,8 +183,8 @@ export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: Bat
   const calls = batch.forwards.length;
   const tokens = sum(batch.forwards);
   const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
-  const left = ready.filter((call) => call.kind === 'project' && !taken.has(call)).map((call) => call.scores);
-  const isScoreLimitReached = scoresOf(batch.projections) + Math.max(...left) > maxScores;
+  const leftScores = ready.filter((call) => call.kind === 'project' && !taken.has(call)).map((call) => call.scores);
+  const isScoreLimitReached = scoresOf(batch.projections) + Math.max(...leftScores) > maxScores;
   for (const call of ready) {
     if (taken.has(call)) continue;
     if (call.kind === 'encode') continue;
@@ -191,10 +194,11 @@ export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: Bat
       assert.ok(calls > 0 || isFull, `${call.name} was left behind`);
     } else if (calls > 0 && call.variant === batch.forwards[0]?.call.variant) {
       // A short call leaves a place and a quarter of the inputs to long ones.
-      const full = call.tokens <= short ? calls >= maxCalls - 1 : calls >= maxCalls;
-      const reserve = call.tokens <= short ? Math.max(1, maxTokens >> 2) : 0;
-      const leastTokens = call.shape.chunkable && call.tokens > short ? 1 : call.tokens;
-      assert.ok(full || tokens + leastTokens > maxTokens - reserve, `${call.name} was left behind`);
+      const isShort = call.tokens <= short;
+      const isFull = calls >= (isShort ? maxCalls - 1 : maxCalls);
+      const reserve = isShort ? Math.max(1, maxTokens >> 2) : 0;
+      const leastTokens = call.shape.chunkable && !isShort ? 1 : call.tokens;
+      assert.ok(isFull || tokens + leastTokens > maxTokens - reserve, `${call.name} was left behind`);
     }
   }
 }
@@ -204,10 +208,11 @@ function checkEncodingsFull(
   ready: readonly WorldCall[],
   { maxCalls, maxTokens }: BatchLimits,
 ): void {
-  const left = ready.filter((call) => call.kind === 'encode' && !encodings.includes(call)).map((call) => call.tokens);
-  if (left.length === 0 || encodings.length === maxCalls) return;
+  const leftEncodings = ready.filter((call) => call.kind === 'encode' && !encodings.includes(call));
+  if (leftEncodings.length === 0 || encodings.length === maxCalls) return;
   const tokens = encodings.reduce((sum, call) => sum + call.tokens, 0);
-  assert.ok(tokens + Math.max(...left) > maxTokens, 'an encoding was left behind');
+  const largest = Math.max(...leftEncodings.map((call) => call.tokens));
+  assert.ok(tokens + largest > maxTokens, 'an encoding was left behind');
 }
 
 function sum(grants: readonly Grant[]): number {

@@ -25,11 +25,11 @@ interface Client {
 }
 
 export interface FloodSetup {
-  /** Calls that each flooding client issues, again and again, at the highest priority. */
+  /** For each flooding client, the call that it issues again and again at the highest priority. */
   readonly flood: readonly (SimShape & Client)[];
-  /** Priorities of the queues of two other inferlets. */
+  /** Priorities of the queues of two other inferlets, whose calls must not starve. */
   readonly priorities: readonly (readonly number[])[];
-  /** True when the calls of these inferlets are those of workflows. */
+  /** For each of these inferlets, true when its calls carry the depths of a workflow. */
   readonly deep: readonly boolean[];
   readonly limits: BatchLimits;
 }
@@ -83,12 +83,14 @@ export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> 
   return fc.array(operation, { maxLength: length, size: 'max' });
 }
 
-/** Number of forward batches among which every variant with ready calls has one: one for each adapter, and one for the model before each of those. */
+/** Among so many forward batches, every variant with ready calls has one: each adapter has one, and the model has one before each of these. */
 const TURNS = 2 * ADAPTERS.length;
 
-/** Number of batches that take parts of the call, when each has room for `quarter` of its inputs. */
-function parts(call: BatchCall, quarter: number): number {
-  return call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
+/** Maximum number of batches until the call has left, when each batch that serves it takes `quarter` of its inputs (steps 2 and 3 of the bound). */
+function batchesOf(call: BatchCall, quarter: number): number {
+  if (call.kind === 'encode') return 2;
+  if (call.kind === 'project') return 1;
+  return TURNS * (call.chunkable() ? Math.ceil(call.tokens / quarter) : 1);
 }
 
 /** A call that must not starve. */
@@ -105,16 +107,17 @@ interface Victim {
 /**
  * Calls of low and high priority amid clients that never pause.
  *
- * The bound follows in four steps:
+ * The number of batches within which a call leaves is bounded. The bound follows in four steps:
  *
- * 1. Let a call come at time t with priority p. A call with a depth may also yield for `mostYieldMs`, whatever depths the others claim. No call
- *    that comes later than t + (`maxPriority` - p) × `agingMs`, plus that time, goes before it.
- * 2. Take the calls that are then at least as urgent as the call, itself and its blockers included, which have its urgency. Each batch takes at least
- *    one of them, with a quarter of the batch's inputs or with all of the call's own. So the call leaves within as many batches as these calls have
- *    quarters left.
+ * 1. Let a call come at time t with priority p. No call that comes later than t + (`maxPriority` - p) × `agingMs` goes before it. If the call has a
+ *    depth, it may also yield, so `mostYieldMs` is added to this time, whatever depths other calls claim.
+ * 2. Count the calls that are at least as urgent at that time. The call itself is one of them, and so are its blockers, which have its urgency. Each
+ *    batch takes at least one of these calls: a quarter of the batch's inputs from it, or all inputs that it has. So the call leaves within as many
+ *    batches as these calls have quarters left.
  * 3. An encoding counts twice, because a batch of other calls may come between two encodings. A forward counts `TURNS` times, because it may have to
  *    wait for the turn of its variant.
- * 4. If clients have latency targets, only one batch in `MAX_PASSED_OVER + 1` surely is such a batch, so the number is multiplied by that.
+ * 4. If clients have latency targets, only one batch in `MAX_PASSED_OVER + 1` is sure to serve these calls, so the number is multiplied by
+ *    `MAX_PASSED_OVER + 1`.
  */
 export class Flood {
   readonly #batcher: Batcher;
@@ -135,7 +138,7 @@ export class Flood {
     this.#limits = setup.limits;
     this.#batcher = new Batcher({ limits: setup.limits });
     this.#passes = setup.flood.some(({ targets }) => targets) ? MAX_PASSED_OVER + 1 : 1;
-    // All are of one tenant. By the order of queries, the flooding clients stand between the two inferlets.
+    // All queues are of one tenant. The flooding clients have query 1, between the queries 0 and 2 of the two other inferlets.
     this.#flood = setup.flood.map((made) => ({
       queue: this.#openQueue(new Scoreboard(), MAX_PRIORITY, 1, made.targets),
       shape: made,
@@ -178,7 +181,7 @@ export class Flood {
 
   #send(client: { readonly queue: BatchQueue; readonly shape: SimShape & Client; sent: number }): void {
     const { depths = [] } = client.shape;
-    // Undefined without depths.
+    // Undefined for a client without depths.
     const depth = depths[client.sent++ % depths.length];
     if (depth !== undefined) this.#batcher.setDepth(client.queue, depth);
     this.#push(client.queue, client.shape);
@@ -194,7 +197,7 @@ export class Flood {
   #instants(): void {
     for (let call = this.#batcher.takeInstant(); call; call = this.#batcher.takeInstant()) {
       this.#batcher.finish(call, this.#nowMs);
-      this.#left(call);
+      this.#removeVictim(call);
     }
   }
 
@@ -221,8 +224,7 @@ export class Flood {
       if (victim.deadline !== undefined || this.#nowMs <= victim.settledMs) continue;
       let bound = 0;
       for (const call of this.#open) {
-        if (urgency(call, agingMs) <= victim.urgencyMs)
-          bound += call.kind === 'encode' ? 2 : call.kind === 'project' ? 1 : TURNS * parts(call, quarter);
+        if (urgency(call, agingMs) <= victim.urgencyMs) bound += batchesOf(call, quarter);
       }
       victim.deadline = this.#batches + bound * this.#passes;
       this.settled++;
@@ -258,10 +260,10 @@ export class Flood {
     this.#batcher.finish(call, this.#nowMs);
     const client = this.#flood.find(({ queue }) => queue === call.queue);
     if (client) this.#send(client);
-    else this.#left(call);
+    else this.#removeVictim(call);
   }
 
-  #left(call: BatchCall): void {
+  #removeVictim(call: BatchCall): void {
     this.#victims = this.#victims.filter((victim) => victim.call !== call);
   }
 }

@@ -44,7 +44,7 @@ const forward: fc.Arbitrary<SimShape> = fc
   .record({
     tokens,
     chunkable: fc.boolean(),
-    /** 0 makes a run, if `tokens` allows it. */
+    /** 0 makes a run, if the call has 2 to 12 tokens. */
     run: fc.nat({ max: 7 }),
     pages,
     fills: pages,

@@ -18,10 +18,10 @@ export interface SimShape {
   readonly variant?: string | undefined;
 }
 
-/** Conflict of two calls of one address space: free order (none); in order, possibly in one batch (soft); one after the other (hard). */
+/** Conflict of two calls of one address space: `none` allows any order; `soft` keeps their order, possibly in one batch; `hard` separates them. */
 export type Conflict = 'none' | 'soft' | 'hard';
 
-/** A call that computes nothing: the test states what the batcher sees of it. */
+/** A call that computes nothing: `shape` states what the batcher sees of it. */
 export class SimCall extends BatchCall {
   readonly shape: SimShape;
   readonly name: string;
@@ -85,7 +85,7 @@ export class SimCall extends BatchCall {
     for (const key of this.shape.writes ?? []) yield [key, 'write'];
   }
 
-  /** The conflict rule as the design states it, pair by pair. */
+  /** Applies the conflict rule of `Scoreboard` directly, to each pair of accesses. */
   conflict(other: SimCall): Conflict {
     if (this.queue.scoreboard !== other.queue.scoreboard) return 'none';
     const forwards = this.kind === 'forward' && other.kind === 'forward' && !this.continues && !other.continues;

@@ -21,15 +21,15 @@ export class Trace {
 
   /**
    * The queue of this name; its first mention opens it with these options. `a.1` is queue 1 of inferlet a, the only inferlet of a tenant a. `t/a.1`
-   * is queue 1 of inferlet a of tenant t; the inferlets of one tenant are queries of their own, which rank by the first letter of their names.
+   * is queue 1 of inferlet a of tenant t. Each inferlet of a tenant is a query; queries rank by the first letter of the inferlet's name.
    */
   queue(name: string, maxPriority?: number, targets?: LatencyTargets): BatchQueue {
     const inferlet = name.split('.')[0] as string;
     if (!this.#scoreboards.has(inferlet)) this.#scoreboards.set(inferlet, new Scoreboard());
     if (!this.#queues.has(name)) {
       const [tenant = '', query = ''] = inferlet.split('/');
-      const place = { tenant, query: query === '' ? 0 : query.charCodeAt(0) };
-      const options = { ...place, targets, ...(maxPriority === undefined ? {} : { maxPriority }) };
+      const owner = { tenant, query: query === '' ? 0 : query.charCodeAt(0) };
+      const options = { ...owner, targets, ...(maxPriority === undefined ? {} : { maxPriority }) };
       this.#queues.set(name, this.batcher.openQueue(this.#scoreboards.get(inferlet)!, options));
     }
     return this.#queues.get(name)!;
@@ -47,8 +47,8 @@ export class Trace {
   }
 
   /**
-   * Starts the next batch, and gives the names of its calls. Behind a forward with several inputs or steps left stands
-   * the number of inputs that go with the batch.
+   * Starts the next batch, and gives the names of its calls. The name of a forward with several inputs or steps left is followed by the number of
+   * its inputs that go with the batch, as in `long:62`.
    */
   start(): { batch: Batch; names: string[] } {
     const decision = this.batcher.next(this.nowMs);

@@ -5,13 +5,13 @@ import { Scoreboard } from '../scoreboard.ts';
 import { Dice } from './dice.ts';
 import { SimCall } from './sim-call.ts';
 
-/** A prompt and the tokens that follow it, once other generations of the workflow have ended. */
+/** A prompt and the tokens generated after it. */
 interface Generation {
   readonly prompt: number;
   readonly tokens: number;
-  /** Numbers of the generations that it needs, smaller than its own. */
+  /** Indexes of the earlier generations of the workflow that must end before this one begins. */
   readonly needs: readonly number[];
-  /** Generations on the longest path to the workflow's end. */
+  /** Number of generations after this one on the longest path to the workflow's end. */
   depth: number;
 }
 
@@ -38,8 +38,9 @@ export interface MixSetup {
   readonly deep: boolean;
 }
 
-/** Time of an empty step and of an input: an 8B model's on one card, by calculation. */
+/** Calculated time of an empty step of an 8B model on one card. */
 export const STEP_MS = 20;
+/** Calculated time of one input of this model. */
 const TOKEN_MS = 0.2;
 const stepMs = (inputs: number, tokenMs = TOKEN_MS): number => STEP_MS + tokenMs * inputs;
 
@@ -115,7 +116,7 @@ export interface PromptsSetup {
   readonly generations: number;
   readonly prompt: number;
   readonly tokens: number;
-  /** Time between two prompts, milliseconds. The queries take turns with their prompts, as their guests make them. */
+  /** Time between two prompts, milliseconds. The queries take turns, one prompt each. */
   readonly apartMs: number;
   readonly deep: boolean;
 }
@@ -126,11 +127,11 @@ export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, d
     limits: { maxCalls: 256, maxTokens: 512, agingMs: 250 },
     grace: { maxMs: 0, stepShare: 0 },
   });
-  const left = new Array<number>(queries).fill(generations);
+  const remaining = new Array<number>(queries).fill(generations);
   const ends = new Array<number>(queries).fill(0);
   let nowMs = 0;
   let sent = 0;
-  while (left.some((count) => count > 0)) {
+  while (remaining.some((count) => count > 0)) {
     for (; sent < queries * generations && sent * apartMs <= nowMs; sent++) {
       const queue = batcher.openQueue(new Scoreboard(), { tenant: 'tenant', query: sent % queries });
       if (deep) batcher.setDepth(queue, 1);
@@ -150,7 +151,7 @@ export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, d
         continue;
       }
       const query = Number(call.name);
-      left[query] = (left[query] ?? 0) - 1;
+      remaining[query] = (remaining[query] ?? 0) - 1;
       ends[query] = nowMs;
     }
     batcher.ended(nowMs);
@@ -173,7 +174,8 @@ function noteComputed(batcher: Batcher, grant: Grant, nowMs: number): SimCall | 
 /** From 2 to 10 generations. Each after the first needs none, only the previous one, or all previous ones. */
 function randomWorkflow(dice: Dice): Generation[] {
   const generations = Array.from({ length: 2 + dice.roll(9) }, (_, i): Generation => {
-    const needs = [[], [i - 1], Array.from({ length: i }, (_, k) => k)][i === 0 ? 0 : dice.roll(3)] ?? [];
+    const choices = [[], [i - 1], Array.from({ length: i }, (_, k) => k)];
+    const needs = choices[i === 0 ? 0 : dice.roll(choices.length)] ?? [];
     return { prompt: 20 + dice.roll(180), tokens: 8 + dice.roll(56), needs, depth: 0 };
   });
   for (const { needs, depth } of generations.toReversed())

@@ -2,7 +2,7 @@ import { isDeviceCall } from '../call.ts';
 import type { BatchQueue } from '../queue.ts';
 import { type Conflict, SimCall, type SimShape } from './sim-call.ts';
 
-/** A call with its progress, and with the conflicts that the rules give it, worked out pair by pair when it arrives. */
+/** A call with its progress, and with its conflicts, which are computed pair by pair when the call arrives. */
 export class WorldCall extends SimCall {
   /** Earlier unfinished calls that conflict with this one. */
   readonly conflicts: { readonly earlier: WorldCall; readonly conflict: Conflict }[] = [];
@@ -11,7 +11,7 @@ export class WorldCall extends SimCall {
   /** True once the call has been part of a batch, or was executed without one. */
   started = false;
   /** True once the last input has started: calls behind this one in its queue may go. */
-  gone = false;
+  hasLeft = false;
   finished = false;
   /** True when the queue was closed before the call left. */
   dropped = false;
@@ -29,18 +29,18 @@ export class WorldCall extends SimCall {
     }
   }
 
-  /** True when no call need wait for this one: it is done, or was dropped and all that it waited for is released. */
+  /** True when no later call has to wait for this one: it is done, or it was dropped and all calls that it waited for are released. */
   get released(): boolean {
     this.#released ||= this.finished || (this.dropped && this.conflicts.every(({ earlier }) => earlier.released));
     return this.#released;
   }
 
-  /** True when this call can go to the device: nothing before it is in its way, so the device must not stay idle. */
+  /** True when this call can go to the device, so the device must not stay idle. */
   get ready(): boolean {
-    if (!isDeviceCall(this) || this.finished || this.dropped || this.held || this.late || this.gone) return false;
+    if (!isDeviceCall(this) || this.finished || this.dropped || this.held || this.late || this.hasLeft) return false;
     if (this.started) return true;
     return (
-      this.ahead.every((other) => other.gone || other.dropped) &&
+      this.ahead.every((other) => other.hasLeft || other.dropped) &&
       this.conflicts.every(({ earlier }) => earlier.released)
     );
   }

@@ -25,7 +25,7 @@ export class World {
   nowMs = 0;
   batches = 0;
   #batch: Batch | undefined;
-  /** By space, the calls that were not released when the last call came. */
+  /** For each space, the calls that were not released when the space's last call came. */
   #open: WorldCall[][] = [];
   /** Runs that wait for their consumer, and calls that lack something that they need. */
   #held: WorldCall[] = [];
@@ -77,7 +77,7 @@ export class World {
   /** Finishes every call. */
   drain(): void {
     const dice = new Dice(1);
-    for (let left = 20_000; left > 0 && this.#unfinished > 0; left--) {
+    for (let stepsLeft = 20_000; stepsLeft > 0 && this.#unfinished > 0; stepsLeft--) {
       while (this.#held.length > 0) this.#consume(0);
       this.step(1, dice);
       this.#instants();
@@ -135,7 +135,7 @@ export class World {
     const queue = this.queues[space]![queueIndex]!;
     const onDevice = new Set<BatchCall>(this.#batch?.forwards.map((grant) => grant.call));
     const expected = this.#open[space]!.filter(
-      (call) => call.queue === queue && !call.gone && !call.dropped && !onDevice.has(call),
+      (call) => call.queue === queue && !call.hasLeft && !call.dropped && !onDevice.has(call),
     );
     const dropped = this.batcher.closeQueue(queue) as WorldCall[];
     assert.deepEqual(
@@ -161,13 +161,13 @@ export class World {
       assert.ok(!done.started && !done.dropped);
       if (done.kind === 'idle') assert.equal(this.#batch, undefined, 'an idle call beside a batch');
       for (const ahead of done.ahead) {
-        const gone = done.kind === 'barrier' ? ahead.finished : ahead.gone;
-        assert.ok(gone || ahead.dropped, `${done.name} went before ${ahead.name}`);
+        const isPast = done.kind === 'barrier' ? ahead.finished : ahead.hasLeft;
+        assert.ok(isPast || ahead.dropped, `${done.name} went before ${ahead.name}`);
       }
       for (const { earlier } of done.conflicts)
         assert.ok(earlier.finished || earlier.dropped, `${done.name} did not wait for ${earlier.name}`);
       done.started = true;
-      done.gone = true;
+      done.hasLeft = true;
       // About every fourth instant call goes on for some steps, as a save to disk does.
       if (done.kind === 'instant' && done.arrival % 4 === 0) this.#slow.push(done);
       else this.#finish(done);
@@ -190,12 +190,12 @@ export class World {
     this.batches++;
     for (const { call, tokens } of batch.forwards) {
       (call as WorldCall).started = true;
-      (call as WorldCall).gone = !call.continues && tokens === call.tokens;
+      (call as WorldCall).hasLeft = !call.continues && tokens === call.tokens;
     }
     const others = [...batch.projections, ...batch.encodings] as WorldCall[];
     for (const call of others) {
       call.started = true;
-      call.gone = true;
+      call.hasLeft = true;
     }
     const onDevice = [...batch.forwards.map(({ call }) => call as WorldCall), ...others];
     this.#checkTenants([...ready, ...onDevice]);
@@ -243,7 +243,7 @@ export class World {
   #finish(call: WorldCall): void {
     assert.ok(!call.finished);
     call.finished = true;
-    call.gone = true;
+    call.hasLeft = true;
     this.batcher.finish(call, this.nowMs);
   }
 

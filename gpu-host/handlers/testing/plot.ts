@@ -7,7 +7,7 @@ export type Chapter =
   | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
   | { readonly kind: 'steps' | 'run' | 'embeds' | 'fork'; readonly count: number }
   | { readonly kind: 'copy' }
-  /** With `exports`, exports the pages under the name before the call `control`; without, removes the name after it. */
+  /** If `exports` is true, exports the pages under the name and then makes the call `control`. Otherwise makes the call, then removes the name. */
   | { readonly kind: 'hint'; readonly name: string; readonly exports: boolean; readonly control: Hint }
   | { readonly kind: 'wait'; readonly turns: number }
   | { readonly kind: 'child'; readonly tokens: readonly number[]; readonly count: number };
@@ -22,7 +22,7 @@ export interface Story {
   readonly tenant: string;
   /** Turns of the event loop before the inferlet is opened. */
   readonly delay: number;
-  /** Turns of the event loop until the inferlet is closed; undefined for most. */
+  /** Turns of the event loop until the inferlet is closed; undefined when it stays open to the end of the plot. */
   readonly closeAfter: number | undefined;
 }
 
@@ -56,7 +56,7 @@ export function plotOf(seed: number): Plot {
   const common = text(30);
   const mayClose = dice.roll(3) === 0;
   const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!;
-  // Without room in swap, exports stay on the device and may leave too few pages for a story.
+  // Without enough swap, a plot has no `hint` (cases 8 and 9): exports would stay on the device and might leave too few pages for a story.
   const kinds = swap === 'plenty' ? 11 : 8;
   const chapter = (): Chapter => {
     const count = 1 + dice.roll(12);

@@ -26,10 +26,11 @@ test('a lookup finds the longest run of whole pages, and nothing of another tena
   assert.deepEqual(found('t', 3, 4), []);
   assert.deepEqual(found('t', 1), []);
   assert.deepEqual(found('other', 1, 2, 3, 4), []);
+  // The six lookups have 20 tokens. They found four pages of two tokens.
   assert.deepEqual(tree.stats(), { lookups: 6, hitTokens: 8, missTokens: 12, evictions: 0 });
 });
 
-test('a lookup stops at the number of pages asked for, and goes on from a node', () => {
+test('a lookup finds at most as many pages as asked for, and can begin after a node', () => {
   const tree = new PrefixTree<TestPage>(1);
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('a'), page('b'), page('c')]);
   assert.equal(tree.match('t', undefined, Uint32Array.of(1, 2, 3), 2).length, 2);
@@ -37,7 +38,7 @@ test('a lookup stops at the number of pages asked for, and goes on from a node',
   assert.equal(nodes[2]?.depth, 3);
 });
 
-test('the tree keeps the first page of the same tokens', () => {
+test('the tree keeps the first of two pages with the same tokens', () => {
   const tree = new PrefixTree<TestPage>(1);
   const first = page('first');
   tree.insert('t', undefined, Uint32Array.of(1), [first]);
@@ -50,7 +51,7 @@ test('the tree keeps the first page of the same tokens', () => {
   assert.equal(tree.size, 2);
 });
 
-test('the tree tells tokens with equal hashes apart', () => {
+test('the tree distinguishes tokens with equal hashes', () => {
   const [a, b] = collision();
   const tree = new PrefixTree<TestPage>(2);
   tree.insert('t', undefined, a, [page('a')]);

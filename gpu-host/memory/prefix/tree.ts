@@ -15,20 +15,20 @@ export interface PrefixNode<P> {
   /** False once the node left the tree. Lookups and insertions below it then find and add nothing. */
   readonly attached: boolean;
   /**
-   * The page in which a text last continued after this one, full or not: that of the newest child, or the one that `continueIn` named since. It
-   * may have changed or gone: the tree holds no reference to it.
+   * The page in which a text last continued after this one: the page of the newest child, or a later one that `continueIn` named, which need not be
+   * full. The tree holds no reference to this page, so the page may have changed or been freed since.
    */
   readonly next: P | undefined;
 }
 
 export interface Insertion<P> {
-  /** One node per page asked for. `node.page` is a different page where the tree had the same tokens already. */
+  /** One node per inserted page. `node.page` is another page where the tree had the same tokens already. */
   readonly nodes: readonly PrefixNode<P>[];
   /** The pages that the tree newly holds. */
   readonly added: readonly P[];
 }
 
-/** A node with its links to siblings and in the order of use. */
+/** A node with its children and its neighbours in the order of use. */
 interface Node<P> extends PrefixNode<P> {
   readonly parent: Node<P> | undefined;
   readonly hash: number;
@@ -74,8 +74,9 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * The longest chain of whole pages of `tokens` after `parent` (the start of a text without one), at most `maxPages` long; it becomes the
-   * most recently used. All tokens count as missed until `countHits` says more. A parent that left the tree has no pages after it.
+   * Finds the longest chain of whole pages that hold `tokens` after `parent`, or from the start of a text if `parent` is undefined. The chain has at
+   * most `maxPages` pages and becomes the most recently used. All tokens count as missed until `countHits` is called. A parent that left the tree
+   * has no pages after it.
    */
   match(
     tenant: string,
@@ -156,8 +157,8 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * Use when `evictLeaves` finds nothing: an evictable page can have descendants in use. Removes the least recently used such page with all
-   * its descendants and returns all of them; later lookups no longer find those in use.
+   * Use when `evictLeaves` finds nothing: an evictable page can have descendants in use. Removes and returns the least recently used evictable page
+   * with all its descendants. Later lookups find none of them, not even those in use.
    */
   evictBlocked(canEvict: (page: P) => boolean): readonly P[] {
     for (let node = this.#oldest; node; node = node.newer) {

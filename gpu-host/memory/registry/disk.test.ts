@@ -13,7 +13,7 @@ import { assertRefused, assertRejected, Life, memoryOnly, same, temporaryDirecto
 const MAKER: Caller = { tenant: 't', inferlet: 'one', functionName: 'maker' };
 const SAME_FUNCTION: Caller = { ...MAKER, inferlet: 'two' };
 
-test('a call that wants the pages of a damaged file fails with that damage, and the name can be removed', async (t) => {
+test('a call that needs the pages of a damaged file fails and names the damage, and the name can be removed', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 2), true, memoryOnly);
   const path = join(directory, directoryNameOf('t'), fileNameOf('export', 'a'));
@@ -30,20 +30,20 @@ test('a call that wants the pages of a damaged file fails with that damage, and 
   registry.unexport('t', 'a');
 
   writeFileSync(path, bytes.subarray(0, 10));
-  const later = new Life(directory);
-  assert.deepEqual(later.registry.listExports('t'), []);
-  assertRefused(() => later.registry.importPages('t', 'a', memoryOnly, same), 'internal', /damaged on disk/);
+  const restarted = new Life(directory);
+  assert.deepEqual(restarted.registry.listExports('t'), []);
+  assertRefused(() => restarted.registry.importPages('t', 'a', memoryOnly, same), 'internal', /damaged on disk/);
   assertRefused(
-    () => later.registry.exportPages('t', 'a', snapshotOf(1, 1), false, memoryOnly),
+    () => restarted.registry.exportPages('t', 'a', snapshotOf(1, 1), false, memoryOnly),
     'invalid-argument',
     /remove it first/,
   );
-  later.registry.unexport('t', 'a');
+  restarted.registry.unexport('t', 'a');
   assert.equal(existsSync(path), false);
-  assert.equal(later.registry.stats().diskBytes, 0);
+  assert.equal(restarted.registry.stats().diskBytes, 0);
 });
 
-test('imports of one file at once read it once, and none sees a part of it', async (t) => {
+test('concurrent imports of one file read the file once, and all get its whole content', async (t) => {
   const directory = temporaryDirectory(t);
   const kept = snapshotOf(1, 5);
   await new Life(directory).registry.exportPages('t', 'a', kept, true, memoryOnly);
@@ -56,7 +56,7 @@ test('imports of one file at once read it once, and none sees a part of it', asy
   assert.deepEqual([requester.restores, other.restores, memory.held.size], [1, 0, 5]);
 });
 
-test('an import whose inferlet ends gives its pages back, and the next import begins again', async (t) => {
+test('an import whose inferlet ends frees its pages, and the next import reads the file from the start', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 3), true, memoryOnly);
   const { memory, registry, requester } = new Life(directory);
@@ -71,7 +71,7 @@ test('an import whose inferlet ends gives its pages back, and the next import be
   assert.deepEqual([other.restores, memory.held.size], [1, 3]);
 });
 
-test('an import that waits for others ends at once with its inferlet', async (t) => {
+test('an import that waits for another import fails as soon as its inferlet ends', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 3), true, memoryOnly);
   const { memory, registry, requester } = new Life(directory);
@@ -88,7 +88,7 @@ test('an import that waits for others ends at once with its inferlet', async (t)
   assert.deepEqual(await first, contentsOf(snapshotOf(1, 3)));
 });
 
-test('tenants that want files of the system take turns, however many one of them asks for', async (t) => {
+test('tenants that import names under system/ take turns, however many imports one tenant has', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('system', 'system/a', snapshotOf(1, 3), true, memoryOnly);
   const { memory, registry } = new Life(directory);
@@ -109,7 +109,7 @@ test('tenants that want files of the system take turns, however many one of them
   await settled;
 });
 
-test('a file that another inferlet locks while it comes from disk is not opened for writing', async (t) => {
+test('opening a file for writing fails when another inferlet locks the file while its pages come from disk', async (t) => {
   const directory = temporaryDirectory(t);
   const save = { persistent: true, rights: 'private' } as const;
   await new Life(directory).registry.saveFile(MAKER, 'f', snapshotOf(1, 2), save, memoryOnly);
@@ -121,9 +121,10 @@ test('a file that another inferlet locks while it comes from disk is not opened 
   registry.openFile(SAME_FUNCTION, 'f', true, memoryOnly, same);
 });
 
-test('a file that is saved anew while it comes from disk shows the new content', async (t) => {
+test('an inferlet that opens a file gets its new content when the file is saved anew while its pages come from disk', async (t) => {
   const { memory, registry, requester } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 4 });
-  const [persistent, volatile] = [true, false].map((each) => ({ persistent: each, rights: 'private' }) as const);
+  const persistent = { persistent: true, rights: 'private' } as const;
+  const volatile = { persistent: false, rights: 'private' } as const;
   await registry.saveFile(MAKER, 'f', snapshotOf(1, 2), persistent, memoryOnly);
   registry.openFile(MAKER, 'f', true, memoryOnly, same);
   // Drive the file out of memory.
@@ -138,14 +139,14 @@ test('a file that is saved anew while it comes from disk shows the new content',
   assert.equal(memory.held.size, 0);
 });
 
-test('a save that fails gives the name back to an earlier save that is under way', async (t) => {
+test('when a save fails, the name returns to the content of an earlier save that is still under way', async (t) => {
   const directory = temporaryDirectory(t);
   const { memory, registry, requester } = new Life(directory);
   const save = { persistent: true, rights: 'private' } as const;
   const [first, second] = [snapshotOf(1, 2), snapshotOf(2, 1)];
-  let goOn: () => void = () => undefined;
+  let openGate: () => void = () => undefined;
   const gate = new Promise<void>((resolve) => {
-    goOn = resolve;
+    openGate = resolve;
   });
   const slow: Requester<TestSnapshot> = { ...memoryOnly, between: (next) => gate.then(() => requester.between(next)) };
   const earlier = registry.saveFile(MAKER, 'f', first, save, slow);
@@ -155,7 +156,7 @@ test('a save that fails gives the name back to an earlier save that is under way
   assert.equal(memory.held.size, 3);
   await assertRejected(later, 'internal', /"f" could not be saved/);
   assert.equal(registry.openFile(MAKER, 'f', false, memoryOnly, same), first);
-  goOn();
+  openGate();
   await earlier;
   assert.equal(memory.held.size, 2);
   const restarted = new Life(directory);
@@ -165,18 +166,18 @@ test('a save that fails gives the name back to an earlier save that is under way
   );
 });
 
-test('a file in the place of another name is refused', async (t) => {
+test("a file in the place of another entry's file is refused", async (t) => {
   const directory = temporaryDirectory(t);
   const { registry } = new Life(directory);
   await registry.exportPages('t', 'a', snapshotOf(1, 1), true, memoryOnly);
   await registry.exportPages('u', 'a', snapshotOf(2, 1), true, memoryOnly);
   const path = (tenant: string) => join(directory, directoryNameOf(tenant), fileNameOf('export', 'a'));
   writeFileSync(path('t'), readFileSync(path('u')));
-  const later = new Life(directory).registry;
-  assertRefused(() => later.importPages('t', 'a', memoryOnly, same), 'internal', /has the place of another name/);
+  const restarted = new Life(directory).registry;
+  assertRefused(() => restarted.importPages('t', 'a', memoryOnly, same), 'internal', /has the place of another name/);
 });
 
-test('a bug in a restore is not taken for a disk error, and keeps the entry', async (t) => {
+test('a bug in a restore is not reported as a disk error, and the entry stays', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 1), true, memoryOnly);
   const { registry, requester } = new Life(directory);
@@ -190,13 +191,15 @@ test('a bug in a restore is not taken for a disk error, and keeps the entry', as
   await registry.importPages('t', 'a', requester, same);
 });
 
-test('files that a dead process left half written are cleared away', async (t) => {
+test('a restart removes files that a dead process left half written', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 1), true, memoryOnly);
-  const tenant = join(directory, directoryNameOf('t'));
-  // Process ids: above every possible one, this process's own (from before a restart), and a live one.
-  for (const pid of [2 ** 30, process.pid, process.ppid]) writeFileSync(join(tenant, `tmp-${pid}-half`), 'PIEKV');
+  const tenantDirectory = join(directory, directoryNameOf('t'));
+  // An id that no process can have, this process's id (left from before a restart), and the id of another live process.
+  const pids = [2 ** 30, process.pid, process.ppid];
+  for (const pid of pids) writeFileSync(join(tenantDirectory, `tmp-${pid}-half`), 'PIEKV');
   const { registry } = new Life(directory);
-  assert.deepEqual(readdirSync(tenant).sort(), [fileNameOf('export', 'a'), `tmp-${process.ppid}-half`].sort());
+  const expectedFiles = [fileNameOf('export', 'a'), `tmp-${process.ppid}-half`];
+  assert.deepEqual(readdirSync(tenantDirectory).sort(), expectedFiles.sort());
   assert.equal(registry.listExports('t').length, 1);
 });

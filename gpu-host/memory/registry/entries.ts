@@ -56,7 +56,8 @@ export class Entries<S extends Snapshot> {
     this.#memory = memory;
     this.#limits = limits;
     if (!disk) return;
-    const [files, maker] = [new SnapshotFiles(disk.directory), disk.maker];
+    const files = new SnapshotFiles(disk.directory);
+    const { maker } = disk;
     const restores = new Restores<S>({
       files,
       maker,
@@ -98,8 +99,9 @@ export class Entries<S extends Snapshot> {
   }
 
   /**
-   * Gives a name a (new) content, visible at once. For persistent content, the promise resolves when the content is on disk; when saving
-   * fails, the promise rejects with a CallFault, and the name keeps its former content. Undefined when there is nothing to wait for.
+   * Gives a name new content, visible at once. For persistent content, the promise resolves when the content is on disk. When saving fails,
+   * the promise rejects with a CallFault, and the name gets its former content back, unless the file is already published. Undefined when
+   * there is nothing to wait for.
    *
    * @param turns turns between device steps, in which the pages are copied
    * @throws CallFault `limit-exceeded`, `unsupported` (persistent without a directory), `unavailable` (too much is being saved), `internal`
@@ -216,9 +218,9 @@ export class Entries<S extends Snapshot> {
   }
 
   /**
-   * Checks that a tenant may keep `pages` more in memory: its share is half of what the other tenants leave, as in the
-   * dynamic thresholds of Choudhury and Hahne (1998) with a factor of one. Two kinds of pages do not count: those that
-   * are also on disk, and those of `leavingVersions`, which the caller is about to give back.
+   * Checks that a tenant may keep `pages` more in memory. A tenant may hold as many pages as then stay free, so its share is half of what the other
+   * tenants leave (the dynamic thresholds of Choudhury and Hahne, 1998, with a factor of one). Two kinds of pages do not count: those that are
+   * also on disk, and those of `leavingVersions`, which the caller is about to release.
    */
   #checkShare(tenant: string, pages: number, leavingVersions: ReadonlySet<Version<S>> = new Set()): void {
     const { maxMemoryPages } = this.#limits;
@@ -238,7 +240,7 @@ export class Entries<S extends Snapshot> {
     );
   }
 
-  /** Checks that `pages` more, beside those that are loading, fit into memory once every page that is also on disk gives way. */
+  /** Checks that `pages` more, beside the `loadingPages`, would fit into memory if memory dropped every page that is also on disk. */
   #checkMemoryRoom(pages: number, loadingPages: number): void {
     const { maxMemoryPages } = this.#limits;
     if (pages > maxMemoryPages) {
@@ -335,7 +337,7 @@ export class Entries<S extends Snapshot> {
     return { tenant, name, file, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition };
   }
 
-  /** Writes a version's file. Holds the pages until the file is on disk, or until the name needs the version no more. */
+  /** Writes a version's file. The pages stay in memory until the file is on disk, unless the name needs the version no more before that. */
   async #save(entry: Entry<S>, version: Version<S>, header: FileHeader, turns: DeviceTurns): Promise<void> {
     const files = this.#disk?.files as SnapshotFiles;
     const { tenant } = entry;

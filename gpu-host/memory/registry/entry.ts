@@ -13,7 +13,7 @@ export interface Entry<S> {
   readonly name: string;
   /** The version that an inferlet gets when it imports or opens the name. */
   current: Version<S>;
-  /** Newest version that is stored where its save asked for: on disk, or in memory if not persistent. The name returns to it if a save fails. */
+  /** The newest version that is stored as its save asked: on disk if persistent, else in memory. If all newer saves fail, it becomes current. */
   settled: Version<S> | undefined;
   /** Versions whose files are being written, oldest first. */
   readonly saving: Set<Version<S>>;
@@ -73,7 +73,7 @@ export interface Shelf<S> {
   readonly refusals: Map<string, Refusal>;
 }
 
-/** The model that makes the pages of this registry, which cannot use pages of another maker. `PagesMaker` is the form for other hosts. */
+/** The model that makes the pages of a registry. A registry cannot use pages of another maker. Other hosts get the maker as `PagesMaker`. */
 export interface Maker extends PageLayout {
   readonly fingerprint: Fingerprint;
 }
@@ -120,14 +120,14 @@ export interface NewVersion<S> {
   readonly file: Ownership | null;
 }
 
-/** The version of a name whose pages memory can drop because its file has them; undefined without one. */
+/** The version of a name whose pages memory can drop because a file has them; undefined if there is none. */
 export function evictable<S>({ settled }: Entry<S>): Version<S> | undefined {
   return settled?.snapshot && settled.fileBytes > 0 ? settled : undefined;
 }
 
 /**
- * The versions of a name that a new version replaces at once. A version that is not persistent replaces all. A persistent version replaces only one
- * that is neither stored nor being saved: the others stay until the new version is on disk.
+ * The versions of a name that a new version replaces at once. A version that is not persistent replaces all others. A persistent version replaces
+ * only a current version that is neither stored nor being saved: the others stay until the new version is on disk.
  */
 export function replacedBy<S>(entry: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
   if (!persistent) return versionsOf(entry);

@@ -95,15 +95,16 @@ test('a snapshot file has the layout of files that earlier hosts have written', 
   assert.deepEqual(await encode(snapshot), expected);
 });
 
-test('a header of the maximum length is read, and a file that ends too early is refused with the byte that it lacks', async () => {
+test('a header of the maximum length is read, and the refusal of a truncated file names the byte before which it ends', async () => {
   const snapshot = snapshotOf(3, 1);
   const short = header(snapshot);
   const length = JSON.stringify(short).length;
-  const longest = { ...short, name: short.name.padEnd(short.name.length + 64 * 1024 - length, 'n') };
+  const maxLength = 64 * 1024;
+  const longest = { ...short, name: short.name.padEnd(short.name.length + maxLength - length, 'n') };
   const bytes = await encode(snapshot, new FileHead(longest));
   assert.deepEqual((await decode(bytes)).header, longest);
   assert.throws(() => new FileHead({ ...longest, name: `${longest.name}n` }), RangeError);
-  // Cuts the last byte of the header's checksum: 16 bytes precede the header's text, and its 32 bytes follow it.
+  // Cuts the last byte of the header's checksum: 16 bytes precede the header's JSON, and the 32 bytes of the checksum follow it.
   const cut = (await encode(snapshot)).subarray(0, 16 + length + 31);
   await assert.rejects(openBytes(cut), new FileDamage(`it ends before byte ${16 + length + 32}`));
 });

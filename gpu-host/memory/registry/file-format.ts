@@ -5,12 +5,12 @@ import { RIGHTS_CASES } from '#wit/generated/host.ts';
 import type { StoredPage } from './snapshot.ts';
 
 /*
- * A snapshot on disk; integers are little-endian, checksums SHA-256:
+ * The layout of a snapshot file. Integers are little-endian, checksums are SHA-256:
  *
  *   magic 8 bytes | version u32 | length of the header u32 | header, JSON | checksum of all before
- *   one entry per page: filled u32 | masked u32 | positions, pageSize × u32 | checksum of its data
- *   one checksum over the header's checksum and the table
- *   one page after the other, pageBytes each
+ *   page table, one entry per page: filled u32 | masked u32 | positions, pageSize × u32 | checksum of the page's data
+ *   one checksum over the header's checksum and the page table
+ *   the data of one page after the other, pageBytes each
  *
  * Every byte is under a checksum, and the size of the file follows from its header.
  */
@@ -18,9 +18,14 @@ const MAGIC = Buffer.from('PIEKVSN\n', 'latin1');
 const VERSION = 1;
 /** Bytes of the magic, the version and the length of the header. */
 const PREAMBLE_BYTES = 16;
+const VERSION_OFFSET = 8;
+const HEADER_LENGTH_OFFSET = 12;
 const CHECKSUM_BYTES = 32;
 /** Bytes of `filled` and `masked` in an entry of the page table. */
 const FLAG_BYTES = 8;
+const FILLED_OFFSET = 0;
+const MASKED_OFFSET = 4;
+const U32_BYTES = 4;
 const MAX_HEADER_BYTES = 64 * 1024;
 
 const count = z.int().min(0);
@@ -43,7 +48,7 @@ export type FileHeader = Readonly<z.infer<typeof headerSchema>>;
 /** Reads `length` bytes of a file. @throws FileDamage when the file is shorter */
 export type ByteReader = (offset: number, length: number) => Buffer;
 
-/** Like `ByteReader`, but asynchronous, and into a buffer of the caller. */
+/** Reads asynchronously until `into`, a buffer of the caller, is full. @throws FileDamage as `ByteReader` */
 export type PieceReader = (offset: number, into: Uint8Array) => Promise<void>;
 
 /** Thrown when bytes are not those of a completely written snapshot; `it` in the message is the file. */
@@ -69,8 +74,8 @@ export class FileHead {
     this.dataOffset = dataOffsetOf(this.#tableOffset, header);
     this.#bytes = Buffer.alloc(this.dataOffset);
     MAGIC.copy(this.#bytes);
-    this.#bytes.writeUInt32LE(VERSION, 8);
-    this.#bytes.writeUInt32LE(json.length, 12);
+    this.#bytes.writeUInt32LE(VERSION, VERSION_OFFSET);
+    this.#bytes.writeUInt32LE(json.length, HEADER_LENGTH_OFFSET);
     json.copy(this.#bytes, PREAMBLE_BYTES);
     sha256(this.#bytes.subarray(0, PREAMBLE_BYTES + json.length)).copy(this.#bytes, PREAMBLE_BYTES + json.length);
   }
@@ -78,10 +83,10 @@ export class FileHead {
   /** Describes the page at `index`. */
   setPage(index: number, { filled, masked, positions }: StoredPage): void {
     const entry = this.#entry(index);
-    entry.writeUInt32LE(filled >>> 0, 0);
-    entry.writeUInt32LE(masked >>> 0, 4);
+    entry.writeUInt32LE(filled >>> 0, FILLED_OFFSET);
+    entry.writeUInt32LE(masked >>> 0, MASKED_OFFSET);
     for (let slot = 0; slot < this.#header.pageSize; slot++)
-      entry.writeUInt32LE(positions[slot] ?? 0, FLAG_BYTES + slot * 4);
+      entry.writeUInt32LE(positions[slot] ?? 0, FLAG_BYTES + slot * U32_BYTES);
   }
 
   /** Computes the checksums of the data of whole pages, from `first` on. */
@@ -145,8 +150,10 @@ export async function openStored(read: PieceReader, size: number): Promise<Store
     pageAt(index) {
       const entry = tableEntry(table, index, header);
       const positions = new Uint32Array(pageSize);
-      for (let slot = 0; slot < pageSize; slot++) positions[slot] = entry.readUInt32LE(FLAG_BYTES + slot * 4);
-      return { filled: entry.readUInt32LE(0), masked: entry.readUInt32LE(4), positions };
+      for (let slot = 0; slot < pageSize; slot++) {
+        positions[slot] = entry.readUInt32LE(FLAG_BYTES + slot * U32_BYTES);
+      }
+      return { filled: entry.readUInt32LE(FILLED_OFFSET), masked: entry.readUInt32LE(MASKED_OFFSET), positions };
     },
     async readPages(first, into) {
       const pages = into.length / pageBytes;
@@ -174,9 +181,9 @@ function readLayout(read: ByteReader, size: number): Layout {
   if (size < PREAMBLE_BYTES) throw new FileDamage(`it has ${size} bytes, fewer than any snapshot`);
   const preamble = read(0, PREAMBLE_BYTES);
   if (!preamble.subarray(0, MAGIC.length).equals(MAGIC)) throw new FileDamage('it does not begin like a snapshot');
-  const version = preamble.readUInt32LE(8);
+  const version = preamble.readUInt32LE(VERSION_OFFSET);
   if (version !== VERSION) throw new FileDamage(`it has format ${version}, and this host reads format ${VERSION}`);
-  const length = preamble.readUInt32LE(12);
+  const length = preamble.readUInt32LE(HEADER_LENGTH_OFFSET);
   if (length > MAX_HEADER_BYTES) throw new FileDamage(`its header claims ${length} bytes`);
   const tableOffset = PREAMBLE_BYTES + length + CHECKSUM_BYTES;
   const json = read(PREAMBLE_BYTES, length);
@@ -204,7 +211,7 @@ function parseHeader(json: string): FileHeader {
 }
 
 function tableEntryBytes(pageSize: number): number {
-  return FLAG_BYTES + pageSize * 4 + CHECKSUM_BYTES;
+  return FLAG_BYTES + pageSize * U32_BYTES + CHECKSUM_BYTES;
 }
 
 function dataOffsetOf(tableOffset: number, { pages, pageSize }: FileHeader): number {

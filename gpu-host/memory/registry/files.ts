@@ -75,9 +75,9 @@ export class SnapshotFiles {
   }
 
   /**
-   * Writes a file under a temporary name, filled by `fill`, and renames it once it is on disk. Asks `mayPublish` after `fill`, and again in the
-   * turn of the rename; after false, nothing changes. Calls `published` with the file's bytes right after the rename. The promise resolves
-   * when the directory is on disk as well.
+   * Makes a file under a temporary name, lets `fill` write its content, and renames it once it is on disk. Calls `mayPublish` after `fill`, and
+   * again just before the rename: when it returns false, the new file is removed and the former file stays. Calls `published` with the file's
+   * size right after the rename. The promise resolves when the directory is on disk as well.
    */
   async write(
     tenant: string,
@@ -174,7 +174,7 @@ async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Called before this process writes any file: a file that names this process's id is left from an earlier process. */
+/** True for a temporary file of an earlier process. Called before this process writes any file: an earlier process may have had the same id. */
 function isAbandoned(name: string): boolean {
   const pid = Number(TEMPORARY.exec(name)?.[1]);
   return pid === process.pid || (Number.isInteger(pid) && !isAlive(pid));

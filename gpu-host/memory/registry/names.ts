@@ -31,7 +31,7 @@ export function checkWritableBy(tenant: string, name: string): void {
   }
 }
 
-/** The file name of an entry. A hash, so that no input of a tenant becomes part of a path. */
+/** The file name of an entry. It has a hash instead of the name, so that no input of a tenant becomes part of a path. */
 export function fileNameOf(kind: EntryKind, name: string): string {
   return `${kind}-${digest(name)}.kv`;
 }
@@ -41,7 +41,7 @@ export function directoryNameOf(tenant: string): string {
 }
 
 function digest(text: string): string {
-  // UTF-16, because UTF-8 would turn every lone surrogate into the same character. 40 hex digits are 160 bits, enough
-  // to rule out two names with the same hash.
+  // Hashes UTF-16, because UTF-8 would turn every lone surrogate into the same character. 40 hex digits are 160 bits, enough to rule out
+  // two names with the same hash.
   return createHash('sha256').update(text, 'utf16le').digest('hex').slice(0, 40);
 }

@@ -21,7 +21,10 @@ import { assertExpected, type KnownName, Model, mayRead } from './testing/model.
 import { contentsOf, PAGE_BYTES, snapshotOf, type TestSnapshot } from './testing/page-memory.ts';
 import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 
-/* Compares the registry with a list of names, over restarts with either of two models, on real files that are damaged at any time. */
+/*
+ * Makes random calls to the registry, and compares its answers with those of a plain list of names. Between calls, the host restarts with either of
+ * two models, and the test damages the files on disk.
+ */
 
 const SEED = 271_828;
 const [RUNS, MIN_OPERATIONS] = process.env.PIE_TEST_ALL ? [240, 100_000] : [40, 16_000];
@@ -51,8 +54,10 @@ const name = fc.oneof(
 const pages = fc.nat(6);
 const seed = fc.nat(0xffff);
 const rights = fc.constantFrom(...RIGHTS_CASES);
-// Few, since each waits for the disk.
+// Few saves are persistent, because each of them waits for the disk.
 const persistent = fc.nat(7).map((dice) => dice === 0);
+
+const DAMAGES = ['flip a bit', 'cut', 'lengthen', 'replace by another file'] as const;
 
 const operation = fc.oneof(
   { weight: 12, arbitrary: fc.record({ op: fc.constant('export' as const), who, name, pages, seed, persistent }) },
@@ -80,7 +85,7 @@ class Trial {
   readonly directory: string;
   readonly model = new Model(LIMITS);
   life: Life;
-  /** True when file sizes differ from those that the registry left. */
+  /** True when a file has another size than the registry wrote. */
   hasResizedFiles = false;
   readonly counts: Record<string, number>;
 
@@ -233,7 +238,7 @@ class Trial {
     });
   }
 
-  /** Damages a file: flips a bit, cuts, lengthens, or puts another entry's file in its place. */
+  /** Damages a file in one of the ways of `DAMAGES`. */
   damage({ which, how, where }: Of<'damage'>): void {
     const intact = this.model.known.filter(({ persistent, damaged }) => persistent && !damaged);
     const known = intact[which % (intact.length || 1)];
@@ -241,14 +246,15 @@ class Trial {
     if (!known || !other) return;
     const path = this.#pathOf(known);
     const { size } = statSync(path);
-    if (how === 0) {
+    const damage = DAMAGES[how];
+    if (damage === 'flip a bit') {
       const bytes = readFileSync(path);
       const at = where % size;
       bytes[at] = (bytes[at] as number) ^ (1 << (where % 8));
       writeFileSync(path, bytes);
-    } else if (how === 1) {
+    } else if (damage === 'cut') {
       truncateSync(path, where % size);
-    } else if (how === 2) {
+    } else if (damage === 'lengthen') {
       appendFileSync(path, 'x');
     } else {
       if (other === known) return;
@@ -257,7 +263,7 @@ class Trial {
     known.damaged = true;
     // Unless the content is in memory, the registry may not have read the file yet, and may or may not list it.
     known.doubtful = !known.inMemory;
-    this.hasResizedFiles ||= how > 0;
+    this.hasResizedFiles ||= damage !== 'flip a bit';
   }
 
   check(): void {
@@ -354,7 +360,7 @@ function callerOf(who: number): Caller {
   return CALLERS[who] as Caller;
 }
 
-test(`${MIN_OPERATIONS} random operations, restarts and damages agree with a list of names`, async (t) => {
+test(`the registry and a plain list of names agree over ${MIN_OPERATIONS} random operations, restarts and damages`, async (t) => {
   const root = mkdtempSync(join(tmpdir(), 'pie-registry-'));
   t.after(() => rmSync(root, { recursive: true, force: true }));
   let operations = 0;

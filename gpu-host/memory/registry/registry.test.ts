@@ -29,7 +29,7 @@ test('an export keeps its pages until it is removed', () => {
   assertRefused(() => registry.unexport('t', 'a'), 'not-found');
 });
 
-test('tenants have names of their own; names under system/ are read by all tenants and written by one', async (t) => {
+test('each tenant has its own names; all tenants read names under system/, and only the tenant `system` writes them', async (t) => {
   const { registry } = new Life(temporaryDirectory(t));
   registry.exportPages('t', 'a', snapshotOf(1, 1), false, memoryOnly);
   registry.exportPages('u', 'a', snapshotOf(2, 1), false, memoryOnly);
@@ -115,8 +115,8 @@ test('a snapshot of another model is refused with the names of both models, and 
   await first.registry.saveFile(MAKER, 'f', snapshotOf(3, 1), { persistent: true, rights: 'readable' }, memoryOnly);
 
   const { registry } = new Life(directory, 1);
-  const both = /"a" was made by another model: by stories \(onnx.*fingerprint aaaaaaaaaaaa.*this is minimind/;
-  assertRefused(() => registry.importPages('t', 'a', memoryOnly, same), 'invalid-argument', both);
+  const namesBoth = /"a" was made by another model: by stories \(onnx.*fingerprint aaaaaaaaaaaa.*this is minimind/;
+  assertRefused(() => registry.importPages('t', 'a', memoryOnly, same), 'invalid-argument', namesBoth);
   assertRefused(() => registry.openFile(MAKER, 'f', false, memoryOnly, same), 'invalid-argument', /stories.*minimind/);
   assert.deepEqual(registry.listExports('t'), []);
   assert.deepEqual(registry.listFiles(MAKER, ''), []);
@@ -146,7 +146,7 @@ test('a snapshot of another model is refused with the names of both models, and 
   );
 });
 
-test('rights go by function', () => {
+test("a caller's rights to a file depend on the function that its inferlet runs", () => {
   const { registry } = new Life(undefined);
   const save = (name: string, rights: 'private' | 'readable' | 'writable') =>
     registry.saveFile(MAKER, name, snapshotOf(1, 1), { persistent: false, rights }, memoryOnly);
@@ -158,18 +158,18 @@ test('rights go by function', () => {
   assertRefused(() => registry.saveFile(long, 'x', snapshotOf(1, 1), options, memoryOnly), 'invalid-argument', /256/);
   registry.saveFile(OPERATOR, 'system/prompt', snapshotOf(2, 1), { persistent: false, rights: 'private' }, memoryOnly);
 
-  const open = (caller: Caller, name: string, write: boolean) => () =>
+  const open = (caller: Caller, name: string, write: boolean) =>
     registry.openFile(caller, name, write, memoryOnly, same);
   for (const name of ['private', 'readable', 'writable']) {
-    open(SAME_FUNCTION, name, true)();
+    open(SAME_FUNCTION, name, true);
     registry.unlockFile(SAME_FUNCTION, name);
-    assertRefused(open(STRANGER, name, false), 'not-found');
+    assertRefused(() => open(STRANGER, name, false), 'not-found');
   }
-  assertRefused(open(OTHER_FUNCTION, 'private', false), 'unsupported', /private to the function "maker"/);
-  open(OTHER_FUNCTION, 'readable', false)();
-  assertRefused(open(OTHER_FUNCTION, 'readable', true), 'unsupported');
+  assertRefused(() => open(OTHER_FUNCTION, 'private', false), 'unsupported', /private to the function "maker"/);
+  open(OTHER_FUNCTION, 'readable', false);
+  assertRefused(() => open(OTHER_FUNCTION, 'readable', true), 'unsupported');
   assertRefused(() => registry.removeFile(OTHER_FUNCTION, 'readable'), 'unsupported');
-  open(OTHER_FUNCTION, 'writable', true)();
+  open(OTHER_FUNCTION, 'writable', true);
   registry.saveFile(
     OTHER_FUNCTION,
     'writable',
@@ -189,8 +189,8 @@ test('rights go by function', () => {
     'unsupported',
     /may change the rights/,
   );
-  open(STRANGER, 'system/prompt', false)();
-  assertRefused(open(STRANGER, 'system/prompt', true), 'unsupported', /operators/);
+  open(STRANGER, 'system/prompt', false);
+  assertRefused(() => open(STRANGER, 'system/prompt', true), 'unsupported', /operators/);
   assertRefused(
     () =>
       registry.saveFile(STRANGER, 'system/x', snapshotOf(1, 1), { persistent: false, rights: 'private' }, memoryOnly),
@@ -241,7 +241,7 @@ test('a lock is held by one inferlet until it releases the lock or ends', () => 
   assert.equal(memory.held.size, 0);
 });
 
-test('a version that is not persistent replaces the one on disk for good', async (t) => {
+test('saving a version that is not persistent removes the version on disk', async (t) => {
   const directory = temporaryDirectory(t);
   const { registry } = new Life(directory);
   await registry.saveFile(MAKER, 'f', snapshotOf(1, 1), { persistent: true, rights: 'private' }, memoryOnly);
@@ -276,7 +276,7 @@ test('a call past any limit is refused before anything changes', async (t) => {
   );
   registry.saveFile(MAKER, 'c', snapshotOf(1, 2), { persistent: false, rights: 'private' }, memoryOnly);
 
-  // A page takes 80 bytes, and so does the file besides the header's text.
+  // A page takes 80 bytes of a file, and the rest without the header's JSON also takes 80: this save counts 400 of the 800 bytes.
   const saving = exportNew('u', 'a', 4, true);
   assertRefused(() => exportNew('v', 'a', 3, true), 'unavailable', /0 bytes of the tenant .* 200 is its share/);
   await exportNew('v', 'b', 1, true);
@@ -304,7 +304,7 @@ test('a call past any limit is refused before anything changes', async (t) => {
   );
 });
 
-test('pages that are also on disk give way to others, least recently used first', async (t) => {
+test('to make room, memory drops pages that are also on disk, least recently used first', async (t) => {
   const { memory, registry, requester } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 8 });
   const [a, b] = [snapshotOf(1, 2), snapshotOf(2, 2)];
   const [contentsOfA, contentsOfB] = [contentsOf(a), contentsOf(b)];
@@ -325,27 +325,28 @@ test('pages that are also on disk give way to others, least recently used first'
   assert.deepEqual(await registry.importPages('t', 'a', requester, contentsOf), contentsOfA);
 });
 
-test('to make room for a large snapshot, the registry looks at each lease once, and drops entries with a lease last', async (t) => {
+test('to make room for a large snapshot, the registry checks each lease once, and drops entries with a lease last', async (t) => {
   const { registry } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 32 });
-  let looks = 0;
-  // The second lease has no time left, and counts how often its time is read.
-  const [lasting, ended] = [new Lease(1, () => 0), new Lease(0, () => ++looks)];
+  let checks = 0;
+  // The second lease has no time left. Its clock counts how often the registry checks the lease.
+  const [lasting, ended] = [new Lease(1, () => 0), new Lease(0, () => ++checks)];
   const names = Array.from({ length: 16 }, (_, i) => `e${i}`);
   for (const [i, name] of names.entries()) {
     await registry.exportPages('t', name, snapshotOf(i, 2), true, memoryOnly);
     registry.controlExport('t', name).lease = i === 0 ? lasting : ended;
   }
-  looks = 0;
+  checks = 0;
+  // Takes the room of eight entries of two pages each.
   registry.exportPages('u', 'large', snapshotOf(16, 16), false, memoryOnly);
   assert.equal(registry.stats().memoryPages, 32);
   const dropped = names.filter((name) => registry.controlExport('t', name).snapshot === undefined);
-  assert.deepEqual(dropped, names.slice(1, 9), 'the oldest entry stays for its lease');
-  assert.ok(looks <= names.length, `${looks} looks at ${names.length} entries`);
+  assert.deepEqual(dropped, names.slice(1, 9), 'the oldest entry stays because its lease lasts');
+  assert.ok(checks <= names.length, `${checks} checks of ${names.length} entries`);
 });
 
-test('a tenant may save half of what the others leave of the disk, saves under way and damaged files included', async (t) => {
+test('a tenant may take half of the disk space that other tenants leave, its saves under way included', async (t) => {
   const directory = temporaryDirectory(t);
-  // A file of four pages has 400 bytes, plus those of its header once it is written.
+  // A file of four pages counts 400 bytes while it is being saved. Once it is written, the bytes of its header's JSON count, too.
   const limits = { maxDiskBytes: 4000, maxSavingBytes: 8000 };
   const { registry } = new Life(directory, 0, limits);
   const save = (tenant: string, name: string, life = registry) =>
@@ -364,7 +365,7 @@ test('a tenant may save half of what the others leave of the disk, saves under w
   assertRefused(() => save('u', 'c', restarted), 'limit-exceeded', /on disk/);
 });
 
-test('a tenant may keep half of what the others leave of the memory, so that there is room for the next one', async (t) => {
+test('a tenant may keep half of the memory that other tenants leave, so that there is room for the next tenant', async (t) => {
   const { memory, registry } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 16 });
   const keep = (tenant: string, name: string, pages: number, persistent = false) =>
     registry.exportPages(tenant, name, snapshotOf(pages, pages), persistent, memoryOnly);
@@ -385,7 +386,7 @@ test('a tenant may keep half of what the others leave of the memory, so that the
   await keep('v', 'b', 1, true);
   assert.equal(memory.held.size, 11);
   keep('v', 'c', 1);
-  // A file saved anew gives its own share back.
+  // A save of new content gives back the pages of the file's former content.
   const save = () =>
     registry.saveFile(MAKER, 'f', snapshotOf(1, 1), { persistent: false, rights: 'private' }, memoryOnly);
   save();
@@ -397,11 +398,12 @@ test('a tenant may keep half of what the others leave of the memory, so that the
   assertRefused(() => keep('t', 'e', 1), 'unavailable');
 });
 
-test('a name whose save fails keeps its former version, and the requester gets the error', async (t) => {
+test('a name whose save fails keeps its former version, and the caller of the save gets the error', async (t) => {
   const directory = temporaryDirectory(t);
   const { memory, registry } = new Life(directory);
-  const tenant = join(directory, directoryNameOf('t'));
-  writeFileSync(tenant, '');
+  const tenantPath = join(directory, directoryNameOf('t'));
+  // Saves fail while a file has the place of the tenant's directory.
+  writeFileSync(tenantPath, '');
   await assertRejected(
     registry.exportPages('t', 'a', snapshotOf(1, 1), true, memoryOnly),
     'internal',
@@ -409,22 +411,22 @@ test('a name whose save fails keeps its former version, and the requester gets t
   );
   assertRefused(() => registry.importPages('t', 'a', memoryOnly, same), 'not-found');
   assert.equal(memory.held.size, 0);
-  rmSync(tenant);
+  rmSync(tenantPath);
 
   const options = { persistent: true, rights: 'private' } as const;
   const first = snapshotOf(1, 1);
   await registry.saveFile(MAKER, 'f', first, options, memoryOnly);
   registry.openFile(MAKER, 'f', true, memoryOnly, same);
-  renameSync(tenant, `${tenant}-away`);
-  writeFileSync(tenant, '');
+  renameSync(tenantPath, `${tenantPath}-away`);
+  writeFileSync(tenantPath, '');
   const second = snapshotOf(2, 2);
   const saving = registry.saveFile(MAKER, 'f', second, options, memoryOnly);
   assert.equal(registry.openFile(MAKER, 'f', false, memoryOnly, same), second);
   await assertRejected(saving, 'internal', /"f" could not be saved/);
   assert.equal(registry.openFile(MAKER, 'f', false, memoryOnly, same), first);
   assert.equal(memory.held.size, 1);
-  rmSync(tenant);
-  renameSync(`${tenant}-away`, tenant);
+  rmSync(tenantPath);
+  renameSync(`${tenantPath}-away`, tenantPath);
   assert.equal(registry.listFiles(MAKER, '')[0]?.locked, true);
   await registry.saveFile(MAKER, 'f', second, options, memoryOnly);
   const { requester, registry: restarted } = new Life(directory);

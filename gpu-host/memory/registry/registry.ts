@@ -17,7 +17,7 @@ export interface RegistryOptions<S extends Snapshot> {
   readonly pageBytes: number;
   /** Pages of the device: the default limits on pages are this number or parts of it. */
   readonly pageCount: number;
-  /** Directory of this model's persistent snapshots, for one process at a time. Without it, no snapshot is persistent. */
+  /** Directory of this model's persistent snapshots; only one process at a time may use it. Without it, no snapshot is persistent. */
   readonly kv?: { readonly directory: string; readonly fingerprint: Fingerprint } | undefined;
   /** Overrides of `defaultLimits`. */
   readonly limits?: Partial<RegistryLimits>;
@@ -70,11 +70,11 @@ function defaultLimits(pageCount: number): RegistryLimits {
 }
 
 /**
- * Snapshots of pages under names, of one model: exports, which never change, and KV files, which the holder of their lock saves anew
- * (Symphony, HotOS '25). Names belong to tenants; those under `system/` belong to the tenant `system` and every tenant can read them.
+ * Named snapshots of one model's pages. There are two kinds: exports never change, and a KV file gets new content from the holder of its lock
+ * (Symphony, HotOS '25). Names belong to tenants; those under `system/` belong to the tenant `system`, and every tenant can read them.
  *
- * Callers call all methods between device steps. A method refuses with a CallFault, and changes nothing then. A promise that a method returns stands
- * for a save to disk or a restore from it, which works on memory in short turns between steps.
+ * Callers call all methods between device steps. A method that throws a CallFault has changed nothing. A promise that a method returns stands
+ * for a save to disk or a restore from disk, which uses memory only in short turns between steps.
  */
 export class PageRegistry<S extends Snapshot> {
   readonly #entries: Entries<S>;
@@ -92,8 +92,8 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * Keeps a snapshot under a free name. A persistent one is on disk when the promise resolves; if that fails it rejects with a CallFault
-   * and the name is free again. Undefined when there is nothing to wait for.
+   * Keeps a snapshot under a free name. A persistent snapshot is on disk when the promise resolves. If its save fails, the promise rejects with a
+   * CallFault, and the name is free again, unless the file is already published. Undefined when there is nothing to wait for.
    * @throws CallFault `invalid-argument` (malformed or taken name), `unsupported` (a name under `system/`, or nothing is persistent here),
    * `limit-exceeded`, `unavailable`
    */
@@ -112,7 +112,7 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * Gives the snapshot under a name to `use`: at once, or when it has come from disk. The registry holds it only until `use` returns.
+   * Gives the snapshot under a name to `use`: at once, or when it has come from disk. The registry may drop the snapshot once `use` has returned.
    * @throws CallFault `not-found`, `invalid-argument` (another model made it), what `use` throws. The promise also rejects with `internal`
    * (its file is damaged), `unavailable` (no room), `cancelled` (the requester ended), and what `requester` throws
    */
@@ -129,7 +129,7 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * Gives control of where the pages of one of the tenant's own exports are.
+   * Returns the means to lease the pages of one of the tenant's own exports, and to drop them from memory.
    * @throws CallFault `not-found`, `unsupported` (under `system/`), `invalid-argument` (malformed name, or another model made it)
    */
   controlExport(tenant: string, name: string): ControlledExport<S> {
@@ -171,8 +171,8 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * Gives the content last saved under a name to `use`, as `importPages` does. With `write`, takes the lock before that, until the inferlet
-   * unlocks the file or ends.
+   * Gives the content last saved under a name to `use`, as `importPages` does. With `write`, the inferlet takes the file's lock before `use` is
+   * called, and keeps it until it unlocks the file or ends.
    * @throws CallFault as `importPages`, `unsupported` (no right), `unavailable` (locked)
    */
   openFile<T>(
@@ -197,8 +197,9 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * Saves under a new name, or anew under one whose lock the caller holds (and keeps). Others see the new content at once. A persistent one
-   * is on disk when the promise resolves; if that fails it rejects with a CallFault and the name keeps its former content.
+   * Saves a snapshot under a new name, or under a name whose lock the caller holds (and keeps). Others see the new content at once. Persistent
+   * content is on disk when the promise resolves. If the save fails, the promise rejects with a CallFault, and the name gets its former content back,
+   * unless the file is already published.
    * @throws CallFault `invalid-argument` (malformed or taken name), `unsupported` (no right, or nothing is persistent here),
    * `limit-exceeded`, `unavailable`
    */
@@ -248,7 +249,7 @@ export class PageRegistry<S extends Snapshot> {
     this.#unlock(found);
   }
 
-  /** Files whose names begin with `prefix` that the caller may read: the tenant's, and those under `system/`; by name. */
+  /** Files of the caller's tenant and under `system/`, ordered by name: those that the caller may read and whose names begin with `prefix`. */
   listFiles(caller: Caller, prefix: string): FileInfo[] {
     const tenants = caller.tenant === SYSTEM_TENANT ? [SYSTEM_TENANT] : [caller.tenant, SYSTEM_TENANT];
     return tenants
@@ -324,7 +325,7 @@ export class PageRegistry<S extends Snapshot> {
 
 const versionNames = new WeakMap<Version<unknown>, string>();
 
-/** A name for the current version of an entry, which no other version ever has. */
+/** A random name of an entry's current version. No other version ever gets the same name. */
 function versionName<S>({ current }: Entry<S>): string {
   const name = versionNames.get(current as Version<unknown>) ?? randomUUID();
   versionNames.set(current as Version<unknown>, name);

@@ -38,7 +38,7 @@ interface ImportResult<T> {
 const MAX_CONCURRENT_OWNERS = 4;
 
 /**
- * Brings entries back from disk. Of each owner (the tenant that the entries belong to), only one entry is restored at a time: the next requester
+ * Brings entries back from disk. Only one entry of each owner (the tenant to which the entries belong) is restored at a time: the next requester
  * often wants the same entry, and then finds it in memory. The tenants of the requesters take turns, because all of them may want entries of
  * the owner `system`.
  */
@@ -53,14 +53,14 @@ export class Restores<S extends Snapshot> {
   }
 
   /**
-   * Brings an entry's content to memory if it is not there, and gives it to `use` in the same turn, before it can leave again.
+   * Brings an entry's content to memory if needed, and gives it to `use` in the same turn of the event loop, before memory can drop it again.
    * @param find finds the entry; called again after each wait, since the name may have other content by then
    */
   run<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): Promise<T> {
     const waiter: Waiter = {
       tenant: requester.tenant,
       resource: find().tenant,
-      // Inferlets come and go faster than restores: those that have ended must not pile up in the queue.
+      // Many inferlets may end during one restore. Their waiters leave the queue at once, so that they do not pile up.
       whenEnded: (leave) => requester.whenEnded(() => leave(endedFault())),
     };
     return this.#queues.run(waiter, async () => {
@@ -107,7 +107,7 @@ export class Restores<S extends Snapshot> {
         }
       });
     } catch (cause) {
-      // When the name has got other content, its file holds that content or is gone, so the failure means nothing.
+      // When the name has got other content, its file holds that content or is removed, so a failure to read the old content means nothing.
       if (isCurrent()) throw cause;
       return undefined;
     } finally {

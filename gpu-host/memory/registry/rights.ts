@@ -5,9 +5,9 @@ import { checkWritableBy, isSystemName } from './names.ts';
 /** The inferlet that makes a call. */
 export interface Caller {
   readonly tenant: string;
-  /** Id of one attempt of the inferlet: a lingering earlier attempt has another id. Locks belong to the attempt and end with it. */
+  /** Id of this attempt to run the inferlet; an earlier attempt that still lingers has another id. A lock belongs to one attempt and ends with it. */
   readonly inferlet: string;
-  /** The function that the inferlet runs: rights go by function. */
+  /** The function that the inferlet runs. Rights belong to functions. */
   readonly functionName: string;
 }
 

@@ -2,7 +2,7 @@ import { FileHead, type FileHeader } from './file-format.ts';
 import type { PieceWriter } from './files.ts';
 import type { DeviceTurns, Snapshot, SnapshotMemory } from './snapshot.ts';
 
-/** Bytes of the saves under way, in all and by tenant. A save counts from the call that starts it, even while it waits. */
+/** Bytes of the saves under way, in total and by tenant. A save counts from the call that starts it, even while it waits. */
 export class SavingBytes {
   #total = 0;
   readonly #tenants = new Map<string, number>();
@@ -68,7 +68,7 @@ export async function writeSnapshot<S extends Snapshot>(
   }
 }
 
-/** Pages that fit a buffer; at least one. */
+/** Pages that fit into a buffer; at least one. */
 export function pagesPerBuffer(bufferBytes: number, pageBytes: number): number {
   return Math.max(1, Math.floor(bufferBytes / pageBytes));
 }

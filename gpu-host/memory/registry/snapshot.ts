@@ -1,6 +1,6 @@
 import type { TransferBuffer } from '../transfers.ts';
 
-/** Pages frozen at one moment. They never change: an inferlet that writes a page with another holder writes a copy of it instead. */
+/** Pages frozen at one moment. They never change: an inferlet that wants to write to a page with another holder gets a copy of the page. */
 export interface Snapshot {
   readonly pages: readonly SnapshotPage[];
   /** Filled slots. */
@@ -11,7 +11,7 @@ export interface Snapshot {
 
 export interface SnapshotPage {
   readonly page: { readonly filled: number; readonly positions: Uint32Array };
-  /** Bit `s` set hides slot `s`. */
+  /** A set bit `s` hides slot `s`. */
   readonly masked: number;
 }
 
@@ -39,7 +39,7 @@ export interface StoredPage {
   readonly positions: Uint32Array;
 }
 
-/** Gives one inferlet turns between device steps, when pages may change. The inferlet pays for the device time that they take. */
+/** Gives one inferlet turns between device steps, when pages may change. The inferlet pays for the device time of its turns. */
 export interface DeviceTurns {
   /**
    * Calls `next` between device steps until it returns false. Each call of `next` is short, and device steps may run between two calls.
@@ -51,7 +51,7 @@ export interface DeviceTurns {
 /** The inferlet that brings a snapshot back from disk. */
 export interface Requester<S extends Snapshot> extends DeviceTurns {
   readonly tenant: string;
-  /** True once the inferlet has ended: its pages are gone, or go before the next step. */
+  /** True once the inferlet has ended: its pages are free, or will be before the next device step. */
   readonly hasEnded: boolean;
   /** Calls `tell` when the inferlet ends. Returns a function that unregisters `tell`. */
   whenEnded(tell: () => void): () => void;
@@ -59,7 +59,7 @@ export interface Requester<S extends Snapshot> extends DeviceTurns {
   restore(owner: string, pages: number): Restoration<S>;
 }
 
-/** A snapshot's pages on their way from disk. They count as the requester's, and are freed when it ends. Only `end` may come during a step. */
+/** Pages on their way from disk. They count as pages of the requester, and are freed when it ends. Only `end` may be called during a device step. */
 export interface Restoration<S extends Snapshot> {
   /** Fills the page at `index`. @param bytes its keys and values in a transfer buffer, unchanged until `SnapshotMemory.settled` resolves */
   fill(index: number, page: StoredPage, bytes: Uint8Array): void;

@@ -7,7 +7,7 @@ import { type EntryKind, fileNameOf } from './names.ts';
 import { pagesPerBuffer } from './saving.ts';
 import type { Requester, Restoration, Snapshot, SnapshotMemory, StoredPage } from './snapshot.ts';
 
-/** Reads a tenant's entries on disk from the headers of its files, and not the pages. A file that cannot be used becomes a refusal. */
+/** Reads the headers of a tenant's files, not their pages, and makes entries of them. A file that cannot be used becomes a refusal. */
 export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
   const shelf: Shelf<S> = { entries: new Map(), refusals: new Map() };
   for (const fileName of withDiskFaults("the tenant's directory", () => files.list(tenant))) {
@@ -26,9 +26,10 @@ function readFile<S>(files: SnapshotFiles, tenant: string, fileName: string, mak
       fileBytes = size;
       const decoded = decodeHeader(read, size);
       checkPlace(decoded, tenant, fileName);
+      // Set before the next check, so that the refusal of another model's file has the header.
       header = decoded;
-      checkMaker(header, maker);
-      return header;
+      checkMaker(decoded, maker);
+      return decoded;
     });
     return storedEntry(checked, fileBytes);
   } catch (cause) {
@@ -160,7 +161,7 @@ function checkPlace(header: FileHeader, tenant: string, fileName: string): void 
   }
 }
 
-/** @throws CallFault `invalid-argument` naming both models when another model made the file */
+/** @throws CallFault `invalid-argument`, with the names of both models, when another model made the file */
 function checkMaker(header: FileHeader, maker: Maker): void {
   const { fingerprint, pageSize, pageBytes } = maker;
   const isSameModel = header.fingerprint.hash === fingerprint.hash;

@@ -10,7 +10,7 @@ const waiterOf = (tenant: string, resource = tenant): Waiter => ({
   whenEnded: () => () => undefined,
 });
 
-test('tenants take turns, and a failure passes the turn on', async () => {
+test('tenants take turns, and the next task starts after a task that fails', async () => {
   const queue = new TenantQueues(1);
   const order: string[] = [];
   let running = 0;
@@ -52,38 +52,37 @@ function openTasks() {
   };
 }
 
-test("a tenant's tasks run one after the other, beside those of as many tenants as may run", async () => {
+test('tasks of one tenant run one after the other, and two resources are in use at once when two is the maximum', async () => {
   const queues = new TenantQueues(2);
   const { running, task, endFirst } = openTasks();
   const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => queues.run(waiterOf(tenant), task(tenant)));
   await nextTurn();
-  const seen: string[] = [];
+  const runningBeforeEachEnd: string[] = [];
   for (let i = 0; i < works.length; i++) {
-    seen.push(running.join(''));
+    runningBeforeEachEnd.push(running.join(''));
     await endFirst();
   }
   await Promise.all(works);
-  assert.deepEqual(seen, ['ab', 'ba', 'ac', 'c', 'c']);
+  assert.deepEqual(runningBeforeEachEnd, ['ab', 'ba', 'ac', 'c', 'c']);
 });
 
-test('tenants that want the same resource take turns, and a task that waits for another resource starts as soon as that is free', async () => {
+test('tenants that want the same resource take turns, and a task that wants another resource starts as soon as that resource is free', async () => {
   const queues = new TenantQueues(3);
   const { running, task, endFirst } = openTasks();
-  // The tasks a's and b's use the shared resource; the tasks a, b and c use one of their own tenant.
-  const wants = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(waiterOf(tenant, 'shared'), task(`${tenant}'s`)));
-  const own = queues.run(waiterOf('b', 'b'), task('b'));
-  const [c, behind] = [queues.run(waiterOf('c'), task('c')), queues.run(waiterOf('a'), task('a'))];
+  // The tasks "a's" and "b's" use the resource `shared`; the tasks "a", "b" and "c" use a resource of their tenant.
+  const works = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(waiterOf(tenant, 'shared'), task(`${tenant}'s`)));
+  for (const tenant of ['b', 'c', 'a']) works.push(queues.run(waiterOf(tenant), task(tenant)));
   await nextTurn();
-  const seen: string[] = [];
-  for (let i = 0; i < 7; i++) {
-    seen.push(running.join(' '));
+  const runningBeforeEachEnd: string[] = [];
+  for (let i = 0; i < works.length; i++) {
+    runningBeforeEachEnd.push(running.join(' '));
     await endFirst();
   }
-  await Promise.all([...wants, own, c, behind]);
-  assert.deepEqual(seen, ["a's b c", "b c a's", "c a's", "a's", "b's", "a's a", 'a']);
+  await Promise.all(works);
+  assert.deepEqual(runningBeforeEachEnd, ["a's b c", "b c a's", "c a's", "a's", "b's", "a's a", 'a']);
 });
 
-test('a waiter that leaves waits no longer, and takes no turn', async () => {
+test('a waiter whose inferlet ends leaves the queue and takes no turn', async () => {
   const queues = new TenantQueues(1);
   const { running, task, endFirst } = openTasks();
   const registered = new Set<(cause: unknown) => void>();
@@ -110,7 +109,7 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
   await Promise.all([first, other, next]);
 });
 
-test('a task behind blocked ones starts when the inferlet of these ends, and no task of that inferlet starts', async () => {
+test('when an inferlet ends, none of its waiting tasks starts, and the task behind them starts', async () => {
   const queues = new TenantQueues(2);
   const { running, task, endFirst } = openTasks();
   const leaves: ((cause: unknown) => void)[] = [];
@@ -123,12 +122,12 @@ test('a task behind blocked ones starts when the inferlet of these ends, and no 
   });
   const other = queues.run(waiterOf('c'), task('other'));
   const shared = queues.run(waiterOf('b', 'shared'), task('shared'));
-  const left = ['shared', 'own'].map((resource) => queues.run(ending(resource), () => assert.fail('it has ended')));
+  const leaving = ['shared', 'own'].map((resource) => queues.run(ending(resource), () => assert.fail('it has ended')));
   const behind = queues.run(waiterOf('a'), task('behind'));
   await endFirst();
   assert.deepEqual(running, ['shared'], 'the oldest task of the tenant still waits');
   for (const leave of leaves) leave(new Error('it has ended'));
-  for (const each of left) await assert.rejects(each, /it has ended/);
+  for (const each of leaving) await assert.rejects(each, /it has ended/);
   assert.deepEqual(running, ['shared', 'behind']);
   for (let i = 0; i < 2; i++) await endFirst();
   await Promise.all([other, shared, behind]);

@@ -3,7 +3,7 @@ export interface Waiter {
   readonly tenant: string;
   /** Name of the resource that only one task at a time may use. */
   readonly resource: string;
-  /** Registers `leave`, which is called with the cause when the task no longer wants its turn. Returns a function that unregisters it. */
+  /** Registers `leave`, to be called with the cause when the task's inferlet ends and wants no turn. Returns a function that unregisters `leave`. */
   whenEnded(leave: (cause: unknown) => void): () => void;
 }
 
@@ -53,7 +53,7 @@ export class TenantQueues {
     return new Promise((resolve, reject) => {
       const unregister = whenEnded((cause) => {
         this.#remove(tenant, waitingTask);
-        // The task may have held up the tasks behind it. Those of the same inferlet leave in this turn, too, and must not start before.
+        // The task may have held up the tasks behind it. Those of the same inferlet are about to leave, too; a microtask starts none of them first.
         queueMicrotask(() => this.#startNext());
         reject(cause);
       });
@@ -76,11 +76,11 @@ export class TenantQueues {
 
   /**
    * Starts waiting tasks after a task has ended or has left its queue, in the same turn of the event loop, before a new task can take the freed
-   * resource. Only the oldest waiting task of each tenant may start. The tasks behind it wait even if their own resources are free, so a new
-   * task for such a resource goes first.
+   * resource. Only the oldest waiting task of each tenant may start. The tasks behind it wait even if their resources are free, so a new task
+   * that wants one of these resources starts before them.
    */
   #startNext(): void {
-    // A tenant that gets a turn goes behind the others, and this loop meets it there again.
+    // A tenant that gets a turn moves to the end of the map, so this loop reaches it again after the others.
     for (const [tenant, queue] of this.#waitingTasks) {
       if (this.#usedResources.size >= this.#maxResources) return;
       const [nextTask] = queue;

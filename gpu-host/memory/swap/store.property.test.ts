@@ -9,8 +9,8 @@ import { slotFile } from './file.ts';
 import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
 
 /*
- * Compares the store with a list of the pages put, on a real file that is damaged and truncated, and whose writes fail at times. Calls come at
- * any time while the store moves pages to the file.
+ * Compares the store with a list of the pages that were put into it. The store uses a real file, which the test damages and truncates, and whose
+ * writes fail at times. Calls also come while the store moves pages to the file.
  */
 
 const SEED = 31_415;
@@ -22,10 +22,13 @@ const DISK_PAGES = 10;
 
 type Operation =
   | { readonly op: 'put'; readonly content: number }
+  /** `take` reads a page and drops it. */
   | { readonly op: 'read' | 'take' | 'drop'; readonly which: number }
   | { readonly op: 'flip'; readonly which: number; readonly byte: number }
   | { readonly op: 'truncate'; readonly pages: number }
+  /** Makes writes fail, or succeed again. */
   | { readonly op: 'break-writes' }
+  /** Waits for one turn of the event loop, or until the store moves no page. */
   | { readonly op: 'turn' | 'wait' };
 
 const which = fc.nat();
@@ -57,7 +60,7 @@ class Model {
   writesFail = false;
   readErrors = 0;
   writeErrors = 0;
-  /** True after a page could not be moved, until a page is moved. */
+  /** True when the last move of a page to disk failed. */
   #hasFailedMove = false;
   #writing = 0;
 
@@ -249,7 +252,7 @@ test('a hundred thousand random operations give back each stored page, or report
         while (model.storedPages.length > 0) model.get('take', 0);
         model.check();
       } finally {
-        // Opens the file if it is not open, so that closing the store always closes it.
+        // Puts more pages than fit into memory, so that the store opens its file, and `close` then closes the file.
         model.writesFail = false;
         for (let page = 0; page <= MEMORY_PAGES; page++) model.store.put(pageOf(page));
         model.store.close();

@@ -53,13 +53,7 @@ test('the store fills memory, then the disk, then refuses; a freed place can be 
   assert.deepEqual(readAndDrop(store, tickets[2]!), pageFilledWith(3));
   assert.deepEqual(readAndDrop(store, fourth), pageFilledWith(4));
   assert.deepEqual(readAndDrop(store, tickets[0]!), pageFilledWith(1));
-  assert.deepEqual(store.stats(), {
-    memoryPages: 0,
-    diskPages: 0,
-    capacity: 3,
-    writeErrors: 0,
-    readErrors: 0,
-  });
+  assert.deepEqual(store.stats(), { memoryPages: 0, diskPages: 0, capacity: 3, writeErrors: 0, readErrors: 0 });
   store.close();
 });
 
@@ -77,12 +71,15 @@ test('a stored page stays when it is read, and does not change with the buffers 
   t.assert.throws(() => store.drop(ticket), /ticket was spent/);
 });
 
-test('putFrom reads a page straight into the memory that will hold it, which the device allocates if it can', (t) => {
+test('putFrom reads a page straight into its slot in memory, which comes from `allocate` if possible', (t) => {
   const pieces: number[] = [];
   const store = storeOf(3, 1, {
     directory: temporaryDirectory(t),
     // Provides the first piece only; the store uses ordinary memory for the rest.
-    allocate: (bytes) => (pieces.push(bytes) === 1 ? new Uint8Array(bytes) : undefined),
+    allocate: (bytes) => {
+      pieces.push(bytes);
+      return pieces.length === 1 ? new Uint8Array(bytes) : undefined;
+    },
   });
   const read = (value: number) => (into: Uint8Array) => void into.fill(value);
   const tickets = [1, 2, 3, 4].map((value) => store.putFrom(read(value))!);
@@ -125,7 +122,7 @@ test('the file of the store has no name in its directory', (t) => {
   store.close();
 });
 
-test('a page that the disk changed is a fault of that page only', (t) => {
+test('when the disk changes or loses a page, only reads of that page fail', (t) => {
   let fd = -1;
   const reports: string[] = [];
   const store = storeOf(0, 3, {
@@ -137,13 +134,14 @@ test('a page that the disk changed is a fault of that page only', (t) => {
     report: (problem) => reports.push(problem),
   });
   const [first, second, third] = [1, 2, 3].map((value) => store.put(pageFilledWith(value))!);
+  // Changes byte 7 of the second page, and cuts the third page after 10 bytes.
   writeSync(fd, Uint8Array.of(0), 0, 1, PAGE_BYTES + 7);
   ftruncateSync(fd, 2 * PAGE_BYTES + 10);
   assert.throws(() => readAndDrop(store, second!), SwapFault);
   assert.throws(() => store.read(third!, new Uint8Array(PAGE_BYTES)), /the file ends after 10 of 64 bytes/);
   assert.deepEqual(readAndDrop(store, first!), pageFilledWith(1));
   assert.equal(store.stats().readErrors, 2);
-  assert.deepEqual(reports, ['a page cannot be read back: its checksum does not match'], 'told once');
+  assert.deepEqual(reports, ['a page cannot be read back: its checksum does not match'], 'reported once');
   store.drop(third!);
   assert.equal(store.stats().diskPages, 0);
   store.check();
@@ -155,7 +153,7 @@ test('a page that the disk changed is a fault of that page only', (t) => {
   store.close();
 });
 
-test('a disk that refuses every write makes the store full, with the reason', (t) => {
+test('when the disk refuses every write, the store refuses pages that do not fit into memory, and reports the reason once', (t) => {
   const directory = join(temporaryDirectory(t), 'a-file');
   writeFileSync(directory, '');
   const reports: string[] = [];
@@ -164,7 +162,7 @@ test('a disk that refuses every write makes the store full, with the reason', (t
   assert.equal(store.put(pageFilledWith(2)), undefined);
   assert.equal(store.put(pageFilledWith(2)), undefined);
   assert.equal(store.stats().writeErrors, 2);
-  assert.equal(reports.length, 1, 'told once');
+  assert.equal(reports.length, 1);
   assert.match(reports[0]!, /cannot be written: .*(EEXIST|ENOTDIR)/);
   assert.equal(store.stats().diskPages, 0);
   assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(1));
@@ -198,7 +196,7 @@ test('a disk that fails, works and fails again is reported twice', () => {
   assert.deepEqual(reports, ['a page cannot be written: no space', 'a page cannot be written: no space']);
 });
 
-test('the store touches pages that the device copies only after it has settled them', (t) => {
+test('the store calls `settle` before it uses memory that the device may still copy', (t) => {
   const log: string[] = [];
   const store = storeOf(1, 1, { directory: temporaryDirectory(t), settle: () => log.push('settle') });
   const put = (value: number) => store.putFrom((into, stays) => log.push(`read ${stays}`) && into.fill(value));
@@ -362,7 +360,7 @@ test('the place of a write under way is not used again before the write has ende
   store.check();
 });
 
-test('the disk holds as many pages as it may, also when the last place was taken during a write', async () => {
+test('a page that is being moved stays in memory when `put` takes the last place on disk during the write', async () => {
   const { file, store, put } = heldStore(1, 1);
   const [first, second] = [put(1), put(2)];
   await file.end();
@@ -389,7 +387,7 @@ test('a page that cannot be moved stays in memory, and the next page tries again
     await file.end(new Error('no space'));
     store.drop(next);
   }
-  assert.equal(reports.length, 3, 'told again after a write or a read that succeeded, and only then');
+  assert.equal(reports.length, 3, 'reported again after a write or a read that succeeded, and only then');
   store.check();
 });
 
@@ -403,7 +401,7 @@ test('the file is closed once no write is under way', async () => {
   assert.deepEqual(file.log, ['begin 0', 'write 0', 'close']);
 });
 
-test('a page is moved once the device has copied it', async () => {
+test('a page moves to disk only after the device has copied it to memory', async () => {
   const file = new HeldFile();
   const log: string[] = [];
   const store = storeOf(1, 1, {
@@ -424,7 +422,7 @@ test('a page is moved once the device has copied it', async () => {
   assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(7));
 });
 
-test('memory that the device reaches fastest is there from the start', () => {
+test('the constructor allocates all memory that the device reaches fastest', () => {
   const sizes: number[] = [];
   const store = storeOf(0, 0, {
     pageBytes: 1024 * 1024,
@@ -435,13 +433,13 @@ test('memory that the device reaches fastest is there from the start', () => {
       return new Uint8Array(bytes);
     },
   });
-  assert.deepEqual(sizes, [16, 4, 1], 'in large pieces, and the page on its way to disk');
+  assert.deepEqual(sizes, [16, 4, 1], 'pieces of at most 16 MiB for 20 pages, and one page on its way to disk');
   for (let page = 0; page < 20; page++) assert.equal(store.put(new Uint8Array(store.pageBytes))?.place, 'memory');
   assert.equal(sizes.length, 3);
   store.close();
 });
 
-test('a store that gets no such memory asks again with each piece, not with each page', () => {
+test('a store whose `allocate` fails calls it for each piece of 16 MiB, not for each page', () => {
   let calls = 0;
   const store = storeOf(0, 0, { pageBytes: 1 << 20, memoryBytes: 40 << 20, allocate: () => void calls++ });
   for (let page = 0; page < 40; page++) assert.ok(store.putFrom(() => undefined));

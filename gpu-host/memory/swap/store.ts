@@ -23,9 +23,8 @@ export interface SwapOptions {
   /** Directory for the file, which is made when first needed. */
   readonly directory: string;
   /**
-   * Allocates memory that the device reaches fastest. Each allocation takes long, even one that fails, so the constructor makes them, each
-   * for many pages, until this function returns undefined. The store then uses ordinary memory for as many pages, and asks again when it
-   * has used them up.
+   * Allocates memory that the device reaches fastest. Each call takes long, even one that fails. So the constructor allocates all memory, for many
+   * pages at a time. When this function returns undefined, the store uses ordinary memory for these pages, and calls again once they are used up.
    */
   readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
   /** Waits for the device's queued copies from and to memory of `allocate`. The store calls this before it uses such memory itself. */
@@ -52,7 +51,7 @@ export interface SwapStats {
 interface Ticket extends SwapTicket {
   place: 'memory' | 'disk';
   slot: number;
-  /** CRC-32 of a page on disk. Kept here and not in the file, so that it also reveals a page in the wrong place. 0 in memory. */
+  /** CRC-32 of a page on disk; 0 for a page in memory. Kept here and not in the file, so that it also reveals a page in the wrong place. */
   checksum: number;
 }
 
@@ -68,8 +67,8 @@ const FREE_PART = 1 / 8;
  * A write to a disk can take long. So another thread moves the pages that the store has held longest to the file, ahead of need, to keep an eighth
  * of the memory free for the next pages. Only when many pages come at once does `put` itself write to the file.
  *
- * The store refuses a page that the disk does not take as if the store were full; the caller keeps the page. A page that the disk does not return is
- * a `SwapFault`, and its ticket stays valid until `drop`.
+ * When the disk does not take a page, the store refuses the page as a full store does, and the caller keeps it. When the disk does not return a
+ * page, `read` throws a `SwapFault`, and the ticket stays valid until `drop`.
  */
 export class SwapStore {
   readonly pageBytes: number;
@@ -79,7 +78,7 @@ export class SwapStore {
   readonly #settle: () => void;
   /** One buffer per page slot allocated so far. */
   #memory: Uint8Array[] = [];
-  /** One page on its way to the disk. */
+  /** Buffer of one page on its way to the disk. */
   #transitBuffer: Uint8Array | undefined;
   readonly #settled: () => Promise<void> | undefined;
   #memorySlots: SlotNumbers;
@@ -127,7 +126,7 @@ export class SwapStore {
 
   /**
    * Like `put`, but `read` writes the page straight into its slot in memory. Rethrows errors of `read` and stores nothing then. When
-   * `stays` is true, `read` may leave the copy to the device: the store touches the memory only after `settle`.
+   * `stays` is true, `read` may only queue the copy on the device: the store touches the memory only after `settle`.
    */
   putFrom(read: (into: Uint8Array, stays: boolean) => void): SwapTicket | undefined {
     const ticket = this.#putMemory((into) => read(into, true));
@@ -138,7 +137,7 @@ export class SwapStore {
   }
 
   /**
-   * The memory of a stored page, for copies that the device makes or queues in this turn of the event loop: in a later one, the page may be on
+   * The memory of a stored page, for copies that the device makes or queues in this turn of the event loop: in a later turn, the page may be on
    * disk. Undefined for a page on disk.
    */
   pageInMemory(ticket: SwapTicket): Uint8Array | undefined {
@@ -155,7 +154,7 @@ export class SwapStore {
   }
 
   /**
-   * As `read`, of a page on disk and on another thread. Resolves with false when the page is not in `into`: the caller has dropped it
+   * Reads a page from disk to `into` on another thread. Resolves with false when `into` does not have the page: the caller has dropped the page
    * meanwhile, or the disk failed. Reports no failure: a later `read` does.
    */
   async fetch(ticket: SwapTicket, into: Uint8Array): Promise<boolean> {
@@ -205,7 +204,7 @@ export class SwapStore {
       throw new Error(`${inMemory} and ${onDisk} places are taken for ${memoryPages} and ${diskPages} tickets`);
   }
 
-  /** Frees memory and file; every ticket is spent. */
+  /** Frees memory and file; no ticket is valid afterwards. */
   close(): void {
     this.#isClosed = true;
     for (const ticket of this.#liveTickets) this.drop(ticket);
@@ -231,7 +230,7 @@ export class SwapStore {
     return ticket;
   }
 
-  /** Allocates the slots that `SlotNumbers` hands out next: unused ones go in order. @returns false when `allocate` gave none of them */
+  /** Allocates memory for the next slots: `SlotNumbers` hands out unused slots in order. @returns false when the memory is not from `allocate` */
   #addMemory(): boolean {
     const { pageBytes } = this;
     const remainingSlots = this.#memorySlots.count - this.#memory.length;

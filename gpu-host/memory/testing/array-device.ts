@@ -8,8 +8,8 @@ export interface SlotContent {
 }
 
 /**
- * A device whose keys and values are two numbers per slot, so that tests can see which slot was copied where. It makes queued copies as late
- * as the order of calls allows; until then, the target of a queued read holds no valid page.
+ * A device that holds two numbers per slot as key and value, so that tests can see which slot was copied where. A queued copy happens as late as
+ * the order of calls allows; until then, the target of a queued read holds no valid page.
  */
 export class ArrayDevice implements PageDevice {
   readonly pageBytes: number;

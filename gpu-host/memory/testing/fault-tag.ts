@@ -1,6 +1,6 @@
 import { CallFault } from '../fault.ts';
 
-/** Tag of the error that an action refuses a call with; `none` when it refuses nothing. */
+/** Tag of the CallFault that `action` throws; `none` when it throws nothing. */
 export function tagOf(action: () => unknown): string {
   try {
     action();

@@ -19,7 +19,8 @@ export function applyLease(world: World, actor: Actor, operation: LeaseOperation
   const { memory } = world.kit;
   const { snapshot } = found;
   const residentBefore = residentOf(world);
-  const [tenantPagesBefore, { owned }] = [tenantPages(world), memory.pool.counts()];
+  const tenantPagesBefore = tenantPages(world);
+  const ownedBefore = memory.pool.counts().owned;
   switch (operation.kind) {
     case 'pin': {
       const lease = grantIfAllowed(() => memory.snapshots.leases.grant(snapshot, operation.ms));
@@ -41,21 +42,21 @@ export function applyLease(world: World, actor: Actor, operation: LeaseOperation
     case 'demote':
       memory.snapshots.leases.drop(snapshot);
       for (const { page } of snapshot.pages) memory.moveOut(actor.space, page);
-      assert.ok(memory.pool.counts().owned <= owned);
+      assert.ok(memory.pool.counts().owned <= ownedBefore);
   }
   for (const page of residentBefore)
     assert.ok(page.frame >= 0, `${operation.kind} took an inferlet's page from the device`);
   assert.deepEqual(tenantPages(world), tenantPagesBefore);
 }
 
-/** Checks that each tenant pins its share at most, and that ended leases pin no page. */
+/** Checks that no tenant pins more than its share, and that ended leases pin no page. */
 export function checkLeases({ exports, setting, kit: { memory } }: World): void {
   const pinned = new Map<string, number>();
   for (const { snapshot, lease } of exports.values()) {
     if (!lease || lease.ended || !memory.snapshots.leases.isLeased(snapshot)) continue;
     pinned.set(snapshot.tenant, (pinned.get(snapshot.tenant) ?? 0) + snapshot.pages.length);
   }
-  // All tenants together pin at most a quarter of the pool; a tenant alone, half of that and half of its quota.
+  // All tenants together pin at most a quarter of the pool. A tenant alone pins at most half of that quarter, and at most half of its quota.
   const maxPinned = Math.floor(setting.pages / 4);
   let pinnedTotal = 0;
   for (const [tenant, pages] of pinned) {
@@ -69,6 +70,7 @@ export function checkLeases({ exports, setting, kit: { memory } }: World): void 
   assert.equal(memory.snapshots.leases.pages, pinnedTotal);
 }
 
+/** Brings pages back to the device, until no frame is left for the next one. */
 function bring({ kit: { memory } }: World, { space }: Actor, pages: readonly { readonly page: Page }[]): void {
   const countsBefore = memory.pool.counts();
   for (const { page } of pages) if (!memory.bringBack(space, page)) break;

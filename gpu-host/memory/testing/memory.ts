@@ -15,8 +15,9 @@ export interface TestMemoryOptions {
   readonly pageSize?: number;
   readonly prefixCache?: boolean;
   readonly rotates?: boolean;
-  /** Maximum pages in swap, in memory and on disk; none by default. */
+  /** Maximum swapped-out pages in host memory; none by default. */
   readonly swapMemoryPages?: number;
+  /** Maximum swapped-out pages on disk; none by default. */
   readonly swapDiskPages?: number;
   /** Replaces the swap file, and the report of its faults. */
   readonly swapFile?: Pick<SwapOptions, 'openFile' | 'report'>;

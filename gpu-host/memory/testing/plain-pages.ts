@@ -33,7 +33,7 @@ export function visibleSlots(pages: readonly PlainPage[]): PlainSlot[] {
 
 /**
  * Values that a forward writes for its inputs. Like keys and values, each number depends on the adapter, on the input's token and position,
- * and on everything that the input sees, in order. A slot taken from elsewhere is right only when everything before it was the same.
+ * and on everything that the input sees, in order. So a slot that was computed for another text is right only when all before it is the same.
  */
 export function forwardValues(
   context: readonly PlainSlot[],

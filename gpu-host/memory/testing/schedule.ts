@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 
 /**
- * One call of a batch. `who` is the inferlet. Numbers choose among the pages that the inferlet has then (modulo their count), so that an
- * operation still means something after fast-check has dropped earlier ones.
+ * One call of a batch. `who` is the index of the inferlet. Numbers choose among the pages that the inferlet has at that time (modulo their count),
+ * so that an operation still has a meaning after fast-check has dropped earlier operations.
  */
 export type WriteCall =
   /** Continues the inferlet's text. There are few tokens, so that different inferlets often have equal prefixes. */
@@ -10,6 +10,7 @@ export type WriteCall =
       readonly kind: 'text';
       readonly who: number;
       readonly tokens: readonly number[];
+      /** Number of last inputs that must be computed. */
       readonly keep: number;
       readonly bend: Bend;
       readonly pick: number;
@@ -33,7 +34,7 @@ export type WriteCall =
  */
 export type Bend = 'none' | 'omit' | 'reorder' | 'elsewhere' | 'overlap';
 
-/** Calls that say where an export's pages should be. `pass` moves the clock on by `ms`. */
+/** Hints about an export: when its pages will be used, or where they should be. `pass` moves the clock on by `ms`. */
 export type LeaseOperation =
   | { readonly kind: 'pin' | 'expect'; readonly who: number; readonly name: number; readonly ms: number }
   | { readonly kind: 'unpin' | 'prefetch' | 'demote'; readonly who: number; readonly name: number }
@@ -43,7 +44,7 @@ export type Operation =
   | { readonly kind: 'allocate'; readonly who: number; readonly count: number }
   | { readonly kind: 'free' | 'share'; readonly who: number; readonly picks: readonly number[] }
   | { readonly kind: 'mask'; readonly who: number; readonly pick: number; readonly bits: number }
-  /** Begins a new text, or continues with a copy of the inferlet's own. */
+  /** Begins a new text, or replaces the inferlet's text by a copy with other addresses. */
   | { readonly kind: 'new-text' | 'fork-text'; readonly who: number }
   | {
       readonly kind: 'batch';
@@ -99,7 +100,7 @@ const bend = fc.oneof(
     arbitrary: fc.constantFrom('omit' as const, 'reorder' as const, 'elsewhere' as const, 'overlap' as const),
   },
 );
-// Mostly an inferlet's own adapter, so that texts of one adapter meet as well.
+// Mostly an inferlet's usual adapter, so that calls also find texts of the same adapter.
 const adapter = fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat({ max: 2 }) });
 const text = fc.record({
   kind: fc.constant('text' as const),
@@ -199,10 +200,11 @@ export interface Setting {
   readonly maxPages: number;
   readonly prefixCache: boolean;
   readonly rotates: boolean;
-  /** Maximum pages in swap, in memory and on disk. */
+  /** Maximum swapped-out pages in host memory. */
   readonly swapMemoryPages: number;
+  /** Maximum swapped-out pages on disk. */
   readonly swapDiskPages: number;
-  /** True when inferlets share a root, and with it their place in the scheduler's order. */
+  /** True when inferlets in pairs share a place in the scheduler's order, as children of one root do. */
   readonly families: boolean;
   readonly tenants: number;
   /** Maximum pages of a tenant; null for no limit. */

@@ -110,8 +110,8 @@ export class World {
 
   /**
    * Runs an action that may be refused for lack of memory.
-   * @param morePages maximum pages that it adds to those of the inferlet
-   * @returns true when it succeeded
+   * @param morePages maximum pages that the action adds to those of the inferlet
+   * @returns true when the action succeeded
    */
   attempt(actor: Actor, morePages: number, action: () => void): boolean {
     this.#requester = actor.space;
@@ -214,9 +214,9 @@ export class World {
     const { pages, maxPages, swapMemoryPages, tenantPages } = this.setting;
     const { held } = this.kit.memory.snapshots;
     const hasAmpleSwap = swapMemoryPages >= 1000;
-    let exportedPages = 0;
-    for (const page of hasAmpleSwap ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) exportedPages++;
-    if (space.heldPages + morePages > Math.min(maxPages, pages - exportedPages)) return true;
+    const exportedPages = [...held.keys()].filter((page) => page.frame >= 0 && !space.held.has(page));
+    const maxUnavailable = hasAmpleSwap ? 0 : exportedPages.length;
+    if (space.heldPages + morePages > Math.min(maxPages, pages - maxUnavailable)) return true;
     // A write to a page that the tenant's other inferlets or exports share makes a copy, so each held page may count again.
     const tenantHeld = this.#heldBy(space.owner.tenant).size + MAX_RESERVED_PAGES;
     return tenantPages !== null && tenantHeld + morePages + space.heldPages > tenantPages;
@@ -281,7 +281,8 @@ export class World {
         const first = actor.nextAddress;
         actor.nextAddress += found.pages.length;
         const done = this.attempt(actor, found.pages.length, () => space.importSnapshot(first, found.snapshot));
-        for (const [i, copy] of found.pages.entries()) if (done) pages.set(first + i, copyOf(copy));
+        if (!done) return;
+        for (const [i, copy] of found.pages.entries()) pages.set(first + i, copyOf(copy));
         return;
       }
       case 'reload':
@@ -368,18 +369,19 @@ export class World {
     );
     if (bend === 'reorder' && moved !== undefined) inPages.unshift(moved);
     const into = bend === 'elsewhere' ? [] : actor.text;
-    const empty = into.flatMap((address) => (pages.get(address) as PlainPage).slots).filter((slot) => !slot).length;
-    const filled = inPages.flatMap((address) => (pages.get(address) as PlainPage).slots).filter((slot) => slot).length;
-    const missing = Math.ceil(Math.max(0, call.tokens.length - empty) / PAGE_SIZE);
+    const slotsOf = (addresses: number[]) => addresses.flatMap((address) => (pages.get(address) as PlainPage).slots);
+    const emptyCount = slotsOf(into).filter((slot) => !slot).length;
+    const filledCount = slotsOf(inPages).filter((slot) => slot).length;
+    const missingPages = Math.ceil(Math.max(0, call.tokens.length - emptyCount) / PAGE_SIZE);
     // Some calls allocate more pages than they fill.
-    const more = this.allocate(actor, missing + (call.pick % 8 === 0 ? 2 : 0));
-    if (!more) return undefined;
-    actor.text = [...actor.text, ...more];
+    const newPages = this.allocate(actor, missingPages + (call.pick % 8 === 0 ? 2 : 0));
+    if (!newPages) return undefined;
+    actor.text = [...actor.text, ...newPages];
     return {
-      inPages: [...inPages, ...more],
-      outPages: [...into, ...more],
+      inPages: [...inPages, ...newPages],
+      outPages: [...into, ...newPages],
       tokens: call.tokens,
-      first: bend === 'overlap' ? Math.max(0, filled - 1 - (call.pick % 3)) : filled,
+      first: bend === 'overlap' ? Math.max(0, filledCount - 1 - (call.pick % 3)) : filledCount,
       keep: call.keep,
       adapter: adapterOf(call),
     };

@@ -14,14 +14,15 @@ export interface WriteShape {
   readonly outPages: readonly number[];
   readonly tokens: readonly number[];
   readonly first: number;
+  /** Number of last inputs that must be computed, and not taken from the prefix tree. */
   readonly keep: number;
   /** The adapter that computes; undefined for the model alone. */
   readonly adapter: string | undefined;
 }
 
-/** A forward with reserved slots, as the engine holds it from preparing a batch to its end. */
+/** A forward with reserved slots, as the engine holds it from the preparation of a batch to the batch's end. */
 export interface PreparedWrite {
-  /** Runs the step over the slots resolved at its preparation. */
+  /** Computes the forward over the slots that its preparation found and reserved. */
   compute(): void;
   /** Fails the step. */
   revert(): void;

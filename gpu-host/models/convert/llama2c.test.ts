@@ -12,7 +12,10 @@ import { convertLlama2c } from './llama2c.ts';
 
 const VOCABULARY = 280;
 
-/** Encodes a model as llama2.c's `export.py` does, but does not reorder the rows of q and k: a reader assumes llama2.c's order for them. */
+/**
+ * Encodes a model as llama2.c's `export.py` does, but does not reorder the rows of q and k. In the checkpoint, these rows therefore belong to a
+ * rotation of neighbouring pairs.
+ */
 function checkpointOf({ config, tensors }: LoadedModel): Buffer {
   const { hiddenSize, intermediateSize, layers, heads, kvHeads, contextLength, headDim, tiedEmbeddings } = config;
   const { vocabularySize } = config;
@@ -59,6 +62,8 @@ function tokenizerBin(pieces: readonly { text: string | number; score: number }[
   return Buffer.concat([Buffer.alloc(4), ...records]);
 }
 
+/** 3 special tokens and 256 bytes. */
+const SPECIAL_AND_BYTES = 3 + 256;
 const PIECES = [
   { text: '<unk>', score: 0 },
   { text: '\n<s>\n', score: 0 },
@@ -69,8 +74,8 @@ const PIECES = [
   { text: ' ab', score: -3 },
   { text: 'abc', score: -4 },
   ...[' ', 'a', 'b', 'c'].map((text, i) => ({ text, score: -10 - i })),
-  // After 3 special pieces, 256 bytes and the 8 pieces above, these fill the vocabulary.
-  ...Array.from({ length: VOCABULARY - 259 - 8 }, (_, i) => ({ text: `é${i}`, score: -100 - i })),
+  // After the special pieces, the bytes and the 8 pieces above, these fill the vocabulary.
+  ...Array.from({ length: VOCABULARY - SPECIAL_AND_BYTES - 8 }, (_, i) => ({ text: `é${i}`, score: -100 - i })),
 ];
 
 describe('convertLlama2c', () => {
@@ -91,7 +96,7 @@ describe('convertLlama2c', () => {
     return loadModel(directory);
   };
 
-  it('computes with half-split rotation what llama2.c computes with neighbouring pairs', async () => {
+  it('a converted model gives the same logits, with half-split rotation instead of neighbouring pairs', async () => {
     for (const config of [
       { kvHeads: 4 },
       { kvHeads: 2, tiedEmbeddings: true },
@@ -135,14 +140,17 @@ describe('convertLlama2c', () => {
     assert.equal(tokenizer.decode(tokenizer.encode('abc é 你')), 'abc é 你');
   });
 
-  it('takes a vocabulary of special tokens and bytes only, and refuses a smaller one', async () => {
+  it('converts a vocabulary of special tokens and bytes only, and refuses a smaller one', async () => {
     const convertFirst = async (vocabularySize: number) => {
       const original = await randomModel(join(directory, 'original'), { vocabularySize }, 6);
       return convert(checkpointOf(original), tokenizerBin(PIECES.slice(0, vocabularySize)));
     };
-    await convertFirst(259);
+    await convertFirst(SPECIAL_AND_BYTES);
     assert.deepEqual([...(await loadTokenizer(directory)).encode('\n')].at(-1), 3 + 10, 'the token of byte 10');
-    await assert.rejects(convertFirst(258), { code: 'malformed-tokenizer', message: /258 has no room/ });
+    await assert.rejects(convertFirst(SPECIAL_AND_BYTES - 1), {
+      code: 'malformed-tokenizer',
+      message: /258 has no room/,
+    });
   });
 
   it('refuses files that do not fit together', async () => {
@@ -163,7 +171,7 @@ describe('convertLlama2c', () => {
       message: /spelled/,
     });
     const long = tokenizerBin(PIECES);
-    // The length of the first piece, behind the longest length and the piece's score.
+    // The length of the first piece is at byte 8, after the length of the longest piece and the first piece's score.
     long.writeInt32LE(2 ** 30, 8);
     await assert.rejects(convert(checkpoint, long), { code: 'malformed-tokenizer', message: /claims/ });
     await writeFile(join(directory, 'model.bin'), checkpoint);
@@ -183,7 +191,11 @@ describe('convertLlama2c', () => {
     const { directory: stories } = await pullModel('stories15m');
     const forward = new PlainForward(await loadModel(stories));
     const tokens: number[] = [];
-    for (let token = 1; tokens.length < 12; tokens.push(token)) token = argmax(forward.next(token));
+    let token = 1;
+    while (tokens.length < 12) {
+      token = argmax(forward.next(token));
+      tokens.push(token);
+    }
     assert.deepEqual(tokens, [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365]);
     assert.equal((await loadTokenizer(stories)).decode(tokens), 'Once upon a time, there was a little girl named L');
   });

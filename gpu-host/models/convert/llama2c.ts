@@ -10,7 +10,7 @@ import { parseTokenizerBin, sentencePieceTokenizer } from './sentencepiece.ts';
 
 const HEADER_BYTES = 28;
 
-/** Places of the parts of a llama2.c model; one file may hold both the checkpoint and the tokenizer. */
+/** Locations of a llama2.c model's checkpoint and tokenizer; one file may hold both. */
 export interface Llama2cFiles {
   readonly checkpoint: FileSlice;
   readonly tokenizer: FileSlice;
@@ -28,8 +28,8 @@ export interface FileSlice {
 /**
  * Converts a llama2.c checkpoint and its tokenizer.bin to Hugging Face layout in `directory`.
  *
- * llama2.c rotates neighbouring pairs of a head (0 with 1, 2 with 3, …), Hugging Face rotates the first half against the second. Moving
- * the rows of the q and k projections accordingly gives identical attention scores, so the result is a standard Llama.
+ * llama2.c rotates neighbouring pairs of a head (0 with 1, 2 with 3, …), Hugging Face rotates the first half of a head against the second. The
+ * conversion reorders the rows of the q and k projections accordingly. Attention scores stay the same, so the result is a standard Llama.
  *
  * @see https://github.com/karpathy/llama2.c/blob/master/run.c (`memory_map_weights`, `build_tokenizer`)
  * @throws ModelError `missing-file`, `malformed-weights`, `malformed-tokenizer` or `checksum-mismatch`
@@ -81,7 +81,7 @@ function readHeader(checkpoint: Buffer, file: string): ModelConfig {
     heads,
     kvHeads,
     headDim: hidden / heads,
-    // A negative size means that the output projection is stored apart from the embedding.
+    // A negative vocabulary size means that the checkpoint has an output projection of its own, so the embeddings are not tied.
     vocabularySize: Math.abs(signedVocabulary),
     contextLength: context,
     ropeTheta: 10_000,
@@ -102,7 +102,7 @@ function tensorsOf(config: ModelConfig, checkpoint: Buffer): TensorSource[] {
   const queries = config.heads * headDim;
   const keys = config.kvHeads * headDim;
   let position = HEADER_BYTES;
-  /** Takes the next section, which holds one kind of tensor for all layers in sequence; returns its reader by layer. */
+  /** Takes the next section, which holds one kind of tensor for all layers in sequence. Returns a function that reads the tensor of a layer. */
   const section = (perLayer: number, count = layers) => {
     const start = position;
     position += 4 * perLayer * count;

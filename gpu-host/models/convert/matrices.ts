@@ -1,4 +1,4 @@
-/** `[rows, columns]` as `[columns, rows]`. */
+/** Transposes a row-major matrix of `rows` rows and `columns` columns. */
 export function transposed(values: Float32Array, rows: number, columns: number): Float32Array {
   const out = new Float32Array(values.length);
   for (let row = 0; row < rows; row++) {
@@ -9,8 +9,8 @@ export function transposed(values: Float32Array, rows: number, columns: number):
 }
 
 /**
- * Reorders the rows of whole heads from a rotation of neighbouring pairs to one of halves: rows 0, 2, 4, … of each head become its first half,
- * rows 1, 3, 5, … its second. The rows may be of any type.
+ * Reorders the rows of whole heads, which are in the order for a rotation of neighbouring pairs, into the order for a rotation of halves: rows 0,
+ * 2, 4, … of each head become its first half, rows 1, 3, 5, … its second half. A row is `rowBytes` bytes of any type.
  */
 export function halvesOfHeads(rows: Uint8Array, rowBytes: number, headDim: number): Uint8Array<ArrayBuffer> {
   const out = new Uint8Array(rows.length);

@@ -33,46 +33,48 @@ function exportGraph(model: LoadedModel, leaveOut = ''): { graph: Uint8Array; va
       continue;
     }
     const columns = shape[1]!;
-    const embedding = name.includes('embed');
-    // Products keep their weight as [in, out]; the embedding stays [vocabulary, hidden].
-    const stored = embedding
+    const isEmbedding = name.includes('embed');
+    // The graph stores the weight of a product transposed, as [in, out]; the embedding stays [vocabulary, hidden].
+    const stored = isEmbedding
       ? weight
       : Float32Array.from(weight, (_, i) => weight[(i % rows) * columns + Math.floor(i / rows)]!);
-    const dims = embedding ? [rows, columns] : [columns, rows];
-    const initializerName = embedding ? name : `onnx::MatMul_${index}`;
+    const dims = isEmbedding ? [rows, columns] : [columns, rows];
+    const initializerName = isEmbedding ? name : `onnx::MatMul_${index}`;
     // `model.layers.0.mlp.up_proj.weight` belongs to the node `/model/layers.0/mlp/up_proj/MatMul_quant`.
     const nodePath = `/${name
       .replace('.weight', '')
       .replace(/\.(?!\d)/g, '/')
       .replace('layers/', 'layers.')}`;
-    if (!embedding)
+    if (!isEmbedding)
       node.push({
         opType: 'MatMulInteger',
         name: `${nodePath}/MatMul_quant`,
         input: ['x', `${initializerName}_quantized`],
         output: ['y'],
       });
-    const perColumn = index % 2 === 0;
-    const scales = Float32Array.from({ length: perColumn ? dims[1]! : 1 }, (_, i) => 0.01 + 0.001 * i);
-    const zeroPoint = embedding ? 128 : 0;
+    // Every other tensor has one scale for each column, the rest have a single scale.
+    const hasColumnScales = index % 2 === 0;
+    const scales = Float32Array.from({ length: hasColumnScales ? dims[1]! : 1 }, (_, i) => 0.01 + 0.001 * i);
+    const zeroPoint = isEmbedding ? 128 : 0;
     const quantized = Array.from(
       stored,
       (value, i) => Math.max(-127, Math.min(127, Math.round(value / scales[i % scales.length]!))) + zeroPoint,
     );
     const dequantized = Float32Array.from(quantized, (value, i) => (value - zeroPoint) * scales[i % scales.length]!);
-    const type = embedding ? UINT8 : INT8;
-    const bytes = embedding ? Uint8Array.from(quantized) : new Uint8Array(Int8Array.from(quantized).buffer);
+    const type = isEmbedding ? UINT8 : INT8;
+    const bytes = isEmbedding ? Uint8Array.from(quantized) : new Uint8Array(Int8Array.from(quantized).buffer);
     initializer.push({ name: `${initializerName}_quantized`, dataType: type, dims, rawData: bytes });
     initializer.push({
       name: `${initializerName}_scale`,
       dataType: FLOAT,
-      dims: perColumn ? [scales.length] : [],
+      dims: hasColumnScales ? [scales.length] : [],
       floatData: [...scales],
     });
     initializer.push({ name: `${initializerName}_zero_point`, dataType: type, dims: [], int32Data: [zeroPoint] });
+    // Transposes the weight of a product back.
     values.set(
       name,
-      embedding
+      isEmbedding
         ? dequantized
         : Float32Array.from(weight, (_, i) => dequantized[(i % columns) * rows + Math.floor(i / columns)]!),
     );

@@ -33,11 +33,11 @@ const SIDE_FILES = [
 ] as const;
 
 /**
- * Converts a Llama-family ONNX export with 8-bit weights (as `optimum` and transformers.js publish: `onnx/model_quantized.onnx` beside
- * config.json and tokenizer.json) to Hugging Face layout in `directory`, the weights dequantised to 32-bit floats.
+ * Converts a Llama-family ONNX export with 8-bit weights to Hugging Face layout in `directory`; dequantises the weights to 32-bit floats.
+ * `optimum` and transformers.js publish such exports as `onnx/model_quantized.onnx`, beside config.json and tokenizer.json.
  *
- * The graph maps initializers to weights: embeddings and norms keep their names, and the name of a MatMul node gives the module of its weight
- * (`/model/layers.0/self_attn/q_proj/MatMul_quant`).
+ * Initializers of embeddings and norms have the names of the weights. The initializer of a projection is the input of a MatMul node, whose name
+ * contains the module (`/model/layers.0/self_attn/q_proj/MatMul_quant`).
  *
  * @throws ModelError `malformed-weights`, `missing-tensor` or `wrong-shape`
  */
@@ -57,7 +57,7 @@ export async function convertOnnxQ8(
   await copySideFiles(source, directory);
 }
 
-/** Copies a model's configuration and tokenizer files, as far as they exist. */
+/** Copies those of a model's configuration and tokenizer files that exist. */
 export async function copySideFiles(source: string, directory: string): Promise<void> {
   for (const name of SIDE_FILES) {
     if (!existsSync(join(source, name))) continue;

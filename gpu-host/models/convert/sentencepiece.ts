@@ -2,7 +2,7 @@ import { ModelError } from '../errors.ts';
 
 /**
  * Role of a piece. Text is cut into `normal` and `byte` pieces. `control` and `unknown` pieces are special tokens. An `added` piece is found in
- * a text before the text is cut. An `unused` piece only fills a place of the vocabulary.
+ * a text before the text is cut. An `unused` piece only takes up an id.
  */
 export type PieceKind = 'normal' | 'unknown' | 'control' | 'added' | 'unused' | 'byte';
 
@@ -21,7 +21,7 @@ const FIRST_PIECE = FIRST_BYTE + 256;
 const MAX_PIECE_BYTES = 1024;
 /** Maximum sum of length² over all pieces: it bounds the time to find merges. Gemma's 256,000 pieces have a sum of 10 million. */
 const MAX_MERGE_WORK = 1 << 26;
-/** Gemma's pieces give 580,604 merges; this is 786,432. */
+/** Maximum number of merges, 786,432. Gemma's pieces give 580,604 merges. */
 const MAX_MERGES = 3 << 18;
 /** Maximum characters of all merges: it bounds the memory that the tokenizer takes. Gemma's merges have less than 10 million. */
 const MAX_MERGE_CHARACTERS = 1 << 24;
@@ -30,7 +30,7 @@ const MAX_MERGE_CHARACTERS = 1 << 24;
  * Reads llama2.c's tokenizer.bin: the length of the longest piece, then score, length and bytes of each piece.
  *
  * Old and new files spell the special entries in different ways: ids 1 and 2 with newlines around or without, bytes raw or as `<0x0A>`. The
- * parser therefore recognises these entries by id and gives them SentencePiece's own spelling. In all others, spaces become `▁` again.
+ * parser therefore recognises these entries by id and gives them SentencePiece's own spelling. In all other entries, spaces become `▁` again.
  *
  * @throws ModelError `malformed-tokenizer`
  */
@@ -69,7 +69,8 @@ function spelling(id: number, text: string): string {
 
 function kindOf(id: number): PieceKind {
   if (id === UNKNOWN) return 'unknown';
-  return id <= EOS ? 'control' : id < FIRST_PIECE ? 'byte' : 'normal';
+  if (id <= EOS) return 'control';
+  return id < FIRST_PIECE ? 'byte' : 'normal';
 }
 
 /** An entry of a tokenizer.json's `added_tokens`. */
@@ -77,7 +78,11 @@ export function addedToken(id: number, content: string, special: boolean): Recor
   return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special };
 }
 
-/** Ids by text. @throws ModelError `malformed-tokenizer` when two pieces have the same text */
+/**
+ * Maps the text of each piece to its id.
+ *
+ * @throws ModelError `malformed-tokenizer` when two pieces have the same text
+ */
 export function vocabularyOf(pieces: readonly Piece[]): Map<string, number> {
   const vocabulary = new Map<string, number>();
   for (const [id, { text }] of pieces.entries()) {
@@ -150,7 +155,7 @@ function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, numb
   const work = pieces.reduce((sum, { text }) => sum + text.length ** 2, 0);
   if (work > MAX_MERGE_WORK)
     throw new ModelError('malformed-tokenizer', `the vocabulary has too many long tokens for ${MAX_MERGE_WORK} steps`);
-  // For each merge, the ids of the whole piece and of its parts. One object for each merge would take 60 MB more.
+  // For each merge, the ids of the whole piece and of its two parts, in three lists: one object for each merge would take 60 MB more.
   const wholes: number[] = [];
   const lefts: number[] = [];
   const rights: number[] = [];

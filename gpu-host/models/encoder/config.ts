@@ -15,8 +15,9 @@ export type EncoderConfig = CommonParts & (BertParts | ModernBertParts);
  */
 interface BertParts {
   readonly family: 'bert' | 'roberta';
-  /** Rows of the table of position embeddings, and the row of a text's first token. */
+  /** Number of rows in the table of position embeddings. */
   readonly positions: number;
+  /** Row of that table for a text's first token. */
   readonly firstPosition: number;
 }
 
@@ -26,13 +27,13 @@ interface CommonParts {
   readonly layers: number;
   readonly heads: number;
   readonly vocabularySize: number;
-  /** Rows of the table of segment embeddings: 2 for models that tell the texts of a pair apart. */
+  /** Number of rows in the table of segment embeddings: 2 for models that tell the texts of a pair apart. */
   readonly tokenTypes: number;
   /** Maximum tokens of one input, special tokens included. */
   readonly contextLength: number;
   readonly activation: EncoderActivation;
   readonly layerNormEpsilon: number;
-  /** Computes the results from the last states. */
+  /** The part of the model that computes the results from the states of the last layer. */
   readonly head: EncoderHead;
 }
 
@@ -40,9 +41,9 @@ interface CommonParts {
 export type EncoderActivation = 'gelu' | 'gelu-tanh' | 'relu';
 
 export type EncoderHead =
-  /** One vector per text: the first token's state, or the mean of all; of length 1 when `normalizes`. */
+  /** One vector per text: the state of the first token, or the mean of all states. `normalizes` scales the vector to length 1. */
   | { readonly kind: 'embedding'; readonly pooling: 'first' | 'mean'; readonly normalizes: boolean }
-  /** One score per pair of texts: the logit of a classifier with one label on the first token's state. */
+  /** One score per pair of texts: the logit of a classifier with one label. */
   | { readonly kind: 'reranker' };
 
 /** `embedding` or `reranker`: the use of an encoder, which the operator chooses. */
@@ -171,16 +172,19 @@ export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: Sent
 
 function bertParts(file: z.output<typeof configSchema>): BertParts {
   const positions = file.max_position_embeddings;
-  // RoBERTa counts positions from the row after that of padding.
+  // RoBERTa's first position is the row after the padding's row.
   return file.model_type === 'bert'
     ? { family: 'bert', positions, firstPosition: 0 }
     : { family: 'roberta', positions, firstPosition: (file.pad_token_id ?? 1) + 1 };
 }
 
-/** Maximum number of attention scores of a text, over all heads: 1 GiB. A backend may hold a whole layer, and any client may send a long text. */
+/**
+ * Maximum number of attention scores of a text in one layer, over all heads; as 32-bit floats, these take 1 GiB. A backend may hold the scores of a
+ * whole layer, and any client may send a long text.
+ */
 const MAX_SCORES = 2 ** 28;
 
-/** The special tokens of a pair, and one token of each text. */
+/** Minimum length of a context: four special tokens, which RoBERTa needs for a pair, and one token of each text. */
 const MIN_CONTEXT = 6;
 
 function rerankerHead(labels: Readonly<Record<string, unknown>>): EncoderHead {

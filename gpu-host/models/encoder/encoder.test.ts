@@ -31,7 +31,7 @@ describe('the config of an encoder', () => {
     "an activation with the name of an object's member": [{ hidden_act: 'constructor' }],
     'quantised weights': [{ quantization_config: {} }],
     'a classifier with three labels': [{ id2label: { 0: 'a', 1: 'b', 2: 'c' } }, 'reranker'],
-    'another step': [{}, 'embedding', { modules: [{ type: 'sentence_transformers.models.Dense' }] }],
+    'an unknown step in modules.json': [{}, 'embedding', { modules: [{ type: 'sentence_transformers.models.Dense' }] }],
     'another pooling': [{}, 'embedding', { pooling: { pooling_mode_max_tokens: true } }],
     "a pooling with the name of an object's member": [{}, 'embedding', { pooling: { pooling_mode: 'toString' } }],
     'a pooling in another folder': [
@@ -39,9 +39,9 @@ describe('the config of an encoder', () => {
       'embedding',
       { modules: [step('Transformer'), { ...step('Pooling'), path: '2_Pooling' }], pooling: CLS },
     ],
-    'no pooling': [{}, 'embedding', { modules: [step('Transformer')], pooling: CLS }],
+    'modules.json without a pooling': [{}, 'embedding', { modules: [step('Transformer')], pooling: CLS }],
     'a prompt before each text': [{}, 'embedding', { library: { prompts: {}, default_prompt_name: 'query' } }],
-    'lower case that the tokenizer does not make': [{}, 'embedding', { sentence: { do_lower_case: true } }],
+    'a conversion to lower case outside the tokenizer': [{}, 'embedding', { sentence: { do_lower_case: true } }],
     'two poolings': [{}, 'embedding', { pooling: { pooling_mode_cls_token: true, pooling_mode_mean_tokens: true } }],
   };
   for (const [what, [change, kind = 'embedding', files = {}]] of Object.entries(refused)) {
@@ -57,10 +57,10 @@ describe('the config of an encoder', () => {
     assert.throws(() => parseEncoderConfig({ ...CONFIG, max_position_embeddings: 3 }, 'embedding'), /3 tokens/);
   });
 
-  it('refuses wrong values of each field, and names it', () => {
+  it('refuses the wrong values of each field with the name of the field', () => {
     const values = [null, true, 'x', '', -1, 0, 1.5, 2 ** 31, Number.NaN, [], {}, ['x']];
     const sizes = Object.fromEntries(Object.keys(CONFIG).map((field) => [field, []]));
-    /** Fields of all families, each with those of the values that it may have. */
+    /** Fields of all families. Each has a list of those `values` that it accepts. */
     const common = {
       ...sizes,
       type_vocab_size: [],
@@ -73,7 +73,7 @@ describe('the config of an encoder', () => {
     };
     const families: Readonly<Record<string, Readonly<Record<string, readonly unknown[]>>>> = {
       bert: { ...common, hidden_act: [] },
-      // The padding token takes positions away.
+      // The first position is the one after the padding's id, so a padding id of 2 ** 31 leaves no room.
       'xlm-roberta': { ...common, hidden_act: [], pad_token_id: [null, 0] },
       modernbert: {
         ...common,
@@ -91,7 +91,7 @@ describe('the config of an encoder', () => {
       },
     };
     for (const [model_type, fields] of Object.entries(families))
-      for (const [field, right] of Object.entries(fields)) {
+      for (const [field, expected] of Object.entries(fields)) {
         const accepted = values.filter((value) => {
           try {
             parseEncoderConfig({ ...CONFIG, model_type, [field]: value }, 'reranker');
@@ -102,32 +102,34 @@ describe('the config of an encoder', () => {
             return false;
           }
         });
-        assert.deepEqual(accepted, right, `${model_type}: ${field}`);
+        assert.deepEqual(accepted, expected, `${model_type}: ${field}`);
       }
   });
 
-  it('takes the length of a text from the model or from sentence-transformers, whichever is less', () => {
+  it('bounds the length of a text by positions, by sentence-transformers and by memory for attention scores', () => {
     const length = (change: object, sentence?: object) =>
       parseEncoderConfig({ ...CONFIG, ...change }, 'embedding', { sentence }).contextLength;
     assert.equal(length({}), 64);
     assert.equal(length({}, { max_seq_length: 32 }), 32);
     assert.equal(length({}, { max_seq_length: 128 }), 64);
+    // The first position is `pad_token_id` + 1, so 2 of the 64 positions are lost.
     assert.equal(length({ model_type: 'xlm-roberta', pad_token_id: 1 }), 62);
     // The attention scores of 16 heads for 4,096 tokens take 1 GiB.
     assert.equal(length({ max_position_embeddings: 8192, num_attention_heads: 16 }), 4096);
     assert.equal(length({ max_position_embeddings: 8192, num_attention_heads: 4 }), 8192);
   });
 
-  it("reads ModernBERT's layers in both ways of writing them", () => {
+  it("reads ModernBERT's layers and rotations in both forms of the config", () => {
     const modern = (change: object) =>
       parseEncoderConfig({ ...CONFIG, model_type: 'modernbert', num_hidden_layers: 4, ...change }, 'embedding');
-    const near = { window: 64, thetas: { all: 160_000, near: 10_000 } };
+    // The window is half of `local_attention`, which is 128 by default.
+    const defaults = { window: 64, thetas: { all: 160_000, near: 10_000 } };
     const read = (change: object) => {
       const config = modern(change);
       assert.ok(config.family === 'modernbert');
       return { seesAll: config.seesAll, window: config.window, thetas: config.thetas };
     };
-    assert.deepEqual(read({}), { ...near, seesAll: [true, false, false, true] });
+    assert.deepEqual(read({}), { ...defaults, seesAll: [true, false, false, true] });
     const layer_types = ['sliding_attention', 'full_attention', 'sliding_attention', 'full_attention'];
     const rope_parameters = { full_attention: { rope_type: 'default', rope_theta: 5 }, sliding_attention: null };
     assert.deepEqual(read({ layer_types, rope_parameters, local_attention: 9 }), {
@@ -141,7 +143,7 @@ describe('the config of an encoder', () => {
     assert.throws(() => modern({ num_attention_heads: 32 }), /"hidden_size" per head is odd/);
   });
 
-  it('pools by the mean, to length 1, where no file says otherwise', () => {
+  it('pools by the mean unless a file says otherwise, and normalises if sentence-transformers wrote no files', () => {
     const head = (files?: SentenceFiles) => parseEncoderConfig(CONFIG, 'embedding', files).head;
     assert.deepEqual(head(), { kind: 'embedding', pooling: 'mean', normalizes: true });
     const modules = ['Transformer', 'Pooling'].map(step);
@@ -149,7 +151,7 @@ describe('the config of an encoder', () => {
     assert.deepEqual(head({ modules, pooling }), { kind: 'embedding', pooling: 'mean', normalizes: false });
   });
 
-  it('needs the file of the pooling that modules.json names', () => {
+  it('refuses a model without the pooling file that its modules.json names', () => {
     const modules = ['Transformer', 'Pooling', 'Normalize'].map(step);
     assert.throws(() => parseEncoderConfig(CONFIG, 'embedding', { modules }), {
       code: 'missing-file',
@@ -174,6 +176,7 @@ describe('the tokenizer of an encoder', () => {
 
   it('reads names of special tokens in a text as text', async () => {
     const [bert, roberta] = await tokenizers();
+    // Ids below 5 are BERT's special tokens.
     const inside = (ids: Uint32Array) => [...ids.subarray(1, -1)];
     const written = bert!.encode('king [SEP] [CLS] [PAD] queen').tokens;
     assert.deepEqual(
@@ -188,7 +191,7 @@ describe('the tokenizer of an encoder', () => {
     );
   });
 
-  it('puts a space before a text, and after an added token, only if an older file says so', async () => {
+  it('puts a space before a text and after an added token if `add_prefix_space` of an older file is true', async () => {
     const config = { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1 };
     const model = await randomEncoder(join(root, 'older'), { kind: 'embedding', config }, 1);
     const file = join(model.directory, 'tokenizer.json');
@@ -216,6 +219,7 @@ describe('the tokenizer of an encoder', () => {
     const [bert, roberta] = await tokenizers();
     const { tokens, types } = bert!.encodePair('king', 'queen');
     assert.deepEqual([...types], [0, 0, 0, 1, 1]);
+    // Token 2 is `[CLS]`, token 3 is `[SEP]`. In the other model, token 0 is `<s>` and token 2 is `</s>`.
     assert.deepEqual([tokens[0], tokens[2], tokens[4]], [2, 3, 3]);
     const pair = roberta!.encodePair('king', 'queen');
     assert.deepEqual([...pair.types], new Array(pair.types.length).fill(0));
@@ -230,12 +234,12 @@ describe('the tokenizer of an encoder', () => {
     const long = bert!.encode('king '.repeat(100));
     assert.deepEqual([long.tokens.length, long.isCut, long.tokens.at(-1)], [64, true, 3]);
     assert.equal(bert!.encode('king').isCut, false);
-    // Such a word is one unknown token, and its end is not read.
+    // A word of this length is one unknown token, 1. The tokenizer does not read the word to its end.
     const word = bert!.encode('x'.repeat(1_000_000));
     assert.deepEqual([[...word.tokens], word.isCut], [[2, 1, 3], true]);
   });
 
-  it('reads a long text only as far as the model takes tokens, with the same tokens', async () => {
+  it('reads only the part of a long text that the model has room for, and gives the same tokens', async () => {
     const config = { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1, max_position_embeddings: 16_386 };
     const models = [
       await randomEncoder(join(root, 'long-bert'), { kind: 'embedding', config: { max_position_embeddings: 8192 } }, 1),
@@ -250,9 +254,10 @@ describe('the tokenizer of an encoder', () => {
       const [short, long] = await Promise.all(
         [64, 8192].map((contextLength) => loadEncoderTokenizer(directory, { contextLength, tokenTypes: 1 })),
       );
+      // The last of the 64 tokens is the special token that ends a text.
       for (const text of texts)
         assert.deepEqual(short!.encode(text).tokens.slice(0, 63), long!.encode(text).tokens.slice(0, 63));
-      // The library's stack overflows with so many tokens.
+      // If the library tokenized the whole of this text, its stack would overflow.
       const { tokens, isCut } = long!.encode('. '.repeat(131_072));
       assert.deepEqual([tokens.length, isCut], [8192, true]);
     }

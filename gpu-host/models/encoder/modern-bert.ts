@@ -3,16 +3,16 @@ import { issueText, ModelError } from '../errors.ts';
 
 /**
  * The part of an encoder's config that only ModernBERT has (Warner et al., 2024): it normalises before each sublayer, rotates queries and
- * keys by their positions (RoPE), has a gated MLP, and lets a token see only near tokens in most layers.
+ * keys by their positions (RoPE), has a gated MLP, and in most layers lets a token attend only to near tokens.
  */
 export interface ModernBertParts {
   readonly family: 'modernbert';
-  /** For each layer: true when a token sees all others, false when it sees those up to `window` away. */
+  /** For each layer: true when a token attends to all tokens, false when it attends only to tokens at most `window` positions away. */
   readonly seesAll: readonly boolean[];
   readonly window: number;
-  /** Bases of the rotation in layers that see all, and in the others. */
+  /** Bases of the rotation: `all` for layers in which a token attends to all tokens, `near` for the other layers. */
   readonly thetas: { readonly all: number; readonly near: number };
-  /** A reranker scores the first token's state, or the mean of all. */
+  /** The vector that a reranker scores: the first token's state, or the mean of all states. */
   readonly scorePooling: 'first' | 'mean';
 }
 

@@ -37,8 +37,8 @@ const TINY = {
 };
 
 /**
- * Writes a tiny random encoder in Hugging Face layout with a tokenizer of its family, and loads it, for tests, which have no real weights. The
- * same options and seed give the same bytes.
+ * Writes and loads a tiny random encoder in Hugging Face layout, with a tokenizer of its family, for tests that need no real weights. The same
+ * options and seed give the same bytes.
  */
 export async function randomEncoder(
   directory: string,
@@ -46,8 +46,7 @@ export async function randomEncoder(
   seed: number,
 ): Promise<LoadedEncoder> {
   const { kind, pooling, prefix = '', oldNorms = false } = options;
-  const type = options.config?.model_type ?? 'bert';
-  const architecture = type === 'modernbert' ? 'ModernBert' : type === 'bert' ? 'Bert' : 'XLMRoberta';
+  const architecture = architectureOf(options.config?.model_type ?? 'bert');
   const tokenizer = architecture === 'XLMRoberta' ? unigrams() : wordPieces();
   const json = {
     architectures: [`${architecture}${kind === 'reranker' ? 'ForSequenceClassification' : 'Model'}`],
@@ -88,6 +87,11 @@ export async function randomEncoder(
     }
   }
   return loadEncoder(directory, kind);
+}
+
+function architectureOf(modelType: unknown): 'Bert' | 'ModernBert' | 'XLMRoberta' {
+  if (modelType === 'bert') return 'Bert';
+  return modelType === 'modernbert' ? 'ModernBert' : 'XLMRoberta';
 }
 
 const LETTERS = [...'abcdefghijklmnopqrstuvwxyz'];

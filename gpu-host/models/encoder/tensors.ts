@@ -2,8 +2,8 @@ import type { TensorStore } from '../load.ts';
 import type { EncoderConfig } from './config.ts';
 
 /**
- * Every tensor of an encoder with this config, in the order of the forward pass. Names are those that
- * BertModel or ModernBertModel writes, without a prefix.
+ * Every tensor of an encoder with this config, in the order of the forward pass. The names are those that transformers' BertModel or ModernBertModel
+ * writes, without a prefix.
  */
 export function expectedEncoderTensors(config: EncoderConfig): [name: string, shape: readonly number[]][] {
   if (config.family === 'modernbert') return modernTensors(config);
@@ -43,7 +43,7 @@ function modernTensors(config: EncoderConfig): [name: string, shape: readonly nu
   ];
   for (let layer = 0; layer < config.layers; layer++) {
     const prefix = `layers.${layer}`;
-    // The embeddings are normalised already.
+    // The first layer has no norm before its attention, because the embeddings are normalised already.
     if (layer > 0) expected.push([`${prefix}.attn_norm.weight`, [hidden]]);
     expected.push(
       [`${prefix}.attn.Wqkv.weight`, [3 * hidden, hidden]],
@@ -72,7 +72,7 @@ export function headNames(family: 'bert' | 'roberta'): { readonly dense: string;
     : { dense: 'classifier.dense', score: 'classifier.out_proj' };
 }
 
-/** Prefixes of all names in a checkpoint: that of the bare encoder, or of the model that contains it. */
+/** Prefixes that the names in a checkpoint may have: none if it holds only the encoder, else the encoder's name within a larger model. */
 export const ENCODER_PREFIXES = ['', 'bert.', 'roberta.', 'model.'] as const;
 
 /** The tensors of a checkpoint under the names of {@link expectedEncoderTensors}. */

@@ -29,11 +29,11 @@ export interface EncoderTokenizer {
 }
 
 /**
- * Characters of a text to tokenize at first, and at most, per token of the context. The library takes seconds for a text of some hundred
- * thousand characters, and its stack overflows with as many tokens.
+ * Number of a text's characters to tokenize at first, and at most, for each token of the context. The library takes seconds for a text of some
+ * hundred thousand characters, and its stack overflows with some hundred thousand tokens.
  */
 const CHARACTERS_PER_TOKEN = { first: 8, max: 64 };
-/** Extra tokens to read beyond the context: a cut inside a word changes the last tokens before it. */
+/** Number of tokens to read beyond the context, because a cut inside a word changes the last tokens before the cut. */
 const MARGIN = 64;
 const MAX_NESTED_SEQUENCES = 8;
 
@@ -98,7 +98,7 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   }
   const specialIds = new Set(addedTokens.filter((token) => token.special).map(({ id }) => id));
   const unknownId = model.unk_id ?? library.token_to_id(model.unk_token ?? '');
-  // The library above got no special tokens, but the vocabulary may have their names as pieces.
+  // The library does not know the special tokens, but the vocabulary may have their names as pieces. These become the unknown token.
   const idsOfWholeText = (text: string): number[] =>
     (library.encode(text, { add_special_tokens: false }).ids as number[])
       .map((id) => (specialIds.has(id) ? unknownId : id))

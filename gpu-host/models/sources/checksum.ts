@@ -10,7 +10,7 @@ export interface Checksum {
   readonly hex: string;
 }
 
-/** Reads `sha512-…` (base64, npm's format); takes the strongest known of several hashes. Null when the text has no known hash. */
+/** Reads a text of npm's format (`sha512-…` in base64). Of several hashes, takes the strongest; null when the text has no known hash. */
 export function parseIntegrity(integrity: string): Checksum | null {
   for (const algorithm of ['sha512', 'sha256', 'sha1'] as const) {
     const entry = integrity.split(/\s+/).find((text) => text.startsWith(`${algorithm}-`));

@@ -39,11 +39,11 @@ describe('download', () => {
       label: 'file',
       retryDelayMs: 1,
     };
-    // By its type, the context may be that of a suite, which has no `after`.
+    // TypeScript allows a suite's context here, which has no `after`.
     if ('after' in context) context.after(() => rm(directory, { recursive: true, force: true }));
   });
 
-  it('resumes within one call where a connection broke', async () => {
+  it('resumes after broken connections, within one call', async () => {
     server.files.set('/file', { bytes: content, cuts: cuts(100_000, 50_000) });
     const seen: number[] = [];
     await download({ ...options, onProgress: ({ doneBytes }) => seen.push(doneBytes) });
@@ -61,7 +61,7 @@ describe('download', () => {
     assert.equal(existsSync(options.partFile), false);
   });
 
-  it('resumes where an earlier call gave up', async () => {
+  it('resumes from the part file of an earlier call that failed', async () => {
     server.files.set('/file', { bytes: content, cuts: cuts(123_456) });
     await assert.rejects(download({ ...options, attempts: 1 }), { code: 'download-failed' });
     assert.equal((await stat(options.partFile)).size, 123_456);
@@ -70,7 +70,7 @@ describe('download', () => {
     assert.deepEqual(await readFile(options.destination), content);
   });
 
-  it('finishes a part that is complete already', async () => {
+  it('accepts a part file that is complete already', async () => {
     server.files.set('/file', { bytes: content });
     await writeFile(join(directory, 'whole.part'), content);
     await download({ ...options, partFile: join(directory, 'whole.part') });
@@ -107,7 +107,7 @@ describe('download', () => {
     assert.equal(existsSync(options.destination), false);
   });
 
-  it('refuses a file of another length before its transfer', async () => {
+  it('refuses a file of another length before it receives a byte', async () => {
     server.files.set('/file', { bytes: content });
     await assert.rejects(download({ ...options, expectedBytes: 5 }), { code: 'checksum-mismatch' });
     assert.equal((await stat(options.partFile)).size, 0);
@@ -125,7 +125,7 @@ describe('download', () => {
     assert.equal(server.requests.length, 5, 'three temporary errors, the file, and one 403');
   });
 
-  it('gives up a connection that delivers nothing, and keeps the received bytes', async () => {
+  it('gives up a connection that stalls, and keeps the received bytes', async () => {
     server.files.set('/file', { bytes: content, stalls: true });
     await assert.rejects(download({ ...options, idleTimeoutMs: 1000, attempts: 1 }), {
       code: 'download-failed',

@@ -18,9 +18,9 @@ export interface DownloadOptions {
   /** Path of the finished, verified file. Until then `partFile` holds the bytes, and a later call resumes from it. */
   readonly destination: string;
   /**
-   * Must belong to this content alone: the caller names the file after the checksum. Without a checksum, every call
-   * starts over. A verified file also stays as `PARTFILE.complete`, which a later call takes instead of a request. The
-   * caller removes it.
+   * Path of the received bytes. The file must belong to this content alone, so the caller names it after the checksum; without a checksum, every
+   * call starts over. The verified file also stays as `PARTFILE.complete`, which a later call uses instead of a request. The caller removes that
+   * file.
    */
   readonly partFile: string;
   readonly checksum: Checksum | null;
@@ -48,16 +48,16 @@ export class HttpStatusError extends Error {
   }
 }
 
-/** Bound on all tries, including tries that bring bytes: a server that never resumes could keep the client busy for ever. */
+/** Maximum tries, including those that received bytes: with a server that never resumes, these could go on for ever. */
 const MAX_TRIES = 200;
-/** Checks without new bytes before a connection counts as idle. A blocked thread delays the checks, so it does not fail a live connection. */
+/** Checks in a row without new bytes after which a connection is idle. A blocked thread delays the checks, so a live connection does not fail. */
 const IDLE_CHECKS = 20;
 
 /**
  * Downloads a file over HTTP and verifies it; resumes where an earlier try or an earlier process stopped.
  *
  * Tries again after a broken connection, with a growing pause; new bytes restart the count of tries. When a resumed file fails its
- * checksum (its beginning was of another content), fetches it once more from the start.
+ * checksum, fetches the file once more from the start: its first bytes may come from other content.
  *
  * @throws ModelError `download-failed` and `cancelled` (the part is kept), `checksum-mismatch` (content with a wrong hash is removed);
  * HttpStatusError for replies such as 401 or 404; the system's error when the part cannot be written (it is kept)
@@ -81,7 +81,7 @@ export async function download(options: DownloadOptions): Promise<void> {
     }
     await rename(partFile, completeFile);
   }
-  // Without hard links, the next pull fetches the file again: a copy could fill the disk.
+  // On a file system without hard links, move the file: a copy could fill the disk. The next pull then fetches the file again.
   await link(completeFile, destination).catch(() => rename(completeFile, destination));
 }
 
@@ -93,7 +93,7 @@ async function isDownloaded(completeFile: string, checksum: Checksum, options: D
   return true;
 }
 
-/** True for a file with the right checksum. Removes another file, and then returns false if `mayRetry`, else throws. */
+/** Returns true for a file with the right checksum. Removes a file with a wrong one, and then returns false if `mayRetry`, else throws. */
 async function isVerified(
   file: string,
   checksum: Checksum,
@@ -179,7 +179,7 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
     let doneBytes = start;
     options.onProgress?.({ file: label, doneBytes, totalBytes });
     for await (const chunk of response.body ?? []) {
-      // Do not count the time of a write: NaN never reaches the limit.
+      // Do not count the time of the write as idle: NaN never reaches the limit.
       idleChecks = Number.NaN;
       await handle.writeFile(chunk);
       idleChecks = 0;
@@ -225,7 +225,7 @@ async function startOf(
   throw new HttpStatusError(response.status, label);
 }
 
-/** True for a full disk and the like. `fetch` wraps the system errors of the network in a TypeError. */
+/** True for errors of the part file, such as a full disk. Errors of the network have no `syscall`: `fetch` wraps them in a TypeError. */
 function isFileError(cause: unknown): boolean {
   return cause instanceof Error && 'syscall' in cause;
 }

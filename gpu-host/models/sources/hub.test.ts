@@ -31,8 +31,8 @@ describe('fetchFromHub', () => {
   });
 
   /**
-   * Serves small files with git's hash, and the weights as a redirect to `location`; the redirect's response has the
-   * checksum. The checksums are those of SMALL and LARGE, also when other bytes are `sent`.
+   * Serves small files with git's hash, and the weights as a redirect to `location`; the redirect has the weights' checksum. The checksums always
+   * belong to SMALL and LARGE, even if `sent` has other bytes.
    */
   const serve = (id: string, location: string, sent = { small: SMALL, large: LARGE }) => {
     const blob = createHash('sha1').update(`blob ${SMALL.length}\0`).update(SMALL).digest('hex');
@@ -86,12 +86,12 @@ describe('fetchFromHub', () => {
     }
   });
 
-  it('checks the weights against the answer to their own path where a mirror stores them itself', async () => {
+  it('checks weights that a mirror stores itself against the checksum of the redirect to them', async () => {
     serve('owner/tiny', '/stored', { small: SMALL, large: Buffer.from(LARGE).fill(7, 9, 12) });
     await assert.rejects(pull('owner/tiny'), { code: 'checksum-mismatch', message: /model\.safetensors/ });
   });
 
-  it('refuses a repository after too many redirects, and sends no other host the token', async () => {
+  it('refuses a repository after too many redirects, and never sends the token to another host', async () => {
     redirectRepository('round/tiny', (path) => `/round/tiny/${path}`);
     await assert.rejects(pull('round/tiny'), { code: 'download-failed', message: /round\/tiny more than 5 times/ });
     assert.equal(hub.requests.length, 6, 'the first request and five redirects');

@@ -22,7 +22,7 @@ const SINGLE = 'model.safetensors';
 const INDEX = 'model.safetensors.index.json';
 /** Limit on the search for one file, with redirects and repeated requests. */
 const FIND_TIMEOUT_MS = 30_000;
-/** A repository may have been renamed more than once. */
+/** Maximum redirects on the way to one file: a repository may have been renamed more than once. */
 const MAX_REDIRECTS = 5;
 const MAX_SHARDS = 1_000;
 
@@ -165,7 +165,7 @@ class Hub {
           });
         }
       }
-      // After an abort, the next request fails at once with its reason.
+      // After an abort, the next request fails at once with the abort's reason.
       await delay(pauseMs(tries), undefined, { signal: abortSignal }).catch(() => undefined);
     }
   }
@@ -208,9 +208,8 @@ class Hub {
 }
 
 /**
- * The address that an answer redirects to within the hub by a relative location, as for a renamed repository; null for
- * any other answer. A redirect to the storage is such another answer: it names another host, or carries the file's
- * checksum.
+ * The address to which the hub redirects a request for a renamed repository; null for any other response. Such a redirect has a relative location
+ * on the same host. A redirect to the hub's storage instead names another host, or carries the file's checksum.
  */
 function renamedTo({ status, headers }: Response, url: string): string | null {
   const location = headers.get('location');

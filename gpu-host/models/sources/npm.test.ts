@@ -21,7 +21,7 @@ describe('unpack', () => {
     const target = join(directory, 'target');
     await unpack(tarball, target, null);
     assert.deepEqual((await readdir(target)).sort(), ['a.json', 'b.json']);
-    // A folder with content stands where the file belongs.
+    // A folder that is not empty blocks the path of the file.
     await rm(join(target, 'a.json'));
     await mkdir(join(target, 'a.json', 'content'), { recursive: true });
     await assert.rejects(unpack(tarball, target, null), { code: 'ENOTEMPTY' });

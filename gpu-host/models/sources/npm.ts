@@ -54,7 +54,7 @@ export async function findPackage(name: string, version: string, signal?: AbortS
   return { name, version: exact, checksum, tarballUrl: atRegistry(dist.tarball, registry) };
 }
 
-/** Does the same as npm's `replace-registry-host`: a mirror serves documents that still name the original host. */
+/** The tarball's address at the registry, as with npm's `replace-registry-host`: a mirror's documents still name the original host. */
 function atRegistry(tarball: string, registry: string): string {
   const found = new URL(tarball, registry);
   const base = new URL(registry);
@@ -156,7 +156,7 @@ export async function fetchTarball(options: FetchTarballOptions): Promise<Checks
 }
 
 /**
- * The version that a tag names now; npm is asked where only npm has access.
+ * Returns the version that a tag names now. Asks npm if only npm may have access to the registry.
  *
  * @throws ModelError as {@link findPackage}
  */
@@ -169,10 +169,11 @@ export async function findVersion(name: string, tag: string, signal?: AbortSigna
       const args = ['view', `${name}@${tag}`, 'version', '--json', '--fetch-retries=0'];
       return z.string().parse(JSON.parse((await npm(args, NPM_TIMEOUT_MS, signal)).stdout));
     } catch (npmFailure) {
-      // Rethrow `unreachable` whatever npm answers: the caller then uses the version that was pulled last.
-      const isAway = error instanceof ModelError && error.code === 'unreachable';
-      const isKnown = npmFailure instanceof ModelError && npmFailure.code !== 'download-failed';
-      throw isKnown && (!isAway || npmFailure.code === 'cancelled') ? npmFailure : error;
+      if (!(npmFailure instanceof ModelError)) throw error;
+      if (npmFailure.code === 'cancelled') throw npmFailure;
+      // On `unreachable`, the caller uses the version that was pulled last, so keep this code whatever npm reports.
+      const isUnreachable = error instanceof ModelError && error.code === 'unreachable';
+      throw isUnreachable || npmFailure.code === 'download-failed' ? error : npmFailure;
     }
   }
 }
@@ -232,11 +233,11 @@ export async function unpack(tarball: string, directory: string, wanted: readonl
     cwd: directory,
     strip: 1,
     preserveOwner: false,
-    // For node-tar, a file that it cannot write is a warning: a full disk would leave a part of the model.
+    // node-tar only warns about a file that it cannot write: without this handler, a full disk would leave a part of the model.
     onwarn: (code, message, data) => {
       if (code === 'TAR_ENTRY_ERROR') failure ??= data instanceof Error ? data : new Error(message);
     },
-    // node-tar calls this from a stream's callback, where a throw would end the process.
+    // Does not throw: node-tar calls `filter` from a stream's callback, where a throw would end the process.
     filter: (path, entry) => {
       if (failure !== undefined) return false;
       const inPackage = path.replace(/^[^/]+\//, '');
@@ -268,7 +269,7 @@ async function npm(args: string[], timeoutMs: number, signal: AbortSignal | unde
   }
 }
 
-/** npm writes its reason as `npm error code E404` and some lines of text. */
+/** npm reports the reason of a failure as `npm error code E404`, followed by lines of text. */
 function npmError(args: readonly string[], cause: unknown): ModelError {
   const { code, stderr } = cause as { code?: unknown; stderr?: string };
   const lines = (stderr ?? '').split('\n').filter((line) => /^npm (error|ERR!)/.test(line));

@@ -4,7 +4,7 @@ import { convertGguf } from '../convert/gguf/convert.ts';
 import { type Encoding, ggufFile, modelParts } from '../convert/gguf/testing/write.ts';
 import { type LoadedModel, loadModel } from '../load.ts';
 
-/** The model with its matrices in blocks, as the conversion of a GGUF file leaves them in a new folder of `directory`. */
+/** Writes the model as a GGUF file into a new folder of `directory`, converts that file, and loads the result, whose matrices are in blocks. */
 export async function blockedModel(
   model: LoadedModel,
   encoding: Encoding | ((tensor: string) => Encoding),

@@ -11,8 +11,8 @@ export interface Cuts {
   /** Bytes of the body before each cut; each request takes the next entry, and later requests are not cut. */
   readonly after: number[];
   /**
-   * The client's folder of partial files. The server waits until a file there has all sent bytes: a cut loses bytes
-   * under way.
+   * The client's folder of partial files. The server cuts the connection only when a file there has all sent bytes: a cut loses bytes that are
+   * still under way.
    */
   readonly parts: string;
 }

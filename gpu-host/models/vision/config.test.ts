@@ -79,6 +79,7 @@ describe('configs of models that take images', () => {
       ['llama', 4096, 32, 32, 32_064, 4096, [2]],
     );
     const vision = parse();
+    // Feature layer −2 of 24 is the output of layer 23. An image has (336 / 14)² = 576 patches.
     assert.deepEqual(
       [vision?.layers, vision?.embeds, vision?.embedSize, vision?.activation, vision?.layerNormEpsilon],
       [23, 576, 4096, 'quick-gelu', 1e-5],
@@ -89,8 +90,8 @@ describe('configs of models that take images', () => {
     );
   });
 
-  it('counts the class token where it is kept, and patches alone for a SigLIP tower', () => {
-    assert.equal(parse({ vision_feature_select_strategy: 'full' })?.embeds, 577);
+  it('counts the class token with the strategy `full`, and only patches for a SigLIP tower', () => {
+    assert.equal(parse({ vision_feature_select_strategy: 'full' })?.embeds, 576 + 1);
     const siglip = parse(
       {
         ...withTower({ model_type: 'siglip_vision_model', image_size: 384 }),
@@ -99,6 +100,7 @@ describe('configs of models that take images', () => {
       },
       { image_processor_type: 'SiglipImageProcessor', size: { height: 384, width: 384 }, do_pad: null },
     );
+    // A side of 384 pixels has 27 whole patches of 14.
     assert.deepEqual(
       [siglip?.layers, siglip?.activation, siglip?.preparation.shortestEdge, siglip?.embeds],
       [24, 'gelu-tanh', null, 27 * 27],
@@ -115,6 +117,7 @@ describe('configs of models that take images', () => {
     };
     assert.deepEqual(parse({}, old)?.preparation, parse()?.preparation);
     const padded = parse({}, { image_processor_type: 'LlavaImageProcessorFast', do_pad: true });
+    // 255 × `image_mean`, without the fraction.
     assert.deepEqual(padded?.preparation.pad, [122, 116, 104]);
     const plain = parse({}, { do_rescale: false, do_normalize: false })?.preparation;
     assert.deepEqual([plain?.scale, plain?.mean, plain?.deviation], [1, [0, 0, 0], [1, 1, 1]]);
@@ -123,7 +126,10 @@ describe('configs of models that take images', () => {
   const REFUSED: Readonly<Record<string, readonly [reason: RegExp, config: object, preprocessor?: object]>> = {
     'another tower': [/"pixtral"/, withTower({ model_type: 'pixtral' })],
     'another activation': [/"relu"/, withTower({ hidden_act: 'relu' })],
-    'an activation that every object has': [/"constructor"/, withTower({ hidden_act: 'constructor' })],
+    'an activation with the name of a property of every object': [
+      /"constructor"/,
+      withTower({ hidden_act: 'constructor' }),
+    ],
     'more channels': [/4 channels/, withTower({ num_channels: 4 })],
     'images smaller than a patch': [/patches of 400/, withTower({ patch_size: 400 })],
     'images too large for a frame of the protocol': [/more than 1024 pixels/, withTower({ image_size: 1400 })],
@@ -131,7 +137,10 @@ describe('configs of models that take images', () => {
     'several feature layers': [/several layers/, { vision_feature_layer: [-2, -5] }],
     'a layer that is not there': [/vision_feature_layer 25 of 24/, { vision_feature_layer: 25 }],
     'another strategy': [/"pooled"/, { vision_feature_select_strategy: 'pooled' }],
-    'SigLIP without its first patch': [/no class token/, withTower({ model_type: 'siglip_vision_model' })],
+    'SigLIP with a strategy that leaves out the class token': [
+      /no class token/,
+      withTower({ model_type: 'siglip_vision_model' }),
+    ],
     'quantised weights': [/quantised/, { quantization_config: { bits: 4 } }],
     'another text model': [/"gemma"/, { text_config: { model_type: 'gemma' } }],
     'no text model': [/"text_config"/, { text_config: undefined }],
@@ -172,7 +181,7 @@ describe('models that take images on disk', () => {
   });
   after(() => rmSync(directory, { recursive: true, force: true }));
 
-  it('reads the same weights under every set of names, and the vision part without weights', async () => {
+  it('reads the same weights under every set of names, and reads the vision part of the config alone', async () => {
     const models = await Promise.all(
       (['first', 'flat', 'nested'] as const).map((names) => randomVisionModel(join(directory, names), { names }, 4)),
     );

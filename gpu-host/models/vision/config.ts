@@ -13,8 +13,9 @@ export interface VisionConfig {
   readonly heads: number;
   /** Number of computed layers: all layers up to the one whose output the projector takes. */
   readonly layers: number;
-  /** Side of the square image and of a patch, pixels. */
+  /** Side of the square image, pixels. */
   readonly imageSize: number;
+  /** Side of a patch, pixels. */
   readonly patchSize: number;
   readonly activation: Activation;
   readonly layerNormEpsilon: number;
@@ -29,7 +30,9 @@ export interface VisionConfig {
   readonly preparation: ImagePreparation;
 }
 
-/** `x · sigmoid(1.702 x)`; the exact GELU; the GELU's approximation by a tanh (Hendrycks and Gimpel, 2016). */
+/**
+ * `quick-gelu` is `x · sigmoid(1.702 x)`, `gelu` the exact GELU, and `gelu-tanh` its approximation by a tanh (Hendrycks and Gimpel, 2016).
+ */
 export type Activation = 'quick-gelu' | 'gelu' | 'gelu-tanh';
 
 const ACTIVATIONS: ReadonlyMap<string, Activation> = new Map([
@@ -39,7 +42,7 @@ const ACTIVATIONS: ReadonlyMap<string, Activation> = new Map([
   ['gelu_new', 'gelu-tanh'],
 ]);
 
-/** Maximum side of an image, pixels: those of a larger image would not fit a frame of the protocol. */
+/** Maximum side of an image, pixels. A larger image would not fit a frame of the protocol. */
 const MAX_IMAGE_SIZE = 1024;
 
 const size = z
@@ -126,8 +129,8 @@ export function towerRows(config: VisionConfig): number {
 }
 
 /**
- * Number of layers before the wanted states. `layer` n selects the states after layer n, and 0 those before the first
- * layer. Negative numbers count from the end: −1 selects the states after the last layer.
+ * Number of layers to compute for `vision_feature_layer`: n selects the states after layer n, and 0 the states before the first layer. Negative
+ * numbers count from the end: −1 selects the states after the last layer.
  */
 function layersOf(layer: number | readonly number[], layers: number): number {
   const [only, ...more] = typeof layer === 'number' ? [layer] : layer;

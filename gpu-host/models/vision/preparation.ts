@@ -8,11 +8,10 @@ export type Color = readonly [number, number, number];
 export interface ImagePreparation {
   /** Side of the square, pixels. */
   readonly size: number;
-  /** Colour, 0 to 255, that first pads the image to a square; null without padding. */
+  /** Colour (each value 0 to 255) of the padding that makes the image a square before other steps; null without padding. */
   readonly pad: Color | null;
   /**
-   * Length of the shorter side after a resize in proportion, before the central square is cut out. Null: both sides
-   * become `size`.
+   * Length of the shorter side after a proportional resize, from which the central square is then cut. Null for a resize of both sides to `size`.
    */
   readonly shortestEdge: number | null;
   readonly filter: ResizeFilter;

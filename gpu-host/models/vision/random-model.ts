@@ -17,8 +17,8 @@ export interface RandomVisionOptions {
   /** Fields of `preprocessor_config.json`. */
   readonly preprocessor?: Readonly<Record<string, unknown>>;
   /**
-   * Names of the written weights: those of the first LLaVA 1.5, those that transformers 5 writes, or those that it uses
-   * in memory.
+   * Names of the written weights: `first` as in the first LLaVA 1.5, `flat` as transformers 5 writes them, `nested` as transformers 5 names them in
+   * memory.
    */
   readonly names?: 'first' | 'flat' | 'nested';
 }
@@ -41,8 +41,8 @@ const WRITTEN_PREFIXES = {
 } as const;
 
 /**
- * Writes a tiny random model with a vision tower in the layout of `LlavaForConditionalGeneration`, and loads it, for tests, which have no
- * real vision weights. The same options and seed give the same bytes.
+ * Writes a tiny random model with a vision tower, in the layout of `LlavaForConditionalGeneration`, and loads it. It replaces real vision weights
+ * in tests. The same options and seed give the same bytes.
  */
 export async function randomVisionModel(
   directory: string,
@@ -98,14 +98,20 @@ function isVision(name: string): boolean {
 /** Random norms around one, biases large enough to matter, and other weights scaled so that activations stay near one. */
 function visionTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
   const size = shape.reduce((product, dimension) => product * dimension, 1);
-  const isNorm = /norm\d?\.weight$/.test(name);
+  const mean = isNorm(name) ? 1 : 0;
+  const deviation = deviationOf(name, shape, size);
+  return Float32Array.from({ length: size }, () => mean + deviation * random());
+}
+
+function isNorm(name: string): boolean {
+  return /norm\d?\.weight$/.test(name);
+}
+
+function deviationOf(name: string, shape: readonly number[], size: number): number {
+  if (isNorm(name)) return 0.1;
+  // A bias.
+  if (shape.length === 1) return 0.3;
+  if (name.includes('position')) return 0.5;
   const columns = size / (shape[0] ?? 1);
-  const deviation = isNorm
-    ? 0.1
-    : shape.length === 1
-      ? 0.3
-      : name.includes('position')
-        ? 0.5
-        : 1.5 / Math.sqrt(columns);
-  return Float32Array.from({ length: size }, () => (isNorm ? 1 : 0) + deviation * random());
+  return 1.5 / Math.sqrt(columns);
 }

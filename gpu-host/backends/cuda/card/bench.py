@@ -21,7 +21,7 @@ ROUNDS = 3
 BATCHES = (1, 8, 32, 128)
 CONTEXT = 1024
 PREFILL = 4096
-# A prompt's chunk as the platform batches it, and the candidates of sampled decoding.
+# Tokens of a part of a prompt, as the platform batches it, and number of top tokens among which sampled decoding draws.
 CHUNK, CANDIDATES = 512, 64
 SWAPPED = 1024
 # Decoding with a shared prefix: number of sequences, prefix lengths in tokens, further context tokens of each sequence.
@@ -142,7 +142,7 @@ class Run:
         return answer.get("result")
 
     def results(self, who, name, **fields):
-        """Results of all commands with this name whose settings or results have these values."""
+        """Records of the answers to commands with this name, where the result or the record has these values in its fields."""
         found = []
         for record in self.records:
             if record["who"] != who or record["command"].split()[0] != name or "result" not in record:
@@ -371,7 +371,7 @@ def checked(out):
         rows.append(dict(measure=measure, aim=f"< {aim:g}", value=value, met=not bad and value is not None, note=note))
         greedy = [each for each in handlers if each["handler"] == "greedy"]
         if greedy:
-            # The error is ‖(0 or 1) − 1‖ / ‖1‖, so its square is the share of wrong tokens; None is no finite error.
+            # The error is ‖(0 or 1) − 1‖ / ‖1‖, so its square is the share of wrong tokens. None stands for an error that is not finite.
             right = [0 if each["error"] is None else 1 - each["error"] ** 2 for each in greedy]
             note = f"{sum(each['values'] for each in greedy)} tokens; the share that is equal"
             met = all(share == 1 for share in right)

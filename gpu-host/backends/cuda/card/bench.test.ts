@@ -7,21 +7,21 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 
 const PYTHON = process.env.PYTHON ?? 'python3';
-/** Answers one command. The next one never ends, as on a card that hangs. */
+/** A harness that answers one command and then hangs, as on a card that hangs. */
 const HARNESS = `#!/bin/sh
 read -r command
 echo '{"command": "device", "result": {}}'
 exec sleep 600
 `;
 
-/** Answers no command with JSON, as when a driver writes to standard output. */
+/** A harness whose first answer is not JSON, as when a driver writes to standard output. */
 const BROKEN = `#!/bin/sh
 read -r command
 echo 'a warning of the driver'
 exec sleep 600
 `;
 
-/** A check in which a handler gave a number that is not finite, and a model failed. */
+/** `check.json` of a check in which a handler gave a number that is not finite, and a model failed. */
 const CHECK = {
   models: [
     {
@@ -34,7 +34,7 @@ const CHECK = {
   ],
 };
 
-test('bench.py writes what it has measured when its time is over, and what the check found before', async (context) => {
+test('bench.py, when it is terminated, writes the measurements so far and the findings of the check', async (context) => {
   if (spawnSync(PYTHON, ['--version']).status !== 0) return context.skip(`${PYTHON} is not installed`);
   const folder = await mkdtemp(join(tmpdir(), 'pie-bench-'));
   try {
@@ -46,7 +46,7 @@ test('bench.py writes what it has measured when its time is over, and what the c
       stdio: ['ignore', 'ignore', 'pipe'],
     });
     const closed = once(bench, 'close');
-    // The line about the first answer.
+    // Wait for the progress line of the first answer.
     await once(bench.stderr, 'data');
     bench.kill('SIGTERM');
     await closed;

@@ -4,8 +4,8 @@ import { closeSync, openSync, writeSync } from 'node:fs';
 const CHUNK_BYTES = 1 << 20;
 
 /**
- * Writes the format that `native/harness/fixture.cu` reads: little-endian values in units of four bytes, strings and arrays after their
- * length. Strings and arrays of bytes are padded to a multiple of four.
+ * Writes the format that `native/harness/fixture.cu` reads: little-endian values in units of four bytes. The length of a string or
+ * an array precedes it. Strings and arrays of bytes are padded to a multiple of four.
  */
 export class FixtureWriter {
   readonly #fd: number;
@@ -36,7 +36,7 @@ export class FixtureWriter {
     this.#raw(padded);
   }
 
-  /** 32-bit values, or 64-bit floats; their count first. */
+  /** Writes the number of values, then the values: of 32 bits each, or 64-bit floats. */
   array(values: Uint32Array | Int32Array | Float32Array | Float64Array): void {
     this.unsigned(values.length);
     this.#raw(values);

@@ -51,8 +51,9 @@ const ADAPTERS: Readonly<Record<string, RandomAdapterOptions>> = {
   'adapter of some': { rank: 16, alpha: 3, rslora: true, targets: ['q_proj', 'v_proj', 'gate_proj', 'down_proj'] },
 };
 const WITH_ADAPTERS = ['grouped queries', 'heads of 64', 'heads of 128, Qwen 3'];
-/** The models and masks with `--small`: plain and fast kernels, and each operation that a fixture can hold. */
+/** Models with `--small`: one for the plain kernels, one for the fast kernels. */
 const SMALL_MODELS = ['Qwen 3', 'heads of 64'];
+/** Kinds of mask with `--small`, which cover each operation of a fixture except `greedy`. */
 const SMALL_KINDS = [
   'causal',
   'attention sink with shifted copy',
@@ -63,8 +64,9 @@ const SMALL_KINDS = [
 const DECODE_BATCHES = [1, 2, 3, 7, 8, 9, 16, 17, 31, 33, 64, 65];
 /** Tokens of a context so long that the kernels split it over blocks. */
 const LONG_CONTEXT = 520;
-/** Number of tokens that all sequences of a group share, and number of further tokens that some of them share. */
+/** Number of tokens that all sequences of a group share. */
 const SHARED = 330;
+/** Number of further tokens that some of them share. */
 const SHARED_BY_SOME = 200;
 const PROMPTS = [[1], [1, 9038, 2501, 263, 931], [1, 450, 4266, 471, 1407]];
 /** The first tokens that stories15M decodes greedily. llama2.c decodes the same ones. */
@@ -72,7 +74,7 @@ const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365
 const STORY_TOKENS = 24;
 /** Least lead of a greedy token over the next best, nats. Rounding to bf16 changes log-probabilities by some hundredths. */
 const LEAST_MARGIN = 0.1;
-/** Factor on the deviation of `randomModel`'s projections, 1.5 / √inputs. */
+/** Factor on the projections of `randomModel`, whose standard deviation is 1.5 / √inputs. */
 const MILD = 2 / 3;
 const SEED = 61;
 
@@ -302,7 +304,7 @@ async function recordDecodeBatches(recorder: Recorder, seed: number, sizes: read
   }
 }
 
-/** Records a decode batch in which sequences begin with the same slots, some of them with more; one begins with others. */
+/** Records a decode batch whose sequences begin with the same slots, except one. Some of them share further slots. */
 async function recordSharedPrefixes(recorder: Recorder, seed: number): Promise<void> {
   const { config } = recorder;
   const random = new Random(seed + 2);

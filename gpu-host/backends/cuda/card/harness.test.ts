@@ -42,6 +42,7 @@ describe('cuda-harness, emulated', () => {
       // Flip the sign of one value of the last norm, which lies before the head at the end of the file.
       const file = await open(join(broken, 'qwen-3.safetensors'), 'r+');
       const { size } = await file.stat();
+      // bf16, 96 tokens, 32 values for each.
       const headBytes = 2 * 96 * 32;
       const at = size - headBytes - 1;
       const { buffer } = await file.read(Buffer.alloc(1), 0, 1, at);
@@ -57,7 +58,7 @@ describe('cuda-harness, emulated', () => {
     }
   });
 
-  test('a damaged fixture, one without results, and a report that cannot be written are failures', async () => {
+  test('the check fails for a damaged fixture, a fixture without results, and a report that cannot be written', async () => {
     const other = await mkdtemp(join(tmpdir(), 'pie-harness-damaged-'));
     try {
       await copyFile(join(folder, 'qwen-3.safetensors'), join(other, 'qwen-3.safetensors'));
@@ -142,11 +143,13 @@ describe('cuda-harness, emulated', () => {
     assert.ok(answerTo('prefill tokens=40 times=1').result.flopsPerSecond > 0);
     assert.equal(answerTo('decode batch=4 context=40 steps=3').result.adapters, 3);
     const swap = answerTo('swap tokens=32 times=1').result;
+    // 32 slots, 2 layers, a key and a value, 2 heads of 64, 2 bytes.
     assert.equal(swap.bytes, 32 * 2 * 2 * 2 * 64 * 2);
     assert.ok(swap.swapInMs.median > 0 && swap.prefill.wallMs.median > 0);
     // A slot has 256 codes and 2 × 2 scales in whole sectors of 32 bytes, against 512 bytes in bf16.
     assert.equal(answerTo('swap tokens=16 times=1').result.bytes, 16 * 2 * 288);
     const narrow = answerTo('decode batch=2 context=40 steps=3').result;
+    // 2 layers, 2 sequences, 40 keys each.
     assert.equal(decode.floorBytes - narrow.floorBytes, (512 - 288) * 2 * 2 * 40);
     assert.match(answerTo('load shape=toy kv=fp4').error, /bf16 or fp8/);
     assert.match(answerTo('load shape=toy room=0').error, /room must be at least 1/);
@@ -154,13 +157,15 @@ describe('cuda-harness, emulated', () => {
     const bytesOf = (command: string) =>
       answerTo(command).result.kernels.find(({ kernel }: { kernel: string }) => kernel === 'attention').bytes;
     const wide = bytesOf('kernels shape=toy batch=2 context=40');
+    // 2 sequences, 41 keys each: the context and the sequence's input.
     assert.equal(wide - bytesOf('kernels shape=toy batch=2 context=40 kv=fp8'), (512 - 288) * 2 * 41);
-    // Each of four sequences has 41 of the 361 keys to itself.
+    // The 320 shared keys count once. Each of the four sequences has 41 keys to itself, twice as many in all as the two sequences of `wide`.
     const sharing = bytesOf('kernels shape=toy batch=4 context=360 prefix=320');
     assert.equal(sharing, bytesOf('kernels shape=toy batch=4 context=360 prefix=320 shared=0'));
     assert.equal(sharing - 2 * wide, 512 * 320);
     const decodedSharing = answerTo('decode batch=4 context=360 steps=2').result;
     assert.equal(decodedSharing.deviceMs.count, 2);
+    // 2 layers; 320 shared keys and 4 × 40 others, against 2 × 40 keys of `decode`.
     assert.equal(decodedSharing.floorBytes - decode.floorBytes, 512 * 2 * (320 + 4 * 40 - 2 * 40));
     assert.match(answerTo('load shape=toy prefix=20 context=40').error, /whole pages/);
     const step = answerTo('kernels shape=toy batch=2 context=40').result;

@@ -33,8 +33,9 @@ const STAND_INS: Readonly<Record<string, readonly string[]>> = {
   esbuild: ['build', 'transform'],
   'componentize-qjs': ['componentize'],
 };
-/** Optional parts of packages, files that only developers read, and programs for other systems. */
+/** Packages that the pack leaves out. `packNode` copies Node itself. */
 const LEFT_OUT = ['binaryen', 'oxc-minify', 'node'];
+/** Files of packages that only developers read, and programs for other systems. */
 const DEAD_WEIGHT =
   /\.(map|md|markdown|d\.ts|d\.mts|d\.cts|ts|mts|cts|flow)$|\/(test|tests|docs|example|examples|benchmark)\/|\/prebuilds\/(?!linux-x64)/;
 /** Packages that the tests and the addon's compilation need. */
@@ -148,7 +149,7 @@ function packNode(out: string, scratch: string): void {
   compress(folder, file);
 }
 
-/** Packs this machine's redis-server with its libraries, behind a script that finds them. */
+/** Packs this machine's redis-server with its libraries, and a script that starts it with them. */
 function packRedis(out: string, scratch: string): void {
   const file = join(out, 'redis.tar.xz');
   if (existsSync(file)) return;

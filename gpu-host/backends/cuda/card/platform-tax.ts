@@ -2,7 +2,7 @@
  * `node gpu-host/backends/cuda/card/platform-tax.ts --harness FILE [--shape 8B] [--clients 32] [--context 1024] [--sandboxes 1]
  * [--component decode.wasm] [--json FILE]`: prints the ratio of two times, measured in turn: a token of inferlets that decode side by side on
  * the whole platform, and the same step of the engine alone (`cuda-harness bench`). Needs Redis; first writes random weights of a true shape.
- * The last columns show the part of a step on the device and in waits for guests; further lines show the processor time of each process.
+ * The last columns show how long a step runs on the device and how long it waits for guests; further lines show the processor time of each process.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -20,8 +20,8 @@ import { Platform, ROOT } from '#test/harness/platform.ts';
 import { SHAPES, writeRandomShape } from './random-shape.ts';
 
 /**
- * The ways to decode, each with its aim: the maximum time per token, as a multiple of the bare step's. Guests see every token of `fused` and
- * `paged`. In `paged` they allocate page after page, and their pages end at different steps. A `Run` (`run-ahead`) does not wait for guests.
+ * The ways to decode, each with its aim: the maximum time per token, as a multiple of the bare step's. In `fused` and `paged`, guests see
+ * every token. In `paged` they also allocate page after page, and their pages end at different steps. A `Run` (`run-ahead`) waits for no guest.
  */
 const AIMS = { fused: 1.06, paged: 1.06, 'run-ahead': 1.02 } as const;
 const WAYS = Object.keys(AIMS) as (keyof typeof AIMS)[];
@@ -84,7 +84,7 @@ async function main(): Promise<void> {
     const beganMs = performance.now();
     if (!existsSync(join(model, 'model.safetensors'))) await writeRandomShape(model, config);
     process.stderr.write(`random weights: ${seconds(beganMs)}\n`);
-    // Half as many again as the inferlets hold: the last one is admitted only while a reserve stays free.
+    // 1.5 times the pages that the inferlets hold, because the last inferlet is admitted only while a reserve stays free.
     const pages = Math.ceil(1.5 * clients * ((promptTokens + steps) / PAGE_SIZE + 2));
     await using platform = await Platform.start({
       functions: false,
@@ -125,7 +125,7 @@ async function main(): Promise<void> {
           const cpuUsAfter = processorUs(platform);
           const [modelStats] = (await stats.stats()).models;
           if (modelStats === undefined || modelStats.prefix.hitTokens > 0) throw new Error('the inferlets share pages');
-          if (round === 0) continue; // Warm.
+          if (round === 0) continue; // The first round only warms up.
           perToken[way]?.push(Math.max(...outputs.map(({ elapsedMs }) => elapsedMs)) / steps);
           batchSizes.push(modelStats.meanBatchSize);
           aheadShares[way]?.push(aheadShare(modelStats));
@@ -193,7 +193,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** Processor time of the platform's processes by their names, µs; those of one name are one sum. */
+/** Processor time of the platform's processes by name, µs. Processes of the same name are summed. */
 function processorUs(platform: Platform): Map<string, number> {
   const sums = new Map<string, number>();
   for (const { name, work } of processesOf(platform.processes)) sums.set(name, (sums.get(name) ?? 0) + work.cpuUs);

@@ -163,7 +163,7 @@ export class Recorder implements Backend {
     this.#pages.push(into.slice());
   }
 
-  /** Takes bytes that `readPage` returned, or zeros: another backend's bytes for the same page differ from the reference's. */
+  /** Takes only bytes that `readPage` returned, or zeros. The fixture names the read, because each backend stores a page in its own bytes. */
   writePage(page: number, from: Uint8Array): void {
     this.#reference.writePage(page, from);
     const readIndex = this.#pages.findLastIndex((each) => Buffer.compare(each, from) === 0);
@@ -173,7 +173,7 @@ export class Recorder implements Backend {
   }
 
   /**
-   * Decodes up to `count` tokens of a prompt from an empty cache, in slots from 0 on. It ends before a token that leads the next best by
+   * Decodes up to `count` tokens of a prompt from an empty cache, in slots from 0 on. Decoding ends before a token that leads the next best by
    * less than `leastMargin` nats, because rounding may pick either token there.
    */
   async greedy(prompt: Uint32Array, count: number, leastMargin: number): Promise<GreedyRun> {

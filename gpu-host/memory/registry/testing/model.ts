@@ -39,8 +39,8 @@ export type Expected = readonly (string | undefined)[];
 const OK: Expected = [undefined];
 
 /**
- * The registry as a plain list of names, searched from end to end: the expected answer of each call, and the expected pages in memory.
- * After damage, some answers depend on the damaged byte; then several answers are expected.
+ * Stands for the registry with a plain list of names: gives the expected answer of each call, and the expected pages in memory. Where the answer
+ * depends on the byte of a file that was damaged, several answers are expected.
  */
 export class Model {
   readonly limits: ModelLimits;
@@ -118,15 +118,15 @@ export class Model {
     return lockedByAnother(caller, found) ? ['unavailable'] : OK;
   }
 
-  /** Names that a list must hold, and names that it may hold. */
-  expectList(kind: EntryKind, may: (known: KnownName) => boolean): { must: KnownName[]; may: KnownName[] } {
+  /** Names that a list must hold, and names that it may hold, among those of which `isVisible` is true. */
+  expectList(kind: EntryKind, isVisible: (known: KnownName) => boolean): { must: KnownName[]; may: KnownName[] } {
     const listable = this.known
-      .filter((known) => known.kind === kind && !this.isForeign(known) && may(known))
+      .filter((known) => known.kind === kind && !this.isForeign(known) && isVisible(known))
       .sort((a, b) => (a.name < b.name ? -1 : 1));
     return { must: listable.filter((known) => !known.doubtful), may: listable };
   }
 
-  /** Gives a name (new) content. Call for persistent content once it is on disk. */
+  /** Gives a name new content. For persistent content, call this once the content is on disk. */
   put(version: Omit<KnownName, 'lastUse' | 'inMemory' | 'damaged' | 'doubtful' | 'model' | 'lock'>): void {
     const existing = this.find(version.tenant, version.kind, version.name);
     const added: KnownName = {
@@ -139,7 +139,8 @@ export class Model {
       doubtful: false,
     };
     const others = this.known.filter((known) => known !== existing);
-    // During the write the old version stays and the new one cannot give way; afterwards the reverse holds.
+    // While the new version is written, the old one still counts, and memory cannot drop the new one. Afterwards the old one counts no more,
+    // and memory can drop the new one.
     if (version.persistent) {
       this.#shrink([...others, ...(existing ? [existing] : []), { ...added, persistent: false }]);
     }
@@ -193,6 +194,7 @@ export class Model {
     const minTenantPages = sum(usable.filter((known) => !known.doubtful)) + pages;
     if (minTenantPages > maxTenantPages) return ['limit-exceeded'];
     const room = this.#expectShare(tenant, pages, persistent ? undefined : existing);
+    // The registry counts the pages of a doubtful name only if the file's header was intact when the registry read it.
     return sum(usable) + pages > maxTenantPages ? ['limit-exceeded', ...room] : room;
   }
 
@@ -204,8 +206,8 @@ export class Model {
   }
 
   /** Pages in memory that are not also on disk. */
-  #fixedPages(of: (known: KnownName) => boolean): number {
-    const fixed = this.known.filter((known) => of(known) && known.inMemory && !known.persistent);
+  #fixedPages(isCounted: (known: KnownName) => boolean): number {
+    const fixed = this.known.filter((known) => isCounted(known) && known.inMemory && !known.persistent);
     return fixed.reduce((total, known) => total + known.pages, 0);
   }
 

@@ -19,8 +19,8 @@ export interface TestSnapshot extends Snapshot {
 }
 
 /**
- * Pages with reference counts and bytes, as the registry sees memory. It makes copies from and to buffers as late as the order of calls
- * allows; until then, their targets hold no valid page.
+ * Pages with reference counts and bytes, as the registry sees memory. A copy from or to a buffer happens as late as the interface allows: at the
+ * next `settled` or `release`. Until then, its target holds no valid page.
  */
 export class PageMemory implements SnapshotMemory<TestSnapshot> {
   /** Pages with at least one holder. */
@@ -89,7 +89,7 @@ export class PageMemory implements SnapshotMemory<TestSnapshot> {
 export class TestRequester implements Requester<TestSnapshot> {
   readonly tenant: string;
   hasEnded = false;
-  /** Number of snapshots whose pages were claimed. */
+  /** Number of calls of `restore`. */
   restores = 0;
   readonly #memory: PageMemory;
   readonly #wait: () => number;
@@ -120,7 +120,7 @@ export class TestRequester implements Requester<TestSnapshot> {
     return restoration;
   }
 
-  /** Ends the inferlet: its pages are gone. */
+  /** Ends the inferlet, and frees its pages. */
   end(): void {
     this.hasEnded = true;
     for (const restoration of this.#restorations) restoration.end();

@@ -6,13 +6,16 @@ import type { GgufHeader, GgufTensor, MetadataValue } from './header.ts';
 /** Architectures of llama.cpp that Pie implements; `llama` also covers Mistral. */
 const ARCHITECTURES = ['llama', 'qwen2', 'qwen3'] as const;
 
-/** Frequency scaling of Llama 3.1 to 3.3, of which GGUF keeps only the resulting divisors. The models differ in the factor alone. */
+/**
+ * Parameters of frequency scaling that Llama 3.1 to 3.3 share; only the factor differs between these models. A GGUF file has none of the
+ * parameters, but the divisors that result from them.
+ */
 const LLAMA3 = { lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 } as const;
-/** Maximum relative difference between a divisor of the file and that of Llama 3's formula. */
+/** Maximum relative difference between a divisor of the file and the divisor by Llama 3's formula. */
 const DIVISOR_TOLERANCE = 1e-4;
 
 const size = z.int().min(1);
-/** Keys below the architecture's name. `parseConfig` bounds the sizes. */
+/** Metadata keys without their prefix, the architecture's name (`llama.block_count`). `parseConfig` bounds the sizes. */
 const architectureSchema = z.object({
   block_count: size,
   embedding_length: size,
@@ -36,7 +39,7 @@ const architectureSchema = z.object({
 /**
  * The configuration that a GGUF file states.
  *
- * @param divisors values of `rope_freqs.weight`, by which llama.cpp divides the frequencies of a head's pairs; null without that tensor
+ * @param divisors values of `rope_freqs.weight`, by which llama.cpp divides the frequencies of a head's pairs; null when the file lacks this tensor
  * @throws ModelError `malformed-config` with the key, or `unsupported-model`
  */
 export function ggufConfig(
@@ -61,7 +64,9 @@ export function ggufConfig(
   refuseUnsupported(keys, metadata);
   const heads = keys['attention.head_count'];
   const headDim = keys['attention.key_length'] ?? keys.embedding_length / heads;
-  if (![keys['attention.value_length'] ?? headDim, keys['rope.dimension_count'] ?? headDim].every((d) => d === headDim))
+  const valueSize = keys['attention.value_length'] ?? headDim;
+  const rotatedSize = keys['rope.dimension_count'] ?? headDim;
+  if (valueSize !== headDim || rotatedSize !== headDim)
     throw unsupported('heads of which only a part is rotated, or whose values have another size than their keys');
   const ropeTheta = keys['rope.freq_base'] ?? 10_000;
   const window = keys['attention.sliding_window'] ?? 0;
@@ -75,7 +80,7 @@ export function ggufConfig(
     head_dim: headDim,
     vocab_size: vocabularySize(tensors),
     max_position_embeddings: keys.context_length,
-    // Full attention gives the same results inside the window, so `parseConfig` bounds the context by it.
+    // A `max_window_layers` of 0 gives every layer the window; `parseConfig` then bounds the context by the window.
     ...(window > 0 && { use_sliding_window: true, sliding_window: window, max_window_layers: 0 }),
     rope_theta: ropeTheta,
     rope_scaling: linearScaling(keys),
@@ -133,7 +138,9 @@ function scalingOf(divisors: Float32Array, theta: number, headDim: number): Llam
   const isLlama3 = divisors.every((divisor, i) => {
     const turns = (originalContextLength * theta ** ((-2 * i) / headDim)) / (2 * Math.PI);
     const smoothing = Math.min(1, Math.max(0, (turns - low) / (high - low)));
-    return Math.abs(divisor * ((1 - smoothing) / factor + smoothing) - 1) < DIVISOR_TOLERANCE;
+    // Llama 3 multiplies the frequency of pair `i` by this number, whose inverse is the divisor.
+    const frequencyFactor = (1 - smoothing) / factor + smoothing;
+    return Math.abs(divisor * frequencyFactor - 1) < DIVISOR_TOLERANCE;
   });
   if (!isLlama3) throw refusal();
   return { factor: shortest(factor), ...LLAMA3 };

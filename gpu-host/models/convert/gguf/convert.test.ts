@@ -11,7 +11,7 @@ import { convertGguf } from './convert.ts';
 import { type Encoding, type Entry, type FileParts, ggufFile, modelParts } from './testing/write.ts';
 import { TYPES } from './types.ts';
 
-/** Dimensions that blocks of 32 values fit. */
+/** Sizes with which every row of a matrix consists of whole blocks of 32 values. */
 const SHAPE = { hiddenSize: 64, intermediateSize: 96, headDim: 16, vocabularySize: 300 } as const;
 
 const GOLDEN = join(import.meta.dirname, 'fixtures/blocks-golden.json');
@@ -53,7 +53,7 @@ describe('convertGguf', () => {
     });
   };
 
-  it('keeps every float for each family and with tied embeddings, and the greedy tokens of Llama', async () => {
+  it('keeps every float for each family and with tied embeddings; Llama gives the same greedy tokens', async () => {
     const variants: Partial<ModelConfig>[] = [
       {},
       { tiedEmbeddings: true, heads: 8, headDim: 16 },
@@ -66,15 +66,15 @@ describe('convertGguf', () => {
       assert.deepEqual(converted.config, model.config);
       for (const [name] of expectedTensors(model.config))
         assert.deepEqual(converted.tensors.read(name), model.tensors.read(name), name);
-      // `PlainForward` has neither biases nor norms of queries and keys, which the other families need.
+      // The other families need biases, or norms of queries and keys, which `PlainForward` lacks.
       if (model.config.family === 'llama') assert.deepEqual(greedyTokens(converted), greedyTokens(model));
     }
   });
 
-  it('undoes the order of rows that llama.cpp uses to rotate neighbouring pairs', async () => {
+  it("restores Hugging Face's order of the query and key rows, which llama.cpp stores in another order", async () => {
     const model = await originalModel();
     const parts = modelParts(model, 'F32');
-    // An implementation that rotates neighbouring pairs computes the same tokens from the rows in the file's order.
+    // The reference takes the rows in the file's order and rotates neighbouring pairs. The converted model must give the same tokens.
     const rows = new Map(
       parts.tensors.map(({ name, bytes }) => [name, new Float32Array(new Uint8Array(bytes).buffer)]),
     );
@@ -90,11 +90,11 @@ describe('convertGguf', () => {
     assert.deepEqual(greedyTokens(asStored, 'interleaved'), greedyTokens(await convert(parts)));
   });
 
-  it('keeps the type of plain values, and keeps blocks that one of our block types can represent', async () => {
+  it("keeps the type of plain values, and keeps blocks whose values Pie's own blocks can represent", async () => {
     const model = await originalModel();
     const name = 'model.layers.1.mlp.down_proj.weight';
-    // F16 rounds to 11 bits, and the writer's BF16 cuts off all but 8. Levels of Q8_0 are off by half of 1/127, those
-    // of Q4_0 by half of 1/8; the bounds leave room for the rounding of the scale.
+    // Bounds relative to the largest value. F16 rounds to 11 significant bits, and the writer's BF16 cuts off all bits after the eighth.
+    // Levels of Q8_0 are off by at most half of 1/127, those of Q4_0 by half of 1/8; these two bounds leave room for the rounding of the scale.
     const relativeErrors: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
     const blocks: Partial<Record<Encoding, string>> = { Q8_0: 'int8', Q4_0: 'int4' };
     for (const [encoding, error] of Object.entries(relativeErrors) as [Encoding, number][]) {
@@ -108,23 +108,25 @@ describe('convertGguf', () => {
     }
   });
 
-  it("reads matrices of every type back as llama.cpp's own package decodes them", async () => {
+  it("a converted matrix of every block type has the values that llama.cpp's own package decodes", async () => {
     const golden = JSON.parse(await readFile(GOLDEN, 'utf8'));
     const size = 256;
     const parts = modelParts(await originalModel({ hiddenSize: size, intermediateSize: size }), 'F32');
     for (const [number, { name, decode, exact }] of Object.entries(TYPES)) {
       if (decode === undefined) continue;
+      /** `length` bytes: the bytes of `hex`, repeated. */
       const tiled = (hex: string, length: number) =>
         Buffer.concat(Array<Buffer>(Math.ceil(length / (hex.length / 2))).fill(Buffer.from(hex, 'hex')), length);
       const { blocks, values } = golden[name];
-      const bytes = tiled(blocks, (4 * size * size * blocks.length) / values.length);
+      const floatBytes = 4 * size * size;
+      const bytes = tiled(blocks, (floatBytes * blocks.length) / values.length);
       const tensors = parts.tensors.map((tensor) =>
         tensor.name === 'blk.0.ffn_down.weight' ? { ...tensor, type: Number(number), bytes } : tensor,
       );
       const converted = await convert({ ...parts, tensors });
       const stored = 'model.layers.0.mlp.down_proj.weight';
       assert.equal(converted.tensors.info(stored).dtype, exact?.dtype ?? 'F32');
-      const expected = new Float32Array(new Uint8Array(tiled(values, 4 * size * size)).buffer);
+      const expected = new Float32Array(new Uint8Array(tiled(values, floatBytes)).buffer);
       assert.deepEqual(converted.tensors.read(stored), expected, name);
     }
   });
@@ -141,17 +143,18 @@ describe('convertGguf', () => {
     }
   });
 
-  it("finds Llama 3's scaling of frequencies, and refuses another one", async () => {
+  it("recognises Llama 3's frequency scaling by its divisors, and refuses other divisors", async () => {
     const scaling = { factor: 32, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 };
+    const { factor, lowFrequencyFactor: low, highFrequencyFactor: high, originalContextLength: context } = scaling;
     const model = await originalModel({ ropeTheta: 500_000 });
     const parts = modelParts(model, 'F32');
     // The divisors that llama.cpp's converter writes (`generate_extra_tensors` of its LlamaModel).
     const divisors = Float32Array.from({ length: SHAPE.headDim / 2 }, (_, i) => {
       const wavelength = 2 * Math.PI * 500_000 ** ((2 * i) / SHAPE.headDim);
-      if (wavelength < 8192 / 4) return 1;
-      if (wavelength > 8192) return 32;
-      const smooth = (8192 / wavelength - 1) / 3;
-      return 1 / ((1 - smooth) / 32 + smooth);
+      if (wavelength < context / high) return 1;
+      if (wavelength > context / low) return factor;
+      const smooth = (context / wavelength - low) / (high - low);
+      return 1 / ((1 - smooth) / factor + smooth);
     });
     const withDivisors = (values: Float32Array): FileParts => ({
       ...parts,
@@ -163,12 +166,12 @@ describe('convertGguf', () => {
     const converted = await convert(withDivisors(divisors));
     assert.deepEqual(converted.config, { ...model.config, ropeScaling: scaling });
     assert.equal((await convert(withDivisors(divisors.map(() => 1)))).config.ropeScaling, null);
-    // A list of 500,000 numbers as arguments of `Math.max` would overflow the stack.
+    // The second list is so long that it would overflow the stack as arguments of `Math.max`.
     for (const wrong of [divisors.with(3, 9), new Float32Array(500_000).fill(2)])
       await refuses(withDivisors(wrong), { code: 'unsupported-model', message: /rope scaling/ });
   });
 
-  it('reads linear scaling of positions under its two keys, with and without the type', async () => {
+  it('reads the factor of linear scaling from either of its keys, with and without the key of the type', async () => {
     const model = await originalModel();
     const parts = modelParts(model, 'F32');
     const type: Entry = ['llama.rope.scaling.type', 'text', 'linear'];
@@ -186,7 +189,8 @@ describe('convertGguf', () => {
     }
   });
 
-  it('refuses a model that Pie does not compute, with the reason', async () => {
+  it('refuses an unsupported or malformed model, and states the reason', async () => {
+    // The model has 2 layers.
     const parts = modelParts(await originalModel(), 'F32');
     const extra = { name: 'blk.0.attn_q.bias', shape: [64], type: 0, bytes: Buffer.alloc(256) };
     const cases: [FileParts, string, RegExp][] = [
@@ -208,7 +212,7 @@ describe('convertGguf', () => {
     for (const [wrong, code, message] of cases) await refuses(wrong, { code, message });
   });
 
-  it('refuses a tokenizer before it writes weights', async () => {
+  it('refuses a malformed tokenizer before it writes weights', async () => {
     const parts = modelParts(await originalModel(), 'F32');
     await writeFile(file, ggufFile(withEntry(parts, ['tokenizer.chat_template', 'text', '{% if %}'])));
     const out = await mkdtemp(join(directory, 'out-'));

@@ -13,10 +13,10 @@ import { type GgufTensor, readGgufHeader } from './header.ts';
 import { ggufTokenizer, specialIds } from './tokenizer.ts';
 import type { ExactBlocks } from './types.ts';
 
-/** Bytes of the values that a conversion holds at a time, as floats; a row or a head may be larger. */
+/** Bytes that one piece of a tensor takes as 32-bit floats. A piece is larger if a single row is, or the rows of a head that are reordered. */
 const PIECE_BYTES = 4 << 20;
 
-/** Names of Hugging Face layout → those of GGUF, below the layer. */
+/** Hugging Face's name → GGUF's name, for tensors of a layer, without the prefix that names the layer. */
 const IN_LAYER: Readonly<Record<string, string>> = {
   'input_layernorm.weight': 'attn_norm.weight',
   'self_attn.q_proj.weight': 'attn_q.weight',
@@ -38,14 +38,15 @@ const OUTSIDE_LAYERS: Readonly<Record<string, string>> = {
   'model.norm.weight': 'output_norm.weight',
   'lm_head.weight': 'output.weight',
 };
+/** The tensor of the numbers by which llama.cpp divides the rotation's frequencies. */
 const DIVISORS = 'rope_freqs.weight';
 
 /**
  * Converts a GGUF file to Hugging Face layout in `directory`. Values in blocks become Pie's own blocks where these can hold exactly the same
  * values, else 32-bit floats. Other values keep their type.
  *
- * For the architecture `llama`, GGUF has the query and key rows in the order of a rotation of neighbouring pairs (0 with 1, 2 with 3, …).
- * Hugging Face rotates the first half of a head against the second; the converter restores Hugging Face's order.
+ * For the architecture `llama`, GGUF orders the query and key rows for a rotation of neighbouring pairs (0 with 1, 2 with 3, …). Hugging Face
+ * rotates the first half of a head against the second half; the converter restores Hugging Face's order.
  *
  * @throws ModelError `malformed-weights`, `malformed-config`, `malformed-tokenizer`, `missing-tensor`, `wrong-shape` or `unsupported-model`
  */
@@ -64,7 +65,7 @@ export async function convertGguf(
     const json = (name: string, value: unknown) =>
       writeFile(join(directory, name), `${JSON.stringify(value, null, 1)}\n`);
     await json('config.json', configToJson(config));
-    // Without indentation, which would double the text of a million merges.
+    // No indentation here: it would double the text of a million merges.
     await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(tokenizer));
     await json('tokenizer_config.json', settings);
     // A tokenizer that cannot be used is refused before gigabytes of weights are written.
@@ -104,7 +105,7 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
   return sources;
 }
 
-/** A matrix as tensors of levels and of scales. Each reads the matrix again, so that memory never holds it whole. */
+/** The two tensors of a matrix in blocks. Each of them reads the file separately and in pieces, so that memory never holds the whole matrix. */
 function inBlocks(
   fd: number,
   name: string,
@@ -115,13 +116,13 @@ function inBlocks(
   const [rows = 0, columns = 0] = tensor.shape;
   const shape = [rows, columns / blockSize];
   const names = blockedNames(name, dtype);
-  const parts = function* (of: (source: DataView) => Uint8Array | Float32Array): Generator<Uint8Array> {
-    for (const piece of pieces(fd, tensor, rowsOfHead)) yield bytesOf(of(viewOf(piece)));
+  const extractedBytes = function* (extract: ExactBlocks['levels' | 'scales']): Generator<Uint8Array> {
+    for (const piece of pieces(fd, tensor, rowsOfHead)) yield bytesOf(extract(viewOf(piece)));
   };
   const levelsShape = [...shape, (blockSize * bitsOf(dtype)) / 8];
   return [
-    { name: names.levels, shape: levelsShape, dtype: 'U8', data: () => parts(levels) },
-    { name: names.scales, shape, data: () => parts(scales) },
+    { name: names.levels, shape: levelsShape, dtype: 'U8', data: () => extractedBytes(levels) },
+    { name: names.scales, shape, data: () => extractedBytes(scales) },
   ];
 }
 
@@ -139,7 +140,7 @@ function* values(fd: number, tensor: GgufTensor, rowsOfHead: number): Generator<
   }
 }
 
-/** A tensor's bytes, some rows at a time. Each head's rows take Hugging Face's order, unless `rowsOfHead` is 0. */
+/** A tensor's bytes, some rows at a time. Puts the rows of each head into Hugging Face's order; with a `rowsOfHead` of 0, keeps the file's order. */
 function* pieces(fd: number, { shape, offset, bytes }: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
   const columns = shape.at(-1) ?? 1;
   const rows = shape.slice(0, -1).reduce((product, dimension) => product * dimension, 1);

@@ -22,6 +22,8 @@ const tensor = (name: string, more: Partial<Tensor> = {}): Tensor => ({
   bytes: Buffer.alloc(64, 1),
   ...more,
 });
+/** Offset of the first key: the magic, the version and two counts come before it. */
+const KEYS_AT = 4 + 4 + 2 * 8;
 const PARTS: FileParts = {
   metadata: METADATA,
   tensors: [tensor('a'), tensor('b', { shape: [3], bytes: Buffer.alloc(12) })],
@@ -36,6 +38,7 @@ describe('readGgufHeader', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
+  /** Asserts that the reader refuses the file, and that it does not allocate memory for what the file only claims to have. */
   const refuses = async (bytes: Buffer, message: RegExp, code = 'malformed-weights') => {
     await writeFile(file, bytes);
     const before = process.memoryUsage();
@@ -47,7 +50,7 @@ describe('readGgufHeader', () => {
     );
   };
 
-  it('reads metadata, and the places of tensors', async () => {
+  it('reads metadata, and the shapes and offsets of tensors', async () => {
     for (const version of [2, 3]) {
       await writeFile(file, ggufFile({ ...PARTS, version }));
       const { metadata, tensors } = readGgufHeader(file);
@@ -88,6 +91,7 @@ describe('readGgufHeader', () => {
       await refuses(ggufFile({ ...PARTS, tensorCount: count }), /claims \d+ tensors/);
       await refuses(ggufFile({ ...PARTS, keyCount: count }), /claims \d+ keys/);
     }
+    // The length of a text stands in the 8 bytes before the text.
     const withSize = (textAfterSize: string, size: bigint) => {
       const bytes = ggufFile(PARTS);
       bytes.writeBigUInt64LE(size, bytes.indexOf(textAfterSize) - 8);
@@ -95,30 +99,31 @@ describe('readGgufHeader', () => {
     };
     await refuses(withSize('general.architecture', 2n ** 63n), /bytes of a text/);
     await refuses(withSize('llama', 2n ** 32n), /bytes of a text/);
+    // After the name of a list come its type and the type of its elements, 4 bytes each, then the count of elements.
     const list = ggufFile(PARTS);
     list.writeBigUInt64LE(2n ** 40n, list.indexOf('a.list') + 'a.list'.length + 8);
     await refuses(list, /elements of "a\.list"/);
   });
 
-  it('bounds the lists of all keys together', async () => {
-    // A sparse file takes no disk space, yet is large enough that one list of the claimed length fits it.
+  it('bounds the sum of the elements of all lists', async () => {
     const many: Entry[] = Array.from({ length: 5 }, (_, i) => [`k${i}`, 'bool', [true]]);
     const bytes = ggufFile({ metadata: many, tensors: [] });
-    // Each of the two lists is below the bound of 2 ** 22 elements. Together they are above it.
+    // The file has two lists of this count. Each of them is below the bound of 2 ** 22 elements; their sum is above the bound.
     const count = 3 * 2 ** 20;
-    // Magic, version and two counts come before the keys.
-    const keysAt = 4 + 4 + 2 * 8;
-    // A key of a list consists of the length of its name in 8 bytes, the name in 2, the type `list` and the type of the
-    // elements in 4 bytes each, and the count of the elements in 8.
+    // The key of a list consists of the length of its name in 8 bytes, the name in 2, the type `list` and the type of the elements in 4 bytes
+    // each, and the count of the elements in 8.
     const countAt = 8 + 2 + 2 * 4;
     const keyBytes = countAt + 8;
-    bytes.writeBigUInt64LE(BigInt(count), keysAt + countAt);
-    const secondKey = ggufFile({ metadata: many.slice(0, 1), tensors: [] }).subarray(keysAt, keysAt + keyBytes);
+    bytes.writeBigUInt64LE(BigInt(count), KEYS_AT + countAt);
+    const secondKey = ggufFile({ metadata: many.slice(0, 1), tensors: [] }).subarray(KEYS_AT, KEYS_AT + keyBytes);
+    // The second list has another name, `z0`.
     secondKey.write('z', 8);
     secondKey.writeBigUInt64LE(BigInt(count), countAt);
-    await writeFile(file, bytes.subarray(0, keysAt + keyBytes));
+    await writeFile(file, bytes.subarray(0, KEYS_AT + keyBytes));
     const handle = await open(file, 'r+');
-    await handle.write(secondKey, 0, secondKey.length, keysAt + keyBytes + count);
+    // Each element takes one byte. The gap between the two keys reads as zeros.
+    await handle.write(secondKey, 0, secondKey.length, KEYS_AT + keyBytes + count);
+    // The file is large enough for the claimed lists, but takes no disk space, because it is sparse.
     await handle.truncate(2 ** 30);
     await handle.close();
     assert.throws(() => readGgufHeader(file), {
@@ -127,17 +132,17 @@ describe('readGgufHeader', () => {
     });
   });
 
-  it('bounds the whole header', async () => {
-    // Each text is as long as a text may be, so that only their sum is too large. The file is sparse.
+  it('bounds the size of the whole header', async () => {
+    // Each of 256 texts has the maximum length of 1 MiB, so only their sum with the keys exceeds the bound of 256 MiB. The file is sparse.
     const textBytes = 2 ** 20;
     const keys = Array.from({ length: 256 }, (_, i) => `k${i}`);
     const start = ggufFile({ metadata: [], tensors: [], keyCount: keys.length });
     const handle = await open(file, 'w');
-    let at = 4 + 4 + 2 * 8;
+    let at = KEYS_AT;
     await handle.write(start, 0, at, 0);
     for (const key of keys) {
-      // The bytes of the key before its text. The file has zeros in place of the text.
-      const entry = ggufFile({ metadata: [[key, 'text', '']], tensors: [] }).subarray(4 + 4 + 2 * 8);
+      // Before the text come the length of the key's name, the name, the type and the length of the text. The text itself is zeros.
+      const entry = ggufFile({ metadata: [[key, 'text', '']], tensors: [] }).subarray(KEYS_AT);
       const keyBytes = 8 + key.length + 4 + 8;
       entry.writeBigUInt64LE(BigInt(textBytes), keyBytes - 8);
       await handle.write(entry, 0, keyBytes, at);
@@ -159,7 +164,7 @@ describe('readGgufHeader', () => {
     };
     await refuses(withType('a.bool', 0, 13), /"a\.bool" has the unknown type 13/);
     await refuses(withType('a.list', 4, 9), /"a\.list" is a list of type 9/);
-    await refuses(ggufFile({ ...PARTS, metadata: [...METADATA, METADATA[3]!] }), /key "a\.bool" twice/);
+    await refuses(ggufFile({ ...PARTS, metadata: [...METADATA, ['a.bool', 'bool', true]] }), /key "a\.bool" twice/);
     await refuses(ggufFile({ ...PARTS, tensors: [tensor('a'), tensor('a')] }), /tensor "a" twice/);
     await refuses(
       ggufFile({ ...PARTS, tensors: [tensor('a', { type: 16 })] }),
@@ -186,12 +191,12 @@ describe('readGgufHeader', () => {
     await refusesTensor({ shape: [4, 16], type: 8, bytes: Buffer.alloc(68) }, /cannot be in the file/);
   });
 
-  it('refuses a file that ends within its header, and throws only a ModelError when a byte is changed', async () => {
+  it('refuses a file that ends within its header; a changed byte causes no error but a ModelError', async () => {
     const whole = ggufFile(PARTS);
-    // The tensors have 64 and 12 bytes, the second padded to 32.
-    const headerBytes = whole.length - 96;
+    // The tensors take 64 bytes, and 12 padded to 32.
+    const headerBytes = whole.length - (64 + 32);
     await fc.assert(
-      // The file is cut before the byte `at`, or has `byte` there.
+      // If `byte` is null, the file ends before the offset `at`; otherwise `byte` replaces the byte at this offset.
       fc.asyncProperty(fc.nat(headerBytes - 1), fc.option(fc.nat(255)), async (at, byte) => {
         const bytes = byte === null ? whole.subarray(0, at) : Buffer.from(whole).fill(byte, at, at + 1);
         await writeFile(file, bytes);

@@ -14,13 +14,13 @@ export interface GgufTensor {
   readonly bytes: number;
 }
 
-/** Metadata and table of tensors of a GGUF file: all that stands before the weights. */
+/** Metadata and table of tensors of a GGUF file: everything before the weights. */
 export interface GgufHeader {
   readonly metadata: ReadonlyMap<string, MetadataValue>;
   readonly tensors: ReadonlyMap<string, GgufTensor>;
 }
 
-/** Versions 2 and 3 differ in the byte order that they permit; version 1 had counts of 32 bits. */
+/** The supported versions 2 and 3 differ only in the byte order that they permit. Version 1 has counts of 32 bits. */
 const VERSIONS = [2, 3];
 // The bounds are far above any real file: Llama 4 has 1,200 tensors, 202,048 tokens and 440,000 merges in 30 MB.
 const MAX_KEYS = 4096;
@@ -30,7 +30,7 @@ const MAX_NAME_BYTES = 1 << 10;
 const MAX_ELEMENTS = 1 << 22;
 const MAX_DIMENSIONS = 4;
 const MAX_ALIGNMENT = 1 << 16;
-/** Bound on the whole header: a file of any size may claim to be nothing but texts. */
+/** Bound on the whole header: with the bounds above alone, the texts of its values could fill a file of any size. */
 const MAX_HEADER_BYTES = 256 << 20;
 /** Bytes that one read of the header takes. */
 const WINDOW_BYTES = 1 << 20;
@@ -117,7 +117,7 @@ function alignmentOf(reader: Reader, metadata: ReadonlyMap<string, MetadataValue
   return alignment;
 }
 
-/** The tensors with offsets from the start of the file. Refuses tensors that overlap or lie outside of it. */
+/** Changes offsets from the start of the weights to offsets from the start of the file. Refuses tensors that overlap or lie outside the file. */
 function placeTensors(
   reader: Reader,
   tensors: ReadonlyMap<string, GgufTensor>,
@@ -232,21 +232,21 @@ class Reader {
     if (bytes === undefined) throw this.malformed(`"${key}" has the unknown type ${type}`);
     const buffer = this.#take(bytes);
     switch (type) {
-      case 1:
-      case 3:
-      case 5:
+      case 1: // i8
+      case 3: // i16
+      case 5: // i32
         return buffer.readIntLE(0, bytes);
-      case 6:
+      case 6: // f32
         return buffer.readFloatLE();
-      case 7:
+      case 7: // bool
         return buffer.readUInt8() !== 0;
-      case 10:
+      case 10: // u64
         return Number(buffer.readBigUInt64LE());
-      case 11:
+      case 11: // i64
         return Number(buffer.readBigInt64LE());
-      case 12:
+      case 12: // f64
         return buffer.readDoubleLE();
-      default:
+      default: // u8, u16 and u32
         return buffer.readUIntLE(0, bytes);
     }
   }

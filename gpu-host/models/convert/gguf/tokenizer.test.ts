@@ -68,14 +68,18 @@ describe('ggufTokenizer', () => {
     );
   };
 
-  it('takes a SentencePiece vocabulary: the tokens of stories15m', async () => {
+  it("converts a SentencePiece vocabulary: the result tokenizes as stories15m's own tokenizer does", async () => {
     const { directory: model } = await pullModel('stories15m');
     const { model: json } = JSON.parse(await readFile(join(model, 'tokenizer.json'), 'utf8')) as TokenizerJson;
     const tokens = Object.entries(json.vocab)
       .sort(([, a], [, b]) => a - b)
       .map(([text]) => text);
-    const type = (id: number) =>
-      id === 0 ? TOKEN.unknown : id < 3 ? TOKEN.control : id < 259 ? TOKEN.byte : TOKEN.normal;
+    // Llama's layout: 3 special tokens, 256 byte tokens, then ordinary tokens.
+    const type = (id: number) => {
+      if (id === 0) return TOKEN.unknown;
+      if (id < 3) return TOKEN.control;
+      return id < 3 + 256 ? TOKEN.byte : TOKEN.normal;
+    };
     // tokenizer.json has no scores; the ranks of its merges give the same order.
     const scores = new Map(json.merges.map((merge, rank) => [(merge as string[]).join(''), -rank]));
     const ours = await load({
@@ -93,7 +97,8 @@ describe('ggufTokenizer', () => {
     assert.deepEqual(ours.special, { bos: 1, eos: [2], pad: null, unknown: 0 });
   });
 
-  it('takes added tokens, a vocabulary without the space before a text, and a chat template', async () => {
+  it('converts added tokens, a chat template, and a vocabulary with or without a space before a text', async () => {
+    // The id of a token is its index: `a` is 4, `ab` 6, `▁ab` 7, `<|im_end|>` 8 and `▁▁` 9.
     const tokens = ['<unk>', '<s>', '</s>', '▁', 'a', 'b', 'ab', '▁ab', '<|im_end|>', '▁▁', 'unused'];
     const { unknown, control, normal, added, unused } = TOKEN;
     const types = [unknown, control, control, ...new Array<number>(5).fill(normal), control, added, unused];
@@ -117,40 +122,41 @@ describe('ggufTokenizer', () => {
     // The model may end its turn with `<|im_end|>`, which the file names only in the vocabulary.
     assert.deepEqual(plain.special.eos, [2, 8]);
     assert.equal(plain.applyChatTemplate([{ role: 'user', content: 'ab' }], true), '<s>ab');
+    // With an `add_bos_token` of false the tokenizer has no BOS token, but a template that names `bos_token` still gets its text.
     for (const template of ['{{ 1 }}', '{{ bos_token }}{{ messages[0].content }}']) {
-      const without = await load({
+      const withoutBos = await load({
         ...metadata,
         'tokenizer.ggml.add_bos_token': false,
         'tokenizer.chat_template': template,
       });
-      assert.equal(without.special.bos, null);
+      assert.equal(withoutBos.special.bos, null);
       const expected = template.includes('bos_token') ? '<s>ab' : '1';
-      assert.equal(without.applyChatTemplate([{ role: 'user', content: 'ab' }], true), expected);
+      assert.equal(withoutBos.applyChatTemplate([{ role: 'user', content: 'ab' }], true), expected);
     }
   });
 
-  it('takes a byte-level vocabulary: the tokens of minimind2-small', async () => {
+  it("converts a byte-level vocabulary: the result tokenizes as minimind2-small's own tokenizer does", async () => {
     const { directory: model } = await pullModel('minimind2-small');
     const json = JSON.parse(await readFile(join(model, 'tokenizer.json'), 'utf8')) as TokenizerJson;
     assertSameTokens(await load(asMetadata(json, 'gpt-2')), await loadTokenizer(model), 100);
   });
 
-  it('takes tokens that begin or end a turn as control tokens, whatever type the file states', async () => {
-    // The single characters spell the four names.
-    const tokens = ['<|im_start|>', '<|im_end|>', '<e>', '<b>', ...'<|im_end>tbsra_'];
-    const unique = [...new Set(tokens)];
+  it('treats tokens that begin or end a turn as control tokens, whatever type the file states', async () => {
+    const controlNames = ['<|im_start|>', '<|im_end|>', '<e>', '<b>'];
+    // The single characters after the names can spell each of the names.
+    const tokens = [...new Set([...controlNames, ...'<|im_end>tbsra_'])];
     const metadata: Metadata = {
       'tokenizer.ggml.model': 'gpt2',
       'tokenizer.ggml.pre': 'qwen2',
-      'tokenizer.ggml.tokens': unique,
+      'tokenizer.ggml.tokens': tokens,
       'tokenizer.ggml.merges': [],
       'tokenizer.ggml.eos_token_id': 2,
       'tokenizer.ggml.bos_token_id': 3,
     };
     for (const type of [undefined, TOKEN.normal, TOKEN.added, TOKEN.unused]) {
-      const types = type && unique.map((_, id) => (id < 4 ? type : TOKEN.normal));
+      const types = type && tokens.map((_, id) => (id < controlNames.length ? type : TOKEN.normal));
       const tokenizer = await load({ ...metadata, ...(types && { 'tokenizer.ggml.token_type': types }) });
-      for (const [id, text] of unique.slice(0, 4).entries()) {
+      for (const [id, text] of controlNames.entries()) {
         assert.deepEqual([...tokenizer.encode(text, { special: true })], [id]);
         assert.equal(tokenizer.encode(text).length, text.length);
         assert.equal(tokenizer.decode([id]), '');
@@ -194,23 +200,22 @@ describe('ggufTokenizer', () => {
     }
   });
 
-  it('bounds the merges of a SentencePiece vocabulary, and the work to find them', () => {
+  it('bounds the merges of a SentencePiece vocabulary by number and characters, and the work to find them', () => {
     const normal = (text: string): Piece => ({ text, score: 0, kind: 'normal' });
+    // The work is bounded by 2²⁶ as the sum of length²: 1,100 × 256² is above the bound.
     const longTokens = Array.from({ length: 1_100 }, (_, id) => normal(String(id).padStart(256, '0')));
     assert.throws(() => sentencePieceTokenizer(longTokens), {
       code: 'malformed-tokenizer',
       message: /too many long tokens/,
     });
-    // All strings of 1 to 16 binary digits.
-    const length = (id: number) => 31 - Math.clz32(id);
-    const bitStrings = Array.from({ length: 2 ** 17 - 2 }, (_, id) =>
-      normal((id + 2).toString(2).slice(-length(id + 2))),
-    );
+    // All strings of 1 to 16 binary digits: the binary digits of 2 to 2¹⁷ − 1, each number without its leading 1.
+    const bitStrings = Array.from({ length: 2 ** 17 - 2 }, (_, id) => normal((id + 2).toString(2).slice(1)));
     assert.throws(() => sentencePieceTokenizer(bitStrings), {
       code: 'malformed-tokenizer',
       message: /more than 786432 merges/,
     });
-    // For each of 60 characters, the runs of up to 96 copies give 4,560 merges with 64 characters on average.
+    // For each of 60 characters, the runs of up to 96 copies give 4,560 merges with 64 characters on average. 60 × 4,560 × 64 characters are
+    // more than the bound of 2²⁴.
     const runs = Array.from({ length: 60 * 96 }, (_, id) =>
       normal(String.fromCodePoint(0x4e00 + Math.floor(id / 96)).repeat(1 + (id % 96))),
     );

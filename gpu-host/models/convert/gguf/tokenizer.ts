@@ -10,7 +10,7 @@ type Metadata = ReadonlyMap<string, MetadataValue>;
 /** Piece kinds by their number in `tokenizer.ggml.token_type`; a number without an entry counts as `normal`. */
 const KINDS: readonly PieceKind[] = ['normal', 'normal', 'unknown', 'control', 'added', 'unused', 'byte'];
 
-/** Real pieces have at most 64 characters. Finding a piece's merges takes time that grows with the square of its length. */
+/** Maximum length of a piece: the time to find its merges grows with the square of its length. Real pieces have at most 64 characters. */
 const MAX_PIECE_CHARACTERS = 256;
 
 const tokenId = z.int().min(0).optional();
@@ -53,7 +53,7 @@ interface WordRules {
   readonly ignoreMerges?: boolean;
   readonly addsBos?: boolean;
 }
-/** How byte-level tokenizers cut a text into words, by the name in `tokenizer.ggml.pre`: each as in the model's own tokenizer.json. */
+/** Rules by which byte-level tokenizers cut a text into words, by the name in `tokenizer.ggml.pre`; copied from these models' tokenizer.json. */
 const WORDS: Readonly<Record<string, WordRules>> = {
   'gpt-2': { split: GPT2_WORDS },
   smollm: { split: { type: 'Sequence', pretokenizers: [{ type: 'Digits', individual_digits: true }, GPT2_WORDS] } },
@@ -82,11 +82,11 @@ export function ggufTokenizer(metadata: Metadata, config: ModelConfig): { tokeni
   const template = metadata.get('tokenizer.chat_template');
   const nameOf = (id: number | undefined) => (id === undefined ? null : (keys.tokens[id] ?? null));
   const settings = {
-    bos_token: beginsTexts(keys) || String(template).includes('bos_token') ? nameOf(keys.bos_token_id) : null,
+    bos_token: addsBosToken(keys) || String(template).includes('bos_token') ? nameOf(keys.bos_token_id) : null,
     eos_token: nameOf(keys.eos_token_id),
     unk_token: nameOf(keys.unknown_token_id),
     pad_token: nameOf(keys.padding_token_id),
-    add_bos_token: beginsTexts(keys),
+    add_bos_token: addsBosToken(keys),
     clean_up_tokenization_spaces: false,
     model_max_length: config.contextLength,
     ...(typeof template === 'string' && { chat_template: template }),
@@ -97,7 +97,7 @@ export function ggufTokenizer(metadata: Metadata, config: ModelConfig): { tokeni
 /** Special tokens for `config.json`: the token that begins a text, and the tokens that end one. */
 export function specialIds(metadata: Metadata): { bos: number | null; eos: number[] } {
   const keys = readKeys(metadata);
-  return { bos: beginsTexts(keys) ? (keys.bos_token_id ?? null) : null, eos: endIds(keys) };
+  return { bos: addsBosToken(keys) ? (keys.bos_token_id ?? null) : null, eos: endIds(keys) };
 }
 
 function endIds({ tokens, eos_token_id, eot_token_id, eom_token_id }: Keys): number[] {
@@ -117,14 +117,14 @@ function readKeys(metadata: Metadata): Keys {
     const key = issue?.path.join('.') ?? '';
     throw malformed(key, issue?.message, key === 'model' ? 'unsupported-model' : undefined);
   }
-  // llama.cpp writes 2³² − 1 for a padding token that a model lacks, and ignores other ids of no token as well.
+  // Only these tokens must exist. For a model without a padding token, llama.cpp writes the padding id 2³² − 1, and it ignores such ids.
   for (const key of ['bos_token_id', 'eos_token_id', 'eot_token_id', 'eom_token_id'] as const) {
     if ((parsed.data[key] ?? 0) >= parsed.data.tokens.length) throw malformed(key, 'there is no token of this id');
   }
   return parsed.data;
 }
 
-function beginsTexts(keys: Keys): boolean {
+function addsBosToken(keys: Keys): boolean {
   return keys.add_bos_token ?? (keys.model === 'llama' || rulesOf(keys.pre)?.addsBos === true);
 }
 
@@ -134,7 +134,7 @@ function rulesOf(pre = ''): WordRules | undefined {
 
 function piecesOf(keys: Keys): Piece[] {
   const { model, tokens, scores, token_type: types } = keys;
-  // Only SentencePiece, here `llama`, needs both lists.
+  // A list must have one entry for each token. Only SentencePiece, here `llama`, needs both lists.
   for (const [key, list] of Object.entries({ scores, token_type: types })) {
     if (list === undefined ? model === 'llama' : list.length !== tokens.length) {
       throw new ModelError(
@@ -150,8 +150,8 @@ function piecesOf(keys: Keys): Piece[] {
       `the GGUF file's token ${tooLongId} has ${tokens[tooLongId]?.length} characters; the limit is ${MAX_PIECE_CHARACTERS}`,
     );
   }
-  // Files state other types for some of these tokens, or no types. If they were not control tokens, a user's text could
-  // end a turn with them.
+  // Tokens that begin or end a text or a turn must be control tokens, or else a user's text could end a turn with them. Files state other types
+  // for some of these tokens, or no types.
   const control = new Set(
     endIds(keys).concat(
       keys.bos_token_id ?? [],
@@ -202,7 +202,10 @@ function byteLevelTokenizer({ pre = '', merges }: Keys, pieces: readonly Piece[]
   };
 }
 
-/** The halves of a merge. Byte-level tokens contain no space, but old converters wrote some tokens that begin with a space. */
+/**
+ * The two tokens of a merge, which a space separates. Byte-level tokens contain no space, but old converters wrote some tokens that begin with one.
+ * A space at the start therefore belongs to the first token.
+ */
 function pairOf(merge: string): [string, string] {
   const space = merge.indexOf(' ', 1);
   if (space < 0) throw new ModelError('malformed-tokenizer', `the GGUF file has a merge ${JSON.stringify(merge)}`);

@@ -1,7 +1,7 @@
 import { type BlockedTensor, bitsOf, dequantize } from '../../blocks.ts';
 import type { FloatType } from '../../safetensors.ts';
 
-/** How a GGUF tensor's values are stored: blocks of `values` values in `bytes` bytes, none of which spans two rows. */
+/** Encoding of a GGUF tensor: blocks of `values` values, each in `bytes` bytes. No block spans two rows. */
 export interface TensorType {
   readonly name: string;
   readonly values: number;
@@ -10,22 +10,24 @@ export interface TensorType {
   readonly plain?: FloatType;
   /** Writes the values of the blocks in `source` to `target`. */
   decode?(source: DataView, target: Float32Array): void;
-  /** For types whose values are a level around a middle, times a scale: the same blocks, in Pie's own order. */
+  /** Conversion to Pie's own blocks, for types whose values are `(level − middle) × scale`. */
   readonly exact?: ExactBlocks;
 }
 
-/** Pie's blocks that hold exactly the values of a type. */
+/** Conversion of a type's blocks to Pie's own blocks, which hold exactly the same values. */
 export interface ExactBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> {
   levels(source: DataView): Uint8Array;
   scales(source: DataView): Float32Array;
 }
 
-/** Values in a block of the formats with one scale per block, and in a block of the K-quants. */
+/** Number of values in a block of the formats with one scale per block. */
 const SMALL_BLOCK = 32;
+/** Number of values in a block of the K-quants (Q4_K, Q5_K and Q6_K). */
 const K_QUANT_BLOCK = 256;
 
 /**
- * The types that Pie reads, by ggml's number.
+ * The types that Pie reads, by ggml's number. The first three arguments of `blocks` and `exact` are the type's name and a block's number of values
+ * and of bytes.
  *
  * @see https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h (`block_q4_0`, …) and `ggml-quants.c` (`dequantize_row_…`)
  */
@@ -103,8 +105,8 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
     {
       levels(block, at, set) {
         for (let i = 0; i < K_QUANT_BLOCK; i++) {
-          // Each half of the block has four groups of 32: two in the low nibbles of 64 bytes, two in the high nibbles. Another 32
-          // bytes have two more bits of each value.
+          // Each half of the block has four groups of 32 values. Of each value, 64 bytes hold the low 4 bits: those of groups 0 and 1 in their low
+          // halves, those of groups 2 and 3 in their high halves. Another 32 bytes hold the high 2 bits, four values to a byte.
           const half = i >> 7;
           const group = (i >> 5) & 3;
           const low = block.getUint8(at + 64 * half + 32 * (group & 1) + (i & 31)) >> (group < 2 ? 0 : 4);
@@ -122,6 +124,7 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
   ),
 };
 
+/** Writes the values of the block at byte `at` to `out`, from index `to` on. */
 type DecodeBlock = (block: DataView, at: number, out: Float32Array, to: number) => void;
 
 function blocks(name: string, values: number, bytes: number, decodeBlock: DecodeBlock): TensorType {
@@ -135,13 +138,13 @@ function blocks(name: string, values: number, bytes: number, decodeBlock: Decode
   };
 }
 
-/** Reads one block of the file. */
+/** Reads the levels and the scales of the block at byte `at`. */
 interface ReadBlock {
   levels(block: DataView, at: number, set: (i: number, level: number) => void): void;
   scales(block: DataView, at: number, set: (i: number, scale: number) => void): void;
 }
 
-/** A type of which each block becomes some of Pie's blocks, with the same values. */
+/** A type whose blocks each become one or more of Pie's blocks with exactly the same values. */
 function exact(
   name: string,
   values: number,
@@ -190,10 +193,12 @@ function nibbles(block: DataView, at: number, count: number, take: (i: number, v
 }
 
 /**
- * Scale and offset of each group of 32 values in a Q4_K or Q5_K block. After two factors of 16 bits, the block has 12
- * bytes with 6 bits of each scale and offset. In groups 0 to 3, the scales are the low 6 bits of bytes 0 to 3, the
- * offsets those of bytes 4 to 7. In groups 4 to 7, bytes 8 to 11 have 4 low bits of a scale and of an offset; the 2
- * high bits of bytes 0 to 3 complete the scales, those of bytes 4 to 7 the offsets.
+ * Scale and offset of each group of 32 values in a Q4_K or Q5_K block. The block begins with two 16-bit factors, one for all scales and one for all
+ * offsets. The next 12 bytes hold, for each of 8 groups, 6 bits of its scale and 6 bits of its offset:
+ *
+ * - Groups 0 to 3: the scales are the low 6 bits of bytes 0 to 3, the offsets are the low 6 bits of bytes 4 to 7.
+ * - Groups 4 to 7: bytes 8 to 11 hold the low 4 bits of the scale and, above them, the low 4 bits of the offset. The high 2 bits of bytes 0 to 3
+ *   complete the scales, the high 2 bits of bytes 4 to 7 complete the offsets.
  */
 function groupsOf32(block: DataView, at: number, take: (group: number, scale: number, least: number) => void): void {
   const scale = block.getFloat16(at, true);

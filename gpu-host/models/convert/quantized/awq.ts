@@ -2,14 +2,16 @@ import type { Awq } from './config.ts';
 import { type GroupedMatrix, groupingOf } from './grouped.ts';
 import { expectStored, type Stored } from './stored.ts';
 
-/** Place of each of eight outputs in a word, in units of 4 bits from the lowest. */
+/** For each of the eight outputs in a word: the place of its 4 bits, counted from the lowest bits. */
 const PLACES = [0, 4, 1, 5, 2, 6, 3, 7];
 const BITS = 4;
 const LEVELS_PER_WORD = 32 / BITS;
 
 /**
- * A matrix in AWQ's layout "gemm": words with the levels of eight outputs for one input, and with zero points of eight outputs for one group, in
- * an order that AWQ's kernel unpacks fast. Null when the checkpoint has the matrix as plain floats.
+ * A matrix in AWQ's layout "gemm". Null when the checkpoint has the matrix as plain floats.
+ *
+ * A word of `qweight` holds the levels of eight outputs for one input. A word of `qzeros` holds the zero points of eight outputs for one group.
+ * The numbers in a word are in an order that AWQ's kernel unpacks fast.
  *
  * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
  * @see https://github.com/casper-hansen/AutoAWQ/blob/main/awq/utils/packing_utils.py

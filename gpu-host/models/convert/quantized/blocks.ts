@@ -3,17 +3,17 @@ import type { TensorSource } from '../../safetensors.ts';
 import { type GroupedMatrix, readGroupScales, readZeros } from './grouped.ts';
 import { readWords, unpackRows } from './words.ts';
 
-/** Levels that a conversion unpacks at a time; a row may be longer. */
+/** Number of levels that a conversion unpacks at a time; a single row may have more. */
 const PIECE_VALUES = 1 << 20;
-/** Backends look up single rows of this matrix, which they cannot do in blocks with zero points. */
+/** Backends look up single rows of this matrix, and they cannot do this in a matrix of blocks with zero points. */
 const EMBEDDINGS = 'model.embed_tokens.weight';
 
 /**
- * The tensors that hold a matrix. If each group is the same number of neighbouring columns, and one of Pie's block sizes divides that number, they
- * are blocks with exactly the same levels, zero points and scales. Otherwise, and for embeddings with zero points, the matrix becomes one tensor of
- * 32-bit floats, and each value is rounded once.
+ * The tensors that a matrix becomes. The matrix becomes blocks with exactly the same levels, zero points and scales if each group is the same
+ * number of neighbouring columns, and one of Pie's block sizes divides this number. Otherwise, and for embeddings with zero points, the matrix
+ * becomes one tensor of 32-bit floats, and each value is rounded once.
  *
- * The levels or floats are made some rows at a time, from the packed words of the matrix, which stay in memory meanwhile.
+ * The levels or floats are computed some rows at a time. Meanwhile the packed words of the whole matrix stay in memory.
  *
  * @throws ModelError `malformed-weights` when a scale, or its product with the largest level, is not finite in 32 bits
  */
@@ -88,7 +88,7 @@ function* floatsOf(matrix: GroupedMatrix): Generator<Uint8Array> {
   const groupOf =
     typeof grouping === 'number' ? Uint32Array.from({ length: columns }, (_, i) => Math.floor(i / grouping)) : grouping;
   const scales = readGroupScales(matrix);
-  // Without zero points, each is the middle level.
+  // A matrix without zero points has the middle level as its zero point everywhere.
   const zeros = readZeros(matrix) ?? new Uint8Array(scales.length).fill(2 ** (bits - 1));
   for (const { firstRow, levels } of pieces(matrix)) {
     const floats = new Float32Array(levels.length);

@@ -3,27 +3,25 @@ import { ENCODER_TYPES } from '../../encoder/config.ts';
 import { ModelError } from '../../errors.ts';
 import { LLAVA } from '../../vision/llava.ts';
 
-/** How a checkpoint keeps its matrices, from the `quantization_config` of its `config.json`. */
+/** Encoding of a checkpoint's matrices, from the `quantization_config` of its `config.json`. */
 export type Quantization = (Float8 | Awq | Gptq | Packed) & {
-  /**
-   * Modules that the config leaves in plain floats. Its patterns, such as `re:.*embed.*`, are kept but match no name.
-   */
+  /** Modules that the config leaves in plain floats. Entries that are patterns, such as `re:.*embed.*`, have no effect: they equal no name. */
   readonly ignored: ReadonlySet<string>;
 };
 
 /** e4m3 values with scales to multiply by. */
 export interface Float8 {
   readonly kind: 'float8';
-  /** Last parts of the names that a matrix's scales may have. */
+  /** Possible names of a matrix's scales: the part that takes the place of `weight` in the matrix's name. */
   readonly scales: readonly string[];
-  /** Values that share a scale. */
+  /** The part of a matrix that shares one scale. */
   readonly shared: 'matrix' | 'row' | Tile;
 }
 
 /** Levels of 4 bits in AWQ's layout "gemm". */
 export interface Awq {
   readonly kind: 'awq';
-  /** Inputs of a group; null for all. */
+  /** Number of inputs in a group; null for one group of all inputs. */
   readonly groupSize: number | null;
 }
 
@@ -31,7 +29,7 @@ export interface Awq {
 export interface Gptq {
   readonly kind: 'gptq';
   readonly bits: 4 | 8;
-  /** Inputs of a group; null for all. */
+  /** Number of inputs in a group; null for one group of all inputs. */
   readonly groupSize: number | null;
   /** True when each zero point is stored minus one, as in the first of GPTQ's two formats. */
   readonly zerosLessOne: boolean;
@@ -43,7 +41,7 @@ export interface Gptq {
 export interface Packed {
   readonly kind: 'packed';
   readonly bits: 4 | 8;
-  /** Inputs of a group; null for all. */
+  /** Number of inputs in a group; null for one group of all inputs. */
   readonly groupSize: number | null;
   readonly hasZeros: boolean;
   /** True when a tensor says which inputs form a group. */
@@ -76,7 +74,7 @@ const groupSize = z.union([
     .max(1 << 24),
 ]);
 
-/** The names of AutoAWQ's own file are accepted, too. */
+/** `w_bit` and `q_group_size` are the names in AutoAWQ's own configuration file. */
 const awqSchema = z.looseObject({
   bits: z.int().nullish(),
   w_bit: z.int().nullish(),
@@ -122,7 +120,7 @@ const compressedSchema = z.looseObject({
 
 const fileSchema = z.looseObject({ model_type: z.unknown(), quantization_config: z.unknown() });
 
-/** True when `config.json` is a decoder's and says that its weights are quantised. */
+/** True for the `config.json` of a model with quantised weights, except that of an encoder. */
 export function saysQuantized(json: unknown): boolean {
   const { success, data } = fileSchema.safeParse(json);
   if (!success || (ENCODER_TYPES as readonly unknown[]).includes(data.model_type)) return false;
@@ -130,10 +128,10 @@ export function saysQuantized(json: unknown): boolean {
 }
 
 /**
- * Reads the `quantization_config` of a parsed `config.json`. Scales of activations and of cached keys have no effect: both stay in the type
- * of the computation.
+ * Reads the `quantization_config` of a parsed `config.json`. Settings for activations and for cached keys have no effect: Pie keeps activations
+ * and keys in the type of the computation.
  *
- * @throws ModelError `unsupported-model` or `malformed-config`, naming the field
+ * @throws ModelError `unsupported-model` or `malformed-config`; the message names the field
  */
 export function parseQuantization(json: unknown): Quantization {
   const file = parse(fileSchema, json);
@@ -258,7 +256,7 @@ function packedWeights(weights: Weights, field: (name: string) => string): Packe
     bits: bitsOf(field('num_bits'), num_bits),
     groupSize: strategy === 'group' && size && size > 0 ? size : null,
     hasZeros: weights.symmetric === false,
-    // With the other values of `actorder`, neighbouring inputs still form a group.
+    // With every other value of `actorder`, the inputs of a group are neighbours.
     reordered: strategy === 'group' && (actorder === true || actorder === 'group'),
   };
 }

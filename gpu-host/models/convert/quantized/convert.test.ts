@@ -14,14 +14,14 @@ import { convertQuantized } from './convert.ts';
 import { SCHEMES } from './testing/schemes.ts';
 import { type Checkpoint, quantizedCheckpoint, type Raw, type Scheme, writeCheckpoint } from './testing/write.ts';
 
-/** Widths that tiles of 128 do not divide. */
+/** Sizes that are no multiples of 128, so that the last tile of a row or column is smaller than the others. */
 const SHAPE = { hiddenSize: 160, intermediateSize: 192, headDim: 40, layers: 1 } as const;
 /** The largest relative error of one rounding to float32. */
 const ROUNDED_ONCE = 2 ** -24;
 
 const GATE = 'model.layers.0.mlp.gate_proj';
 
-/** How the conversion of each scheme stores a matrix with 160 inputs. */
+/** The form in which the conversion stores a matrix with 160 inputs, by scheme. */
 const STORAGE_BY_SCHEME: Readonly<Record<keyof typeof SCHEMES, string>> = {
   'fp8, tiles': 'F32',
   'fp8, one scale': 'F32',
@@ -42,20 +42,21 @@ const STORAGE_BY_SCHEME: Readonly<Record<keyof typeof SCHEMES, string>> = {
   'compressed-tensors, reordered': 'F32',
 };
 
-/** A checkpoint, and the code and message of its refusal. `null` stands for a refusal without a hint, though others of its code have one. */
+/** A checkpoint, and the code and message of its refusal. The refusal has the hint that `HINTS` gives for its code; with `null`, it has no hint. */
 type Refused = [Pick<Checkpoint, 'config' | 'tensors'>, code: string, message: RegExp, hint?: null];
 
-/** Hints of refusals, by code. Other codes have none. */
+/** Hints of refusals, by code. Refusals with other codes have no hint. */
 const HINTS: Readonly<Record<string, RegExp>> = {
   'unsupported-model': /use the checkpoint with bf16/,
   'missing-tensor': /do not belong together/,
   'malformed-weights': /do not belong together|the checkpoint is damaged/,
 };
 
-const storageOf = (info: TensorInfo) =>
-  isBlocked(info)
-    ? `${info.dtype} in blocks of ${info.blockSize}${info.zeros === null ? '' : ' with zero points'}`
-    : info.dtype;
+const storageOf = (info: TensorInfo) => {
+  if (!isBlocked(info)) return info.dtype;
+  const blocks = `${info.dtype} in blocks of ${info.blockSize}`;
+  return info.zeros === null ? blocks : `${blocks} with zero points`;
+};
 
 describe('convertQuantized', () => {
   let directory: string;
@@ -69,6 +70,7 @@ describe('convertQuantized', () => {
   after(() => rm(directory, { recursive: true, force: true }));
 
   const checkpoints = new Map<Scheme, Checkpoint>();
+  /** The checkpoint of a scheme, quantised only once, with a map of tensors that the test may change. */
   const make = (scheme: Scheme): Checkpoint => {
     const checkpoint = checkpoints.get(scheme) ?? quantizedCheckpoint(original, json, scheme);
     checkpoints.set(scheme, checkpoint);
@@ -84,7 +86,7 @@ describe('convertQuantized', () => {
     await convertQuantized(await write(checkpoint, layout), out);
     return loadModel(out);
   };
-  /** The largest error of a value relative to that value in float64. */
+  /** The largest relative error of the model's values; `exact` has the true values in float64. */
   const errorOf = (model: LoadedModel, { exact }: Checkpoint) => {
     let worst = 0;
     for (const [name, { shape, values }] of exact) {
@@ -111,7 +113,7 @@ describe('convertQuantized', () => {
     });
   }
 
-  it('reads shards', async () => {
+  it('converts a checkpoint in shards', async () => {
     const checkpoint = make(SCHEMES['gptq, groups of 32']);
     assert.ok(errorOf(await convert(checkpoint, 'shards'), checkpoint) <= ROUNDED_ONCE);
   });
@@ -210,7 +212,7 @@ describe('convertQuantized', () => {
     ];
   };
 
-  it('refuses what it does not read, names the field, gives a hint, and leaves nothing in the cache', async () => {
+  it('refuses unsupported and damaged checkpoints with a field and a hint; nothing stays in the cache', async () => {
     const compressed = SCHEMES['compressed-tensors, rows'];
     const weights = (change: object) => {
       const group = (compressed.quantization([]).config_groups as Record<string, { weights: object }>).group_0!;
@@ -266,11 +268,13 @@ describe('convertQuantized', () => {
         'malformed-weights',
         /Infinity at place 2/,
       ],
+      // This scale is finite, but its product with 448, the largest e4m3 value, is not.
       [
         withChangedTensor(`${GATE}.weight_scale_inv`, withBytes(4, 0, 0, 0x7f, 0x7f)),
         'malformed-weights',
         /e\+38 at place 1/,
       ],
+      // A row has 160 values; 0xff is NaN.
       [withChangedTensor(`${GATE}.weight`, withBytes(161, 0xff)), 'malformed-weights', /gate_proj\.weight.*row 1/],
       ...groupedCases(),
     ];
@@ -279,13 +283,13 @@ describe('convertQuantized', () => {
       const source = await write(checkpoint);
       const hint = givenHint === null ? undefined : HINTS[code];
       await assert.rejects(pullModel(`file:${source}`, { cacheDirectory }), { code, message, hint });
-      const left = (await readdir(cacheDirectory)).filter((name) => name !== '.downloads');
-      assert.deepEqual(left, [], String(message));
+      const cachedNames = (await readdir(cacheDirectory)).filter((name) => name !== '.downloads');
+      assert.deepEqual(cachedNames, [], String(message));
       assert.deepEqual((await readdir(source)).length, 4, 'config, weights and two tokenizer files stay');
     }
   });
 
-  it('converts a directory into the cache, anew after a change; the directory itself does not load', async () => {
+  it('a pull converts a directory, and again after a change; the directory itself does not load', async () => {
     const cacheDirectory = await mkdtemp(join(directory, 'cache-'));
     const checkpoint = make(SCHEMES['fp8, tiles']);
     const source = await write(checkpoint);
@@ -302,22 +306,22 @@ describe('convertQuantized', () => {
     assert.ok(errorOf(await loadModel((await pull()).directory), other) <= ROUNDED_ONCE);
   });
 
-  it('answers a damaged checkpoint with no error but a ModelError', async () => {
+  it('converts a damaged checkpoint or fails with a ModelError', async () => {
     const all = Object.values(SCHEMES);
     const value = fc.oneof(fc.constant(null), fc.integer(), fc.string(), fc.constant([]), fc.constant({}), fc.double());
     await fc.assert(
-      fc.asyncProperty(fc.nat(), fc.nat(), fc.nat(), fc.nat(255), value, async (which, what, where, byte, instead) => {
-        const checkpoint = make(all[which % all.length]!);
+      fc.asyncProperty(fc.nat(), fc.nat(), fc.nat(), fc.nat(255), value, async (scheme, damage, at, byte, newValue) => {
+        const checkpoint = make(all[scheme % all.length]!);
         const names = [...checkpoint.tensors.keys()];
-        const name = names[where % names.length]!;
+        const name = names[at % names.length]!;
         const raw = checkpoint.tensors.get(name)!;
         const quantization = { ...(checkpoint.config.quantization_config as Record<string, unknown>) };
         const fields = Object.keys(quantization);
-        if (what % 5 === 0) checkpoint.tensors.delete(name);
-        if (what % 5 === 1) checkpoint.tensors.set(name, { ...raw, bytes: raw.bytes.map(() => byte) });
-        if (what % 5 === 2) checkpoint.tensors.set(name, { ...raw, shape: [...raw.shape, 1] });
-        if (what % 5 === 3) checkpoint.tensors.set(name, { ...raw, bytes: raw.bytes.subarray(1) });
-        if (what % 5 === 4) quantization[fields[where % fields.length]!] = instead;
+        if (damage % 5 === 0) checkpoint.tensors.delete(name);
+        if (damage % 5 === 1) checkpoint.tensors.set(name, { ...raw, bytes: raw.bytes.map(() => byte) });
+        if (damage % 5 === 2) checkpoint.tensors.set(name, { ...raw, shape: [...raw.shape, 1] });
+        if (damage % 5 === 3) checkpoint.tensors.set(name, { ...raw, bytes: raw.bytes.subarray(1) });
+        if (damage % 5 === 4) quantization[fields[at % fields.length]!] = newValue;
         try {
           await convert({ ...checkpoint, config: { ...checkpoint.config, quantization_config: quantization } });
         } catch (error) {

@@ -17,7 +17,9 @@ import { expectStored, MISMATCH, Stored } from './stored.ts';
 const PIECE_BYTES = 4 << 20;
 
 /**
- * Converts a checkpoint in Hugging Face layout whose `config.json` has a `quantization_config` to the same layout without one, in `directory`.
+ * Converts a quantised checkpoint to a model in Hugging Face layout without a `quantization_config`, in `directory`. The checkpoint is in Hugging
+ * Face layout, too; its `config.json` has a `quantization_config`.
+ *
  * A matrix of integer levels (`GroupedMatrix`) becomes Pie's blocks where blocks can hold exactly the same values, else 32-bit floats. A matrix of
  * 8-bit floats becomes 32-bit floats. Tensors that are not quantised keep their type. Each matrix is converted some rows at a time.
  *
@@ -61,14 +63,14 @@ function sourcesOf(config: ModelConfig, quantization: Quantization, stored: Stor
   return sources;
 }
 
-/** The tensors of a matrix that the checkpoint has quantised; null when it has plain floats. */
+/** The tensors that a quantised matrix becomes; null when the checkpoint has the matrix as plain floats. */
 function quantizedSources(
   quantization: Quantization,
   stored: Stored,
   name: string,
   shape: readonly number[],
 ): TensorSource[] | null {
-  const matrix = () => {
+  const read = () => {
     switch (quantization.kind) {
       case 'awq':
         return awqMatrix(quantization, stored, name, shape);
@@ -80,9 +82,10 @@ function quantizedSources(
         return float8Source(quantization, stored, name, shape);
     }
   };
-  const converted = matrix();
-  if (converted === null) return null;
-  return 'data' in converted ? [converted] : groupedSources(name, converted);
+  const matrix = read();
+  if (matrix === null) return null;
+  // 8-bit floats are one converted tensor already.
+  return 'data' in matrix ? [matrix] : groupedSources(name, matrix);
 }
 
 function plainSource(stored: Stored, name: string, shape: readonly number[]): TensorSource {

@@ -3,7 +3,7 @@ import { readPieces, type StoredTensor, type TensorSource } from '../../safetens
 import type { Float8, Tile } from './config.ts';
 import { expectStored, MISMATCH, readScales, type Stored } from './stored.ts';
 
-/** Bytes of the floats that a conversion makes at a time; a row may be larger. */
+/** Bytes of 32-bit floats that a conversion makes at a time; a single row may take more. */
 const PIECE_BYTES = 4 << 20;
 /** The largest e4m3 value. */
 const LARGEST = 448;
@@ -45,13 +45,20 @@ export function float8Source(
   const scaleName = present[0] ?? (scaleNames[0] as string);
   const scale = stored.require(scaleName, name);
   const [rows = 0, columns = 0] = shape;
-  const tile: Tile = shared === 'matrix' ? [rows, columns] : shared === 'row' ? [1, columns] : shared;
   expectStored(scaleName, scale, 'floats', ...scaleShapes(shared, shape));
   // Rejects bad scales now; `data` reads them again.
   readScales(scaleName, scale, LARGEST);
+  const tile = tileOf(shared, rows, columns);
   return { name, shape, data: () => values(name, weight, readScales(scaleName, scale, LARGEST), tile) };
 }
 
+/** Size of the part of a matrix that shares one scale. */
+function tileOf(shared: Float8['shared'], rows: number, columns: number): Tile {
+  if (shared === 'matrix') return [rows, columns];
+  return shared === 'row' ? [1, columns] : shared;
+}
+
+/** The shapes that a matrix's scales may have. */
 function scaleShapes(shared: Float8['shared'], [rows = 0, columns = 0]: readonly number[]): number[][] {
   if (shared === 'matrix') return [[1], [], [1, 1]];
   if (shared === 'row') return [[rows, 1], [rows]];

@@ -12,12 +12,12 @@ export interface GroupedMatrix {
   readonly bits: 4 | 8;
   readonly rows: number;
   readonly columns: number;
-  /** Groups of a row. */
+  /** Number of groups in a row. */
   readonly groups: number;
-  /** Columns of a group, if each group's columns are neighbours and all groups are equally large; else the group of each column. */
+  /** Number of columns in a group, if the columns of each group are neighbours and all groups are equally large; else the group of each column. */
   readonly grouping: number | Uint32Array;
   readonly levels: PackedNumbers;
-  /** `[rows, groups]`; null for `2^(bits − 1)` everywhere. `lessOne` when each zero point is stored minus one (GPTQ). */
+  /** Zero points, `[rows, groups]`; null if all are `2^(bits − 1)`. `lessOne` is true if each zero point is stored minus one (GPTQ). */
   readonly zeros: (PackedNumbers & { readonly lessOne: boolean }) | null;
   /** The tensor of the scales, stored row by row or group by group. */
   readonly scales: { readonly name: string; readonly tensor: StoredTensor; readonly by: 'row' | 'group' };
@@ -39,7 +39,7 @@ export function readGroupScales({ scales: { name, tensor, by }, bits, rows, grou
 export function readZeros({ zeros, bits, rows, groups }: GroupedMatrix): Uint8Array | null {
   if (zeros === null) return null;
   const words = readWords(zeros.tensor);
-  // GPTQ's writers subtract from whole words, so a field may borrow from the next. The addition to whole words returns each borrow as a carry.
+  // GPTQ's writers subtract from whole words, so a number may borrow from the next one in its word. Adding to whole words undoes each borrow.
   const ones = bits === 4 ? 0x11111111 : 0x01010101;
   const points = unpackRows(zeros.lessOne ? words.map((word) => word + ones) : words, zeros.packing, 0, rows, groups);
   return points.every((point) => point === 2 ** (bits - 1)) ? null : points;
@@ -53,9 +53,9 @@ export interface Groups {
 }
 
 /**
- * The grouping of a matrix, checked.
+ * Checks the tensor of groups, if there is one, and returns the grouping of the matrix.
  *
- * @param index the tensor with the group of each column, if there is one
+ * @param index the tensor with the group of each column; null if the checkpoint has none
  * @param reordered true when the columns of a group need not be neighbours
  * @throws ModelError `wrong-shape` or `malformed-weights`
  */
@@ -70,7 +70,7 @@ export function groupingOf(
   expectStored(index.name, index.tensor, 'I32', [columns]);
   const groupOf = readWords(index.tensor);
   if (groupOf.every((group, i) => group === orderedGroupOf[i])) return orderedGrouping;
-  // These are signed numbers of 32 bits, read as unsigned ones: a negative group is too large. `| 0` shows it as it is stored.
+  // The tensor has signed numbers, read as unsigned ones here, so a negative group becomes too large. `| 0` makes the number signed again.
   const wrongColumn = groupOf.findIndex((group) => group >= groups);
   if (wrongColumn >= 0)
     throw new ModelError(

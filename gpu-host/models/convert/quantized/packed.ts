@@ -5,8 +5,10 @@ import { type GroupedMatrix, groupingOf } from './grouped.ts';
 import { expectStored, type Stored } from './stored.ts';
 
 /**
- * A matrix in compressed-tensors' format "pack-quantized": words with neighbouring levels of a row, and words with zero points of neighbouring
- * rows for one group. The last word of a row or column may have padding. Null when the checkpoint has the matrix as plain floats.
+ * A matrix in compressed-tensors' format "pack-quantized". Null when the checkpoint has the matrix as plain floats.
+ *
+ * A word of levels holds neighbouring levels of a row. A word of zero points holds those of neighbouring rows for one group. The last word of a
+ * row of levels, or of a column of zero points, may have padding.
  *
  * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
  * @see https://github.com/neuralmagic/compressed-tensors/blob/main/src/compressed_tensors/compressors/quantized_compressors/pack_quantized.py
@@ -50,7 +52,7 @@ export function packedMatrix(
   };
 }
 
-/** Checks the tensor in which a checkpoint may repeat the matrix's shape before packing. */
+/** Checks the tensor that holds the shape of the matrix before packing. A checkpoint need not have this tensor. */
 function checkShape(name: string, tensor: StoredTensor | undefined, shape: readonly number[]): void {
   if (tensor === undefined) return;
   expectStored(name, tensor, tensor.dtype === 'I32' ? 'I32' : 'I64', [2]);

@@ -4,7 +4,7 @@ import { isFloat, readTensor, type StoredTensor } from '../../safetensors.ts';
 export const MISMATCH =
   'the weights and "quantization_config" in config.json do not belong together, or a shard is missing';
 
-/** The tensors of a checkpoint by their names in its files. Keeps account of the names that a conversion took. */
+/** The tensors of a checkpoint, by their names in its files. Records which of them a conversion asked for. */
 export class Stored {
   readonly #tensors: ReadonlyMap<string, StoredTensor>;
   readonly #unused: Set<string>;
@@ -52,7 +52,7 @@ export class Stored {
   }
 }
 
-/** @throws ModelError `wrong-shape` when the tensor has none of the shapes, or another type */
+/** @throws ModelError `wrong-shape` when the tensor has another type, or none of the shapes */
 export function expectStored(
   name: string,
   tensor: StoredTensor,
@@ -78,9 +78,9 @@ export function expectStored(
 export function readScales(name: string, tensor: StoredTensor, largest: number): Float32Array {
   if (!isFloat(tensor)) throw new TypeError(`"${name}" has no floats.`);
   const scales = readTensor(tensor);
-  const wrong = scales.findIndex((scale) => !Number.isFinite(Math.fround(scale * largest)));
-  if (wrong < 0) return scales;
-  throw new ModelError('malformed-weights', `"${name}" has the scale ${scales[wrong]} at place ${wrong}`, {
+  const wrongIndex = scales.findIndex((scale) => !Number.isFinite(Math.fround(scale * largest)));
+  if (wrongIndex < 0) return scales;
+  throw new ModelError('malformed-weights', `"${name}" has the scale ${scales[wrongIndex]} at place ${wrongIndex}`, {
     hint: 'scales must be finite: the checkpoint is damaged, fetch it again',
   });
 }

@@ -11,7 +11,7 @@ namespace pie {
 // Words: MAGIC, number of words, number of sequences, 0; then for each sequence the words of its header and its arrays in this order:
 //   inputs     rows tokens, or rows × hidden float values (EMBEDS), or indices into the previous batch's picked tokens (PICKED)
 //   positions  rows
-//   context    contextCount slots; with TABLE those after the first `known`
+//   context    contextCount slots; with TABLE only the slots after the first `known`
 //   writes     rows slots (WRITES)
 //   mask       rows × (contextCount + rows) bytes, padded to a whole word (MASK)
 //   allowed    outputRows × ceil(vocabulary / 32) words (ALLOWED)
@@ -47,7 +47,7 @@ struct ResultShape {
 };
 
 struct ParsedBatch {
-  // Their pointers point into the parsed words. Their `adapter` is not set; see `adapters`.
+  // The pointers of a sequence point into the parsed words. Its `adapter` is not set; see `adapters`.
   std::vector<Sequence> sequences;
   std::vector<ResultShape> shapes;
   std::vector<uint32_t> adapters;  // Ids, by sequence; 0: none.
@@ -61,8 +61,8 @@ ParsedBatch parseBatch(const uint32_t* words, size_t count, const BatchLimits& l
 // states; then its attention.
 size_t resultWords(const std::vector<ResultShape>& shapes, int hidden);
 
-// Writes NOTHING_DRAWN as the token of a row from which no token could be drawn. If log-probabilities are not requested, it also replaces the first
-// top token of a row whose log-probabilities are NaN.
+// Writes the words of all results. NOTHING_DRAWN stands for the token of a row from which no token could be drawn. If log-probabilities are not
+// requested, it also stands for the first top token of a row whose log-probabilities are NaN.
 void packResults(uint32_t* into, const std::vector<ResultShape>& shapes, const Results& results, int hidden);
 
 }  // namespace pie

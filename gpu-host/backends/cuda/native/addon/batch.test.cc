@@ -1,4 +1,4 @@
-// Parsing of untrusted words: the parsed values, the refusals, and that no word past the end is read.
+// Tests the parsing of untrusted words (values, refusals, no read past the end), and the packing of results.
 #include "batch.h"
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@ using namespace pie::batch_words;
 
 namespace {
 
+// hidden, vocabulary, slots, picks, tableSlots.
 constexpr BatchLimits LIMITS{4, 70, 50, 3, 40};
 
 // A copy whose last word lies directly before an inaccessible page.
@@ -80,7 +81,7 @@ std::string refusalOf(const std::vector<uint32_t>& words) {
 
 }  // namespace
 
-TEST("batch words: every array that a sequence may have") {
+TEST("batch words: every array that a sequence may have is parsed") {
   const std::vector<uint32_t> words = batchOf({rich(), plain()});
   const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
   REQUIRE(batch.sequences.size() == 2);
@@ -98,7 +99,7 @@ TEST("batch words: every array that a sequence may have") {
   CHECK(batch.adapters == std::vector<uint32_t>{5, 0});
 }
 
-TEST("batch words: tokens picked by the previous batch") {
+TEST("batch words: tokens picked by the previous batch are inputs") {
   const std::vector<uint32_t> words = batchOf({{2, 0, 1, 1, PICKED, 0, 0, 0, 2, 0, 7, 8}});
   const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
   const Sequence& only = batch.sequences.at(0);
@@ -136,7 +137,7 @@ TEST("batch words: a batch truncated anywhere is refused, and no word past its e
   CHECK(refusalOf(longer).find("after the last sequence") != std::string::npos);
 }
 
-TEST("batch words: changed anywhere, they are parsed or refused without reading outside of them") {
+TEST("batch words: words changed anywhere are parsed or refused, and nothing outside of them is read") {
   const std::vector<uint32_t> whole = batchOf({rich(), plain()});
   testing::Random random(7);
   int refused = 0;
@@ -152,7 +153,7 @@ TEST("batch words: changed anywhere, they are parsed or refused without reading 
   CHECK(refused > 500 && refused < 4000);
 }
 
-TEST("batch words: tokens, slots and numbers that the model does not have") {
+TEST("batch words: tokens, slots and numbers that the model does not have are refused") {
   const auto changed = [](size_t word, uint32_t value) {
     std::vector<uint32_t> words = batchOf({rich()});
     words[HEADER + word] = value;
@@ -196,6 +197,7 @@ TEST("results: packed by sequence, drawn tokens replace the top tokens") {
   const std::vector<uint32_t> drawn{2, NOTHING_DRAWN};
   const std::vector<float> attention{0.25f, 0.75f};
   const Results results{states.data(), tokens.data(), logProbabilities.data(), drawn.data(), attention.data(), 0};
+  // The first shape's tokens, log-probabilities and states; the second's drawn tokens and attention; the tokens of the last two.
   REQUIRE(resultWords(shapes, hidden) == 6 + 6 + 4 + 2 + 2 + 1 + 4);
   std::vector<uint32_t> packed(25);
   packResults(packed.data(), shapes, results, hidden);

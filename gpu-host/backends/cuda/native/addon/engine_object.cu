@@ -9,21 +9,21 @@ namespace pie::js {
 
 namespace {
 
-// Steps under way: one runs while the next is prepared. The engine keeps only the results of the last two.
+// Most steps under way: one runs while the next is prepared. The engine keeps only the results of the last two steps.
 constexpr size_t MOST_STEPS = 2;
-// Projections and scorings under way, each with copies of its inputs and results.
+// Most projections and scorings under way; each keeps copies of its inputs and results.
 constexpr size_t MOST_SIDE = 8;
-// Adapter loads under way, each of which keeps its matrices in memory.
+// Most adapter loads under way; each keeps its matrices in memory.
 constexpr size_t MOST_LOADS = 8;
-// Waits for page moves: one that runs, and one for the moves that were queued since.
+// Most waits for page moves: one under way, and one for the moves that were queued after it began.
 constexpr size_t MOST_PAGE_WAITS = 2;
-// States of one projection or scoring.
+// Most states of one projection or scoring.
 constexpr int64_t MOST_STATES = 1 << 24;
 
 // Shared by the JavaScript object and the thread-safe function; the last owner destroys the engine.
 using Shared = std::shared_ptr<EngineObject>;
 
-// True if the third argument requests a queued move and the memory is pinned: the device cannot access other host memory on its own.
+// True if the third argument requests a queued move and `bytes` is pinned, the only host memory that the device can access on its own.
 bool isQueued(napi_env env, const Arguments& arguments, const View<uint8_t>& bytes) {
   if (arguments.count < 3 || isUndefined(env, arguments.values[2])) return false;
   bool queued = false;
@@ -60,7 +60,7 @@ napi_value EngineObject::construct(napi_env env, napi_callback_info info) {
     try {
       shared->attach(env, arguments.self, shared);
     } catch (...) {
-      // The thread-safe function holds the object too, and with it the device's memory.
+      // The thread-safe function owns the object too, so without `close` the device's memory would stay allocated.
       shared->close(env);
       throw;
     }
@@ -85,7 +85,7 @@ void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
   const auto collect = [](napi_env finalEnv, void* data, void*) {
     Shared* owner = static_cast<Shared*>(data);
     (*owner)->close(finalEnv);
-    // Not earlier: the reference belongs to the wrapped object for its whole lifetime.
+    // Deleted only here, because the wrapped object needs the reference for its whole lifetime.
     napi_delete_reference(finalEnv, (*owner)->self_);
     delete owner;
   };
@@ -225,9 +225,9 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   const Batch batch{parsed.sequences.data(), int(parsed.sequences.size())};
   uint32_t picks = 0;
   for (const ResultShape& shape : parsed.shapes) picks += shape.topK > 0 ? uint32_t(shape.rows) : 0;
-  // If the batch is refused, the next one cannot take tokens from it.
+  // Stays 0 if the submit below fails, so that the next batch cannot take picked tokens.
   limits_.picks = 0;
-  // Everything that may fail happens before the submit: a submitted step must be waited for, and its adapter kept.
+  // Everything that may fail happens before the submit, because a submitted step must be waited for and its adapters must be kept until it ends.
   const auto results = std::make_shared<Results>();
   const size_t bytes = resultWords(parsed.shapes, limits_.hidden) * sizeof(uint32_t);
   auto write = [results, shapes = std::move(parsed.shapes), hidden = limits_.hidden](void* into) {

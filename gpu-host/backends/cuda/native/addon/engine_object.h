@@ -1,4 +1,4 @@
-// The engine as a JavaScript object. All of it runs on JavaScript's thread, except the waiters.
+// The engine as a JavaScript object. Its methods run on JavaScript's thread; the waiters run work on threads of their own.
 #pragma once
 #include <deque>
 #include <functional>
@@ -27,9 +27,10 @@ class EngineObject {
     size_t bytes;                      // Of the results.
     std::function<void(void*)> write;  // Writes the results of ended work.
     std::vector<std::shared_ptr<Adapter>> adapters;  // Kept on the device until the step has ended.
-    napi_ref arguments = nullptr;                    // Keeps the JavaScript arrays alive that the work reads; or null.
+    napi_ref arguments = nullptr;                    // Keeps alive the JavaScript arrays that the work reads; or null.
   };
-  // Work of one kind, which ends in order. Steps have their own waiter, because their results must be taken in time; loads take long.
+  // Work of one kind, which ends in the order of its start. Each kind has its own waiter, because results of steps must be taken before the engine
+  // overwrites them, and adapter loads take long.
   struct Line {
     std::unique_ptr<Waiter> waiter;
     std::deque<Pending> pending;
@@ -48,14 +49,14 @@ class EngineObject {
   // Settles the promises of ended work.
   void deliver(napi_env env);
   void deliver(napi_env env, Line& line);
-  // Clears `deferred` once it is settled.
+  // Settles the promise of `pending` and then clears `pending.deferred`.
   void settle(napi_env env, Pending& pending, const WorkEnd& end);
-  // Keeps the event loop and this object alive while any promise is pending. Call after the first piece of work was added.
+  // Keeps the event loop and this object alive while any promise is pending. Call it after adding a piece of work.
   void keepAlive(napi_env env);
   size_t pendingWork() const;
   // Throws "invalid" when too much side work is under way.
   void checkSide() const;
-  // Runs `work` on the line's thread; it writes `words` words of results. Returns a promise of them.
+  // Runs `work`, which writes `words` words of results, on the line's thread. Returns a promise of the results.
   napi_value start(napi_env env, Line& line, size_t words, std::function<void(uint32_t*)> work);
   // Lets the thread for loads free an adapter that no step uses any more.
   void retire(std::shared_ptr<Adapter> adapter);
@@ -83,7 +84,8 @@ class EngineObject {
   int layers_ = 0;
   int pageCount_ = 0;
   std::unique_ptr<Engine> engine_;
-  // `loads_` also frees adapters, because the driver waits for the device before it frees memory. `pages_` waits for page moves.
+  // `loads_` also frees adapters, because a free blocks its thread: the driver waits for the device before it frees memory. `pages_` waits for page
+  // moves.
   Line steps_, side_, loads_, pages_;
   std::map<uint32_t, std::shared_ptr<Adapter>> adapters_;
   uint32_t lastAdapter_ = 0;

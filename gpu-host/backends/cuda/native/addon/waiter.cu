@@ -38,7 +38,7 @@ void Waiter::run() {
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    // Stays in the queue while it runs, for `drain`.
+    // The work stays in the queue while it runs, because `drain` waits until the queue is empty.
     Work& work = waiting_.front();
     WorkEnd end{work.id, std::nullopt};
     lock.unlock();

@@ -4,7 +4,7 @@
 
 using namespace pie;
 
-TEST("a waiter runs work in order; what work throws becomes its error, and a host without memory is no lost device") {
+TEST("a waiter runs work in order; an exception becomes the error of its work, and bad_alloc becomes `out-of-memory`, not `cuda`") {
   std::vector<int> ran;
   Waiter waiter([] {});
   waiter.add(1, [&ran] { ran.push_back(1); });

@@ -4,7 +4,7 @@
 namespace pie {
 
 // While an instance with `wanted` lives, the LAUNCH_CHAINED launches of this thread form one chain; otherwise they are ordinary launches. The first
-// kernel of a chain is launched without the attribute, so that the chain begins after all preceding work of its stream.
+// kernel of a chain is launched as an ordinary kernel, so that the chain begins after all preceding work of its stream.
 class LaunchChain {
  public:
   explicit LaunchChain(bool wanted) : outer_(state()) { state() = wanted ? State::First : State::None; }

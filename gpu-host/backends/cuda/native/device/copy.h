@@ -1,5 +1,5 @@
-// 16-byte transfers: asynchronous copies from global to shared memory (PTX ISA: cp.async), and loads with cache hints. Addresses must be multiples of
-// 16.
+// Transfers of 16 bytes, some of 4 or 8: asynchronous copies from global to shared memory (PTX ISA: cp.async), and loads with cache hints. Every
+// address must be a multiple of the transfer's size.
 #pragma once
 #include <cstdint>
 #include "device.h"
@@ -7,7 +7,7 @@
 namespace pie {
 
 // Starts an asynchronous copy to shared memory that bypasses L1. This thread must call waitForCopies before it reads the destination; other threads
-// must also pass a later barrier with it.
+// must also pass a barrier after that wait.
 __device__ __forceinline__ void copyAsync16(void* shared, const void* global) {
 #ifdef __CUDACC__
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "l"(global) : "memory");
@@ -33,7 +33,7 @@ __device__ __forceinline__ void copyAsync4(void* shared, const void* global, boo
   emulation::copyAsync(shared, global, valid ? 4 : 0, 4);
 #endif
 }
-// Closes a group: the copies that this thread started since the last commit.
+// Combines the copies that this thread started since its last commit into a group.
 __device__ __forceinline__ void commitCopies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -51,8 +51,8 @@ __device__ __forceinline__ void waitForCopies() {
 #endif
 }
 
-// Loads memory that no kernel writes meanwhile and that is read once (weights), without allocating in L1. Not ld.global.nc: ptxas may move such loads
-// down past waitForEarlier (launch.h), but the first weights must be loaded before it.
+// Loads memory that no kernel writes meanwhile and that is read once (weights), without allocating in L1. Does not use ld.global.nc, because ptxas
+// may move such loads down past waitForEarlier (launch.h), and the first weights must be loaded before that wait.
 __device__ __forceinline__ uint4 loadOnce16(const void* global) {
 #ifdef __CUDACC__
   uint4 v;
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint2 loadOnce8(const void* global) {
   return emulation::load8(global);
 #endif
 }
-// Loads memory that several threads of the block read and that no kernel writes any more. The previous kernel may have written it (see launch.h).
+// Loads memory that several threads of the block read and that no kernel writes meanwhile. The previous kernel may have written it (see launch.h).
 __device__ __forceinline__ uint4 loadKept16(const void* global) {
 #ifdef __CUDACC__
   uint4 v;
@@ -82,7 +82,7 @@ __device__ __forceinline__ uint4 loadKept16(const void* global) {
   return emulation::load16(global);
 #endif
 }
-// Loads memory that other blocks may have written during this kernel (before a fence and an atomic): bypasses L1.
+// Loads, bypassing L1, memory that other blocks may have written during this kernel (followed by a fence and an atomic).
 __device__ __forceinline__ uint4 loadFresh16(const void* global) {
 #ifdef __CUDACC__
   return __ldcg(static_cast<const uint4*>(global));

@@ -1,5 +1,5 @@
 // One kernel source, two compilers: nvcc for the GPU, or a C++ compiler with ../emulation, which runs blocks on host threads and CUDA threads as
-// fibers. The GPU build compiles a file as CUDA, or as C++ with PIE_CUDA if it has no device code (which compiles faster). The emulation defines
+// fibers. The GPU build compiles a file with device code as CUDA, and other files as C++ with PIE_CUDA, which is faster. The emulation defines
 // PIE_EMULATED.
 #pragma once
 #if defined(__CUDACC__) || defined(PIE_CUDA)

@@ -15,7 +15,7 @@ constexpr float FLOAT8_MOST = 448;
 // The code of a float, rounded to nearest even; larger magnitudes saturate at FLOAT8_MOST. NaN stays NaN.
 __device__ __forceinline__ uint8_t float8Of(float value) {
 #if defined(__CUDA_ARCH__) && PIE_CAPABILITY < 89
-  // Cards before capability 8.9 have no instruction for it.
+  // Cards before capability 8.9 have no instruction for this conversion.
   return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
 #elif defined(__CUDA_ARCH__)
   uint16_t two;
@@ -29,12 +29,12 @@ __device__ __forceinline__ uint8_t float8Of(float value) {
   int exponent = size == 0 ? -6 : std::ilogb(size);
   if (exponent < -6) exponent = -6;  // Subnormals have the step size of the smallest normals.
   const int steps = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));
-  // Eight steps are the hidden bit; sixteen carry into the exponent.
+  // The hidden bit is 8 of the steps and raises the exponent field by one; 16 steps (rounded up) raise it by two.
   return sign | static_cast<uint8_t>((exponent + 6) * 8 + steps);
 #endif
 }
 
-// Two codes; that of `low` is in the lower byte.
+// The codes of two floats, that of `low` in the lower byte.
 __device__ __forceinline__ uint32_t float8Pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && PIE_CAPABILITY >= 89
   uint16_t two;
@@ -45,7 +45,7 @@ __device__ __forceinline__ uint32_t float8Pair(float low, float high) {
 #endif
 }
 
-// Exact.
+// The value of a code, exactly.
 __device__ __forceinline__ float fromFloat8(uint8_t code) {
 #if defined(__CUDA_ARCH__) && PIE_CAPABILITY >= 89
   uint32_t two;
@@ -57,7 +57,7 @@ __device__ __forceinline__ float fromFloat8(uint8_t code) {
   const uint32_t size = code & 0x7fu;
   const uint32_t sign = (code & 0x80u) << 24;
   if (size == 0x7f) return __uint_as_float(sign | 0x7fc00000u);
-  // Moves the fields to their places in a float and corrects the exponent bias; a subnormal stays subnormal in between.
+  // Moves the fields to their places in a float and corrects the exponent bias. A subnormal code is a subnormal float in between.
   return __uint_as_float(sign | size << 20) * 0x1p120f;
 #endif
 }

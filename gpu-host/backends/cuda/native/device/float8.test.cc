@@ -128,7 +128,7 @@ TEST("every float16 decodes to the format's value, and a float rounds to the nea
   const auto meanings = wide.host();
   for (int bits = 0; bits < 1 << 16; bits++) CHECK_CLOSE(meanings[bits], meaning(bits), 0);
 
-  // Every float16, the midpoint to its successor, and the floats next to that.
+  // Every finite float16, the midpoint between it and its successor, and the two floats next to the midpoint. Every third group is negative.
   std::vector<float> values;
   std::vector<int> expected;
   for (int bits = 0; bits < 0x7c00; bits++) {
@@ -185,7 +185,7 @@ TEST("pairs of float8 codes convert to float16 exactly, also scaled by a power o
 TEST("a product of float16 fragments is the product of the matrices") {
   Random random(1);
   std::vector<uint16_t> a(16 * 16), b(16 * 8);
-  // Includes subnormals; the range is small enough that large products do not absorb small ones.
+  // Magnitudes from 0 to 4 (0x4400), subnormals included. The range is so small that large products do not absorb small ones.
   for (auto* matrix : {&a, &b})
     for (uint16_t& bits : *matrix) bits = static_cast<uint16_t>(random.integer(0, 0x4400) | random.integer(0, 1) << 15);
   const auto c = random.normals(16 * 8);
@@ -197,7 +197,7 @@ TEST("a product of float16 fragments is the product of the matrices") {
     expected[i] = c[i];
     for (int k = 0; k < 16; k++) expected[i] += meaning(a[i / 8 * 16 + k]) * meaning(b[k * 8 + i % 8]);
   }
-  // Sums of 16 products of up to 16, in float: the hardware truncates bits below the largest addend's.
+  // Sums of 16 products of at most 4 × 4, in float: the hardware truncates bits below the largest addend's.
   CHECK_ALL_CLOSE(sums.host(), expected, 3e-4);
 }
 

@@ -4,8 +4,8 @@
 //
 // Every kernel launched with LAUNCH_CHAINED calls
 //   letNextBegin()    in at least one thread of every block. Small kernels call it at once, because the next kernel can use the multiprocessors that
-//                     they leave idle. Tensor-core kernels call it when only results are left to be written: blocks of the next kernel that
-//                     come earlier crowd the multiprocessors that are free first. Measured on an H100, that costs a step of an 8B model 6 % at
+//                     they leave idle. Tensor-core kernels call it when only results are left to be written: with an earlier call, blocks of
+//                     the next kernel would crowd onto the multiprocessors that are free first, which costs a step of an 8B model on an H100 6 % at
 //                     batch 32 and 1 % at batch 1. Products on CUDA cores call it after the wait. The call orders no memory accesses.
 //   waitForEarlier()  in every thread, before the thread reads or writes memory that another kernel of the chain writes or reads. When it
 //                     returns, the previous kernel has ended and all its writes are visible.
@@ -16,12 +16,13 @@
 // L1 may hold lines of an earlier step's tables.
 //
 // Products call letNextBegin only after their wait. So when the kernel after a product begins, every block of the product has waited, and all kernels
-// before the product have ended. Without a wait, the kernel after the product and later ones may read, bypassing L1, data that kernels before the
-// product wrote, and overwrite data that those read (low-rank.cu and attention-item.h do).
+// before the product have ended. The kernel after the product and later kernels therefore need no wait to read, bypassing L1, data that kernels
+// before the product wrote, or to overwrite data that kernels before the product read (low-rank.cu and attention-item.h do).
 // linear-finish.cu, which lets the next kernel begin at once, keeps this promise because it follows a product that does.
 //
-// Copies, events and launches without the attribute (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel
-// after one of them begins when it ends. Cards before capability 9.0 have no such launches: there every kernel begins when the previous one has ended.
+// Copies, events and ordinary launches (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel that follows one
+// of them begins when that work has ended. Cards before capability 9.0 have no chained launches: there every kernel begins when the previous one
+// ends.
 #pragma once
 #include "capability.h"
 #include "chain.h"

@@ -5,8 +5,8 @@
 
 namespace pie {
 
-// c += a · b: a is 16 × 16, b 16 × 8, both bf16; c is 16 × 8, float. Elements of lane l, with g = l / 4 and t = l % 4 (the lower half of a register
-// first):
+// c += a · b: a is 16 × 16, b 16 × 8, both bf16; c is 16 × 8, float. Elements of lane l, with g = l / 4 and t = l % 4 (of two elements in a
+// register, the first is the lower half):
 //   a[0]: row g,     columns 2t, 2t + 1      b[0]: rows 2t, 2t + 1, column g      c[0], c[1]: row g,     columns 2t, 2t + 1
 //   a[1]: row g + 8, columns 2t, 2t + 1      b[1]: rows 2t + 8, 2t + 9, column g  c[2], c[3]: row g + 8, columns 2t, 2t + 1
 //   a[2]: row g,     columns 2t + 8, 2t + 9
@@ -37,9 +37,9 @@ __device__ __forceinline__ void multiplyAddHalves(float (&c)[4], const uint32_t 
 #endif
 
 // Loads 8 × 8 matrices of bf16 from shared memory. Lanes 8i to 8i + 7 pass the addresses of matrix i's rows (16 bytes each, 16-byte aligned); the
-// addresses of lanes past the last matrix are ignored. Lane l receives in matrices[i]: row l / 4, columns 2 (l % 4) and the next. Transposed: column
-// l / 4, rows 2 (l % 4) and the next. If a is stored row by row, these are a's registers (matrices: rows 0–7, rows 8–15, then columns 8–15 of both);
-// if b is stored by column, they are b's.
+// addresses of lanes past the last matrix are ignored. Lane l receives in matrices[i] two elements of matrix i: row l / 4, columns 2 (l % 4)
+// and the next; or, transposed, column l / 4, rows 2 (l % 4) and the next. These are the registers of multiplyAdd: for an a stored row by row, load
+// four matrices (rows 0–7, rows 8–15, then columns 8–15 of both); for a b stored by column, load two (rows 0–7, rows 8–15).
 __device__ __forceinline__ void loadMatrices(uint32_t (&matrices)[1], const void* row) {
 #ifdef __CUDACC__
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(matrices[0]) : "r"(PIE_SHARED_ADDRESS(row)) : "memory");

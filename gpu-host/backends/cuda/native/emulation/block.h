@@ -41,7 +41,7 @@ struct Fiber : Thread {
 struct Gathering {
   unsigned mask, arrived = 0;
   Completion complete;
-  int line;  // Of the collective, in the source.
+  int line;  // Source line of the collective.
   void* operands[32];
 };
 
@@ -55,11 +55,11 @@ struct BlockRun {
   const Grid* grid = nullptr;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
-  // Numbers of threads: all, those that have not ended, and those that wait at a barrier and for the previous grid.
+  // Numbers of threads: all, those that have not ended, those that wait at a barrier, and those that wait for the previous grid.
   unsigned threads = 0, alive = 0, atBarrier = 0, atGrid = 0;
   const Site* barrier = nullptr;  // The barrier at which threads wait.
-  // __syncthreads_count and its like: the threads that came to the current barrier with a true predicate. The threads of a completed barrier read
-  // their number at that barrier when they go on.
+  // For __syncthreads_count and its like: the number of threads that came to the current barrier with a true predicate, and the same number at the
+  // last completed barrier, which the threads of that barrier read when they go on.
   int truePredicates = 0, truePredicatesAtLastBarrier = 0;
   // Ring of runnable fibers.
   std::vector<Fiber*> ready;

@@ -82,7 +82,7 @@ void run(bool graph, const Stream& stream, Launches launches) {
 
 }  // namespace
 
-TEST("a chained kernel begins while its predecessor runs, and sees its writes after the wait") {
+TEST("a chained kernel begins while its predecessor runs, and sees the predecessor's writes after the wait") {
   for (const bool graph : {false, true}) {
     const Stream stream;
     DeviceArray<int> seen(std::vector<int>{0}), copy(std::vector<int>{0});
@@ -109,7 +109,7 @@ TEST("without a chain, no kernel begins early") {
   CHECK_EQUAL(copy.host()[0], 1);
 }
 
-TEST("after work that is no kernel, no kernel of a chain begins early") {
+TEST("a chained kernel that follows work other than a kernel does not begin early") {
   const Stream stream;
   DeviceArray<int> value(std::vector<int>{0}), copy(std::vector<int>{-1});
   run(false, stream, [&] {
@@ -147,7 +147,7 @@ TEST("a read before the wait returns the old value") {
   CHECK_EQUAL(to.host()[0], 0);
 }
 
-TEST("a chained kernel with a thread that has not waited is a fault, even if it began after all other work") {
+TEST("a chained kernel with a thread that has not waited is a fault, even if the kernel began after all other work had ended") {
   const Stream stream;
   DeviceArray<int> values(std::vector<int>(32, 0));
   emulation::catchFaults(true);

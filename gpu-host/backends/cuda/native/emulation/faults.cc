@@ -182,7 +182,7 @@ void crashed(int signal, siginfo_t* info, void*) {
 }  // namespace
 
 void explainCrashes() {
-  // A fiber whose stack overflowed has no stack left for the handler.
+  // A fiber whose stack overflowed has no stack left for the handler, which therefore has its own.
   static char stack[64 << 10];
   const stack_t alternate{stack, 0, sizeof stack};
   sigaltstack(&alternate, nullptr);

@@ -17,8 +17,8 @@ struct Device {
 void setDevice(const Device& device);
 Device device();
 
-// Makes the API call with this name ("cudaMalloc"; "launch" for a kernel launch; "any") fail with `error` after `after` successful calls. A sticky
-// failure behaves like a lost device: every later call fails the same way until restoreDevice().
+// Makes the API call with this name ("cudaMalloc"; "launch" for a kernel launch; "any" for any call) fail with `error` after `after` successful
+// calls. A sticky failure behaves like a lost device: every later call fails the same way until restoreDevice().
 void failCall(const char* name, cudaError_t error, int after = 0, bool sticky = true);
 // The same for the execution of a kernel, not its launch: as on a GPU, a later call returns the error.
 void failKernel(int after = 0, cudaError_t error = cudaErrorIllegalAddress);

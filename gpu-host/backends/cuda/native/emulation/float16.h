@@ -16,7 +16,7 @@ inline uint16_t halfOf(float value) {
   // From halfway past the largest float16 on, the result is infinite.
   if (wide >= 0x477ff000u) return sign | 0x7c00;
   if (wide >= 0x38800000u) return sign | static_cast<uint16_t>((wide - 0x38000000u + 0xfffu + (wide >> 13 & 1u)) >> 13);
-  // Subnormal: for floats in [0.5, 1) the last bit equals the smallest float16, so the addition rounds correctly.
+  // Subnormal results are multiples of the smallest float16. The last bit of a float in [0.5, 1) has this value, so adding 0.5 rounds correctly.
   const float moved = std::fabs(value) + 0.5f;
   std::memcpy(&wide, &moved, 4);
   return sign | static_cast<uint16_t>(wide - 0x3f000000u);

@@ -26,7 +26,7 @@ std::vector<size_t> orderOf(const std::vector<CUgraph_st::Node>& nodes, uint64_t
   return order;
 }
 
-// Runs all nodes. A kernel may begin before its predecessor ends only if it depends on nothing else: that edge is programmatic.
+// Runs all nodes. A kernel may begin before the preceding node ends only if that node is its one dependency.
 void performGraph(CUgraphExec_st& graph) {
   const auto& nodes = graph.nodes;
   const std::vector<size_t> order = orderOf(nodes, ++graph.launches * 0x9E3779B97F4A7C15u);

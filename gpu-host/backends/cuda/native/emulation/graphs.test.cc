@@ -49,7 +49,7 @@ cudaGraphExec_t instantiate(cudaGraph_t graph) {
 
 }  // namespace
 
-TEST("a captured launch runs with its graph, with the arguments of the capture") {
+TEST("a captured launch runs when its graph is launched, with the arguments that it had at the capture") {
   Streams streams;
   DeviceArray<int> value(std::vector<int>{1});
   int* pinned = nullptr;
@@ -72,11 +72,11 @@ TEST("a captured launch runs with its graph, with the arguments of the capture")
   CHECK_EQUAL(value.host()[0], 1);
   const cudaGraphExec_t exec = instantiate(graph);
   cudaOk(cudaGraphLaunch(exec, streams.main));
-  CHECK_EQUAL(value.host()[0], 16);
+  CHECK_EQUAL(value.host()[0], 16);  // (3 + 5) × 2
   // Memory is read when the graph runs.
   *pinned = 10;
   cudaOk(cudaGraphLaunch(exec, streams.main));
-  CHECK_EQUAL(value.host()[0], 30);
+  CHECK_EQUAL(value.host()[0], 30);  // (10 + 5) × 2
   cudaOk(cudaGraphExecDestroy(exec));
   cudaOk(cudaFreeHost(pinned));
 }
@@ -129,7 +129,7 @@ TEST("a forbidden call invalidates the capture") {
               }),
               cudaErrorStreamCaptureUnjoined);
   CHECK_EQUAL(failure([&] {
-                // An event recorded before the capture.
+                // An event of a stream that is not part of the capture.
                 cudaOk(cudaEventRecord(streams.joined, streams.side));
                 CHECK_EQUAL(cudaStreamWaitEvent(streams.main, streams.joined), cudaErrorStreamCaptureIsolation);
               }),
@@ -137,7 +137,7 @@ TEST("a forbidden call invalidates the capture") {
   CHECK_EQUAL(value.host()[0], 1);
 }
 
-TEST("a graph refuses copies of pageable memory") {
+TEST("a capture refuses copies of pageable memory") {
   Streams streams;
   DeviceArray<int> value(std::vector<int>{1});
   int host = 0;

@@ -15,7 +15,7 @@ namespace emulation {
 namespace {
 
 // Static shared variables are thread-local variables of this program or library. This class sets them to NaN before a grid runs and restores them
-// after it.
+// after the grid.
 class UnsetStaticShared {
  public:
   explicit UnsetStaticShared(BlockRun& runner) {
@@ -114,7 +114,7 @@ class Pool {
     }
   }
 
-  // Called and returns with the lock held; releases it while a block runs.
+  // The caller holds the lock, before and after; `work` releases it while a block runs.
   void work(Job& job, std::unique_lock<std::mutex>& lock) {
     if (job.next >= job.blocks) return;
     job.working++;
@@ -149,7 +149,8 @@ class Pool {
   std::mutex mutex;
   std::condition_variable wake, ended;
   std::vector<Job*> jobs;
-  // Shared by all threads, because the number of mappings per process is limited: streams come and go, and their threads with them.
+  // Block runners that no thread uses. All threads share them, because threads come and go with their streams and a process may have only a limited
+  // number of mappings.
   std::vector<std::unique_ptr<BlockRun>> idle;
   unsigned helpers = 0;
   uint64_t launches = 0;

@@ -42,13 +42,13 @@ void waitWhileHeld();
 void countKernel();
 
 enum class Memory { Unknown, Device, Pinned };
-// Kind of the allocation that contains `pointer`. Sets `whole`: true if it contains all of [pointer, pointer + bytes).
+// Kind of the allocation that contains `pointer`. Sets `whole` to true if the allocation contains all of [pointer, pointer + bytes).
 Memory memoryAt(const void* pointer, size_t bytes, bool* whole);
 
 // A graph under construction: each call on one of `streams` becomes a node of `graph` and does not run.
 struct Capture {
   cudaStreamCaptureMode mode;
-  std::thread::id thread;  // Began the capture.
+  std::thread::id thread;  // The thread that began the capture.
   cudaStream_t origin;     // The stream on which the capture began.
   cudaGraph_t graph;
   bool invalid = false;
@@ -76,7 +76,7 @@ void finishEverything();
 struct CUgraph_st {
   struct Node {
     emulation::Work work;
-    std::vector<size_t> after;
+    std::vector<size_t> after;  // Indices of the nodes on which this node depends.
   };
   std::vector<Node> nodes;
 };

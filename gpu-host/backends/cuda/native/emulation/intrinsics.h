@@ -18,7 +18,7 @@ struct ShuffleOperand {
   unsigned source;
 };
 
-// The value of a lane that does not take part is undefined; the emulation returns NaN.
+// On hardware, the value of a lane that does not take part is undefined; the emulation returns all bits set, which is NaN as a float.
 inline void completeShuffle(void* const operands[32], unsigned lanes) {
   for (unsigned lane = 0; lane < 32; lane++) {
     if (!(lanes >> lane & 1)) continue;

@@ -1,5 +1,5 @@
-// Device and pinned memory. Every allocation starts as NaN and ends at most 255 bytes before an inaccessible page; another such page precedes it.
-// Freeing an allocation checks that the bytes between it and these pages were not written.
+// Device and pinned memory. Every allocation starts as NaN, lies behind an inaccessible page, and ends at most 255 bytes before another such page.
+// Freeing an allocation checks that the bytes between the allocation and these pages were not written.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -83,7 +83,7 @@ TEST("memory starts as NaN, is counted, and is limited to the device's size") {
   CHECK_EQUAL(cudaFree(&value), cudaErrorInvalidValue);
 }
 
-TEST("a write past an allocation is detected when it is freed") {
+TEST("a write outside of an allocation is detected when the allocation is freed") {
   const Restore restore;
   emulation::catchFaults(true);
   for (const long at : {1000L, -1L}) {
@@ -195,7 +195,7 @@ TEST("events measure the time between them") {
   (void)cudaGetLastError();
 }
 
-TEST("launches that a GPU refuses are refused") {
+TEST("the emulation refuses launches that a GPU refuses") {
   DeviceArray<int> value(std::vector<int>{1});
   LAUNCH(addOne, 1, 1025, 0, 0, value.get());
   CHECK_EQUAL(cudaGetLastError(), cudaErrorInvalidConfiguration);
@@ -211,7 +211,7 @@ TEST("launches that a GPU refuses are refused") {
   CHECK_EQUAL(value.host()[0], 2);
 }
 
-TEST("a planned failure occurs at its call; a sticky one persists") {
+TEST("a planned failure occurs at the planned call; a sticky failure repeats until the device is restored") {
   const Restore restore;
   void* memory = nullptr;
   emulation::failCall("cudaMalloc", cudaErrorMemoryAllocation, 1, false);

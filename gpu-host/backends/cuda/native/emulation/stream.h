@@ -73,8 +73,8 @@ struct CUstream_st {
 
 struct CUevent_st {
   const unsigned flags;
-  std::shared_ptr<emulation::OneShotEvent> recorded;  // Of the last record; null before the first.
-  // Set if the last record was part of a capture.
+  std::shared_ptr<emulation::OneShotEvent> recorded;  // Happens when the stream reaches the last record; null before the first record.
+  // If the last record was part of a capture: the capture, and the nodes that precede the event.
   std::shared_ptr<emulation::Capture> capture;
   std::vector<size_t> nodes;
 };
@@ -87,7 +87,7 @@ struct Registry {
   std::set<cudaEvent_t> events;
   std::set<std::shared_ptr<Capture>> captures;
   cudaStream_t legacy = nullptr;  // The default stream; created at its first use.
-  std::shared_ptr<OneShotEvent> legacyEnd;
+  std::shared_ptr<OneShotEvent> legacyEnd;  // Follows the newest work of the default stream.
   std::map<const void*, int> dynamicShared;  // Dynamic shared memory above 48 KB that kernels opted into.
 };
 Registry& registry();
@@ -99,7 +99,7 @@ cudaStream_t resolved(cudaStream_t stream);
 void queue(cudaStream_t stream, Work work);
 void queueSignal(cudaStream_t stream, std::function<void()> signal);
 
-// Adds a node to an open capture that depends on the nodes `after`.
+// Adds a node, which depends on the nodes `after`, to an open capture.
 size_t addNode(Capture& capture, Work work, std::vector<size_t> after);
 // Ends a capture; its streams return to normal operation.
 void drop(const std::shared_ptr<Capture>& capture);

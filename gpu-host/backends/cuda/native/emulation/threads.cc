@@ -25,7 +25,8 @@ __thread Thread* current = nullptr;
 namespace {
 
 constexpr size_t STACK_BYTES = 128 << 10;
-// Stacks are a multiple of the page size apart, so their tops would share a few sets of the CPU's cache. Lane i's stack begins i steps lower.
+// Stacks are a multiple of the page size apart, so their tops would share a few sets of the CPU's cache. Lane i's stack therefore begins i steps
+// lower.
 constexpr size_t STACK_STEP = 7 * 64;
 constexpr size_t MAX_SHARED = pie::SHARED_BYTES;
 
@@ -93,7 +94,7 @@ void BlockRun::begin(Fiber& fiber) {
 
 void BlockRun::runBlock(uint64_t number, uint64_t seed) {
   const dim3 grid = this->grid->grid, block = this->grid->block;
-  // Neighbouring blocks and launches must differ.
+  // Neighbouring blocks and launches must run their threads in different orders.
   random = (seed * 0x9E3779B97F4A7C15u + number) * 0xD1342543DE82EF95u + 1;
   for (int i = 0; i < 3; i++) (void)coin();
   newestFirst = coin();

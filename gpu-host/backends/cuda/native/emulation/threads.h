@@ -1,7 +1,7 @@
 // CUDA threads as fibers: a block runs on one host thread, and a CUDA thread runs until it waits.
 #pragma once
 #include <cstdint>
-// Included before the macros below, because runtime.h has members with their names.
+// Included before the macros below, because some members in runtime.h have the macros' names.
 #include "runtime.h"
 #include "vectors.h"
 
@@ -20,7 +20,7 @@ struct Thread {
   struct AsyncCopies* copies;  // Copies of ../device/copy.h in flight.
 };
 
-// Not `thread_local`, with which every access from another file calls a function that looks for an initialisation.
+// `__thread`, because each access to a `thread_local` variable of another file first calls a function that looks for an initialisation.
 extern __thread Thread* current;
 
 // Place in the source where a thread waits.

@@ -224,11 +224,11 @@ TEST("the value of a lane that takes no part has all bits set, also after an exc
   for (int lane = 0; lane < 32; lane++) CHECK_EQUAL(got[lane], lane < 16 ? -1 : 20);
 }
 
-TEST("barrier reductions in a block with a partial warp") {
+TEST("barrier reductions cover all threads of a block whose last warp is partial") {
   DeviceArray<int> out(3);
   LAUNCH(counts, 1, 100, 0, 0, out.get());
   const auto got = out.host();
-  CHECK_EQUAL(got[0], 34);
+  CHECK_EQUAL(got[0], 34);  // The multiples of 3 below 100.
   CHECK_EQUAL(got[1], 1);
   CHECK_EQUAL(got[2], 0);
 }
@@ -262,7 +262,7 @@ TEST("the last block sees the writes of all others") {
   }
 }
 
-TEST("atomics of many blocks") {
+TEST("atomics of many blocks lose no update") {
   DeviceArray<unsigned> counts(std::vector<unsigned>(3));
   DeviceArray<float> sum(std::vector<float>(1));
   DeviceArray<int> most(std::vector<int>{-1}), least(std::vector<int>{1});
@@ -319,7 +319,7 @@ TEST("matrices are loaded only from shared memory at multiples of 16") {
   CHECK(contains(faultOf([&] { LAUNCH(loadsMisaligned, 1, 32, 64, 0, out.get()); }), "no multiple of 16"));
 }
 
-TEST("a missing barrier shows, because threads run in both orders") {
+TEST("a missing barrier gives wrong results, because threads run in both orders") {
   if (!emulation::knowsStaticShared()) SKIP("this build does not reset static shared memory");
   bool lowWrong = false, highWrong = false;
   for (int round = 0; round < 20; round++) {
@@ -332,7 +332,7 @@ TEST("a missing barrier shows, because threads run in both orders") {
   CHECK(highWrong);
 }
 
-TEST("an asynchronous copy has not arrived before it is waited for") {
+TEST("the destination of an asynchronous copy is NaN until its thread has waited") {
   DeviceArray<float> in(std::vector<float>{1, 2, 3, 4}), out(1);
   LAUNCH(copyAndRead<false>, 1, 32, 0, 0, out.get(), in.get());
   CHECK(std::isnan(out.host()[0]));

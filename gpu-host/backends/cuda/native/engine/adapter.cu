@@ -20,7 +20,7 @@ class Builder {
  public:
   Builder(Carver& carver, uint8_t* deviceBase, uint8_t* host) : carver_(carver), base_(deviceBase), host_(host) {}
 
-  // The matrices of one place. `parts`: by projection, null for a projection that the adapter does not change.
+  // The matrices of one LowRankPlace. `parts`: the adapter's matrices by projection, null for a projection that the adapter does not change.
   LowRankMatrices<T> place(const std::vector<const AdapterMatrices*>& parts, const LowRankProduct& product) {
     LowRankMatrices<T> made{};
     for (const AdapterMatrices* each : parts) made.ranks += each ? paddedRank(each->rank) : 0;
@@ -40,7 +40,7 @@ class Builder {
     return made;
   }
 
-  // The host's copy of device memory.
+  // The address in the host's copy that corresponds to a device address.
   template <typename V>
   V* onHost(V* device) const {
     return reinterpret_cast<V*>(host_ + (reinterpret_cast<uint8_t*>(device) - base_));
@@ -59,7 +59,7 @@ class Builder {
   uint8_t* host_;
 };
 
-// The projections of a place, in the order of its outputs.
+// The projections of one LowRankPlace, in the order of its outputs.
 struct PlaceProjections {
   int count;
   Projection all[LOW_RANK_PARTS];

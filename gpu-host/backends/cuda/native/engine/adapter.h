@@ -10,7 +10,7 @@
 
 namespace pie {
 
-// State that the engine shares with its adapters, because adapters may outlive it.
+// State that the engine shares with its adapters, because adapters may outlive the engine.
 struct AdapterLedger {
   std::mutex mutex;
   size_t bytes = 0;
@@ -19,8 +19,8 @@ struct AdapterLedger {
 template <typename T>
 class DeviceAdapter final : public Adapter {
  public:
-  // Throws EngineError "invalid" for matrices that do not fit the model, and "out-of-memory". `room`: bytes that the engine may still use for
-  // adapters. A step gives the adapter at most `maxRows` rows.
+  // Throws EngineError "invalid" for matrices that do not fit the model, and "out-of-memory" if the adapter exceeds `room` (the bytes that the engine
+  // may still use for adapters) or the device's free memory. A step gives the adapter at most `maxRows` rows.
   DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows, std::shared_ptr<AdapterLedger> ledger,
                 size_t room, const Stream& stream);
   ~DeviceAdapter() override;

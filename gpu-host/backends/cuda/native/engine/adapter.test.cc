@@ -139,7 +139,7 @@ TEST("an adapter equals a model with merged weights, over any projections and ra
   CHECK(runCalls(*engine, calls)[0].states == plain[0].states);
 }
 
-TEST("rows of one step have different adapters, or none: each sequence equals its own merged model") {
+TEST("sequences of one step may have different adapters, or none: each sequence equals its own merged model") {
   for (const bool graphs : {false, true}) {
     TinyModel model = tinyModel(25, {.bias = true});
     model.options.graphs = graphs;
@@ -185,7 +185,7 @@ TEST("a graph that was captured with some adapters serves steps with others, als
   CHECK_EQUAL(several.engine->graphs().captured, captured);
 }
 
-TEST("a batch of several device steps, and keys that another adapter wrote, with different adapters") {
+TEST("different adapters work in a batch of several device steps, and over keys that another adapter wrote") {
   TinyModel model = tinyModel(27);
   model.options.maxRows = 16;
   model.options.scratchSlots = 64;
@@ -210,7 +210,7 @@ TEST("in bf16 a row with an adapter does not depend on the adapters of other row
   std::vector<Call> calls;
   for (int i = 0; i < 8; i++) calls.push_back(makeCall(randomTokens(random, 1)));
   std::vector<int> kinds = {0, 1, 2, 3, 0, 1, 2, 3};
-  // The errors of bf16 products with an adapter and without are of one size.
+  // In bf16, products with and without an adapter have errors of the same size.
   CHECK(several.error(calls, kinds) < 0.05);
   CHECK(several.error(calls, {3, 3, 3, 3, 3, 3, 3, 3}) < 0.05);
   for (size_t i = 0; i < calls.size(); i++) calls[i].adapter = several.adapter(kinds[i]);

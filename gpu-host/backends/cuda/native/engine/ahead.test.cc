@@ -1,4 +1,4 @@
-// Steps that take the previous step's picked tokens and are submitted before that step has ended, against the same steps with explicit tokens.
+// Compares steps that are submitted before the previous step has ended, with its picked tokens as inputs, with the same steps with explicit tokens.
 #include <memory>
 #include "testing.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int SEQUENCES = 3, STEPS = 14, ROOM = 20;
 
-// Requests by kind: the most probable token, a draw among several, the first of several, a draw among few allowed tokens.
+// Requests by kind: 0 the most probable token, 1 a draw among five, 2 the five most probable tokens and the states, 3 a draw among allowed tokens.
 Call asking(int kind, int step) {
   Call call;
   call.outputRows = 1;
@@ -20,7 +20,7 @@ Call asking(int kind, int step) {
   return call;
 }
 
-// One token after `step` others of the sequence; each sequence has its own slots.
+// A call with the one input of a sequence at `step`, without the token itself. Each sequence has its own slots.
 Call decode(int sequence, int kind, int step) {
   Call call = asking(kind, step);
   const uint32_t first = static_cast<uint32_t>(sequence) * ROOM, at = first + static_cast<uint32_t>(step);
@@ -96,7 +96,7 @@ TEST("steps submitted ahead equal steps one by one, bit for bit, in every precis
       }
   };
   for (const bool graphs : {true, false}) {
-    // The picking of tokens does not depend on the precision.
+    // The picking of tokens does not depend on the precision, so these kinds run in one precision only.
     check(Precision::Bf16, graphs, {0, 0, 0});
     check(Precision::Bf16, graphs, {0, 1, 2});
     for (const Precision precision : {Precision::Float32, Precision::Bf16, Precision::Int8}) check(precision, graphs, {3, 2, 1});
@@ -114,7 +114,7 @@ TEST("picked tokens can be taken in any order, also from a sequence that picks m
   const std::vector<Call> before = {wide, without, makeCall(randomTokens(random, 2))};
   const uint64_t step = submitCalls(*engine, before);
   Call follower = makeCall({}, {}, range(0, 4));
-  follower.picked = {7, 0, 5, 5};  // Rows of 8 picked tokens: the sequence without top tokens picks none.
+  follower.picked = {7, 0, 5, 5};  // Indices into 8 picked tokens: 6 of `wide`, none of `without`, 2 of the last call.
   follower.positions = range(0, 4);
   follower.outputRows = 4;
   const std::vector<Answer> after = runCalls(*engine, {follower});
@@ -124,7 +124,7 @@ TEST("picked tokens can be taken in any order, also from a sequence that picks m
   CHECK(after[0].states == runCalls(*told, {follower})[0].states);
 }
 
-TEST("the picked token is 0 if a row has no number or allows no token") {
+TEST("the picked token is 0 if a row's logits are NaN or the row allows no token") {
   const TinyModel model = tinyModel(33);
   const auto engine = Engine::create(model.options, model.source()), told = Engine::create(model.options, model.source());
   Call broken = asking(1, 0), nothing = asking(0, 0), several = asking(2, 0);

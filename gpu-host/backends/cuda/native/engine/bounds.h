@@ -8,7 +8,8 @@ namespace pie {
 
 // True if all values are below `end`, which must be at most 2^31.
 inline bool allBelow(const uint32_t* values, size_t count, uint32_t end) {
-  // A value is too large if its own sign bit or that of (end - 1 - value) is set. Accumulates in independent lanes, which compilers vectorise.
+  // A value is too large if its own sign bit or that of (end - 1 - value) is set. The loops collect the sign bits in independent lanes, so that
+  // compilers vectorise them.
   constexpr size_t LANES = 8;
   uint32_t signs[LANES] = {};
   size_t at = 0;

@@ -5,7 +5,7 @@
 
 using namespace pie;
 
-TEST("bounds: every value is checked, of any size") {
+TEST("bounds: allBelow finds a value of any size that is too large, at any position") {
   for (const uint32_t end : {1u, 7u, 1u << 20, 0x80000000u}) {
     for (size_t count = 0; count < 20; count++) {
       std::vector<uint32_t> values(count, end - 1);

@@ -34,7 +34,7 @@ class Rounds {
 }  // namespace
 
 std::vector<CopyRound> planCopies(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs, int capacity, int spare) {
-  // By destination; the last pair with a destination is its only writer.
+  // The index of the pair that writes a destination: the last pair with this destination.
   std::unordered_map<int, int> writer;
   for (int i = 0; i < pairs; i++) writer[static_cast<int>(destinations[i])] = i;
   std::vector<Pair> all;
@@ -61,7 +61,7 @@ std::vector<CopyRound> planCopies(const uint32_t* sources, const uint32_t* desti
   }
   for (int i = 0; i < count; i++)
     if (readers[i] == 0) ready.push_back(i);
-  std::vector<bool> gone(count, false);
+  std::vector<bool> gone(count, false);  // Pairs that already have a round.
   for (size_t next = 0; next < ready.size(); next++) {
     const int i = ready[next];
     gone[i] = true;

@@ -71,7 +71,7 @@ TEST("an engine allocates at start what it reports, and frees all of it") {
   CHECK(Taken() == before);
 }
 
-TEST("a pool that does not fit is refused with the number of pages that fit, which then do") {
+TEST("a pool that does not fit is refused with the number of pages that fit, and a pool of that number fits") {
   const Restored restored;
   const Taken before;
   TinyModel model = tinyModel(32);
@@ -104,7 +104,7 @@ TEST("a pool that does not fit is refused with the number of pages that fit, whi
   CHECK_EQUAL(codeOf([&] { make(model); }, &message), "out-of-memory");
   CHECK(message.find(" " + std::to_string(fits) + " pages would fit") != std::string::npos);
   CHECK(message.find("for weights") != std::string::npos && message.find("scratch") != std::string::npos);
-  // The same with the device's free memory, less the spare for the driver.
+  // The same if the device's free memory, less the spare for the driver, is the limit.
   emulation::Device small = emulation::device();
   small.memoryBytes = emulation::deviceBytes() + (8 << 20);
   emulation::setDevice(small);
@@ -246,7 +246,7 @@ TEST("a device without memory refuses an adapter, and still computes") {
   Random random(6);
   const std::vector<Call> calls = {makeCall(randomTokens(random, 3))};
   const Answer first = runCalls(*engine, calls)[0];
-  // A full device has no memory for a stream, either.
+  // A full device cannot create a stream, either; an adapter must load without a new one.
   for (const char* call : {"cudaMalloc", "cudaStreamCreate"}) {
     emulation::failCall(call, cudaErrorMemoryAllocation, 0, false);
     const std::string code = codeOf([&] { engine->loadAdapter({}); });
@@ -256,7 +256,7 @@ TEST("a device without memory refuses an adapter, and still computes") {
   }
 }
 
-TEST("refused graphs are launched directly, or captured without chains if those may be the cause") {
+TEST("if the driver refuses a graph, the step is launched directly, or captured without chains if these may be the cause") {
   const Restored restored;
   TinyModel model = tinyModel(36);
   Random random(4);
@@ -303,7 +303,7 @@ TEST("no data is read before it is ready or overwritten while it is read, with a
     batches.push_back(calls);
     expected.push_back(reference.forward(calls));
   }
-  // The eager pass waits for each step after it has submitted the next one, the other pass only for the last two.
+  // The eager pass waits for each step after it has submitted the next one. The other pass waits only for the last two steps.
   for (const bool eager : {true, false}) {
     std::vector<uint64_t> steps;
     for (int i = 0; i <= 6; i++) {
@@ -311,7 +311,8 @@ TEST("no data is read before it is ready or overwritten while it is read, with a
       if (i > 0 && (eager || i >= 5)) CHECK(errorOf(answersOf(engine->wait(steps[i - 1]), batches[i - 1], 32), expected[i - 1]) < 1e-4);
     }
   }
-  // Side work is ordered, too: a copy that is queued behind a step copies what that step wrote, and the page read sees the copy.
+  // Side work is ordered, too: a copy that is queued behind a step copies what that step wrote, and the page reads see the copy. With 8 slots per
+  // page, the step writes slots 4 and 5 of page 12 (100 and 101), and the copy slots 0 and 1 of page 15 (120 and 121).
   const uint64_t writing = submitCalls(*engine, {makeCall(batches[1][0].tokens, {}, range(100, 102))});
   const std::vector<uint32_t> from = range(100, 102), to = range(120, 122);
   engine->copySlots(from.data(), to.data(), nullptr, 2);

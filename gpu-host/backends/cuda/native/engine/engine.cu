@@ -75,7 +75,7 @@ class EngineOf final : public Engine {
     layOut(context);
     {
       const Stream stream;
-      // Masked keys still enter the product with weight 0, which requires finite values; the product workspaces hold counters that start at 0.
+      // The pool must hold finite values, because masked keys still enter the product, with weight 0. Counters in the product workspaces start at 0.
       CUDA_CALL(cudaMemsetAsync(memory_.pool.get(), 0, memory_.pool.bytes(), stream));
       CUDA_CALL(cudaMemsetAsync(memory_.scratch.get(), 0, memory_.scratch.bytes(), stream));
       const size_t frequencyBytes = options.frequencies.size() * sizeof(double);
@@ -243,7 +243,7 @@ class EngineOf final : public Engine {
   mutable std::mutex calls_;  // Held while a call queues work on the computing stream.
   Cublas cublas_;
   MemoryBudget budget_{};
-  // Declared before the streams' owners, so that it is freed after their work has ended.
+  // Declared before the owners of streams (below), so that the memory is freed after their work has ended.
   DeviceMemory<T> memory_;
   DeviceModel<T> model_;
   uint8_t* areas_ = nullptr;

@@ -12,22 +12,26 @@
 
 namespace pie {
 
-// `code`: "no-device"; "out-of-memory" (at start, with a message that says how many pages fit; or for an adapter or a pinned block); "invalid" (wrong
-// arguments; nothing was started); "cuda" (the device is lost for this process, and so is the engine: every later call throws it again). Messages of
-// "cuda" name the step, the call and the driver's error.
+// `code` is one of
+//   "no-device"
+//   "out-of-memory"  at start, with a message that says how many pages fit; or for an adapter or a pinned block
+//   "invalid"        wrong arguments; nothing was started
+//   "cuda"           The device is lost for this process, and so is the engine: every later call throws the same error. The message names the step,
+//                    the call and the driver's error.
 struct EngineError : std::runtime_error {
   EngineError(std::string code, const std::string& message) : std::runtime_error(message), code(std::move(code)) {}
   std::string code;
 };
 
-// Precision of weights, activations and KV. Int8, Fp8, Int4: as Bf16, except that the matrices of products are rounded to bf16 and then quantised
-// (linear-narrow.h): to 8-bit integers or e4m3 scaled by each row's largest value, or to 4-bit integers scaled by the largest value of each group of
-// inputs. A step then reads a half or a quarter of the bytes. Only matrices whose number of inputs is a multiple of 16 (Int4: 32), as in all real
-// models, are quantised; others stay bf16 (Int4: take 8 bits if possible). With Int4 the head has 8 bits.
+// Precision of weights, activations and KV. Int8, Fp8 and Int4 are as Bf16, except that the matrices of products are rounded to bf16 and then
+// quantised (linear-narrow.h): with Int8 and Fp8 to 8-bit integers or e4m3, scaled by each row's largest value; with Int4 to 4-bit integers, scaled
+// by the largest value of each group of inputs. A step then reads a half or a quarter of the bytes. Only matrices whose number of
+// inputs is a multiple of 16 (Int4: 32) are quantised, as all matrices of real models are; others stay bf16 (Int4: take 8 bits if their inputs are a
+// multiple of 16). With Int4 the head has 8 bits.
 enum class Precision { Bf16, Float32, Int8, Fp8, Int4 };
 
-// Precision of keys and values. Fp8: float8 with one scale per slot and head (../kernels/kv-rows.h) beside bf16 activations; halves the bytes of
-// pages and of attention's reads. copySlots rounds a shifted key once more.
+// Precision of keys and values. Fp8 stores float8 with one scale per slot and head (../kernels/kv-rows.h) and requires bf16 activations. It halves
+// the bytes of pages and of attention's reads. copySlots rounds a shifted key once more.
 enum class KvPrecision { AsComputed, Fp8 };
 
 struct EngineOptions {
@@ -69,7 +73,7 @@ class Adapter {
  public:
   virtual ~Adapter() = default;
   virtual size_t bytes() const = 0;
-  // The places that it changes: bit 1 << LowRankPlace (../kernels/low-rank.h) if it changes the place in any layer.
+  // The places that the adapter changes: bit 1 << LowRankPlace (../kernels/low-rank.h) is set if the adapter changes the place in any layer.
   virtual unsigned places() const = 0;
   // Its LowRankMatrices on the device.
   virtual const void* matrices() const = 0;
@@ -78,7 +82,7 @@ class Adapter {
 struct AdapterMatrices { int layer; const char* projection; int rank, inputs, outputs; const float* a; const float* b; /* scale is in b */ };
 
 // One call's inputs over a set of slots; mirrors `SequenceInput` of backend.ts. A sequence must not write slots of its own context. A sequence with
-// more rows than a step is computed in pieces, unless its mask shows later inputs to earlier rows at every possible cut ("invalid").
+// more rows than a step is computed in pieces. It is refused ("invalid") if its mask shows later inputs to earlier rows at every possible cut.
 struct Sequence {
   int rows = 0;
   // The inputs: exactly one of `tokens`, `embeds` and `picked` is set.
@@ -91,9 +95,10 @@ struct Sequence {
   const uint32_t* positions = nullptr;
   const uint32_t* context = nullptr;  // The slots from `known` on.
   int contextCount = 0;
-  // Place of the sequence's slot list among the `tableSlots` words that the device keeps between steps, or -1: the step brings the whole list. The
-  // list is the context, then the slots of the inputs. Its first `known` words are there from earlier batches; the step brings the others. The places
-  // of a batch's sequences must not overlap, and a table has no mask. If a submit throws, the contents of all tables are unknown.
+  // Place of the sequence's slot list among the `tableSlots` words that the device keeps between steps. The list is the context, then the slots of
+  // the inputs. Its first `known` words are on the device from earlier batches; the step uploads the others. -1: the step uploads the whole list, and
+  // the device does not keep it. The places of a batch's sequences must not overlap, and a sequence with a place has no mask. If a submit throws, the
+  // contents of all places are unknown.
   int table = -1;
   int known = 0;
   const uint8_t* mask = nullptr;    // rows × (contextCount + rows) bytes, or null: causal.
@@ -119,11 +124,11 @@ struct Batch {
   int count = 0;
 };
 
-// Results by sequence, in the batch's order; valid until the second submit after this one's. Sizes follow from the batch.
+// Results by sequence, in the batch's order; valid until the second submit after the step's own. Sizes follow from the batch.
 struct Results {
   const float* states;             // Σ outputRows (of sequences that want states) × hidden
   const uint32_t* tokens;          // Σ outputRows × topK
-  const float* logProbabilities;   // the same, wanted or not
+  const float* logProbabilities;   // Σ outputRows × topK, wanted or not
   const uint32_t* drawn;           // Σ draws: index among the row's topK
   const float* attention;          // Σ (of sequences that want it) contextCount + rows; averaged over layers and heads
   float deviceMs;                  // With `timing`: from the start of computing to the last download, over all device steps; else 0.
@@ -159,16 +164,15 @@ class Engine {
   // Queues copies between slots, after all earlier steps and before all later ones.
   virtual void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs) = 0;
   virtual size_t pageBytes() const = 0;
-  // Copies between pages and host memory on a separate stream, overlapped with running steps; the caller guarantees that these do not touch the
+  // Copies between pages and host memory on a separate stream, overlapped with running steps; the caller guarantees that these steps do not touch the
   // pages. Pinned memory (`allocatePinned`) gives the bus's full rate.
   virtual void readPage(int page, uint8_t* into) = 0;
   virtual void writePage(int page, const uint8_t* from) = 0;
   // The same for `count` pages that are contiguous in host memory: queues all copies, waits once.
   virtual void readPages(const int* pages, int count, uint8_t* into) = 0;
   virtual void writePages(const int* pages, int count, const uint8_t* from) = 0;
-  // Queue the copy of one page; later calls are ordered after it. The memory must be pinned. Until `settlePages`, which waits for all queued copies,
-  // or until a `waitForPages` that was called later returns, only queued copies may use the memory. Any thread may call `waitForPages`, during any
-  // other call.
+  // Queue the copy of one page; later calls are ordered after it. The memory must be pinned. Only queued copies may use it until `settlePages` or a
+  // later `waitForPages` returns; both wait for all copies queued before. Any thread may call `waitForPages`, during any other call.
   virtual void queueReadPage(int page, uint8_t* into) = 0;
   virtual void queueWritePage(int page, const uint8_t* from) = 0;
   virtual void settlePages() = 0;

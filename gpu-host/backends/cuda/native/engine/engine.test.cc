@@ -37,7 +37,7 @@ std::vector<Call> mixedBatch(Random& random) {
   embeds.outputRows = 2;
   calls.push_back(embeds);
   calls.push_back(makeCall(randomTokens(random, 3)));
-  calls.back().mask = {0, 0, 0, 0, 0, 1, 0, 0, 1};  // Sees nothing; only a later input; itself.
+  calls.back().mask = {0, 0, 0, 0, 0, 1, 0, 0, 1};  // The three rows see nothing, only a later input, only themselves.
   calls.push_back(makeCall(randomTokens(random, 1)));
   calls.back().mask = {0};
   return calls;
@@ -96,7 +96,7 @@ TEST("the last layer computes only the wanted rows if they are few, with the sam
   CHECK(errorOf(runCalls(*engine, after), reference.forward(after)) < TOLERANCE);
 }
 
-TEST("a prefill equals its steps one by one, and a ragged batch equals each sequence alone") {
+TEST("a prefill equals steps of one token each, and a ragged batch equals each sequence alone") {
   const TinyModel model = tinyModel(11);
   const auto engine = make(model);
   Random random(5);
@@ -117,7 +117,7 @@ TEST("a prefill equals its steps one by one, and a ragged batch equals each sequ
   }
 }
 
-TEST("graphs on and off are bit-identical, also when a graph is replayed for other batches of its bucket") {
+TEST("results with and without graphs are bit-identical, also when a graph is replayed for other batches of its bucket") {
   TinyModel model = tinyModel(12);
   const auto with = make(model);
   model.options.graphs = false;
@@ -153,6 +153,7 @@ TEST("a bucket is captured at its third use, once per area") {
     runCalls(*engine, {makeCall({1, 2, 3})});
     captured.push_back(engine->graphs().captured);
   }
+  // Steps alternate between two areas (memory for uploads and results), so the areas have their third use in the fifth and the sixth step.
   CHECK(captured == std::vector<size_t>({0, 0, 0, 0, 1, 2, 2}));
   CHECK_EQUAL(engine->graphs().refused, 0u);
 }
@@ -195,7 +196,7 @@ TEST("a batch that does not fit one step is computed in several, with the same r
   CHECK(runCalls(*small, {}).empty());
 }
 
-TEST("allowed tokens, draws and few tokens reach the head") {
+TEST("the head obeys the allowed tokens, the draws and the number of tokens of each call") {
   const TinyModel model = tinyModel(15);
   const auto engine = make(model);
   Random random(51);
@@ -276,7 +277,7 @@ TEST("bf16 stays near the forward pass in double, with fast and plain kernels") 
     const double first = errorOf(runCalls(*engine, context, 64), reference.forward(context));
     const double second = errorOf(runCalls(*engine, calls, 64), reference.forward(calls));
     CHECK(first < 0.06 && second < 0.06);
-    CHECK(first > 1e-5);  // Otherwise it did not compute in bf16.
+    CHECK(first > 1e-5);  // A smaller error would mean that the engine did not compute in bf16.
   }
 }
 
@@ -309,15 +310,15 @@ std::vector<float> dequantised(const std::vector<float>& weight, int inputs, Pre
   return result;
 }
 
-TEST("quantised weights equal the dequantised ones, tied or not, with adapters, in less memory") {
+TEST("quantised weights give the results of their dequantised values, tied or not, with adapters, in less memory") {
   for (const int kind : {0, 1, 2, 3, 4, 5}) {
     const Precision precision = kind < 2 ? Precision::Int8 : kind < 4 ? Precision::Fp8 : Precision::Int4;
     const bool tied = kind % 2 == 1;
     // 136 is no multiple of 16, so the matrices with 136 inputs stay bf16.
     TinyModel model = tinyModel(19 + tied, {.bias = tied, .tied = tied, .headDim = 16, .hidden = 64, .intermediate = tied ? 136 : 128});
     ModelShape& shape = model.options.shape;
-    // Makes the quantisation error much larger than the rounding of activations: the first value of each row dominates its scale, so few bits are
-    // left for the others, and it meets an input that a norm makes small.
+    // Makes the quantisation error much larger than the rounding of activations: the first value of each row dominates the row's scale, so few bits
+    // are left for the other values. A norm makes the first input small, so that the dominating value adds little to the product.
     Random random(90);
     TinyModel narrow = model;
     for (auto& [name, values] : model.tensors) {

@@ -5,8 +5,8 @@ namespace pie {
 
 namespace {
 
-// Cached graphs. Eleven buckets of rows, a few of heads and tokens and two areas make some dozens; beyond this limit the least recently used one is
-// evicted.
+// Most cached graphs. Eleven buckets of rows, a few buckets of heads and tokens, and two areas make some dozens of graphs. Beyond this limit the
+// least recently used graph is evicted.
 constexpr size_t MOST = 192;
 
 // Direct launches of a key before it is captured: capturing and instantiating cost as much as several direct launches, so rare keys are not worth it.
@@ -17,8 +17,8 @@ bool isRefusal(cudaError_t error) {
   const bool ofCapture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
   return ofCapture || error == cudaErrorMemoryAllocation || error == cudaErrorNotSupported;
 }
-// Errors that a graph without programmatic edges may avoid; cudaErrorInvalidValue can only come from such edges, because the same direct launches
-// worked.
+// Errors that programmatic edges may cause, so that a graph without them may work. cudaErrorInvalidValue can only come from these edges, because the
+// same direct launches worked.
 bool isOfChain(cudaError_t error) { return error == cudaErrorInvalidValue || (isRefusal(error) && error != cudaErrorMemoryAllocation); }
 
 cudaGraphExec_t captured(const Stream& stream, const std::function<void(bool)>& launch, bool chained) {

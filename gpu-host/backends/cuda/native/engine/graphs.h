@@ -19,13 +19,14 @@ struct GraphKey {
 
 class GraphCache {
  public:
-  // `chained`: initially, capture launches as a LaunchChain.
+  // `chained`: launches form a LaunchChain, until the driver refuses a graph because of its chain.
   explicit GraphCache(bool chained) : chained_(chained) {}
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
   ~GraphCache();
-  // Runs `launch(chained)` on `stream`: directly for the first uses of a key (this also loads the kernels, which must not happen while capturing, and
-  // avoids capturing rare keys), and from a graph after that. A graph that the driver refuses does not count as a failure of the device.
+  // Runs `launch(chained)` on `stream`: directly for the first uses of a key, and from a graph after that. The direct launches load the kernels,
+  // which must not happen during a capture, and rare keys are never captured. A graph that the driver refuses does not count as a failure of the
+  // device.
   void run(const GraphKey& key, const Stream& stream, const std::function<void(bool)>& launch);
   // False once the driver has refused a graph because of its chain.
   bool chained() const { return chained_; }
@@ -39,7 +40,7 @@ class GraphCache {
     int uses = 0;
     uint64_t used = 0;
   };
-  // A graph that was evicted while it may run, and the end of its last run.
+  // An evicted graph, which may still run, and the end of its last run.
   struct Evicted {
     cudaGraphExec_t graph;
     std::unique_ptr<Event> ended;

@@ -103,7 +103,7 @@ TEST("steps are submitted while a projection and a scoring wait for the device, 
   CHECK(actual.scores == expected.scores && actual.entropies == expected.entropies);
 }
 
-TEST("another thread waits for the moves that were queued before, while the device stands still") {
+TEST("waitForPages on another thread returns only after the page moves that were queued before") {
   const TinyModel model = tinyModel(54);
   const auto engine = make(model);
   const size_t bytes = engine->pageBytes();
@@ -176,7 +176,7 @@ TEST("page moves are queued while the device stands still, in order with copies 
     all.push_back(answersOf(engine->wait(steps[1]), {overwrite}, 32)[0]);
     answers.push_back(std::move(all));
     engine->settlePages();
-    std::vector<uint8_t> found(6 * bytes);
+    std::vector<uint8_t> found(6 * bytes);  // The memory of `first` and `second`, then pages 2, 3, 4 and 0.
     std::copy_n(first.data, bytes, found.begin());
     std::copy_n(second.data, bytes, found.begin() + static_cast<long>(bytes));
     // settlePages also waits for a slow move.

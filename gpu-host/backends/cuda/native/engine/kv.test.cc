@@ -18,10 +18,11 @@ TinyModel narrowModel(uint64_t seed, int headDim, bool norms = false) {
   return model;
 }
 
-// Prompts, then steps after them, one with a mask that shows its context in part.
+// Prompts that write slots 0 to 19 and 40 to 70.
 std::vector<Call> prompts(Random& random) {
   return {makeCall(randomTokens(random, 20), {}, range(0, 20)), makeCall(randomTokens(random, 31), {}, range(40, 71))};
 }
+// Calls over the slots of the prompts; the mask of the last call shows only a part of its context.
 std::vector<Call> questions(Random& random) {
   std::vector<Call> calls = {makeCall(randomTokens(random, 1), range(0, 20), {20}), makeCall(randomTokens(random, 3), range(40, 71)),
                              makeCall(randomTokens(random, 2), range(40, 60))};
@@ -35,7 +36,7 @@ std::vector<Call> questions(Random& random) {
 
 }  // namespace
 
-TEST("keys and values of float8: the forward pass in double over rounded ones, and half the pool") {
+TEST("keys and values of float8: results match the forward pass in double with the same rounding, and the pool is smaller") {
   for (const int headDim : {8, 64, 128}) {
     const TinyModel model = narrowModel(41, headDim, headDim == 64);
     TinyModel wide = model;
@@ -50,10 +51,12 @@ TEST("keys and values of float8: the forward pass in double over rounded ones, a
     const double error = errorOf(runCalls(*engine, second, 64), expected), bf16Error = errorOf(runCalls(*other, second, 64), unrounded);
     double cost = 0;
     for (size_t i = 0; i < expected.size(); i++) cost = std::max(cost, relativeError(expected[i].states, unrounded[i].states));
-    // Close to the reference that rounds the same way, but not as close as bf16: bf16's rounding of a key or value often decides between two codes.
+    // Close to the reference that rounds the same way, but not as close as bf16: the engine rounds keys and values to bf16 first, and this rounding
+    // often decides between two float8 codes.
     CHECK(bf16Error < 0.04 && error < 0.12);
     CHECK(cost > 0.04 && cost < 0.25);
     const double share = static_cast<double>(engine->memory().pool) / static_cast<double>(other->memory().pool);
+    // A slot has 4 × headDim values per layer, of 1 byte instead of 2, and 32 bytes of scales and padding.
     CHECK_CLOSE(share, headDim == 8 ? 1.0 : headDim == 64 ? 0.5625 : 0.53125, 2e-3);
     CHECK_CLOSE(static_cast<double>(engine->pageBytes()) / static_cast<double>(other->pageBytes()), share, 2e-3);
   }
@@ -61,7 +64,7 @@ TEST("keys and values of float8: the forward pass in double over rounded ones, a
 
 TEST("keys and values of float8: more pages fit the same memory") {
   TinyModel model = narrowModel(42, 128);
-  // Scratch grows with the card's multiprocessors.
+  // The limit adds 32 MiB to a measured total, because scratch grows with the card's multiprocessors.
   model.options.memoryBytes = make(model)->memory().total + (size_t{32} << 20);
   model.options.pageCount = 0;
   const int narrow = make(model)->pageCount();
@@ -91,7 +94,7 @@ TEST("keys and values of float8: copies, page moves and graphs do not change a b
     const Answer original = runCalls(*engine, {question}, 64)[0];
     for (int round = 0; round < 4; round++) CHECK(runCalls(*engine, {question}, 64)[0].states == original.states);
     CHECK(runCalls(*direct, {question}, 64)[0].states == original.states);
-    // Copies the slots over themselves, shifted by one slot, then through the host.
+    // Copies each slot to the next one, then moves the pages through the host.
     const std::vector<uint32_t> sources = range(0, 20), right = range(1, 21);
     const std::vector<int32_t> none(20, 0);
     engine->copySlots(sources.data(), right.data(), none.data(), 20);
@@ -137,7 +140,7 @@ TEST("keys and values of float8: shifted keys equal keys of the new positions ex
   }
 }
 
-TEST("keys and values of float8: with an adapter that changes their projections") {
+TEST("keys and values of float8: an adapter that changes their projections equals the merged model") {
   const TinyModel model = narrowModel(45, 64);
   const auto engine = make(model);
   Random random(84);

@@ -14,6 +14,8 @@ class StepLaunch {
   StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, cudaStream_t stream)
       : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), memory_(memory), rows_(plan.shape.rows), residual_(at_.residual),
         attended_(at_.attended), stream_(stream) {
+    // UploadLayout::counts says which count is where. Lists other than those of slots are counted from the
+    // block's start, so their tables have the offset 0.
     tables_.items = table<AttentionItem>(plan.upload.items);
     tables_.itemCount = table<int>(plan.upload.counts);
     tables_.slots = memory.tables;

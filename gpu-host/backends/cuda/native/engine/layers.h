@@ -21,13 +21,14 @@ struct DeviceModel {
   int attentionBlocks = 0;
 
   const ModelShape& shape() const { return context.limits.shape; }
-  // Calls `use` with the pool as a pointer of its element type, or with one layer of it.
+  // Calls `use` with the pool as a pointer of its element type.
   template <typename Use>
   void withPool(Use use) const {
     if constexpr (std::is_same_v<T, bf16>)
       if (kv == KvPrecision::Fp8) return use(static_cast<float8*>(pool));
     use(static_cast<T*>(pool));
   }
+  // Calls `use` with layer `index` of the pool.
   template <typename Use>
   void withKvLayer(int index, Use use) const {
     withPool([&](auto* base) {
@@ -43,7 +44,7 @@ struct StepMemory {
   const uint8_t* upload;         // The step's upload block.
   int* tables;                   // The slot tables, from which references to slot lists count.
   uint8_t* results;
-  uint32_t* picked;              // By row whose tokens are wanted: the picked token.
+  uint32_t* picked;              // The picked tokens, one for each row whose tokens are wanted.
   const uint32_t* pickedBefore;  // The picked tokens of the previous step.
 };
 
@@ -52,7 +53,7 @@ struct StepMemory {
 template <typename T>
 void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, bool chained, cudaStream_t stream);
 
-// scratch.logits = head · `rows` normalised rows.
+// Computes into scratch.logits the product of the head and `rows` rows of normalised states.
 template <typename T>
 void launchLogits(const DeviceModel<T>& model, const T* states, int rows, cudaStream_t stream) {
   const Product<T>& head = model.weights.head;

@@ -58,7 +58,8 @@ StepShape stepShape(const Part& part, const PlanContext& context) {
   StepShape shape{part.rows, part.heads, part.states, part.maxTopK, 0, false, part.changedRows > 0, part.places};
   // Received attention is computed sequence by sequence, so these steps differ too much to share graphs; they are also rare.
   if (!context.graphs || part.rows > MAX_GRAPH_ROWS || part.wantsAttention) {
-    // The last layer keeps only the wanted rows if their residual stream fits into the joint projection's buffer of values half as wide.
+    // The last layer keeps only the wanted rows if these are at most half of the rows and their residual stream, in float, fits into the buffer of
+    // the joint projection, whose values may be half as wide.
     if (2 * part.wanted <= part.rows && model.hidden <= model.qkvWidth()) shape.last = part.wanted;
     return shape;
   }
@@ -89,7 +90,7 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
   layTables(cursor, counts);
   cursor.table<AttentionItem>(items);
   cursor.table<AttentionMember>(counts.sequences);
-  // One more table write than needed covers the alignment of their table.
+  // One table write more than needed leaves room for the alignment of this table.
   cursor.table<TableWrite>(static_cast<size_t>(counts.sequences) + part.keys / TABLE_WRITE_SLOTS + 1);
   // Tile words never exceed mask words.
   cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);

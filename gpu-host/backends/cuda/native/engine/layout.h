@@ -23,9 +23,10 @@ struct StepShape {
 };
 
 // Byte offsets of the tables of an upload block. Behind the tables lie lists: slots, table writes, attention members, mask and tile words, allowed
-// words, changes and embeds. The tables say where each list begins, so that no launch depends on the offset of a list. They count from the block's
-// start: in attention members for a list of members, in embeds for a list of embeds, else in words. For a list of slots alone, they count words from
-// the start of the slot tables (Steps), because such a list lies either in the slot tables or in the block.
+// words, changes and embeds. The tables say where each list begins, so that no launch depends on the offset of a list. They count a
+// list's beginning from the block's start: in attention members for a list of members, in embeds for a list of embeds, else in words. The only
+// exception is a list of slots: its beginning is counted in words from the start of the slot tables (Steps), because the list lies either in these
+// tables or in the block.
 struct UploadLayout {
   size_t counts = 0;      // int × 5: attention items; table writes; word of the first table write; low-rank tasks; low-rank tasks of kept rows.
   size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
@@ -38,10 +39,10 @@ struct UploadLayout {
   size_t headRows = 0;    // HeadRow × heads
   size_t draws = 0;       // Draw
   size_t changes = 0;     // HeadChange × heads, or none.
-  size_t lowRankTasks = 0;  // LowRankTask × rows. These four are empty without adapters.
+  size_t lowRankTasks = 0;  // LowRankTask × rows. This table and the next three are empty without adapters.
   size_t lowRankRows = 0;   // int × rows: rows with adapters, grouped by adapter. If adapters change gate and up, rows without one follow.
-  size_t lastTasks = 0;     // The same for the kept rows.
-  size_t lastRows = 0;
+  size_t lastTasks = 0;     // LowRankTask × last: the tasks of the kept rows.
+  size_t lastRows = 0;      // int × last: the kept rows with adapters, like lowRankRows.
   size_t items = 0;       // AttentionItem
   size_t bytes = 0;       // Size of the block.
 };

@@ -6,8 +6,8 @@ namespace pie {
 
 namespace {
 
-// Packs eight bytes into bits, one per nonzero byte: a carry sets each byte's top bit, then a multiplication collects the eight bits (byte 0 in bit
-// 0).
+// Packs eight bytes into eight bits, each set if its byte is not zero: a carry sets the top bit of each nonzero byte, then a multiplication collects
+// the top bits (byte 0 in bit 0).
 uint32_t eightBits(const uint8_t* bytes) {
   constexpr uint64_t LOW = 0x7f7f7f7f7f7f7f7full, ONES = 0x0101010101010101ull;
   uint64_t word;

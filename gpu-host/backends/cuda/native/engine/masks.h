@@ -15,7 +15,7 @@ struct VisibleKeys {
 
 // Finds which of `keys` keys the rows of a mask see (nonzero bytes; rows are `maskStride` bytes apart). Compacts `slots` in place and writes bits to
 // `words` (rows × stride, at most rows × ceil(keys / 32)), which a causal result does not need. If no row sees any key, the first of the rows' own
-// keys (`ownKey`) is left, masked. With `keepAll` no key is dropped. Pure except for the two buffers; `columns` is scratch memory.
+// keys (`ownKey`) stays in the list, masked. With `keepAll` no key is dropped. Pure except for the two buffers; `columns` is scratch memory.
 VisibleKeys packMask(const uint8_t* mask, size_t maskStride, int rows, int keys, int ownKey, bool keepAll, int* slots, uint32_t* words,
                      std::vector<uint8_t>& columns);
 

@@ -13,7 +13,8 @@ int graphBucket(int rows) {
 }
 
 int topKBucket(int topK, int vocabulary) {
-  // One, a usual sampler's limit, then doubling: the head's cost grows with the bucket, the number of graphs with the number of buckets.
+  // The buckets are 1, 64 (a usual sampler's limit) and its doublings. The head's cost grows with the bucket, and the number of graphs grows with the
+  // number of buckets.
   int bucket = topK <= 1 ? 1 : 64;
   while (bucket < topK) bucket *= 2;
   return std::min({bucket, MAX_TOP_K, vocabulary});
@@ -72,7 +73,7 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   const int64_t words = (one + 31) / 32;
   limits.maskWords = static_cast<int>(std::max(words, std::min(words * limits.rows, MASK_WORDS)));
   const int64_t topK = std::min(MAX_TOP_K, options.shape.vocabulary);
-  // A sequence that cannot be cut fits an empty step with any request.
+  // A sequence that cannot be cut must fit an otherwise empty step, with any request.
   const int64_t uncut = std::min(limits.paddedRows, MOST_UNCUT_ROWS);
   const int64_t least = std::max(topK * MAX_GRAPH_ROWS, std::min<int64_t>(topK, CALL_TOP_K) * uncut);
   limits.results = static_cast<int>(std::min(topK * limits.paddedRows, std::max(least, RESULTS)));

@@ -16,7 +16,7 @@ int topKBucket(int topK, int vocabulary);
 constexpr int MOST_SLOTS = 1 << 29;
 
 // Limits of the handlers: `../../../../handlers/plan.ts` allows 64 Mi scores (inputs × keys × heads) if a mask allows no cut, so at most 8,192 inputs
-// with one head; `model.ts` limits the tokens per row. Such a sequence fits a step alone if its inputs do; others may be cut.
+// with one head (8,192² scores); `model.ts` limits the tokens per row. Such a sequence fits a step alone if its inputs do; others may be cut.
 constexpr int MOST_UNCUT_ROWS = 8192;
 constexpr int CALL_TOP_K = 256;
 

@@ -6,8 +6,8 @@
 
 namespace pie {
 
-// Times of steps by their padded rows. Steps with as many rows differ in their contexts, which grow slowly. Steps run one after another; `ended`
-// expects them in that order.
+// Times of steps by their padded rows. Steps with the same number of rows also differ in their contexts, which grow slowly. Steps run one after
+// another; `ended` expects them in that order.
 class StepPace {
  public:
   using Time = std::chrono::duration<double, std::micro>;
@@ -18,8 +18,8 @@ class StepPace {
   // A step begins when it is submitted, or at the end of the step before.
   Moment beginOf(Moment submitted) const { return std::max(submitted, lastEnd_); }
 
-  // `seen`: a waiter found the step running, so that `ended` is its end. A step that had ended before its waiter came says nothing about durations,
-  // and neither does the next one, whose begin it leaves unknown.
+  // `seen`: a waiter found the step running, so that `ended` is its end. Otherwise the end is unknown, and with it the duration of the step. If the
+  // next step began at this end, its begin and duration are unknown, too.
   void ended(int rows, Moment submitted, Moment ended, bool seen) {
     if (seen && (lastSeen_ || submitted >= lastEnd_)) observe(rows, ended - beginOf(submitted));
     lastEnd_ = ended;

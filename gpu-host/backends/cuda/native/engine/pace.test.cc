@@ -8,7 +8,7 @@ using Time = StepPace::Time;
 
 namespace {
 
-// A clock of the test's own, in microseconds.
+// A moment on the test's own clock, in microseconds.
 StepPace::Moment at(int64_t us) { return StepPace::Moment(std::chrono::microseconds(us)); }
 
 // One step after another, each submitted at the end of the one before and waited for at once.
@@ -65,10 +65,10 @@ TEST("pace: a step that is submitted while another runs begins at that one's end
   CHECK(pace.expected(32) == Time(5000));
 }
 
-TEST("pace: a waiter that comes late makes no step longer or shorter") {
+TEST("pace: a step that ends before its waiter comes does not change the expected time") {
   StepPace pace;
   pace.ended(32, at(1000), at(6000), true);
-  // Two steps ended long before their waiter came: neither took a second, nor 10 microseconds.
+  // Two steps ended long before their waiter came, so their apparent durations (a second and 10 microseconds) do not count.
   pace.ended(32, at(6000), at(1006000), false);
   CHECK(pace.expected(32) == Time(5000));
   pace.ended(32, at(7000), at(1006010), false);
@@ -79,7 +79,7 @@ TEST("pace: a waiter that comes late makes no step longer or shorter") {
   // From then on all moments are known.
   pace.ended(32, at(9000), at(1011000), true);
   CHECK(pace.expected(32) == Time(4000));
-  // A begin is also known where the device was idle before.
+  // The begin of a step is also known if the device was idle when the step was submitted.
   pace.ended(32, at(1011000), at(2000000), false);
   pace.ended(32, at(2000100), at(2003100), true);
   CHECK(pace.expected(32) == Time(3000));

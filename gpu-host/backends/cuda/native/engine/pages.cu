@@ -6,7 +6,7 @@ namespace pie {
 
 namespace {
 
-// Large enough to keep the bus busy between two kernels.
+// Bytes that one copy transfers: large enough to keep the bus busy between two kernels.
 constexpr size_t STAGED_BYTES = size_t{8} << 20;
 
 int pagesAtOnce(size_t pageBytes) { return static_cast<int>(std::clamp<size_t>(STAGED_BYTES / pageBytes, 1, PageMove::MOST)); }

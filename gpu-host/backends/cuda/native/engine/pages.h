@@ -9,8 +9,9 @@
 
 namespace pie {
 
-// A page's bytes on the host: for each layer, its slots' keys and values in the pool's format. In the pool, each layer's part is separate; a kernel
-// collects the parts of several pages in a staging buffer, so that one copy transfers them over the bus. The two directions are independent.
+// A page's bytes on the host: layer by layer, the keys and values of its slots in the pool's format. In the pool, a page has a separate piece in each
+// layer. A kernel collects the pieces of several pages in a staging buffer, so that one copy transfers them over the bus. Each direction has its own
+// stream and buffer.
 class PageMover {
  public:
   // `staging`: stagingBytes() bytes of device memory.
@@ -18,8 +19,9 @@ class PageMover {
   ~PageMover();
   static size_t stagingBytes(const StepLimits& limits, int pageSize);
   size_t pageBytes() const { return pageBytes_; }
-  // Waits until done, or with `queue` only queues the move. A page is moved after the slot copies that were queued before (`copied`) and after queued
-  // moves; the caller guarantees that no running step touches the page. Throws EngineError "invalid" for a page outside the pool.
+  // read and write return when the pages are moved, or with `queue` as soon as the move is queued. A move starts after the slot copies that `copied`
+  // marks and after earlier queued moves. The caller guarantees that no running step touches the pages. A page outside the pool throws EngineError
+  // "invalid".
   void read(const int* pages, int count, uint8_t* into, const Event& copied, bool queue = false);
   void write(const int* pages, int count, const uint8_t* from, const Event& copied, bool queue = false);
   // Makes later work of a stream wait for the queued moves.
@@ -30,6 +32,7 @@ class PageMover {
   void wait() const;
 
  private:
+  // One direction of moves.
   struct Way {
     std::mutex mutex;
     Stream stream;

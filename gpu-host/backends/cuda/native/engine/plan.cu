@@ -49,7 +49,7 @@ class Writer {
       first = last_;
       for (int i = 0; i < count; i++) cursor_.at<int>(at.lastPick)[last_++] = row + i;
     }
-    // Index of the same row among the sequence's outputs.
+    // Index of the piece's first output among the outputs of the whole sequence.
     const int output = piece.firstRow + piece.rows - count - (s.rows - s.outputRows);
     if (s.states)
       for (int i = 0; i < count; i++) cursor_.at<int>(at.statePick)[states_++] = first + i;
@@ -79,8 +79,9 @@ class Writer {
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
   }
 
-  // Groups rows by adapter into tasks of up to LOW_RANK_ROWS: all rows of the step, and the rows that it keeps after the last attention. If adapters
-  // change gate and up, rows without an adapter have tasks, too, because the tasks combine gate and up in every row.
+  // Groups rows that have the same adapter into tasks of up to LOW_RANK_ROWS rows. One list of tasks is for all rows of the step, the other for the
+  // rows that the step keeps after the last attention. Rows without an adapter normally have no task. If adapters change gate and up, these rows have
+  // tasks, too, because then the tasks combine gate and up for every row.
   void adapters(const Part& part, const std::vector<AttentionSequence>& sequences) {
     if (plan_.shape.places == 0) return;
     const bool all = (plan_.shape.places >> GATE_UP_PLACE & 1) != 0;
@@ -115,7 +116,7 @@ class Writer {
     for (const TableWrite& write : tableWrites_) std::copy_n(cursor_.at<int>(0) + write.from, write.count, tables.begin() + write.to);
   }
 
-  // Padding of a bucket: rows that belong to no sequence and write to the trash slot, heads without a request.
+  // Pads the step to the sizes of its bucket: with rows that belong to no sequence and write to the trash slot, and with heads that request nothing.
   void pad() {
     const UploadLayout& at = plan_.upload;
     for (; row_ < plan_.shape.rows; row_++) {
@@ -192,7 +193,7 @@ class Writer {
     return sequence;
   }
 
-  // Lists only the slots that the table lacks. After the first piece of a sequence, these are the piece's own ones.
+  // Lists only the slots that the table lacks. For later pieces of a sequence, these are only the slots of the piece's own rows.
   AttentionSequence tableKeys(const Sequence& s, const Piece& piece) {
     const int keys = piece.keys(s), from = piece.firstRow == 0 ? s.known : keys - piece.rows, context = std::max(0, s.contextCount - from);
     const size_t list = cursor_.take((keys - from) * sizeof(int), sizeof(int));

@@ -1,4 +1,4 @@
-// A device step as one block of integers that holds all inputs of its kernels, so that one upload transfers it.
+// Encodes a device step as one block of integers: all inputs of its kernels, so that one upload transfers them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace pie {
 
-// A piece whose received attention is wanted.
+// A piece for which the caller wants the attention that each key receives.
 struct ReceivedPiece {
   AttentionSequence sequence;
   size_t firstValue;  // First value among the step's attention values.

@@ -1,4 +1,4 @@
-// Plans of random batches, decoded as the kernels would: what each row sees, where it is written, which outputs it has.
+// Decodes plans of random batches as the kernels would, and checks the keys that each row sees, the slot that it writes and its outputs.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -59,7 +59,7 @@ Call randomCall(Random& random) {
     call.mask.resize(static_cast<size_t>(rows) * call.keys());
     for (int row = 0; row < rows; row++)
       for (int key = 0; key < call.keys(); key++) {
-        // Long sequences hide later inputs, because otherwise they could not be cut.
+        // In a long sequence no input sees a later one, because otherwise the sequence could not be cut.
         const bool hidden = key > context + row && (rows > 20 || kind == 3);
         call.mask[row * call.keys() + key] = !hidden && random.uniform() < density ? static_cast<uint8_t>(random.integer(1, 255)) : 0;
       }
@@ -105,7 +105,7 @@ std::vector<int> seenBy(const std::vector<uint8_t>& block, const UploadLayout& a
   return slots;
 }
 
-// Slots of a call's own inputs: its writes, or scratch slots, which must be the same in all its parts.
+// The slots of a call's inputs: those that it writes, or scratch slots. All parts of a call must use the same scratch slots.
 struct Written {
   std::vector<int> slots;
 };
@@ -118,7 +118,7 @@ class Reading {
   void part(const Part& part, const StepPlan& plan, const std::vector<uint8_t>& block) {
     const UploadLayout& at = plan.upload;
     int row = 0;
-    // Two sequences of a part never share a scratch slot.
+    // Scratch slots in use: two sequences of a part never share one.
     std::set<int> taken;
     for (const Piece& piece : part.pieces) {
       CHECK_EQUAL(done_[piece.sequence], piece.firstRow);
@@ -230,7 +230,7 @@ class Reading {
 
 }  // namespace
 
-TEST("plans of random batches encode what each row sees, writes and outputs, whole and split") {
+TEST("plans of random batches encode the keys, the slot and the outputs of each row, for whole and for split batches") {
   size_t split = 0, padded = 0, shortened = 0;
   for (int seed = 0; seed < 120; seed++) {
     Random random(seed);
@@ -270,6 +270,7 @@ TEST("a sequence that wants more tokens than a step can return is cut among its 
   call.outputRows = 9;
   const Sequence sequence = call.view();
   const std::vector<Part> parts = splitBatch({&sequence, 1}, limits);
+  // The first 11 rows have no outputs; the other 9 want 10 tokens each. A step returns 40 tokens, so 4 outputs.
   REQUIRE(parts.size() == 3);
   CHECK_EQUAL(parts[0].rows, 15);
   CHECK_EQUAL(parts[0].heads, 4);
@@ -277,8 +278,8 @@ TEST("a sequence that wants more tokens than a step can return is cut among its 
   CHECK_EQUAL(parts[2].heads, 1);
 }
 
-TEST("the changes of all runs of a usual step fit it, so that these runs decode ahead") {
-  // The most biases and chosen tokens of a run (`penalties.ts`), for each run of a full graph of a usual host.
+TEST("the logit changes of all runs of a usual decode step fit into one step, so that the runs can decode ahead") {
+  // MOST: the largest number of biases and chosen tokens of a run (`penalties.ts`). RUNS: the runs in a full graph of a usual host.
   constexpr int MOST = 1024 + 8192, RUNS = 96;
   EngineOptions options;
   options.shape = {HIDDEN, 8, 2, 1, 1, 64, 32000, 1e-5f};
@@ -296,9 +297,9 @@ TEST("the changes of all runs of a usual step fit it, so that these runs decode 
   CHECK_EQUAL(splitBatch({sequences.data(), RUNS}, limits).size(), 1u);
 }
 
-TEST("a sequence that cannot be cut fits a step of its own with any request, and shares it with no other") {
+TEST("the longest sequence that cannot be cut fits whole into a step, whatever outputs it requests") {
   for (const int heads : {1, 6, 32}) {
-    // The longest sequence that the handlers accept, with steps of as many rows, and of far more.
+    // `rows`: the longest sequence that the handlers accept. A step holds as many rows in one case and far more in the other.
     const int rows = static_cast<int>(std::sqrt((64 << 20) / heads));
     for (const int maxRows : {rows, 65536}) {
       EngineOptions options;
@@ -326,7 +327,7 @@ TEST("a sequence that cannot be cut fits a step of its own with any request, and
         CHECK(uploadBound(part, context) <= mostUploadBytes(context));
         CHECK(resultLayout(stepShape(part, context), part, HIDDEN).bytes <= mostResultBytes(context));
       }
-      // Areas grow with the longest uncuttable sequence, not with all that a step may hold.
+      // The upload area has room for the longest uncuttable sequence, not for everything that so many rows could request.
       CHECK(mostUploadBytes(context) < size_t{256} << 20);
     }
   }
@@ -414,11 +415,13 @@ TEST("copies in rounds have the effect of all copies at once") {
     pool[spare] = -1;
     CHECK(pool == expected);
   }
+  // Some rings of copies were longer than a round, and were opened with the spare slot.
   CHECK(opened > 10);
 }
 
 TEST("the memory plan has as many pages as fit, and the error reports what is missing") {
   const auto needFor = [](int pages) { return MemoryNeed{1000, static_cast<size_t>(pages) * 10, 100 + static_cast<size_t>(pages)}; };
+  // 1000 + 100 bytes are fixed, and each page needs 10 + 1, so of 2000 bytes (2000 - 1100) / 11 = 81 pages fit.
   const MemoryBudget asked = planMemory(needFor, 20, 1000, 2000, 0, 5000, 5000);
   CHECK_EQUAL(asked.pageCount, 20);
   CHECK_EQUAL(asked.pagesThatFit, 81);

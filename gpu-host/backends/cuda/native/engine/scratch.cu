@@ -27,7 +27,8 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   const AttentionBounds bounds = attentionBounds(limits.paddedRows, sequences, shape, context.multiprocessors, context.fastAttention);
   scratch.partials = carver.take<float>(bounds.partialBytes / sizeof(float));
   scratch.counters = carver.take<int>(bounds.counters);
-  // The largest intermediate results of products: gate and up in bf16, or logits in float (the size of two bf16) if tiles must pad them.
+  // The widest intermediate results of products: gate and up in bf16, and logits if tiles must pad them. Logits are float, so each counts as two
+  // bf16.
   const size_t products = std::max(linearWorkspaceBytes(limits.paddedRows, 2 * shape.intermediate, context.multiprocessors, context.widens),
                                    linearWorkspaceBytes(HEAD_ROWS, 2 * shape.vocabulary, context.multiprocessors));
   // float products run on plain kernels, which need no workspace.
@@ -35,7 +36,7 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   scratch.workspace = carver.take<float>((scratch.workspaceBytes + sizeof(float) - 1) / sizeof(float));
   scratch.headWorkspace = carver.take<uint8_t>(headWorkspaceBytes(HEAD_ROWS, shape.vocabulary));
   const size_t slotBytes = shape.layers * limits.slotBytes;
-  // Room for copies of several pages' slots at once.
+  // Room for one of several uses (scratch.h); 64 slots let one round of copies cover several pages.
   scratch.wideBytes = std::max({static_cast<size_t>(HEAD_ROWS) * shape.vocabulary * sizeof(float), rows * 2 * shape.intermediate * sizeof(T),
                                 64 * slotBytes, widestRowBytes(shape, sizeof(T))});
   scratch.wide = carver.take<uint8_t>(scratch.wideBytes);

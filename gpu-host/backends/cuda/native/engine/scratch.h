@@ -9,24 +9,24 @@ namespace pie {
 
 template <typename T>
 struct Scratch {
-  float* residual = nullptr;    // rows × hidden. Always float: bf16 would round the sum of all layers anew in each.
+  float* residual = nullptr;    // rows × hidden. Always float: in bf16, every layer would round the sum again.
   T* normed = nullptr;          // rows × hidden
   T* delta = nullptr;           // rows × hidden: a block's output. The next norm adds it to `residual`, so that the addition needs no launch.
   T* qkv = nullptr;             // rows × qkvWidth. After the last attention: the residual of the rows whose outputs are wanted (layers.cu).
   T* queries = nullptr;         // rows × queryWidth. After the last attention: the same rows of `attended`.
   T* attended = nullptr;        // rows × queryWidth
   T* activated = nullptr;       // rows × intermediate
-  T* states = nullptr;          // The larger of rows and HEAD_ROWS × hidden: the head's inputs, also those of callers (side.cu).
+  T* states = nullptr;          // max(rows, HEAD_ROWS) × hidden: inputs of the head, for steps and for callers' states (side.cu).
   float2* rotation = nullptr;   // rows × headDim / 2. All layers use the angles of one computation.
-  float2* statistics = nullptr; // rows × heads: of attention, for the attention that each key received.
+  float2* statistics = nullptr; // rows × heads: softmax statistics, for computing the attention that each key received.
   double* frequencies = nullptr;  // headDim / 2. In float, the angle at position 131,072 would be wrong by up to 0.008.
-  float* partials = nullptr;    // Of attention.
-  int* counters = nullptr;      // Of attention. Zeroed at start; each launch leaves them zero, so that none needs to clear them.
-  float* workspace = nullptr;   // Of products.
+  float* partials = nullptr;    // Partial results of attention.
+  int* counters = nullptr;      // Counters of attention. Zeroed at start; each launch leaves them zero, so that none needs to clear them.
+  float* workspace = nullptr;   // Workspace of products.
   size_t workspaceBytes = 0;
   void* headWorkspace = nullptr;
-  // Memory of four uses that never coincide: the logits of HEAD_ROWS rows; rows × 2 intermediate of T, gate and up apart, where adapters change them;
-  // slots being copied; at start, weights being quantised.
+  // Memory for one of four uses at a time: the logits of HEAD_ROWS rows; gate and up as separate values, where adapters change them (rows × 2
+  // intermediate of T); slots being copied; at start, weights being quantised.
   void* wide = nullptr;
   size_t wideBytes = 0;
 

@@ -22,7 +22,7 @@ std::vector<Call> prompts(Random& random) {
   return {makeCall(randomTokens(random, SHARED), {}, range(0, SHARED)), makeCall(randomTokens(random, 40), {}, range(500, 540))};
 }
 
-// One token of each sequence: all but the last begin with the same prompt. `tabled`: the device keeps the lists.
+// The calls of one decode step. All sequences but the last begin with the same prompt. `tabled`: the device keeps the sequences' slot lists.
 std::vector<Call> decode(Random& random, int step, bool tabled) {
   std::vector<Call> calls;
   for (int i = 0; i < SEQUENCES; i++) {
@@ -45,7 +45,7 @@ std::unique_ptr<Engine> make(TinyModel model, bool sharedPrefixes = true) {
 
 }  // namespace
 
-TEST("shared prefixes: near the forward pass in double, with the same bits with tables as without, and near those of keys read alone") {
+TEST("shared prefixes: results are near a forward pass in double and near unshared results, and tables do not change a bit") {
   for (const auto& [kv, graphs] : {std::pair{KvPrecision::AsComputed, true}, std::pair{KvPrecision::Fp8, false}}) {
     const TinyModel model = sharingModel(kv, graphs);
     const auto engine = make(model), untabled = make(model), alone = make(model, false);
@@ -73,7 +73,7 @@ TEST("shared prefixes: near the forward pass in double, with the same bits with 
   }
 }
 
-TEST("shared prefixes: steps submitted ahead, from tables and graphs, equal steps one by one, bit for bit") {
+TEST("shared prefixes: steps submitted ahead, with tables and graphs, give the same bits as steps run one by one") {
   const TinyModel model = sharingModel(KvPrecision::AsComputed, true);
   const auto told = make(model), ahead = make(model);
   Random random(63);

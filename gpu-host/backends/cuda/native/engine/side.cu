@@ -7,11 +7,11 @@ namespace pie {
 
 namespace {
 
-// Tokens whose scores are downloaded at once, and pairs of slot numbers that are uploaded at once: a few megabytes.
+// Limits of one round: tokens to score, and pairs of slots to copy. Their lists take a few megabytes.
 constexpr int SCORED_TOKENS = 1 << 18;
 constexpr int COPIED_PAIRS = 1 << 14;
 
-// The block: inputs, then results.
+// Offsets in the block of a projection: inputs, then results.
 struct ProjectLayout {
   size_t states = 0, rows, tokens, logProbabilities, bytes;
   ProjectLayout(int hidden, int topK)
@@ -20,6 +20,7 @@ struct ProjectLayout {
         bytes(logProbabilities + aligned(size_t{HEAD_ROWS} * topK * sizeof(float))) {}
 };
 
+// The same for scores.
 struct ScoreLayout {
   size_t states = 0, first, tokens, logProbabilities, entropies, bytes;
   explicit ScoreLayout(int hidden)
@@ -63,7 +64,7 @@ uint8_t* SideWork<T>::upload(size_t at, const void* from, size_t bytes) {
   return memory_ + at;
 }
 
-// The returned memory has the bytes once the round has ended.
+// The returned memory holds the bytes only after the round has ended.
 template <typename T>
 const uint8_t* SideWork<T>::download(size_t at, size_t bytes) {
   if (bytes > 0) CUDA_CALL(cudaMemcpyAsync(host_.get() + at, memory_ + at, bytes, cudaMemcpyDeviceToHost, computing_));

@@ -1,6 +1,7 @@
 // Device work besides steps: projections and scores of states, copies between slots. This work is queued on the computing stream between steps and
 // uses their scratch memory. Projections and scores wait for their results, but hold the lock of the engine's calls only while they queue work, so
-// that steps are submitted meanwhile. Copies do not wait: their slot lists take turns in pinned buffers, whose reuse waits for the earlier copy.
+// that steps are submitted meanwhile. Copies do not wait: their slot lists take turns in pinned buffers, and a buffer is reused once its earlier
+// lists are uploaded.
 #pragma once
 #include <mutex>
 #include "copies.h"
@@ -17,15 +18,15 @@ class SideWork {
   ~SideWork() { (void)cudaStreamSynchronize(computing_); }
   static size_t deviceBytes(const PlanContext& context);
 
-  // Both wait, and take `calls` themselves.
+  // project and score wait for their results and lock `calls` themselves. State i scores the tokens from first[i] to first[i + 1], exclusive.
   void project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities);
   void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies);
-  // Returns once the copies are queued; records `copied` behind them. The caller holds `calls`.
+  // Returns once the copies are queued, and records `copied` after them. The caller holds `calls`.
   void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs);
   const Event& copied() const { return copied_; }
 
  private:
-  static constexpr int COPIES = 8;  // Copies in flight.
+  static constexpr int COPIES = 8;  // Number of pinned buffers for slot lists.
   // Queues work and waits for it. The steps that are submitted meanwhile overwrite the scratch memory, so each round is complete in itself.
   template <typename Queue>
   void round(const Queue& queue);
@@ -44,7 +45,7 @@ class SideWork {
   PinnedBlock host_;
   PinnedBlock lists_;
   Event listsRead_[COPIES];
-  int place_ = 0;
+  int place_ = 0;  // The next buffer in `lists_`.
   Event copied_;
 };
 

@@ -8,7 +8,7 @@ using testing::Random;
 namespace {
 
 constexpr double TOLERANCE = 1e-4;
-constexpr int VOCABULARY = 61;  // Of tinyModel.
+constexpr int VOCABULARY = 61;  // The vocabulary of tinyModel.
 
 std::unique_ptr<Engine> make(const TinyModel& model) { return Engine::create(model.options, model.source()); }
 
@@ -57,13 +57,13 @@ TEST("projection and scores of states equal those of the step that computed the 
   CHECK_THROWS(engine->project(states.data(), 1, VOCABULARY + 1, projected.tokens.data(), projected.logProbabilities.data()), "62 tokens");
 }
 
-TEST("a list of more tokens than one round scores continues in the next, between short lists") {
+TEST("a list of more tokens than one round can score continues in later rounds, and short lists around it are scored, too") {
   const TinyModel model = tinyModel(19);
   const auto engine = make(model);
   Random random(42);
   const Answer answer = runCalls(*engine, {makeCall(randomTokens(random, 3))})[0];
   const std::vector<float> expected = byToken(answer, VOCABULARY);
-  // A round scores 2^18 tokens, so the second list takes more than two.
+  // A round scores 2^18 tokens, so the second list, of 2^19 + 5 tokens, takes more than two rounds.
   const std::vector<int> first = {0, 3, 3 + (1 << 19) + 5, 3 + (1 << 19) + 7};
   const std::vector<uint32_t> tokens = randomTokens(random, first[3]);
   std::vector<float> scores(tokens.size()), entropies(3);

@@ -1,4 +1,4 @@
-// Slots: copies, pages to and from the host.
+// Copies of slots, and pages moved to and from the host.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -98,7 +98,7 @@ TEST("pages are read and written bit for bit, at any host address, during a runn
     KvPrecision kv;
     size_t slotBytes;
   };
-  // float8: 32 codes, 2 × 2 scales, padded to whole sectors.
+  // A float8 slot has 32 codes and 2 × 2 scales of 2 bytes, padded to whole sectors of 32 bytes.
   for (const auto& [precision, kv, slotBytes] :
        {Kept{Precision::Float32, KvPrecision::AsComputed, 128}, Kept{Precision::Bf16, KvPrecision::AsComputed, 64},
         Kept{Precision::Bf16, KvPrecision::Fp8, 64}}) {
@@ -141,7 +141,7 @@ TEST("pages are read and written bit for bit, at any host address, during a runn
   }
 }
 
-TEST("pages of slots whose size is no multiple of 16 bytes") {
+TEST("pages are written and read bit for bit if the size of a slot is no multiple of 16 bytes") {
   TinyModel model = tinyModel(25, {.heads = 2, .kvHeads = 1, .headDim = 2});
   model.options.precision = Precision::Bf16;
   const auto engine = make(model);

@@ -8,14 +8,14 @@ namespace pie {
 template <typename T>
 void launchGather(T* to, const T* from, const int* pick, int count, int width, cudaStream_t stream);
 
-// Pages to move, of all layers, between the pool and one contiguous buffer, in which a page's layers are adjacent.
+// Pages to move, with all layers, between the pool and a contiguous buffer. In the buffer, the layers of a page are adjacent.
 struct PageMove {
   static constexpr int MOST = 64;
   int pages[MOST];
   int count;
   int layers;
-  size_t layerBytes;  // Of the pool.
-  size_t pieceBytes;  // Of a page in one layer; both multiples of 4.
+  size_t layerBytes;  // Size of one layer of the pool; a multiple of 4.
+  size_t pieceBytes;  // Size of a page in one layer; a multiple of 4.
 };
 // `out`: from the pool to the buffer; otherwise back.
 void launchMovePages(uint8_t* pool, uint8_t* buffer, const PageMove& move, bool out, cudaStream_t stream);

@@ -29,7 +29,7 @@ void checkTable(const Sequence& s, int index, const StepLimits& limits) {
            std::to_string(limits.tableSlots) + ".");
 }
 
-// Two tables at one place would mix the keys of two sequences.
+// Overlapping tables would mix the keys of two sequences.
 void checkPlaces(const Batch& batch) {
   std::vector<std::pair<int, int>> places;
   for (int i = 0; i < batch.count; i++) {
@@ -127,7 +127,7 @@ void add(Part& part, const Piece& piece, const Sequence& s) {
   part.places |= cost.places;
 }
 
-// The most rows from `from` on that fit the rest of a part and end where the sequence may be cut; 0 if there are none.
+// The largest number of rows, from row `from` on, that fit into the rest of a part and end where the sequence may be cut; 0 if no row fits.
 int rowsThatFit(const Part& part, const Sequence& s, int index, int from, const StepLimits& limits) {
   int fit = 0;
   for (int rows = 1; from + rows <= s.rows; rows++) {
@@ -159,8 +159,8 @@ std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
       add(parts.back(), {i, 0, s.rows, 0}, s);
       continue;
     }
-    // Cuts the sequence. If it has no writes, every part reserves all its scratch slots, starting at 0, because later rows read the keys of earlier
-    // ones.
+    // Cuts the sequence. Without writes, its keys lie in scratch slots, and later rows read the keys of earlier ones. So each of its parts reserves
+    // scratch slots for the whole sequence, starting at 0.
     if (!s.writes && !parts.back().pieces.empty()) parts.emplace_back();
     for (int from = 0; from < s.rows;) {
       const int rows = rowsThatFit(parts.back(), s, i, from, limits);

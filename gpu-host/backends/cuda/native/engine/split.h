@@ -6,17 +6,18 @@
 
 namespace pie {
 
-// Rows [firstRow, firstRow + rows) of a sequence of the batch. Its keys are the context and the inputs up to its last row.
+// Rows [firstRow, firstRow + rows) of a sequence of the batch. The keys of a piece are the sequence's context and its inputs up to the piece's last
+// row.
 struct Piece {
   int sequence;
   int firstRow;
   int rows;
-  int scratch;  // For a sequence without writes: scratch slot of its input 0.
+  int scratch;  // For a sequence without writes: the scratch slot of the sequence's input 0.
 
   int keys(const Sequence& of) const { return of.contextCount + firstRow + rows; }
-  // Number of its rows with outputs; they are its last rows.
+  // Number of the piece's rows that have outputs; these are always its last rows.
   int outputs(const Sequence& of) const {
-    const int first = of.rows - of.outputRows;  // In the sequence.
+    const int first = of.rows - of.outputRows;  // The sequence's first row with an output.
     return firstRow + rows <= first ? 0 : (firstRow >= first ? rows : firstRow + rows - first);
   }
 };
@@ -40,7 +41,7 @@ struct Part {
   int attention = 0;     // Values of attention received.
   int maxTopK = 0;
   bool wantsAttention = false;
-  unsigned places = 0;   // That adapters of its sequences change (Adapter::places).
+  unsigned places = 0;   // Bits of the places that the adapters of its sequences change (Adapter::places).
 };
 
 // Splits a batch into steps, in order. A sequence that fits one step stays whole; longer ones are cut. The concatenated results of the parts are

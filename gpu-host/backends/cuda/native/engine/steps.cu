@@ -49,7 +49,7 @@ uint64_t Steps<T>::submit(const Batch& batch) {
     if (parts.size() == 1) submitWhole(ticket, batch, parts.front());
     else submitSplit(ticket, batch, parts);
   } catch (const CudaFailure&) {
-    throw;  // The device is lost, so no kernel uses that memory any more.
+    throw;  // The device is lost, so no kernel uses the ticket's memory.
   } catch (...) {
     // Queued work still uses the ticket's memory and the area, and no event marks its end, so wait for all streams.
     for (const Stream* stream : {&uploads_, &computing_, &downloads_}) stream->synchronize();
@@ -72,7 +72,7 @@ void Steps<T>::checkPicked(const Batch& batch, size_t parts) const {
   }
 }
 
-// One upload and one download, which keeps the device's layout.
+// Queues one upload and one download; the downloaded results keep the layout that they have on the device.
 template <typename T>
 void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part) {
   const StepPlan plan = planner_.plan(batch, part, ticket.upload.get(), areaAhead(0).uploadWord);
@@ -88,7 +88,7 @@ void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part)
                   reinterpret_cast<const float*>(results + at.attention), 0};
 }
 
-// Plans all parts before any is started, each in its own pinned memory, and queues them without waiting; their results are stored contiguously.
+// Plans all parts, each in its own pinned memory, before it starts any. Then it queues them without waiting. Their results are stored contiguously.
 template <typename T>
 void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts) {
   const size_t hidden = model_.shape().hidden;
@@ -117,7 +117,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
     block += aligned(uploadBound(part, model_.context));
   }
 
-  // Offset of each cut sequence's attention among the batch's.
+  // attentionOf[i]: offset of sequence i's received attention among that of the batch.
   std::vector<size_t> attentionOf(batch.count + 1, 0);
   for (int i = 0; i < batch.count; i++)
     attentionOf[i + 1] = attentionOf[i] + (batch.sequences[i].attention ? batch.sequences[i].contextCount + batch.sequences[i].rows : 0);

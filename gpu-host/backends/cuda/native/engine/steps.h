@@ -7,9 +7,9 @@
 //   computing waits for the upload, and for the download that last read this area's results   (`uploaded`, `downloaded`)
 //   download  waits for the computing                                        (`computed`)
 //
-// so that the next step's upload and this one's download overlap with computing. All other memory of steps (weights, pool, scratch, adapters, slot
-// tables) belongs to the running step: steps compute one after another, and other work on that memory is queued on the computing stream, too.
-// Tickets hold the host memory.
+// So a step's computing overlaps with the next step's upload and the previous step's download. All other memory of steps (weights, pool, scratch,
+// adapters, slot tables) belongs to the running step: steps compute one after another, and other work on that memory is queued on the computing
+// stream, too. Tickets hold the host memory.
 #pragma once
 #include <vector>
 #include "graphs.h"
@@ -47,7 +47,7 @@ class Steps {
   // Records `started`, if given, at the start of computing.
   void enqueue(const StepPlan& plan, const uint8_t* block, const Event* started);
   void checkPicked(const Batch& batch, size_t parts) const;
-  // The area of the device step after `ahead` others.
+  // The area that a device step will use if `ahead` other device steps are queued before it.
   const Area& areaAhead(size_t ahead) const { return areas_[(area_ + 1 + ahead) % 2]; }
   void download(void* to, size_t from, size_t bytes);
   void submitWhole(Ticket& ticket, const Batch& batch, const Part& part);

@@ -1,4 +1,5 @@
-// Slot tables on the device: after any schedule of batches, each table is the list that a step would bring, and results are the same bits.
+// Slot tables on the device: after any schedule of batches, each table equals the list that a step without tables uploads, and results are equal bit
+// for bit.
 #include <algorithm>
 #include <memory>
 #include "../kernels/attention-views.h"
@@ -83,7 +84,7 @@ class Schedule {
     other.held = 0;
   }
 
-  // Decides on the call's table: none, that of the sequence, or one that another sequence loses.
+  // Chooses the call's table: none, the sequence's own, or one that is taken from another sequence.
   void settle(Live& live, Call& call, int rows, bool keeps) {
     if (live.place < 0 || random_.uniform() < 0.05) {
       live.place = static_cast<int>(random_.integer(-1, PLACES - 1));
@@ -123,7 +124,7 @@ TEST("slot tables: after random schedules, each table on the device is the list 
   PlanContext context;
   context.limits = stepLimits(options, options.pageCount);
   context.multiprocessors = 4;
-  constexpr int LONGEST = 2600;  // More than two pieces of a write.
+  constexpr int LONGEST = 2600;  // More than two table writes of up to TABLE_WRITE_SLOTS (1024).
   context.limits.tableSlots = PLACES * LONGEST;
   size_t tables = 0, known = 0, listed = 0, brought = 0, shared = 0;
   for (int seed = 0; seed < 12; seed++) {
@@ -186,7 +187,7 @@ TEST("slot tables: after random schedules, each table on the device is the list 
   CHECK(tables > 300 && known > 100 && shared > 50 && brought > 0 && brought < listed);
 }
 
-// Plays random schedules of lists of up to `longest` slots to an engine with tables and to one without, which must give the same bits. Returns the
+// Runs random schedules, with lists of up to `longest` slots, on an engine with tables and on one without. Both must give the same bits. Returns the
 // number of calls that relied on a table.
 static size_t compareTables(const TinyModel& model, int slots, int longest, int rounds) {
   const auto with = Engine::create(model.options, model.source()), without = Engine::create(model.options, model.source());
@@ -225,7 +226,7 @@ static size_t compareTables(const TinyModel& model, int slots, int longest, int 
   return known;
 }
 
-TEST("slot tables: random schedules give the same bits with tables as without, from graphs and in two steps at once") {
+TEST("slot tables: random schedules give the same bits with tables as without, with graphs and two steps in flight") {
   TinyModel model = tinyModel(41);
   model.options.maxRows = 12;
   model.options.maxSequences = 4;
@@ -239,7 +240,7 @@ TEST("slot tables: random schedules give the same bits with tables as without, w
   CHECK(compareTables(model, 1500, 700, 25) > 40);
 }
 
-TEST("slot tables: a place outside the tables, one that two sequences share, and slots that no table has are refused") {
+TEST("slot tables: a batch is refused if a table lies outside the tables' memory, tables overlap, or known slots have no table") {
   const TinyModel model = tinyModel(42);
   const auto engine = Engine::create(model.options, model.source());
   const auto refusal = [&](const std::vector<Call>& calls) {

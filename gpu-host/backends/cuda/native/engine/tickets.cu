@@ -8,7 +8,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Time before the expected end at which polling begins: timers fire up to 60 µs late, and steps of one size differ by some hundredths.
+// Time before the expected end at which polling begins: 100 µs because timers fire up to 60 µs late, and 2 % because steps of one size differ
+// slightly.
 steady_clock::duration early(StepPace::Time expected) {
   return std::chrono::duration_cast<steady_clock::duration>(StepPace::Time(100) + expected / 50);
 }
@@ -17,7 +18,7 @@ steady_clock::duration early(StepPace::Time expected) {
 
 Ticket& Tickets::begin() {
   Ticket& ticket = tickets_[next_ & 1];
-  // If this ticket's last submit failed half way, submit has already waited for the queued work.
+  // Waits for the step that used the ticket before. If its submit failed half way, that submit has already waited for the queued work.
   ticket.done.synchronize();
   const std::lock_guard<std::mutex> lock(mutex_);
   ticket.id = 0;

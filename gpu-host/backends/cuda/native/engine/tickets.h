@@ -15,14 +15,14 @@ struct Ticket {
   explicit Ticket(bool timing) : started(timing), done(timing, true) {}
 
   uint64_t id = 0;      // 0: none, or being filled.
-  int rows = 0;         // Padded rows of a step that can be paced; else 0.
+  int rows = 0;         // Padded rows of a step whose end can be predicted (StepPace); else 0.
   std::chrono::steady_clock::time_point submitted;
   PinnedBlock upload;   // For a step that is not split; allocated at start.
   PinnedBlock results;
   PinnedBlock split;    // For a split step: the blocks of all its parts. Grows as needed.
   Event started, done;  // `done` is recorded after the last download.
   Results found{};
-  bool finished = false;  // `finish` has run after the device's work ended; `found` is complete.
+  bool finished = false;  // The device's work has ended and `finish` has run, so `found` is complete.
 
   // Attention received of a cut sequence: `from` (of one piece) is added to `to`.
   struct Sum {
@@ -56,7 +56,7 @@ class Tickets {
   std::mutex mutex_;
   Ticket tickets_[2];
   uint64_t next_ = 1;
-  // Of the steps that were waited for.
+  // Predicts a step's end from the steps that were waited for.
   StepPace pace_;
 };
 

@@ -76,7 +76,7 @@ class Stager {
     const size_t inputs = narrow_.inputs;
     return std::min<size_t>(workValues_ / inputs, narrow_.outputs - rowsDone_) * inputs;
   }
-  // Quantises once `work` is full, counting values still in flight.
+  // Quantises once the values in `work` and those in the buffer, which are copied first, fill `work`.
   void quantiseFull() {
     if (waiting_ + filled_ < workCapacity()) return;
     flush();
@@ -101,7 +101,7 @@ class Stager {
   size_t waiting_ = 0;  // Values in `work`.
 };
 
-// The storage format of a matrix with fewer bits than the activations; none: stays T. The head never has 4 bits, because its errors go into the
+// The format to which a matrix is quantised; none: the matrix stays T. The head never has 4 bits, because its errors go into the
 // logits directly and no later layer averages them out.
 std::optional<WeightFormat> formatOf(Precision precision, int inputs, bool isHead) {
   const auto taken = [&](WeightFormat format) { return narrowTakes(format, inputs) ? std::optional(format) : std::nullopt; };

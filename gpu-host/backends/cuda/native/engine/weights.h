@@ -8,7 +8,7 @@
 
 namespace pie {
 
-// The matrix of a product as stored: of T, or quantised beside bf16 activations.
+// The stored matrix of a product: values of T, or quantised values that multiply bf16 activations.
 template <typename T>
 struct Product {
   Linear<T> plain;     // Without a weight if the matrix is quantised.
@@ -46,7 +46,7 @@ struct Weights {
 template <typename T>
 Weights<T> layWeights(Carver& carver, const EngineOptions& options);
 
-// Bytes of the widest row of a matrix: the minimum that loading needs for `work`.
+// Bytes of the widest row of any matrix: the minimum size of `work` for loadWeights.
 size_t widestRowBytes(const ModelShape& shape, size_t valueBytes);
 
 // Uploads each tensor to its place and converts it on the way; matrices to be quantised pass through `work` on the device. Throws EngineError

@@ -30,17 +30,17 @@ struct FixtureSequence {
   std::vector<float> attention;
 };
 
-// One call; its kind determines which fields are used.
+// One call; its kind determines which fields are used. The comment of a field names these kinds.
 struct Operation {
   OperationKind kind;
   std::string label;                       // Case
   std::vector<FixtureSequence> sequences;  // Forward
-  std::vector<uint32_t> sources, destinations;
+  std::vector<uint32_t> sources, destinations;  // Copy
   std::vector<int32_t> shifts;             // Copy; may be empty
-  uint32_t page = 0;
+  uint32_t page = 0;                       // ReadPage, WritePage
   int handle = -1;                         // ReadPage, WritePage (-1: zeros)
   uint32_t count = 0, topK = 0;            // Project, Score
-  std::vector<float> states;
+  std::vector<float> states;               // Project, Score
   std::vector<float> logProbabilities;     // Project: count × vocabulary, by token. Score: all lists, concatenated.
   std::vector<uint32_t> tokens;            // Score: all lists. Greedy: the expected tokens.
   std::vector<int> first;                  // Score: count + 1

@@ -51,7 +51,7 @@ DeviceBytes randomFloats(size_t count, uint64_t seed) {
 struct AttentionInputs {
   std::vector<AttentionSequence> sequences;
   std::vector<int> slots;
-  double keys = 0;   // Query rows × keys that they see.
+  double keys = 0;   // Pairs of a query row and a key that it sees.
   double read = 0;   // Distinct keys.
 
   std::vector<const int*> lists() const {

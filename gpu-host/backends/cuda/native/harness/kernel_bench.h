@@ -5,9 +5,9 @@
 
 namespace pie::harness {
 
-// Kernels of one decode step, or with `rows` > 0 of a prefill of that many rows of one sequence. Times are per launch within a graph of successive
-// launches that rotate through several buffers. `narrowKv`: float8 keys and values. `prefix`: slots that all sequences of a decode step begin with;
-// `shared`: their keys are read once for several sequences.
+// Settings to measure the kernels of one decode step or, with `rows` > 0, of a prefill of one sequence of `rows` rows. Times are per launch within a
+// graph of successive launches that rotate through several buffers. `narrowKv`: float8 keys and values. `prefix`: number of slots with which all
+// sequences of a decode step begin. `shared`: the keys of these slots are read once for several sequences.
 struct KernelRun {
   int batch, context, rows, prefix;
   bool cublas, narrowKv, shared;

@@ -17,7 +17,7 @@ struct Matrix {
   int perStep;
   std::optional<WeightFormat> format;  // None: bf16.
   int bits() const { return !format ? 16 : *format == WeightFormat::Int4 ? 4 : 8; }
-  // Without the scales of outputs.
+  // Bytes of the weights and of the scales of groups, but not of the scales of outputs.
   double bytes() const {
     const double scales = format == WeightFormat::Int4 ? 2.0 * static_cast<double>(narrowGroupScales(outputs, inputs)) : 0;
     return 0.125 * bits() * outputs * inputs + scales;
@@ -38,8 +38,8 @@ inline std::vector<Matrix> matricesOf(const ModelShape& shape, Precision precisi
   };
 }
 
-// Weights stored one after another and used in rotation, in total several times the cache size; inputs, outputs and workspace for any of a shape's
-// matrices with up to `maxRows` rows.
+// Device memory for products of a shape's matrices. The weights are stored one after another, in total several times the cache size, and used in
+// rotation. Inputs, outputs and workspace have room for any of the matrices with up to `maxRows` rows.
 class MatrixBench {
  public:
   MatrixBench(const ModelShape& shape, int maxRows, Precision precision);

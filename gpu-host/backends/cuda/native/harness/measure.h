@@ -67,7 +67,7 @@ class DeviceBytes {
   void* data = nullptr;
 };
 
-// Device milliseconds of each call of `work`, which only launches.
+// Device milliseconds of each call of `work`, which must only launch and not wait.
 Samples deviceTimes(int warm, int times, cudaStream_t stream, const std::function<void()>& work);
 
 // Microseconds per launch in a sequence without host interaction: `launch(i)` for i = 0 .. count - 1 is captured into a graph, which is replayed. A

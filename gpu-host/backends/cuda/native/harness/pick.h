@@ -8,7 +8,7 @@
 namespace pie::harness {
 
 struct Picked {
-  uint32_t place;
+  uint32_t place;  // Index of the drawn token among the tokens, which are sorted by descending probability.
   // Distance of the draw to another outcome, as a share of all mass: below the rounding error, either outcome is correct.
   double distance;
 };

@@ -16,7 +16,7 @@ WeightSource randomWeights(const NamedShape& named);
 // Float8 slots with codes of magnitude up to 1.875 (no NaN) and scales of 1.
 std::vector<uint8_t> randomFloat8Slots(const ModelShape& shape, size_t slots);
 
-// Fills device memory with bf16 values of such a block.
+// Fills device memory with the repeated bf16 values of a random block.
 void fillRandom(const DeviceBytes& memory, float deviation, uint64_t seed);
 
 }  // namespace pie::harness

@@ -34,8 +34,8 @@ void compareAll(RelativeError& error, const float* actual, const std::vector<flo
   for (size_t i = 0; i < expected.size(); i++) error.add(actual[i], expected[i]);
 }
 
-// Compares one row's most probable tokens with the reference's whole distribution: each token's log-probability, and that no more probable token is
-// missing. Two almost equally probable tokens may be in either order.
+// Compares one row's most probable tokens with the reference's whole distribution: compares each token's log-probability, and checks that no more
+// probable token is missing. Two almost equally probable tokens may be in either order.
 void compareTop(RelativeError& error, const uint32_t* tokens, const float* logProbabilities, int topK, const float* expected, int vocabulary) {
   std::vector<float> ordered(expected, expected + vocabulary);
   std::sort(ordered.begin(), ordered.end(), std::greater<float>());

@@ -170,7 +170,7 @@ JsonObject Session::decode(int batch, int context, int steps, int candidates) {
     const double submitted = nowMs();
     const Results results = engine->wait(id);
     for (int i = 0; i < batch; i++) {
-      // A row without numbers has no drawn token.
+      // No token is drawn for a row whose logits are not numbers.
       const uint32_t place = candidates > 1 && results.drawn[i] != NOTHING_DRAWN ? results.drawn[i] : 0;
       inputs.tokens[i] = results.tokens[i * candidates + place];
     }
@@ -183,7 +183,8 @@ JsonObject Session::decode(int batch, int context, int steps, int candidates) {
     if (step >= 0) deviceMs.add(results.deviceMs), submitMs.add(submitted - began);
     before = ended;
   }
-  // Two steps in flight, as the handlers run them: the next step is prepared and submitted while this one runs, whose tokens it reads on the device.
+  // Two steps in flight, as the handlers run them: the next step is submitted while the current one runs, and reads the current one's tokens on the
+  // device.
   Inputs both[2] = {inputsOf(), inputsOf()};
   Samples pipelinedMs;
   uint64_t under = engine->submit(batchOf(both[0], batch, first, candidates));

@@ -15,7 +15,7 @@ struct SessionOptions {
   std::string precision = "bf16";  // Precision of the weights: bf16, int8, fp8 or int4.
   bool narrowKv = false;  // Keys and values in float8.
   bool sharedPrefixes = true;  // See EngineOptions::sharedPrefixes.
-  int adapters = 0;     // Adapters of all projections; the sequences of a decode step have them in turn.
+  int adapters = 0;     // Number of adapters, each of all projections; the sequences of a decode step use them in turn.
   int rank = 16;
   int prefix = 0;       // Tokens at the beginning of every context whose slots all sequences share; whole pages.
   int sequences = 128;  // Maximum sequences per step.
@@ -28,12 +28,13 @@ class Session {
  public:
   Session(const NamedShape& named, const SessionOptions& options);
 
-  // Decoding of `batch` sequences whose contexts grow around `context`: each step's tokens are the next step's inputs. With several `candidates`
-  // the device draws among as many of the most probable tokens; with one, decoding is greedy.
+  // Decodes `batch` sequences whose contexts grow in `steps` steps; `context` is the length half way. Each step's tokens are the next step's inputs.
+  // The device draws each token among the `candidates` most probable ones; with one candidate, decoding is greedy.
   JsonObject decode(int batch, int context, int steps, int candidates);
   // Prefills one prompt from an empty cache and requests the last row's most probable token.
   JsonObject prefill(int tokens, int times);
-  // Moves `tokens` of a context from pinned host memory into the pool and out, alone and during a step; for comparison also prefills as many tokens.
+  // Moves a context of `tokens` tokens out of the pool into pinned host memory and back, alone and during a step. For comparison it also prefills as
+  // many tokens.
   JsonObject swap(int tokens, int times);
   JsonObject describe() const;
 

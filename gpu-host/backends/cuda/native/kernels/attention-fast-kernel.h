@@ -12,7 +12,8 @@ struct Pointers {
   KvLayer<K> layer;
 };
 
-// Runs this warp's rows over the item's visible tiles: online softmax with a cp.async pipeline of V::STAGES stages.
+// Runs this warp's rows over the item's visible tiles: online softmax with a cp.async pipeline of V::STAGES stages. `wait` and `claim`: see
+// takeItems.
 template <typename V, typename Wait, typename Claim>
 __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item,
                                             const Arguments& a, Wait wait, Claim claim) {
@@ -72,7 +73,7 @@ __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, con
   joinTotals<V>(rows);
 }
 
-// Stores four outputs of a row, and its statistics with the first four.
+// Stores four outputs of a row; with the first four outputs, also the row's statistics.
 template <int HEAD_DIM>
 __device__ __forceinline__ void storeOutputs(bf16* out, size_t row, int piece, const Merged<4>& merged, const Arguments& a) {
   const float share = merged.share();

@@ -5,11 +5,12 @@
 
 namespace pie::attention {
 
-// Stages of a tile's keys and values in bf16 that a block keeps in shared memory beside its queries and their input indices. Few rows are bound by
-// memory latency, so they get more stages; with many rows the queries need the shared memory. float8 has twice as many stages of half the bytes.
+// The shared memory of a block holds its queries, their input indices, and stages: a stage is the keys and values of one tile. `few` selects the
+// variant for few rows. Memory latency limits that variant, so it has more stages; with many rows the queries take that memory. The functions count
+// stages of bf16; float8 has twice as many stages of half the bytes.
 constexpr int fastRows(bool few) { return few ? 32 : 128; }
 constexpr int fastBytes(int headDim, bool few, int stages) {
-  // Two float8 stages with their scales are a little larger than one of bf16.
+  // The last term is for float8: the scales of the two float8 stages that take the place of one bf16 stage.
   return fastRows(few) * (2 * headDim + 4) + stages * (4 * ATTENTION_TILE * headDim + 8 * ATTENTION_TILE);
 }
 constexpr int fastStages(int headDim, bool few) {

@@ -20,23 +20,24 @@ struct Arguments {
 };
 
 // Each block starts with the item at its own block index and then claims further items from an atomic counter. Estimates of item cost in a mixed step
-// are unreliable, so items are sorted by descending cost and an idle block takes the next one (dynamic scheduling). A fixed assignment could leave a
-// block behind by the cost of the most expensive item. The result does not depend on which block runs which item. The last block to finish resets the
-// counters for the next launch; a step with no more items than blocks does not touch them.
+// are unreliable, so items are sorted by descending cost and an idle block takes the next one (dynamic scheduling). With a fixed assignment,
+// one block could end later than the others by the cost of the most expensive item. The result does not depend on which block runs which item. The
+// last block to finish resets the counters for the next launch; a step with no more items than blocks does not touch them.
 // Items are uploaded before the chain of launches begins, and the step's first kernel writes the slots. Both are complete when a block of this kernel
 // begins, because the kernel before the previous one is a product or follows one (launch.h). So a block fetches its first item, and looks up
 // where its keys are, while the previous kernel still runs. These loads bypass L1 (__ldcg): L1 may hold lines of an earlier step's tables until the
 // grid dependency wait.
-// `run(item, wait, claim, computed)`: all threads call `wait()` before they access any global memory but the item and the slots. They call `claim()` once,
-// after they have issued the item's first loads, so that the counter's latency is hidden, and then `computed()`, when only results are left to be
-// written: after the block's last item the next kernel may begin.
+// `run(item, wait, claim, computed)`: all threads call `wait()` before they access any global memory but the item and the slots. They call `claim()`
+// once, after they have issued the item's first loads, so that the counter's latency is hidden. They call `computed()` when only results are left to
+// be written; after the block's last item, this call lets the next kernel begin.
 template <typename Run>
 __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run) {
   __shared__ AttentionItem item;
   __shared__ int next;
   int index = static_cast<int>(blockIdx.x);
   if (index >= __ldcg(tables.itemCount)) index = -1;
-  // True in thread 0 if no item is left for this block. Not read from `next`: the compiler would let all threads load `next` amid thread 0's store.
+  // True in thread 0 if no item is left for this block. It is not read from `next`, because the compiler would let all threads load `next` amid
+  // thread 0's store.
   bool ends = false;
   while (index >= 0) {
     if (threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
@@ -96,13 +97,14 @@ __device__ __forceinline__ size_t headRow(const AttentionItem& item, const Argum
   return static_cast<size_t>(input) * a.heads + item.kvHead * a.group + row - within * a.group;
 }
 
-// The partial results of one packed row: those of part q are row `first` + q × `stride`.
+// The partial results of one packed row: part q wrote row `first` + q × `stride` of `partials`.
 struct RowParts {
   int first, stride, parts;
   int merge;
 };
 __device__ __forceinline__ RowParts partsOf(const AttentionItem& item, const Arguments& a, int packed) {
   if (!isShared(item)) return {item.firstPartial + packed, item.rows, item.parts, item.merge};
+  // x: queryRow, y: firstPartial, z: parts, w: merge.
   const int4 member = __ldg(reinterpret_cast<const int4*>(memberOf(item, a, packed)));
   return {member.y + item.kvHead * member.z * a.group + packed % a.group, a.group, member.z, member.w + item.kvHead};
 }
@@ -138,7 +140,7 @@ __device__ __forceinline__ Floats<4> loadShared(const Floats<4>* p) {
   return {{v.x, v.y, v.z, v.w}};
 }
 
-// A running result: outputs times `powers`, which is the sum of 2^(score − largest).
+// A running result. `powers` is the sum of 2^(score − largest); `sum` is the outputs times `powers`.
 template <int WIDTH>
 struct Merged {
   Floats<WIDTH> sum = {};
@@ -146,8 +148,8 @@ struct Merged {
 
   __device__ __forceinline__ float share() const { return powers > 0 ? 1 / powers : 0; }
 };
-// Merges partial results; x of `statistics` is a result's largest score, y its sum of powers. Rescaling to the common maximum first keeps every
-// exponent ≤ 0 (Milakov and Gimelshein, 2018).
+// Merges partial results. Each pair of `statistics` is a result's largest score and its sum of powers. Rescaling to the common maximum first keeps
+// every exponent ≤ 0 (Milakov and Gimelshein, 2018).
 template <int WIDTH, int COUNT>
 __device__ __forceinline__ void mergeInto(Merged<WIDTH>& merged, const Floats<WIDTH> (&sums)[COUNT], const Floats<2> (&statistics)[COUNT]) {
   const float before = merged.largest;
@@ -167,9 +169,9 @@ __device__ __forceinline__ void mergeInto(Merged<WIDTH>& merged, const Floats<WI
 }
 
 // Called by all threads of a block after the block has written its part. For each sequence of the item, the block that finishes last merges all parts
-// in order: `store(row, piece, merged)` gets each WIDTH outputs of a row among the step's rows × heads. Requires headDim to be a multiple of WIDTH.
-// Which block is last changes from launch to launch, so its multiprocessor often has to fetch this code from memory, which takes longer than to run
-// it: the code is kept short.
+// in order. `store(row, piece, merged)` gets WIDTH outputs at a time; `row` counts the step's rows × heads. headDim must be a multiple of WIDTH.
+// A different block is last in each launch, so its multiprocessor often has to fetch this code from memory. That takes longer than running it, so the
+// code is kept short.
 template <int WIDTH, typename Store>
 __device__ __forceinline__ void finishPart(const AttentionItem& item, const Arguments& a, int headDim, Store store) {
   __shared__ bool last[THREADS];  // By sequence; an item has at most THREADS rows.

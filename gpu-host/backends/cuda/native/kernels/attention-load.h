@@ -78,7 +78,7 @@ __device__ __forceinline__ void loadQueries(bf16* shared, const bf16* queries, c
 template <typename V>
 __device__ __forceinline__ void loadHalfQueries(bf16* shared, const bf16* queries, const AttentionItem& item, const Arguments& a) {
   constexpr int PIECES = V::HEAD_DIM / 16;
-  constexpr float MOST = 65504;
+  constexpr float MOST = 65504;  // The largest float16.
   for (int i = static_cast<int>(threadIdx.x); i < V::ROWS * PIECES; i += THREADS) {
     const int row = i / PIECES, piece = i % PIECES;
     uint32_t pairs[8] = {};

@@ -11,12 +11,12 @@ using attention::SharedRun;
 namespace {
 
 constexpr int TILE = ATTENTION_TILE;
-// Maximum packed rows per item.
+// Maximum packed rows per item of the tensor-core kernel and of the plain kernel.
 constexpr int FAST_ROWS = 128, PLAIN_ROWS = 16;
 // Upper bounds on split parts and partial rows, per block. They bound the memory for partial results.
 constexpr int PARTS_PER_BLOCK = 4, PARTIAL_ROWS_PER_BLOCK = 256;
-// With this many items per block, none more expensive than an even share, dynamic scheduling by descending cost balances well enough that splitting
-// does not pay.
+// Splitting does not pay if there are at least this many items per block and none costs more than an even share: dynamic scheduling by descending
+// cost then balances well enough.
 constexpr int ITEMS_ENOUGH = 8;
 
 template <typename T>
@@ -32,17 +32,17 @@ int partialTiles(int rows) { return ceilDiv(rows, 32); }
 // Fewest tiles per part, so that the traffic of its partial result stays small compared with the keys and values it reads.
 int leastTiles(int rows) { return std::max(2, rows / 16); }
 
-// A range of packed rows with all their keys: rows of one sequence, or of all sequences of a run with the keys that they share. Every KV head has the
-// same strands.
+// A range of packed rows and the keys to read for them. It has rows of one sequence, or the rows of all sequences of a run (SharedRun: sequences that
+// begin with the same slots) and the keys that they share. Every KV head has the same strands.
 struct Strand {
-  int sequence;  // The sequence whose slots are read: of a run, any of its sequences.
+  int sequence;  // The sequence whose slots are read; for a run, any of its sequences.
   int firstRow, rows;
   int firstTile, endTile;
   int visible;      // Tiles in [firstTile, endTile) that some row sees.
   int tileWord;     // Offset of the strand's visibility bits in tileWords, or -1 if all its tiles are visible.
-  int run = -1;     // Of a run's strand, that run; otherwise the innermost run that has the sequence's earlier tiles, or -1.
-  int members = 0;  // Number of sequences of a run's strand; 0 for other strands.
-  int firstMember = 0;  // Place of the first of these in SharedPrefixes::order.
+  int run = -1;     // For a run's strand, that run. Otherwise the innermost run that has the sequence's earlier tiles, or -1.
+  int members = 0;  // For a run's strand, its number of sequences; otherwise 0.
+  int firstMember = 0;  // For a run's strand, the place of its first sequence in SharedPrefixes::order.
   int copies = 1;   // A run of many sequences is computed in several items per part, of at most `rows` rows each.
   int parts = 1;
 
@@ -111,8 +111,8 @@ std::vector<Strand> findStrands(const AttentionSequence* sequences, int count, c
   return strands;
 }
 
-// The longest of `queues` queues under longest-processing-time-first scheduling (Graham, 1969). All KV heads have equal costs, so one head is
-// simulated.
+// The load of the longest of `queues` queues under longest-processing-time-first scheduling (Graham, 1969). All KV heads have equal costs, so one
+// head is simulated.
 int64_t longestQueue(const std::vector<Strand>& strands, int queues) {
   std::vector<std::pair<int64_t, int>> costs;
   for (const Strand& strand : strands) costs.push_back({strand.partCost(), strand.parts * strand.copies});
@@ -149,8 +149,8 @@ bool fits(const std::vector<Strand>& strands, const Sizes& sizes) {
   return parts <= sizes.mostParts() && rows <= sizes.mostPartialRows();
 }
 
-// Items of fewer rows may have shorter parts. So this halves an item's rows while parts of the least length would leave blocks idle, down to two
-// sequences and to 32 rows, below which an item takes no less time.
+// The strand of a run. Items of fewer rows may have shorter parts, so this halves the rows per item while even parts of the least length would leave
+// blocks idle. An item keeps at least two sequences and 32 rows, because fewer rows take no less time.
 Strand strandOf(const SharedRun& run, int index, int sequence, const Sizes& sizes) {
   Strand strand{sequence, 0, 0, run.firstTile, run.endTile, run.endTile - run.firstTile, -1, index, run.count, run.first};
   for (int most = FAST_ROWS;; most /= 2) {
@@ -161,8 +161,9 @@ Strand strandOf(const SharedRun& run, int index, int sequence, const Sizes& size
   }
 }
 
-// Keeps the runs that cost less than the same tiles of every sequence alone, the partial results of all sequences included, and that leave half of the
-// budget for splits. Up to 32 rows, costs are bytes of keys and values read. A run that is not kept leaves its tiles to the runs within it.
+// Keeps a run if reading its tiles together, including the partial results of its sequences, costs less than reading them for every sequence alone,
+// and if the kept runs leave half of the budget for splits. Up to 32 rows, costs are bytes of keys and values read. A run that is not kept leaves its
+// tiles to the runs within it.
 void keepCheaper(std::vector<SharedRun>& runs, const Sizes& sizes) {
   std::vector<SharedRun> kept;
   struct Around { int run, endTile; };
@@ -174,7 +175,7 @@ void keepCheaper(std::vector<SharedRun>& runs, const Sizes& sizes) {
     const Strand strand = strandOf(run, 0, 0, sizes);
     const int64_t alone = int64_t{run.count} * strand.visible * tileCost(sizes.group);
     const int64_t together = strand.partCost() * strand.copies + int64_t{run.count} * partialTiles(sizes.group) * tileCost(sizes.group);
-    // Partial rows of the shared keys and of the sequences' own ones.
+    // The factor 2: each sequence has partial rows for the shared keys and for its own keys.
     const int64_t moreParts = int64_t{strand.copies} * sizes.kvHeads, moreRows = int64_t{2} * run.count * sizes.group * sizes.kvHeads;
     const bool keeps = together < alone && parts + moreParts <= sizes.mostParts() / 2 && rows + moreRows <= sizes.mostPartialRows() / 2;
     if (keeps) kept.push_back(run), parts += moreParts, rows += moreRows;
@@ -196,7 +197,7 @@ int64_t chooseParts(std::vector<Strand>& strands, const Sizes& sizes) {
   int64_t best = longestQueue(strands, queues);
   if (strands.size() >= size_t(ITEMS_ENOUGH) * queues && dearest <= share) return best;
   std::vector<Strand> tried = strands;
-  // In order of ascending number of parts: more parts must improve the estimate by at least 3 %.
+  // The limits fall, so the numbers of parts rise: more parts must improve the estimate by at least 3 %.
   for (const int64_t limit : {share * 5 / 4, share, share * 3 / 4, share / 2, share / 3}) {
     for (Strand& strand : tried) strand.parts = partsWithin(strand, limit);
     if (!fits(tried, sizes)) break;
@@ -236,7 +237,7 @@ Sharing findSharing(const AttentionSequence* sequences, int count, const int* co
   return found;
 }
 
-// By run: the number of its parts and of those of the runs around it.
+// By run: the number of parts of the run and of all runs around it.
 std::vector<int> partsUpTo(const std::vector<SharedRun>& runs, const std::vector<Strand>& strands) {
   std::vector<int> parts(runs.size());
   for (const Strand& strand : strands)
@@ -317,7 +318,7 @@ AttentionBounds attentionBounds(int maxRows, int maxSequences, const ModelShape&
   const int group = shape.heads / shape.kvHeads, blocks = attentionBlocks(shape, multiprocessors, fast), sequences = std::min(maxSequences, maxRows);
   const Sizes sizes{group, shape.kvHeads, blocks};
   const int64_t strands = int64_t{maxRows} * group / (fast ? FAST_ROWS : PLAIN_ROWS) + sequences;
-  // Each merge has at least two parts of the budget, or belongs to a sequence that shares keys.
+  // Each merge uses at least two parts of the budget, or belongs to a sequence that shares keys.
   return {static_cast<int>(strands * shape.kvHeads + sizes.mostParts()), static_cast<int>(2 + sizes.mostParts() / 2 + int64_t{sequences} * shape.kvHeads),
           static_cast<size_t>(sizes.mostPartialRows()) * (shape.headDim + ATTENTION_PARTIAL_EXTRA) * sizeof(float)};
 }

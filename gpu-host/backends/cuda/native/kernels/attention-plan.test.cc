@@ -201,7 +201,7 @@ int64_t tilesRead(const AttentionPlan& planned) {
   return tiles;
 }
 
-// As many multiprocessors of any card as hold 264 blocks, the number that an H100 holds.
+// The number of multiprocessors that together hold 264 blocks, as many as an H100 holds.
 int multiprocessorsOf(const ModelShape& shape) { return 264 / attentionBlocks(shape, 1, true); }
 
 }  // namespace
@@ -227,7 +227,7 @@ TEST("attention plan: random steps are covered exactly once, within bounds and d
   CHECK(split > 1000 && whole > 1000 && skipping > 100);
 }
 
-TEST("attention plan: sequences that share slots are covered exactly once, within bounds, by items that read them once for several") {
+TEST("attention plan: sequences that share slots are covered exactly once, within bounds, and items read the shared slots once for several of them") {
   Random random(46);
   int shared = 0, nested = 0, members = 0;
   int64_t fewer = 0, tiles = 0;
@@ -276,21 +276,23 @@ TEST("attention plan: sharing is chosen by its cost, and an outlier does not end
     }
     return step;
   };
-  // The largest end of keys that an item reads for several sequences.
+  // The largest number of leading keys that an item reads for several sequences.
   const auto sharedKeys = [&](const std::vector<std::pair<int, int>>& asked) {
     int keys = 0;
     for (const AttentionItem& item : plan(step(asked), shape, 132, true).items)
       if (item.merge == ATTENTION_SHARED) keys = std::max(keys, item.endTile * ATTENTION_TILE);
     return keys;
   };
-  // The cost of T tiles for two sequences: together (T + 2) × 4, plus twice 4 for their own partial results; alone 8 T.
+  // The cost of T tiles for two sequences: together (T + 2) × 4, plus twice 4 for their own partial results; alone 8 T. So sharing pays from 5 tiles
+  // on.
   CHECK_EQUAL(sharedKeys({{256, 40}, {256, 40}}), 0);
   CHECK_EQUAL(sharedKeys({{320, 40}, {320, 40}}), 320);
   std::vector<std::pair<int, int>> many(30, {4000, 128});
   CHECK_EQUAL(sharedKeys(many), 4000 / ATTENTION_TILE * ATTENTION_TILE);
   many.push_back({70, 128});
   CHECK_EQUAL(sharedKeys(many), 4000 / ATTENTION_TILE * ATTENTION_TILE);
-  // Tiles that 8 KV heads read for 32 sequences with 8,192 shared slots and 128 own ones.
+  // Tiles that 8 KV heads read for 32 sequences with 8,192 shared slots and 128 own ones: the 128 shared tiles are read twice, for 16 sequences each,
+  // and every sequence reads 2 tiles of its own.
   const AttentionPlan together = plan(step(std::vector<std::pair<int, int>>(32, {8192, 128})), shape, multiprocessorsOf(shape), true);
   CHECK_EQUAL(tilesRead(together), 8 * (2 * 128 + 32 * 2));
 }
@@ -351,7 +353,7 @@ TEST("attention plan: a single prompt is not split, causally hidden tiles are sk
     tiles += planned.items[i].endTile - planned.items[i].firstTile;
     if (i > 0) CHECK(planned.items[i].endTile <= planned.items[i - 1].endTile);
   }
-  // 128 strands of 32 inputs each; two consecutive strands end in the same tile.
+  // Each KV head has 128 items of 32 inputs. Two consecutive items end in the same tile, so each of the 64 tiles is the end of two items.
   CHECK_EQUAL(tiles, 8 * 2 * 64 * 65 / 2);
 }
 
@@ -369,6 +371,7 @@ TEST("attention plan: a window mask over a long context reads only the window's 
   CHECK_EQUAL(planned.tileWords.size(), size_t{3});
   int tiles = 0;
   for (const uint32_t word : planned.tileWords) tiles += __builtin_popcount(word);
+  // The four visible keys lie in tiles 0, 77 and 78.
   CHECK_EQUAL(tiles, 3);
   checkCoverage(step, shapeOf(2, 1, 64), planned);
   // A mask that hides every key still yields items, because the outputs must be set to zero.

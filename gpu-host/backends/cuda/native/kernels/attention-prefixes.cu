@@ -10,7 +10,8 @@ class PrefixTree {
  public:
   PrefixTree(const AttentionSequence* sequences, const int* const* slots, SharedPrefixes& found) : sequences_(sequences), slots_(slots), found_(found) {}
 
-  // Finds the runs among order[first .. end), which agree in the tiles before `tile`, the end of the run `parent`.
+  // Finds the runs among the sequences order[first .. end). These agree in all tiles before `tile`, where the run `parent` ends. `partings` counts
+  // how often they have already parted from other sequences.
   void divide(int first, int end, int tile, int parent, int partings) {
     if (end - first < 2 || partings > MOST_PARTINGS) return;
     const auto begin = found_.order.begin();
@@ -21,7 +22,7 @@ class PrefixTree {
       std::vector<Member> members = {{leader, INT32_MAX}};
       for (int i = first + 1; i < end && compare(leader, found_.order[i], tile) == 0; i++)
         members.push_back({found_.order[i], agreeing(leader, found_.order[i], tile + 1)});
-      // The longer a sequence agrees with the leader, the nearer to it, so that each run is a range of the order.
+      // Sequences that agree with the leader for longer come earlier, so that each run is a range of the order.
       std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.agreeing > b.agreeing; });
       for (size_t i = 0; i < members.size(); i++) found_.order[first + i] = members[i].sequence;
       follow(first, members, tile, parent, partings);

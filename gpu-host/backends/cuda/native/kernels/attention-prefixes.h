@@ -17,11 +17,11 @@ struct SharedPrefixes {
   std::vector<SharedRun> runs;  // A prefix tree: parents precede their children.
 };
 
-// Sequences that part more often than this from others share nothing after that. Bounds the time that a step's planning takes.
+// A sequence that has parted from others more often than this shares no further keys. This bounds the time that a step's planning takes.
 constexpr int MOST_PARTINGS = 16;
 
 // Sequences may share keys if they are causal and have one input, which sees their whole context. slots[i] lists the slots of sequence i, or is null.
-// The slots are compared, so that the result relies on nothing that a caller claims. Only whole tiles are shared: no item ends within one.
+// The slots themselves are compared; no caller has to claim that they are equal. Only whole tiles are shared: no item ends within one.
 SharedPrefixes findSharedPrefixes(const AttentionSequence* sequences, int count, const int* const* slots);
 
 }  // namespace pie::attention

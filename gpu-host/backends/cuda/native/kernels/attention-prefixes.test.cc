@@ -1,4 +1,4 @@
-// The prefix tree of random steps against one that is built from whole prefixes.
+// Compares the prefix trees of random steps with trees that are built from whole prefixes.
 #include "attention-prefixes.h"
 #include <algorithm>
 #include <map>
@@ -86,7 +86,7 @@ Step forkedStep(Random& random) {
 
 }  // namespace
 
-TEST("shared prefixes: the runs of random steps are all sets of sequences with equal slots, as long as they go") {
+TEST("shared prefixes: in random steps, every set of sequences with equal slots is a run over all tiles that the set shares") {
   Random random(71);
   size_t runs = 0, deep = 0;
   for (int i = 0; i < 300; i++) {
@@ -128,7 +128,7 @@ TEST("shared prefixes: sequences that part one after another stop sharing after 
   for (const SharedRun& run : found.runs) CHECK_EQUAL(run.endTile, run.firstTile + 1);
 }
 
-TEST("shared prefixes: null lists share nothing") {
+TEST("shared prefixes: a sequence with a null list shares nothing") {
   Step step;
   for (int i = 0; i < 3; i++) step.add(std::vector<int>(200, 5));
   const int* const slots[3] = {step.lists[0].data(), nullptr, step.lists[2].data()};

@@ -63,7 +63,7 @@ Step<T, K> makeStep(Random& random, int kvHeads, int group, int headDim, const s
   step.shape.heads = kvHeads * group, step.shape.kvHeads = kvHeads, step.shape.headDim = headDim;
   int keys = 0;
   for (const Ask& ask : asks) keys += ask.context + ask.rows;
-  // A pool in which the step's slots are scattered at random among slots that no kernel may read; those are NaN.
+  // A pool in which the step's slots are scattered at random among other slots. The other slots are NaN, because no kernel may read them.
   const int poolSlots = keys + keys / 3 + 5;
   std::vector<int> order(poolSlots);
   for (int i = 0; i < poolSlots; i++) std::swap(order[i] = i, order[random.integer(0, i)]);

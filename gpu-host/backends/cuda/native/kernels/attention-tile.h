@@ -16,8 +16,8 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * HEAD_DIM + ((piece ^ (row & 7)) * 8);
 }
 
-// Offset of the 8 values whose address a lane passes to ldmatrix: row `row`, piece `part` (0 or 1) of 16 columns. `columns` is a compile-time
-// constant, so its contribution reduces to two bits and an immediate offset.
+// Offset of the 8 values whose address a lane passes to ldmatrix: row `row`, piece `part` (0 or 1) of the 16 columns from 16 × `columns` on.
+// `columns` is a compile-time constant, so its contribution reduces to two bits and an immediate offset.
 template <int HEAD_DIM>
 __device__ __forceinline__ int piecePlace(int row, int part, int columns) {
   return row * HEAD_DIM + ((((part ^ row) & 7) ^ columns % 4 * 2) * 8) + columns / 4 * 64;
@@ -34,8 +34,8 @@ __device__ __forceinline__ int acrossFirst(int rows, int columns, int lane) {
 }
 
 // How the warps of a block divide an item. FEW: every warp has all rows and a quarter of each tile's keys. Otherwise every warp has a quarter of the
-// rows and all keys. A warp has 16 × BANDS rows; with two bands each operand read from shared memory feeds two products, without which shared-memory
-// bandwidth would be the limit.
+// rows and all keys. A warp has 16 × BANDS rows; with two bands each operand of keys or values that is read from shared memory feeds two products.
+// Otherwise shared-memory bandwidth would be the limit.
 template <typename K, int HEAD_DIM_, int BANDS_, bool FEW_>
 struct Variant {
   using Kv = K;
@@ -53,8 +53,8 @@ struct Variant {
   static_assert(BYTES <= SHARED_BYTES && ROWS <= fastRows(FEW));
 };
 
-// A warp's running state per row, as mma fragments: a lane has columns lane % 4 × 2 and the next of rows lane / 4 and lane / 4 + 8 of each band
-// (other columns for float8: see outputColumn).
+// A warp's running state per row, as mma fragments: a lane has columns lane % 4 × 2 and lane % 4 × 2 + 1 in rows lane / 4 and lane / 4 + 8 of each
+// band (other columns for float8: see outputColumn).
 template <typename V>
 struct WarpRows {
   float sum[V::BANDS][V::HEAD_DIM / 8][4];

@@ -72,7 +72,7 @@ __device__ __forceinline__ void multiplyKeys8(Scores<V>& scores, const bf16* que
   }
 }
 
-// `scales`: of this warp's keys.
+// Multiplies each score by the scale of its key. `scales`: the scales of this warp's keys.
 template <typename V>
 __device__ __forceinline__ void scaleScores(Scores<V>& scores, const uint32_t* scales, int lane) {
 #pragma unroll

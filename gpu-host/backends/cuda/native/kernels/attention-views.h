@@ -1,4 +1,4 @@
-// Attention items as tests read them: the rows of one sequence each.
+// For tests: splits an attention item into views, one for each sequence whose rows it has.
 #pragma once
 #include <vector>
 #include "attention.h"

@@ -19,8 +19,8 @@ constexpr int BLOCKS_PER_MULTIPROCESSOR = 2;
 struct WarpRow {
   float* query;   // headDim, scaled
   float* sum;     // headDim
-  float* powers;  // Of 32 keys.
-  int* slots;     // Of the same keys.
+  float* powers;  // 2^(score − largest) of the current 32 keys.
+  int* slots;     // The slots of these keys.
   float largest, total;
 };
 

@@ -40,10 +40,10 @@ struct alignas(16) AttentionItem {
   int firstTile;     // Tiles [firstTile, endTile) of the sequence's keys.
   int endTile;
   int tileWord;      // -1: the item visits all of these tiles. Otherwise it visits t only if bit t % 32 of `tileWords`[tileWord + t / 32] is set.
-  int part;          // The keys of these rows may be split into several items: this is the index of this one,
-  int parts;         // and this their number. With one part, the block writes the rows' outputs itself.
-  int firstPartial;  // With several: part q writes `rows` partial results, from row firstPartial + q × rows of `partials` on.
-  int merge;         // With several: index of a counter of finished parts. The block that finishes the last one merges the results of all in order.
+  int part;          // Index of this item among the items into which the keys of these rows are split.
+  int parts;         // Number of these items. With one part, the block writes the rows' outputs itself.
+  int firstPartial;  // With several parts: part q writes `rows` partial results, from row firstPartial + q × rows of `partials` on.
+  int merge;         // With several parts: index of a counter of finished parts. The block that finishes the last part merges all of them in order.
 };
 // Value of `merge` that marks a shared item. Its rows belong to rows / group sequences, `group` rows each. Every one of them has one input, and the
 // same slots in the item's tiles as the sequence that the item describes. In such an item, firstPartial is not a row but an index into `members`:
@@ -66,7 +66,8 @@ struct AttentionPlan {
   std::vector<AttentionMember> members;  // See ATTENTION_SHARED. At most one per sequence.
   int merges = 0;       // Number of counters to which `merge` refers.
   int partialRows = 0;  // Number of rows of partial results.
-  // Estimated costs in one arbitrary unit: of all items of the block that takes longest, and of all items divided by the number of blocks.
+  // Estimated costs in one arbitrary unit. makespan: the items of the block that takes longest. evenShare: all items, divided by the number of
+  // blocks.
   int64_t makespan = 0;
   int64_t evenShare = 0;
 };
@@ -92,7 +93,7 @@ AttentionBounds attentionBounds(int maxRows, int maxSequences, const ModelShape&
 struct AttentionTables {
   const AttentionItem* items = nullptr;
   const int* itemCount = nullptr;
-  const int* slots = nullptr;           // Of all keys. An earlier kernel of the chain may write them, so they are not read through the read-only path.
+  const int* slots = nullptr;           // Of all keys. Not read through the read-only path, because an earlier kernel of the chain may write them.
   const uint32_t* mask = nullptr;       // May be null if no sequence has a mask.
   const uint32_t* tileWords = nullptr;  // May be null if `mask` is.
   const AttentionMember* members = nullptr;  // Of the shared items.

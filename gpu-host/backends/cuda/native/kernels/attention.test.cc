@@ -67,7 +67,7 @@ TEST("attention: float8, scores of any size, queries beyond the float16 range ar
   CHECK_CLOSE(worstRow(run.result(), oracle(cut).out, 64), 0, BOUND<bf16>);
 }
 
-TEST("attention: plain, any even headDim") {
+TEST("attention: the plain kernel computes any even headDim") {
   Random random(54);
   const std::vector<Ask> some = {{150, 1}, {0, 1}, {40, 9}, {31, 2, Mask::Sparse}, {70, 4, Mask::Blind}, {64, 3, Mask::Tree, true}};
   for (const int headDim : {2, 8, 16, 48, 80}) {

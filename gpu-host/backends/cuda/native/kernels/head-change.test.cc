@@ -1,5 +1,5 @@
-// Changes of logits, then the top tokens: against a sort of the changed row. The device rounds a changed logit once, and once more if the token was
-// picked; the expected row is rounded the same way, so tokens must be equal, and log-probabilities have the bound of head.test.cc.
+// Compares the top tokens after changes of logits with a sort of the changed row. The device rounds a changed logit once, and once more if the token
+// was picked; the expected row is rounded the same way, so tokens must be equal, and log-probabilities have the bound of head.test.cc.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -137,7 +137,7 @@ TEST("changed logits: biases, bans and penalties, beside unchanged rows, for one
   }
 }
 
-TEST("changed logits: a picked token that the text had chosen before loses the frequency alone, another one both penalties") {
+TEST("changed logits: a picked token gets only the frequency penalty if it was chosen before, otherwise both penalties") {
   Row row;
   row.logits = {0, 1, 2, 3};
   row.topK = 4;

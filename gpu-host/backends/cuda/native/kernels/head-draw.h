@@ -69,10 +69,10 @@ __device__ __forceinline__ double uniformOf(uint32_t seed, uint32_t position) {
 
 // Shared memory of a draw.
 struct DrawCuts {
-  int allowed;
-  int kept;
-  int belowMinP;
-  double target;
+  int allowed;    // Number of leading places with a probability above 0.
+  int kept;       // Number of leading places that topP keeps.
+  int belowMinP;  // The first place whose weight is below minP.
+  double target;  // topP × the sum of all weights.
 };
 
 // Draws one of `count` places, which are sorted by descending probability. `logProbabilityAt(i)` must return the same value on every call. `weights`

@@ -42,7 +42,7 @@ __global__ void draw(uint32_t* places, const fixture::Drawn* cases, const float*
 
 }  // namespace
 
-TEST("uniform numbers equal the sampler's, bit for bit") {
+TEST("uniform numbers equal those of the TypeScript sampler, bit for bit") {
   const std::vector<fixture::Uniform> cases(std::begin(fixture::UNIFORMS), std::end(fixture::UNIFORMS));
   const int count = static_cast<int>(cases.size());
   DeviceArray<double> values(count);
@@ -62,7 +62,7 @@ TEST("exponentials equal V8's, bit for bit") {
   for (int i = 0; i < count; i++) CHECK_EQUAL(sameBits<uint64_t>(actual[i]), fixture::EXPONENTIALS[i].value);
 }
 
-TEST("draws equal the sampler's") {
+TEST("drawn places equal those of the TypeScript sampler") {
   const std::vector<fixture::Drawn> cases(std::begin(fixture::DRAWS), std::end(fixture::DRAWS));
   std::vector<float> logProbabilities;
   for (const uint32_t bits : fixture::LOG_PROBABILITIES) logProbabilities.push_back(sameBits<float>(bits));

@@ -1,4 +1,5 @@
-// The first pass over logits, the only pass that reads all of them.
+// The first pass over logits, the only pass that reads all of them. It reduces each slice of a row to a SliceResult and, if topK exceeds 1, stores
+// the largest logit of each group of 32 tokens.
 #include "head-scan.h"
 #include "../device/launch.h"
 
@@ -78,6 +79,7 @@ __global__ __launch_bounds__(SCAN_THREADS) void scan(HeadWorkspace workspace, co
   for (int distance = 16; distance > 0; distance /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
 
   float sum = 0;
+  // The loops run backwards, so that `token` ends as the lowest of equally probable ones.
   int token = MAX_VOCABULARY;
   if (most != NOT_ALLOWED) {
 #pragma unroll

@@ -7,14 +7,14 @@ namespace {
 constexpr int SCORE_THREADS = 1024;
 constexpr int AT_ONCE = 8;
 
-// Statistics of a part of a row: sums over e = exp(logit - most) and over e × (logit - most).
+// Statistics of a part of a row. With e = exp(logit - most), `sum` adds up e, and `weighted` adds up e × (logit - most).
 struct Part {
   float most;
   float sum;
   float weighted;
 };
 
-// Clamped at -200, where exp is already 0 in float: a product of 0 with a finite difference stays 0 instead of NaN.
+// a - b, but at least -200, where exp is already 0 in float. The clamp keeps the difference finite, so that its product with 0 is 0 and not NaN.
 __device__ __forceinline__ float difference(float a, float b) { return fmaxf(a - b, -200.0f); }
 
 __device__ __forceinline__ Part joined(const Part& a, const Part& b) {
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(SCORE_THREADS) void score(float* logProbabilities, 
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) {
       hasNan |= x[j] != x[j];
-      // NaN and -Infinity become LEAST. So do the places behind the vocabulary, which the sums below leave out.
+      // NaN and -Infinity become LEAST. So do the entries past the vocabulary, which the sums below leave out.
       x[j] = bounded(x[j]);
       chunk.most = fmaxf(chunk.most, x[j]);
     }
@@ -75,7 +75,7 @@ __global__ __launch_bounds__(SCORE_THREADS) void score(float* logProbabilities, 
     if (threadIdx.x == 0) whole = part;
   }
   __syncthreads();
-  // Beside a larger logit, NaN counts as -Infinity. If all logits are NaN or -Infinity, at least one of them NaN, all results are NaN.
+  // NaN counts as -Infinity if the row has a logit above -Infinity. If it has none, and at least one NaN, all results of the row are NaN.
   const bool noNumber = whole.most == LEAST && hasNan;
   const float logSum = logf(whole.sum);
   if (threadIdx.x == 0) entropies[row] = noNumber ? NAN : logSum - whole.weighted / whole.sum;

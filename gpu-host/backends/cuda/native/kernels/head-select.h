@@ -14,11 +14,12 @@ struct Selection {
   uint64_t most[32];
   uint32_t counts[32];
   int digit;
-  uint32_t above;
-  uint32_t inside;
+  uint32_t above;   // Keys in the bins above `digit`.
+  uint32_t inside;  // Keys in the bin `digit`.
 };
 
-// Finds the digit of the `needed`-th largest key among those counted in `bins`: scanning from the top, the bin at which the count reaches `needed`.
+// Finds the digit of the `needed`-th largest key among the keys counted in `bins`: the first bin, from the top down, at which the running count
+// reaches `needed`.
 template <int THREADS>
 __device__ __forceinline__ void findDigit(Selection& s, uint32_t needed) {
   constexpr int PER_THREAD = BINS / THREADS;
@@ -52,7 +53,7 @@ __device__ __forceinline__ void findDigit(Selection& s, uint32_t needed) {
   __syncthreads();
 }
 
-// The threshold that exactly `wanted` of the `count` keys reach; 1 if fewer than `wanted` keys are nonzero. Nonzero keys must be distinct. All
+// Returns a threshold that exactly `wanted` of the `count` keys reach, or 1 if at most `wanted` keys are nonzero. Nonzero keys must be distinct. All
 // threads of the block call this function; `keyAt(i)` must return the same key on every call.
 template <int THREADS, typename KeyAt>
 __device__ __forceinline__ uint64_t selectThreshold(Selection& s, int count, uint32_t wanted, KeyAt keyAt) {
@@ -124,8 +125,8 @@ __device__ __forceinline__ void sortDescending(uint64_t* keys, int count) {
           keys[low + stride] = a;
         }
       }
-      // With a stride of 32 or less, a warp's pairs stay within its 64 keys, and so do all strides that follow until the next run. Before a larger
-      // stride, all threads must synchronise.
+      // With a stride of 32 or less, the pairs of a warp lie within the same 64 keys. So a warp barrier suffices, unless this stride or the next one
+      // is larger.
       if (stride > 32 || (stride == 1 && run >= 64))
         __syncthreads();
       else

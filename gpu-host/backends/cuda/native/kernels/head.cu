@@ -1,8 +1,9 @@
 // The most probable tokens of rows of logits, and draws among them.
 //
-// Two passes. head-scan.cu reads all logits once and writes per slice the sum of exponentials and per group of 32 tokens the largest logit. The
-// second pass, in this file, uses one block per row. The k most probable tokens lie in the k groups whose best tokens rank highest: any other group's
-// tokens rank behind k better ones. Only those groups are read again, from L2.
+// Two passes. The first (head-scan.cu) reads all logits once; it writes the sum of exponentials of each slice and the largest logit of each group of
+// 32 tokens. The second pass, in this file, uses one block per row (one warp if no topK exceeds 1). The k most probable tokens lie in the k groups
+// whose best tokens rank highest, because every token of another group ranks behind these k best tokens. So the second pass reads only these groups
+// again, from L2.
 #include "../device/launch.h"
 #include "head-draw.h"
 #include "head-scan.h"
@@ -53,8 +54,8 @@ __global__ __launch_bounds__(GREEDY_THREADS) void finishGreedy(FinishArguments a
   if (threadIdx.x % 32 == 0) storeFirst(a, row, wanted, all);
 }
 
-// One block per row. ROOM: number of candidates sorted at once. The minimum of 1 block per multiprocessor lets the compiler use as many registers as
-// it needs.
+// One block per row. ROOM: number of candidates sorted at once. The launch bound of one block per multiprocessor lets the compiler use as many
+// registers as it needs.
 template <int THREADS, int MAX_K, int ROOM>
 __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   static_assert(MAX_K * 2 <= ROOM, "weights and their sums reuse the memory of the candidates");
@@ -103,7 +104,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   };
   const int possible = groupCount * GROUP;
   const auto gather = [&](uint64_t threshold) {
-    // GROUP divides both bounds, so all lanes of a warp stay active for the ballot.
+    // GROUP divides `possible` and THREADS, so all lanes of a warp stay active for the ballot.
     for (int i = threadIdx.x; i < possible; i += THREADS) {
       const uint64_t key = tokenKeyAt(i);
       const bool taken = key >= threshold;
@@ -115,7 +116,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
     }
     __syncthreads();
   };
-  // Candidates are the tokens at least as probable as the last group's best token: seldom many more than topK.
+  // The candidates are the tokens at least as probable as the last group's best token. They are seldom many more than topK.
   gather(max(uint64_t{1}, lastGroup >> INDEX_BITS << INDEX_BITS));
   if (candidateCount > ROOM) {
     const uint64_t last = selectThreshold<THREADS>(selection, possible, topK, tokenKeyAt);
@@ -138,7 +139,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
     if (threadIdx.x == 0 && a.results.picked) a.results.picked[row] = noNumber || found == 0 ? 0 : indexOfKey(candidates[0]);
     return;
   }
-  // The sums may overwrite the candidates, which are not read any more by then.
+  // The sums (`reached`) may overwrite the candidates, because the draw reads them only while it computes the weights.
   double* weights = reinterpret_cast<double*>(candidates + ROOM / 2);
   double* reached = reinterpret_cast<double*>(candidates);
   const bool nothing = noNumber || (found == 0 && wanted.change >= 0);

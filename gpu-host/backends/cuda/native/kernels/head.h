@@ -6,27 +6,28 @@ namespace pie {
 
 // The request for one row of logits.
 struct HeadRow {
-  int topK;          // 0 in rows that pad a captured launch: nothing is written for them.
+  int topK;          // 0: the row pads a captured launch, and nothing is written for it.
   int allowedWord;   // First word of its mask of allowed tokens in the step's mask words, or -1.
   int firstResult;   // First index of its topK tokens and log-probabilities in the results.
-  int draw;          // Index of its draw, or -1. The candidates are its topK tokens.
-  int change = -1;   // Index of its HeadChange, or -1. In a row with one, tokens whose logit is -Infinity are not allowed.
+  int draw;          // Index of the row's draw, or -1. The candidates are the row's topK tokens.
+  int change = -1;   // Index of its HeadChange, or -1. In a row with a change, tokens whose logit is -Infinity are not allowed.
 };
 
 // Changes of a row's logits before anything else is computed from them: biases, and penalties for tokens that the text has chosen.
 struct HeadChange {
-  // First word of a list: `count` distinct tokens, marked with CHOSEN_TOKEN if the text already has them, then the floats to add to their logits.
+  // First word of a list: `count` distinct tokens (each marked with CHOSEN_TOKEN if the text already has it), then `count` floats to add to their
+  // logits.
   int firstWord;
   int count;
-  // Index of the row's input among the picked tokens of the previous step, or -1. The logit of that token loses `frequency`, and `presence` unless the
-  // list marks the token with CHOSEN_TOKEN.
+  // Index of the row's input among the picked tokens of the previous step, or -1. The logit of that token loses `frequency`, and `presence` unless
+  // the list marks the token with CHOSEN_TOKEN.
   int picked;
   float frequency;
   float presence;
 };
 constexpr uint32_t CHOSEN_TOKEN = 0x80000000;
 
-// Parameters of one draw: the cuts of `gpu-host/backends/draw.ts`, in its order. The same seed and position give the same token.
+// Parameters of one draw. The cuts and their order are those of `gpu-host/backends/draw.ts`. The same seed and position give the same token.
 struct Draw {
   float temperature;  // 0: the most probable token.
   float topP;
@@ -46,7 +47,8 @@ struct HeadResults {
 constexpr int MAX_TOP_K = 2048;
 // Largest vocabulary: a token id occupies 18 bits of the sort keys.
 constexpr int MAX_VOCABULARY = 1 << 18;
-// The drawn place of a row without a token to draw: its logits are NaN or -Infinity (then its first log-probability is NaN), or its changes ban all.
+// The drawn place of a row that has no token to draw. Either its allowed logits are all NaN or -Infinity, at least one of them NaN (then its first
+// log-probability is NaN), or its change bans all tokens.
 constexpr uint32_t NOTHING_DRAWN = 0xffffffff;
 
 // Changes the logits of rows that have changes. A logit takes one rounded addition, and one rounded subtraction if its token was picked.
@@ -56,9 +58,9 @@ void launchChange(float* logits, const HeadRow* rows, const HeadChange* changes,
 // Bytes of workspace for launchTop with up to `maxRows` rows. The memory must be 256-byte aligned; its contents may change between launches.
 size_t headWorkspaceBytes(int maxRows, int vocabulary);
 
-// logits: rows × vocabulary. The kernels read the rows' requests from device memory; no topK may exceed `maxTopK`, which selects the kernels (1 is
-// the cheapest, then up to 256). A NaN logit counts as -Infinity. If a row has NaN logits and no logit above -Infinity, the launch reports
-// NOTHING_DRAWN and a first log-probability of NaN. A row's results do not depend on the other rows.
+// logits: rows × vocabulary. The kernels read the rows' requests from device memory. No topK may exceed `maxTopK`, which selects the kernels: 1
+// selects the cheapest, and up to 256 the next cheaper. A NaN logit counts as -Infinity. If a row has NaN logits and no logit above -Infinity, the
+// launch reports NOTHING_DRAWN and a first log-probability of NaN. A row's results do not depend on the other rows.
 void launchTop(const HeadResults& results, const float* logits, const HeadRow* rows, const uint32_t* allowed, const Draw* draws, int count, int vocabulary,
                int maxTopK, void* workspace, cudaStream_t stream);
 

@@ -89,7 +89,8 @@ std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
 
 bool isAllowed(const Case& one, uint32_t token) { return one.allowed.empty() || (one.allowed[token / 32] >> (token % 32) & 1); }
 
-// Compares tokens exactly. A log-probability is a float: the difference of two floats and a logarithm, each rounded.
+// Compares tokens exactly. A log-probability is the difference of two floats and a logarithm, each rounded to float; the tolerance covers this
+// rounding.
 void checkTop(const Case& one, const Top& top) {
   std::vector<uint32_t> order;
   const auto logit = [&](uint32_t token) { return std::isnan(one.logits[token]) ? -INFINITE : one.logits[token]; };
@@ -133,7 +134,7 @@ std::vector<float> coarse(Random& random, int count, int values) {
   return logits;
 }
 
-// `pick` of gpu-host/handlers/sampler.ts.
+// The reference of the draws: `pick` of gpu-host/handlers/sampler.ts.
 uint32_t pick(const Draw& sampler, const std::vector<float>& logProbabilities, double uniform) {
   const int count = static_cast<int>(logProbabilities.size());
   if (sampler.temperature == 0 || count <= 1) return 0;
@@ -179,7 +180,7 @@ double uniform(uint32_t seed, uint32_t position) {
 
 }  // namespace
 
-TEST("the most probable token of rows of any width") {
+TEST("a topK of 1 finds the most probable token of rows of any width") {
   for (const int vocabulary : {1, 3, 32, 33, 127, 1000, 4096, 4100, 9001}) {
     Random random(vocabulary);
     std::vector<Case> cases;
@@ -190,7 +191,7 @@ TEST("the most probable token of rows of any width") {
   }
 }
 
-TEST("the most probable tokens of rows of any width, each with its own count and mask") {
+TEST("rows of any width get their most probable tokens, each row with its own topK and mask") {
   for (const int vocabulary : {2, 31, 100, 1000, 4100, 9001}) {
     Random random(vocabulary * 3);
     std::vector<Case> cases;
@@ -203,7 +204,7 @@ TEST("the most probable tokens of rows of any width, each with its own count and
   }
 }
 
-TEST("topK above the small kernel's limit") {
+TEST("a topK above the small kernel's limit finds the most probable tokens") {
   Random random(77);
   for (const int vocabulary : {2500, 9001}) {
     checkAll({{random.normals<float>(vocabulary, 3), 2048},
@@ -213,7 +214,7 @@ TEST("topK above the small kernel's limit") {
   }
 }
 
-TEST("equal logits come in the order of their ids, even if all are equal") {
+TEST("tokens with equal logits come in the order of their ids, even if all logits are equal") {
   const int vocabulary = 9001;
   Random random(4);
   for (const int topK : {1, 64, 256, 2048})
@@ -225,8 +226,8 @@ TEST("equal logits come in the order of their ids, even if all are equal") {
   checkAll({{zeros, 1}, {zeros, 50}});
 }
 
-TEST("most of the probable tokens are neighbours") {
-  // All candidates in few, full groups: the worst case for the number of logits that are read again.
+TEST("the most probable tokens are found if most of them are neighbours") {
+  // All candidates lie in a few full groups: the worst case for the number of logits that are read again.
   const int vocabulary = 8200;
   Random random(9);
   std::vector<float> sloping(vocabulary), cliff(vocabulary);
@@ -238,7 +239,7 @@ TEST("most of the probable tokens are neighbours") {
   checkAll({{sloping, 2048}, {cliff, 2048}});
 }
 
-TEST("the largest vocabulary, its last tokens among the first and the last of the result") {
+TEST("the last tokens of the largest vocabulary are found") {
   Random random(10);
   std::vector<float> logits = coarse(random, MAX_VOCABULARY, 4000);
   logits[MAX_VOCABULARY - 1] = logits[MAX_VOCABULARY - 2] = 5000;
@@ -250,7 +251,7 @@ TEST("the largest vocabulary, its last tokens among the first and the last of th
   checkAll({{last, 2, maskOf(MAX_VOCABULARY, {MAX_VOCABULARY - 1, 5})}, {last, 2}});
 }
 
-TEST("masks that allow a few tokens, one or none") {
+TEST("a mask may allow a few tokens, one token or none") {
   const int vocabulary = 4999;
   Random random(12);
   const auto logits = random.normals<float>(vocabulary, 3);
@@ -262,7 +263,7 @@ TEST("masks that allow a few tokens, one or none") {
   }
 }
 
-TEST("infinite logits") {
+TEST("-Infinity comes last, and +Infinity counts as the largest float") {
   const int vocabulary = 700;
   Random random(13);
   auto few = std::vector<float>(vocabulary, -INFINITE), half = random.normals<float>(vocabulary, 3);
@@ -279,7 +280,7 @@ TEST("infinite logits") {
   CHECK(tops[0].logProbabilities[1] < -1e38f);
 }
 
-TEST("a NaN counts as -Infinity; a row without a number is reported") {
+TEST("a NaN counts as -Infinity; a row whose allowed logits are all NaN is reported") {
   const int vocabulary = 700;
   Random random(14);
   auto some = random.normals<float>(vocabulary, 3);
@@ -319,7 +320,7 @@ TEST("padding rows are not written, and a row does not depend on the others") {
   CHECK_EQUAL(run(cases, 1)[2].tokens[0], alone[0].tokens[0]);
 }
 
-TEST("draws equal the sampler's over the row's tokens") {
+TEST("a draw picks the token that the sampler picks among the row's tokens") {
   const int vocabulary = 601;
   Random random(16);
   for (const int most : {40, 500}) {
@@ -342,8 +343,8 @@ TEST("draws equal the sampler's over the row's tokens") {
   }
 }
 
-TEST("draws over a wide row follow its probabilities") {
-  // Four tokens of probability 1/2, 1/4, 1/8, 1/8: chi-squared with 3 degrees of freedom is below 16.3 at significance 0.001.
+TEST("draws over a row follow its probabilities") {
+  // Four tokens have the probabilities 1/2, 1/4, 1/8 and 1/8. Chi-squared then has 3 degrees of freedom, and is below 16.3 with probability 0.999.
   const int count = 400;
   Case one = {std::vector<float>(40, -INFINITE), 4, {}, true, {1, 1, 0, 2026, 0}};
   one.logits[7] = std::log(4.0f), one.logits[1] = std::log(2.0f), one.logits[30] = one.logits[31] = 0;
@@ -356,7 +357,7 @@ TEST("draws over a wide row follow its probabilities") {
   CHECK(chi < 16.3);
 }
 
-TEST("scores: log-probabilities of listed tokens, entropies") {
+TEST("scores are the log-probabilities of listed tokens and the entropy of each row") {
   for (const int vocabulary : {1, 5, 1000, 8193, 20001}) {
     Random random(vocabulary);
     const int count = 5;

@@ -1,4 +1,4 @@
-// Float8 slots, written by the rotation kernel, copied and shifted, against the same operations in double.
+// Compares float8 slots that the kernels write, copy and shift with the same operations in double.
 #include "../testing/device.h"
 #include "../testing/test.h"
 #include "kv-testing.h"
@@ -21,8 +21,9 @@ void turn(double* head, int headDim, double position) {
   }
 }
 
-// Largest error of one value when a head is rounded once: half a step of its code; the smallest codes are multiples of 2^-9 of the scale. `most` is
-// the head's largest value: where float and double disagree about it, the scale is at most twice the necessary one.
+// Largest error of a value when its head is rounded once: half a step between codes. That is 1/16 of the value, or 2^-10 of the scale for the
+// smallest codes. With `most` as the head's largest value, the scale is below `most` / 224 or is 2^-24; it may be twice as large where float and
+// double disagree about `most`. The terms with 1e-5 cover the errors of float.
 double rounding(double value, double most) { return (std::fabs(value) / 16 + std::max(most / 112, 0x1p-23) * 0x1p-10) * (1 + 1e-5) + most * 1e-5; }
 
 void checkSlot(const float8* raw, const std::vector<double>& expected, const ModelShape& shape) {
@@ -92,7 +93,7 @@ void testRotateAndStore(int rows, const ModelShape& shape, bool norms) {
   for (size_t i = 0; i < width; i++) CHECK(raw[i].code == 0xab && raw[(rows + 1) * width + i].code == 0xab);
 }
 
-// A pool of random slots, raw and decoded.
+// A pool of random float8 slots.
 struct Pool {
   ModelShape shape;
   int slots;
@@ -128,7 +129,7 @@ void testCopies(const ModelShape& shape, const std::vector<int>& sources, const 
       std::vector<double> values = kvTesting::readSlot(before.at(from), shape);
       for (int h = 0; h < shape.kvHeads; h++) turn(&values[h * shape.headDim], shape.headDim, shifts[p]);
       checkSlot(after.at(to), values, shape);
-      // Values, their scales and the padding must be identical bytes; of the keys only the codes and scales checked above may differ.
+      // The bytes of values, of their scales and of the padding must not change. Codes and scales of keys are checked above, so take them over.
       const KvLayer<float8> lie = kvLayer<float8>(nullptr, shape);
       std::copy(after.at(to), after.at(to) + lie.values, expected.at(to));
       for (int h = 0; h < shape.kvHeads; h++) std::copy_n(after.at(to) + lie.scales + 4 * h, 2, expected.at(to) + lie.scales + 4 * h);
@@ -219,7 +220,7 @@ TEST("float8 slots: copies are exact; copies with a shift rotate the keys and ro
   testCopies(shape, {}, {}, {});
 }
 
-TEST("float8 slots: many shifts add exactly in angle and one rounding each in magnitude") {
+TEST("float8 slots: shifts that cancel out restore the keys, up to one rounding per shift") {
   const ModelShape shape = shapeOf(1, 1, 64);
   Random random(72);
   Pool pool(random, shape, 2);
@@ -236,7 +237,6 @@ TEST("float8 slots: many shifts add exactly in angle and one rounding each in ma
   const std::vector<double> after = kvTesting::readSlot(raw.data(), shape);
   double difference = 0;
   for (int i = 0; i < 64; i++) difference += (after[i] - before[i]) * (after[i] - before[i]);
-  // One rounding changes a value by at most 1/16. Independent errors add up to about 1/38 of the head's norm each, times the square root of their
-  // number.
+  // One rounding changes a value by at most 1/16, and a head by about 1/38 of its norm. Independent errors grow with the square root of their number.
   CHECK(std::sqrt(difference / size) < 1.0 / 16 * std::sqrt(steps));
 }

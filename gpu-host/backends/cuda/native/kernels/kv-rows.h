@@ -45,14 +45,14 @@ __device__ __forceinline__ KvRow<float8> valuesOf(const KvLayer<float8>& layer, 
   return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + valuesIn(layer) + head * headDim, fromHalf(scalesOf(layer, slot, head)[1])};
 }
 
-// The smallest power of two by which a head with largest magnitude `most` fits float8. A code's error is relative to its own value (at most 1/16), so
-// a finer scale would not be more exact, and dividing by a power of two is exact. The range is 2^-24 (the smallest float16) to 2^7 (every value times
-// its scale is still a float16): magnitudes above 57344 are clamped, those below 2^-16 lose bits.
+// The smallest power of two that, as the scale of a head with the largest magnitude `most`, makes the head fit float8. A finer scale would not be
+// more exact: dividing by a power of two is exact, and a code's error is relative to its own value (at most 1/16). The scale is at least 2^-24 (the
+// smallest float16) and at most 2^7 (every code × scale is still a float16). So magnitudes above 57344 are clamped, and those below 2^-16 lose bits.
 struct Float8Scale {
   float scale, perScale;
 };
 __device__ __forceinline__ Float8Scale float8Scale(float most) {
-  // FLOAT8_MOST is 448 = 1.75 × 2^8: a fraction above 1.75 carries into the exponent.
+  // FLOAT8_MOST is 448 = 1.75 × 2^8. Adding 0x1fffff makes a significand above 1.75 carry into the exponent.
   const int exponent = static_cast<int>((__float_as_uint(most) + 0x1fffffu) >> 23) - 127 - 8;
   const int within = min(max(exponent, -24), 7);
   return {__uint_as_float(static_cast<uint32_t>(127 + within) << 23), __uint_as_float(static_cast<uint32_t>(127 - within) << 23)};

@@ -1,4 +1,5 @@
-// Test helpers: shapes, rotations, pools of slots on the host and their values in double. The float8 encoder follows the format's definition literally.
+// Test helpers: shapes, frequencies of rotations, slots on the host and their values in double. The float8 encoder follows the format's definition
+// literally.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -39,7 +40,7 @@ inline const std::array<double, 0x100>& meaningsOfFloat8() {
 
 // The nearest code; ties go to the even code.
 inline uint8_t nearestFloat8(double value) {
-  // The sizes of the codes without a sign ascend.
+  // The values of the codes without a sign (0 to 0x7e) ascend.
   const double* sizes = meaningsOfFloat8().data();
   const double size = std::fabs(value);
   int code = static_cast<int>(std::upper_bound(sizes, sizes + 0x7f, size) - sizes) - 1;
@@ -64,7 +65,7 @@ inline double halfMeaning(uint16_t bits) {
   return bits >> 10 == 0 ? std::ldexp(bits, -24) : std::ldexp(1024 + (bits & 1023), (bits >> 10) - 25);
 }
 
-// Writes a slot (keys of all heads, then values), rounded to K, into `raw`.
+// Encodes `values` (the keys of all heads, then their values) as K into the slot at `raw`.
 template <typename K>
 void writeSlot(K* raw, const double* values, const ModelShape& shape) {
   for (int i = 0; i < shape.slotWidth(); i++) raw[i] = static_cast<K>(static_cast<float>(values[i]));

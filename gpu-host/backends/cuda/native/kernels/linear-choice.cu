@@ -8,35 +8,36 @@
 namespace pie {
 namespace {
 
-// Rates of one Hopper card, in bytes, operations and seconds, fitted to the times of an H100 (`linear` of ../harness). The layouts chosen for the
-// products of one step take at most 1.02 times the fastest ones' time for an 8B model in bf16, 1.03 in fp8 and int4 (8 to 32 rows), and 1.09 for a 1B
-// model in bf16.
+// Rates (bytes or operations per second) and latencies (seconds) of one Hopper card, fitted to the times of an H100 (`linear` of ../harness). With
+// the layouts chosen by them, the products of one step take at most 1.02 times as long as with the fastest layouts for an 8B model in bf16, 1.03
+// times in fp8 and int4 (8 to 32 rows), and 1.09 times for a 1B model in bf16.
 constexpr double SKINNY_MEMORY_SHARE = 0.965;  // Of the device's memory rate.
 constexpr double TILE_MEMORY_SHARE = 0.9, NARROW_TILE_MEMORY_SHARE = 0.8;
 constexpr double CACHE_RATE = 5.6e12;         // L2 to all multiprocessors together.
 constexpr double CACHE_RATE_OF_ONE = 6e10;    // L2 to one multiprocessor, with the loads in flight that these kernels have.
-constexpr double NARROW_CACHE_RATE = 6.5e12;  // The same for the skinny kernel with narrow weights,
-constexpr double NARROW_RATE_OF_ONE = 5e10;   // whose blocks on one multiprocessor do not overlap.
-constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64; smaller ones are limited by shared memory.
-constexpr double SMALL_TILE_RATE = 4.0e14;
+constexpr double NARROW_CACHE_RATE = 6.5e12;  // CACHE_RATE for the skinny kernel with narrow weights (8 or 4 bits).
+constexpr double NARROW_RATE_OF_ONE = 5e10;   // CACHE_RATE_OF_ONE for the same: its blocks on one multiprocessor do not overlap.
+constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64.
+constexpr double SMALL_TILE_RATE = 4.0e14;    // Smaller warp tiles, which shared memory limits.
 constexpr double ISSUE_RATE = 2.9e13;         // Instructions of all lanes: 132 multiprocessors × 128 lanes × 1.75 GHz.
-constexpr double ALONE_ISSUE_SHARE = 0.84;    // Of that rate, for narrow weights, where one block has a multiprocessor that could have two.
+constexpr double ALONE_ISSUE_SHARE = 0.84;    // Share of ISSUE_RATE with narrow weights if a multiprocessor runs one block although two fit.
 constexpr double MEMORY_LATENCY = 8e-7;
-constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counting, reading them back.
+constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counting the blocks that did, reading the sums back.
 constexpr double BLOCK_LATENCY = 5e-7;        // Reduction within a block.
 
-// An H200's memory is 1.4 times as fast, and these rates replace the others for bf16. They were fitted to the times of whole steps of 1B, 3B and 8B
-// models with 4, 8, 16 and 32 rows, and of their products alone. With the other rates, steps with 4 and 8 rows took 1.08 (1B) to 1.3 times (8B) as long. Other cards with
-// memory as fast or faster (GH200, B200) have not been measured and take the same rates.
-constexpr double FAST_MEMORY = 3.6e12;               // Memory rate from which these hold; an H100 has 3.0e12, an H200 4.3e12 (deviceMemoryRate).
+// An H200's memory is 1.4 times as fast as an H100's. For bf16 it takes the rates below, fitted to the times of whole steps of 1B, 3B and 8B models
+// with 4, 8, 16 and 32 rows, and of their products alone. With an H100's rates, steps with 4 and 8 rows took 1.08 (1B) to 1.3 times (8B) as long.
+// Other cards with memory as fast or faster (GH200, B200) have not been measured and take the same rates.
+constexpr double FAST_MEMORY = 3.6e12;               // Least memory rate for these values; deviceMemoryRate is 3.0e12 on an H100, 4.3e12 on an H200.
 constexpr double FAST_CACHE_RATE_OF_ONE = 8e10;
 constexpr double FAST_CACHE_RATE = 5e12;             // With more than 16 rows.
-constexpr double FAST_WAVES_BYTES = 8e7;             // Of W. The skinny kernel reads more of it slowly in several waves of blocks
-constexpr double FAST_WAVES_MEMORY_SHARE = 0.7;      // if it begins before the previous kernel has ended. The cause is not known.
+// The skinny kernel reads a W of more than FAST_WAVES_BYTES slowly, at FAST_WAVES_MEMORY_SHARE of the memory rate, if its blocks take several waves
+// and it begins before the previous kernel has ended. The cause is not known.
+constexpr double FAST_WAVES_BYTES = 8e7;
+constexpr double FAST_WAVES_MEMORY_SHARE = 0.7;
 
-// Warps per multiprocessor that stream W concurrently; bf16 inputs per step. Each warp should have at least two steps.
-constexpr int STREAMING_WARPS = 12;
-constexpr int VECTOR_STEP = 256;
+constexpr int STREAMING_WARPS = 12;  // Warps per multiprocessor of the vector kernel that stream W concurrently.
+constexpr int VECTOR_STEP = 256;     // bf16 inputs per step of such a warp. Each warp should have at least two steps.
 
 // Instructions per lane and weight, counted in nvcc 13.0's output. At 3.0 TB/s there is time for 19 instructions per weight of 16 bits, 10 of 8 bits
 // and 5 of 4 bits.
@@ -104,8 +105,8 @@ size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors, bo
     schedule.blocks = multiprocessors * LINEAR_TILES[tile].blocksPerProcessor;
     most = std::max(most, linearPartialBytes(schedule));
   }
-  // The workspace serves either partial tiles, or cuBLASLt's intermediate result (for SwiGLU, and for narrow weights), its own workspace and widened
-  // weights.
+  // The workspace holds either partial tiles, or all that a product with cuBLASLt needs: an intermediate result (for SwiGLU and for narrow weights),
+  // cuBLASLt's own workspace and widened weights.
   const size_t widened = widens && maxRows >= LINEAR_WIDENED_ROWS ? LINEAR_WIDENED_BYTES : 0;
   const size_t cublas = LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(maxRows) * maxOutputs * 2 + 512 + CUBLAS_WORKSPACE_BYTES + widened;
   return aligned256(std::max(most, cublas));
@@ -158,7 +159,7 @@ LinearSchedule scheduleTiles(const LinearProblem& problem, int tile, int blocks)
     const LinearSchedule fixed = layOut(problem, tile, std::min(blocks, problem.multiprocessors * LINEAR_TILES[tile].blocksPerProcessor));
     return fits(problem, fixed) ? fixed : plain;
   }
-  // The small tiles use one tile's cost, so that all of them split the same way.
+  // The three smallest tiles take the cost of tile 1, so that all of them split the same way.
   const int costed = plain.rowTiles == 1 && tile < 3 ? 1 : tile;
   const auto cost = [&](LinearSchedule schedule) {
     schedule.tile = costed;
@@ -194,7 +195,7 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
   const auto allowed = [&](LinearKernel kernel) {
     return (tuning.kernel == LinearKernel::Auto || tuning.kernel == kernel) && linearSupports(kernel, problem);
   };
-  // With more rows, or two rows of narrow weights, multiplying on CUDA cores does not keep up with memory.
+  // With more rows than these, multiplying on CUDA cores does not keep up with memory.
   const bool vectors = problem.rows <= (problem.weightBits == 16 ? 2 : 1) || tuning.kernel == LinearKernel::Vector;
   if (vectors && allowed(LinearKernel::Vector)) {
     choice.kernel = LinearKernel::Vector;
@@ -212,7 +213,7 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
     return true;
   };
   if (allowed(LinearKernel::Tiles)) {
-    // Up to 64 rows, the smallest tile that holds all rows; above that every tile from there on is considered.
+    // Up to 64 rows take the smallest tile that holds all rows. More rows consider every tile from `smallest` on.
     const int rows = problem.rows;
     const int smallest = rows <= 16 ? 0 : rows <= 32 ? 1 : rows <= 64 ? 2 : rows <= 128 ? 3 : 2;
     const int first = tuning.tile >= 0 ? tuning.tile : smallest;
@@ -223,8 +224,8 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
     }
   }
   if (allowed(LinearKernel::Skinny)) {
-    // Where memory bounds all columns alike, few rows of bf16 on an H100 take the fewest, whose many blocks end together; otherwise the most, which
-    // start fewest blocks and read x least often.
+    // If memory bounds the product, all numbers of columns cost the same, and the first one considered is chosen. For few rows of bf16 on an H100
+    // that is the fewest columns, whose many blocks end together; otherwise the most columns, which start the fewest blocks and read x least often.
     constexpr int COUNT = std::size(LINEAR_SKINNY_COLUMNS);
     const bool fewest = problem.rows <= 8 && problem.weightBits == 16 && !hasFastMemory(problem);
     for (int i = 0; i < COUNT; i++) {

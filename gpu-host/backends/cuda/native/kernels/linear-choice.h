@@ -6,10 +6,11 @@
 
 namespace pie {
 
-// Inputs per stage of the tensor-core kernel: 128 bytes of bf16, one pass over all banks.
+// Inputs per stage of the tensor-core kernel: 128 bytes of bf16, one pass over all banks of shared memory.
 constexpr int LINEAR_DEPTH = 64;
 
-// One tile size of the tensor-core kernel. A block computes tiles of `rows × outputs` with `warpsDown` × `warpsAcross` warps (rows × outputs).
+// One tile size of the tensor-core kernel. A block computes tiles of `rows` × `outputs`; `warpsDown` warps share the rows, `warpsAcross` warps the
+// outputs.
 struct LinearTile {
   int rows;
   int outputs;
@@ -18,15 +19,13 @@ struct LinearTile {
   int stages;               // Stages of LINEAR_DEPTH inputs in shared memory.
   int blocksPerProcessor;
   __host__ __device__ constexpr int threads() const { return 32 * warpsDown * warpsAcross; }
-  // x and W; weights of 4 bits add the scales of two groups.
+  // Bytes of x and W; weights of 4 bits add the scales of two groups.
   __host__ __device__ constexpr int stageBytes(int weightBits) const {
     return (rows * 16 + outputs * weightBits) * LINEAR_DEPTH / 8 + (weightBits == 4 ? outputs * 4 : 0);
   }
 };
 
-// The first three are for few rows, where reading W dominates; they keep many loads in flight: as many stages as shared memory holds. They split W
-// over the inputs the same way, so that a row's result does not depend on which of them runs. A warp of the last two computes 64 × 64 values, which is
-// what shared-memory bandwidth can feed.
+// A tile with up to `mostStages` stages, as far as shared memory holds them, and with up to `mostBlocks` blocks per multiprocessor.
 constexpr LinearTile linearTile(int rows, int outputs, int warpsDown, int warpsAcross, int mostStages, int mostBlocks) {
   LinearTile tile{rows, outputs, warpsDown, warpsAcross, mostStages, 1};
   while (tile.stages > 2 && tile.stages * tile.stageBytes(16) > SHARED_BYTES) tile.stages--;
@@ -38,26 +37,31 @@ constexpr LinearTile linearTile(int rows, int outputs, int warpsDown, int warpsA
   }
   return tile;
 }
+// The first three tiles are for few rows, where reading W dominates; their many stages keep many loads in flight. They split W over the inputs the
+// same way, so that a row's result does not depend on which of them runs. A warp of the last two tiles computes 64 × 64 values, which is what
+// shared-memory bandwidth can feed.
 constexpr LinearTile LINEAR_TILES[] = {
     linearTile(16, 128, 1, 8, 6, 2),  linearTile(32, 128, 1, 8, 5, 2),  linearTile(64, 128, 2, 4, 4, 2),
     linearTile(128, 128, 2, 2, 3, 2), linearTile(128, 256, 2, 4, 4, 1),
 };
 constexpr int LINEAR_TILE_COUNT = sizeof(LINEAR_TILES) / sizeof(LINEAR_TILES[0]);
 
-// Largest row counts of the vector kernel, of the skinny kernel, and of the project's own kernels before cuBLASLt is preferred. On an H100 the own
-// kernels take 1.03 to 1.36 times cuBLASLt's time for 64 rows and 1.03 to 1.77 times for 128.
+// Largest row counts of the vector kernel, of the skinny kernel, and of products for which this project's kernels are preferred to cuBLASLt. On an
+// H100 these kernels take 1.03 to 1.36 times cuBLASLt's time for 64 rows and 1.03 to 1.77 times for 128.
 constexpr int LINEAR_VECTOR_ROWS = 4;
 constexpr int LINEAR_SKINNY_ROWS = 32;
 constexpr int LINEAR_OWN_ROWS = 32;
-// Columns of 8 outputs per block of the skinny kernel: 128 blocks have 2,048, 3,072, 4,096, 5,120 or 6,144 outputs.
+// Columns of 8 outputs per block of the skinny kernel: 128 blocks together have 2,048, 3,072, 4,096, 5,120 or 6,144 outputs.
 constexpr int LINEAR_SKINNY_COLUMNS[] = {2, 3, 4, 5, 6};
-// Warps of the skinny kernel, the row stride of a warp's sums in floats (the lanes of one store hit different banks), and all sums' bytes.
-constexpr int LINEAR_SKINNY_WARPS = 16;
+constexpr int LINEAR_SKINNY_WARPS = 16;  // Per block of the skinny kernel.
+// Row stride of a warp's sums, in floats: the lanes of one store hit different banks.
 __host__ __device__ constexpr int linearSkinnyLine(int outputs) { return outputs % 16 == 8 ? outputs : outputs + 8; }
+// Bytes of the sums of all warps in shared memory.
 constexpr int linearSkinnyBytes(int rows, int columns) {
   return LINEAR_SKINNY_WARPS * (rows <= 8 ? 8 : rows <= 16 ? 16 : 32) * linearSkinnyLine(8 * columns) * static_cast<int>(sizeof(float));
 }
-// True if a warp's loads fit its registers, and the sums shared memory: for weights of 4 bits, each row of x takes four times the weights' bytes.
+// True if a warp's loads fit its registers and the sums fit shared memory. The registers are the limit with weights of 4 bits, because a row of x
+// takes four times the bytes of a line of W.
 constexpr bool linearSkinnyFits(int weightBits, int rows, int columns) {
   return (weightBits > 4 || rows <= 16 || columns <= 3) && linearSkinnyBytes(rows, columns) <= SHARED_BYTES;
 }
@@ -71,7 +75,7 @@ struct LinearSchedule {
   int depth;      // Stages per tile.
   int blocks;
   int splitTiles;
-  bool alone;     // There is at most one block for each multiprocessor, and no two may share one.
+  bool alone;     // There is at most one block per multiprocessor, and two blocks may not share a multiprocessor.
 };
 
 // A block's part of one tile: stages [begin, end) of its inputs.

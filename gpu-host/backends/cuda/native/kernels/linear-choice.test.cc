@@ -62,7 +62,7 @@ TEST("linear choice: every schedule covers every tile once") {
   }
 }
 
-TEST("linear choice: by rows, by availability, by tuning") {
+TEST("linear choice: the kernel depends on rows, on availability and on tuning") {
   LinearProblem p = problem(1, 4096, 4096);
   CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Vector);
   for (const int rows : {5, 16, 17, 32}) {
@@ -129,13 +129,13 @@ TEST("linear choice: a small product still fills the device") {
   CHECK_EQUAL(chooseLinear(problem(1, 128256, 2048), {}).splits, 1);
 }
 
-TEST("linear choice: an H200's layouts are those of the fastest measured steps, and narrow weights and an H100 have others") {
+TEST("linear choice: with bf16, an H200 takes the layouts of the fastest measured steps, and an H100 takes others") {
   struct Matrix {
     int outputs, inputs, rows;
     LinearKernel kernel;
     int columns;  // Of the skinny kernel, or 0.
   };
-  // From the H200's steps of an 8B, a 3B and a 1B model: queries with keys and values, output, gate with up, down, head.
+  // Products in an H200's steps of an 8B, a 3B and a 1B model: queries, keys and values together; output; gate and up together; down; head.
   const Matrix measured[] = {
       {6144, 4096, 4, LinearKernel::Skinny, 6},   {4096, 4096, 8, LinearKernel::Skinny, 6},   {28672, 4096, 4, LinearKernel::Tiles, 0},
       {28672, 4096, 16, LinearKernel::Tiles, 0},  {4096, 14336, 8, LinearKernel::Skinny, 6},  {128256, 4096, 8, LinearKernel::Tiles, 0},
@@ -157,13 +157,14 @@ TEST("linear choice: an H200's layouts are those of the fastest measured steps, 
     }
     others += !equal(at(matrix, 3.0e12, 16), at(matrix, 4.3e12, 16));
     CHECK(equal(at(matrix, 3.0e12, 16), at(matrix, 3.02e12, 16)));
-    // With 8 bits the skinny kernel of few rows takes the most columns on any card.
+    // With weights of 8 bits, both cards take the same layout.
     if (matrix.rows == 4 && matrix.outputs == 28672) CHECK(equal(at(matrix, 4.3e12, 8), at(matrix, 3.0e12, 8)));
   }
+  // Most of the 15 choices differ from an H100's.
   CHECK(others > 8);
 }
 
-TEST("linear choice: weights of fewer bits cost less, and take vectors for one row alone") {
+TEST("linear choice: weights of fewer bits cost less, and take the vector kernel for one row only") {
   const auto of = [](int bits, int rows) {
     LinearProblem p = problem(rows, 28672, 4096);
     p.weightBits = bits;

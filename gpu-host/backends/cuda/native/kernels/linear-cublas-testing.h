@@ -1,5 +1,5 @@
-// A small stand-in for cuBLASLt, which implements the documented semantics of its arguments. It copies matrices through the host, so that tests with it
-// also run on a GPU.
+// A small stand-in for cuBLASLt, which implements the documented semantics of the arguments. It computes on host copies of the matrices, so that its
+// tests run on a GPU as well as in the emulation. Status 7 is cublaslt::INVALID_VALUE.
 #pragma once
 #include <cstring>
 #include <map>
@@ -31,7 +31,7 @@ struct Library {
   int objects = 0, heuristics = 0, products = 0, attempts = 0;
   bool knowsAny = true;
   int failure = 0;  // The status of products; 0: they are computed.
-  size_t wanted = 1024;
+  size_t wanted = 1024;  // Workspace bytes of the algorithm.
 };
 inline Library library;
 
@@ -85,7 +85,7 @@ inline int heuristic(void*, void* operation, void*, void*, void*, void*, void* p
   if (static_cast<Operation*>(operation)->get<int>(cublaslt::OPERATION_TRANSA, 0) != 1) return 7;
   *found = library.knowsAny ? 1 : 0;
   results->workspaceBytes = library.wanted;
-  results->algorithm[3] = 42;
+  results->algorithm[3] = 42;  // By this value matmul recognises the algorithm.
   return preferences.get<size_t>(cublaslt::PREFERENCE_WORKSPACE, 0) == 0 ? 7 : 0;
 }
 inline int matmul(void*, void* operation, const void* alpha, const void* a, void* layoutA, const void* b, void* layoutB, const void* beta, const void* c,

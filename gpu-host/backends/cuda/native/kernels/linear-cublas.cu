@@ -20,7 +20,7 @@ struct Plan {
 };
 
 // A heuristic query costs the host more than a launch, so row counts that differ by at most an eighth share one algorithm. Returns the largest row
-// count that shares it with `rows`.
+// count that shares an algorithm with `rows`.
 uint64_t rowsAskedFor(uint64_t rows) {
   uint64_t step = 1;
   while (step * 16 <= rows) step *= 2;
@@ -35,7 +35,7 @@ struct Key {
   std::array<uint64_t, 9> asArray() const { return {rows, outputs, inputs, xStride, yStride, wide, bias, alignments, workspaceBytes}; }
 };
 
-// Alignment of an address, at most 256: the library does not distinguish larger ones.
+// Alignment of all rows from an address on, at most 256: the library does not distinguish larger alignments.
 uint32_t alignmentOf(const void* pointer, size_t strideBytes) {
   const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | strideBytes | 256;
   return static_cast<uint32_t>(bits & (~bits + 1));
@@ -178,8 +178,8 @@ bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x,
   const float one = 1, zero = 0;
   const int status = lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, &zero, y, plan.layoutY, y,
                                           plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream);
-  // The library would refuse this product in every step, so the plan remembers it. A failed launch, such as one in a capture that the driver has
-  // ended, says nothing about the product.
+  // After one of these statuses the library would refuse the product in every step, so the plan remembers the refusal. A failed launch, such as one
+  // in a capture that the driver has ended, says nothing about the product.
   plan.works = status != cublaslt::INVALID_VALUE && status != cublaslt::ARCHITECTURE_MISMATCH && status != cublaslt::NOT_SUPPORTED;
   return status == 0;
 }

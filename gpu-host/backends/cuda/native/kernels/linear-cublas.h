@@ -35,15 +35,16 @@ namespace cublaslt {
 constexpr int COMPUTE_32F = 68, R_32F = 0, R_16BF = 14, TRANSPOSE = 1;
 constexpr int OPERATION_TRANSA = 3, OPERATION_EPILOGUE = 7, OPERATION_BIAS_POINTER = 8, OPERATION_BIAS_TYPE = 26;
 constexpr int EPILOGUE_BIAS = 4;
-// The statuses that refuse a product itself; others, such as those of a failed allocation or launch, may pass.
+// The statuses by which the library refuses a product itself. Others, such as that of a failed allocation or launch, may not recur.
 constexpr int INVALID_VALUE = 7, ARCHITECTURE_MISMATCH = 8, NOT_SUPPORTED = 15;
-constexpr int PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5;  // Followed by those of B, C and D.
+constexpr int PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5;  // The alignments of B, C and D have the next numbers.
 }  // namespace cublaslt
 
 // Returns null if the library creates no handle. closeCublasLt also closes `library`.
 struct CublasLt* makeCublasLt(const CublasLtFunctions& functions, void* library);
 
-// Runs Store and Wide, with the bias. Returns false without launching anything if the library has no algorithm for this product.
+// Runs a product with its bias and the epilogue Store or Wide. Returns false without launching anything if the library has no algorithm for this
+// product.
 bool launchLinearCublas(struct CublasLt* cublas, const Linear<bf16>& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows,
                         Epilogue epilogue, void* workspace, size_t workspaceBytes, cudaStream_t stream);
 

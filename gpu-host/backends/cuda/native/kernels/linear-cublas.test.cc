@@ -1,4 +1,4 @@
-// Tests the wrapper's layouts, transposition, bias and plans.
+// Tests the layouts, transposition, bias and plans of the cuBLASLt wrapper, with a stand-in for the library.
 #include "linear-cublas.h"
 #include <algorithm>
 #include <cmath>
@@ -62,7 +62,7 @@ struct Context : LinearContext {
 
 }  // namespace
 
-TEST("cublas: every epilogue, plans are cached, every object is destroyed") {
+TEST("cublas: every epilogue is computed, plans are cached, and every object is destroyed") {
   Context context;
   context.cublas = open();
   REQUIRE(context.cublas);
@@ -70,7 +70,7 @@ TEST("cublas: every epilogue, plans are cached, every object is destroyed") {
   product.checkAll(context);
   CHECK_EQUAL(library.products, 3);
   CHECK_EQUAL(library.heuristics, 3);
-  // Another kernel takes over, and the library is not asked again.
+  // The library refuses each product once. Another kernel computes it, and the second run does not ask the library again.
   library.failure = cublaslt::NOT_SUPPORTED;
   product.checkAll(context);
   product.checkAll(context);
@@ -97,7 +97,7 @@ TEST("cublas: a product whose launch failed is tried again") {
   CHECK_EQUAL(library.objects, 0);
 }
 
-TEST("cublas: a library without an algorithm, or whose algorithm needs too much workspace") {
+TEST("cublas: another kernel runs if the library has no algorithm, or only one that needs too much workspace") {
   Context context;
   const Product product;
   for (const bool knowsAny : {false, true}) {

@@ -18,7 +18,7 @@ struct LinearOutput {
   bool vectors;  // Runs of values can be stored and loaded as vectors; `outputs` is a multiple of the run.
 };
 
-// For kernels that finish runs of `run` outputs.
+// The output of a kernel whose threads finish runs of `run` adjacent outputs.
 template <typename T>
 LinearOutput<T> linearOutput(void* y, size_t yStride, const T* bias, const float* scales, int rows, int outputs, Epilogue epilogue, int run) {
   const bool vectors = outputs % run == 0 && yStride % 8 == 0 && areAligned(y, bias, scales);
@@ -43,7 +43,7 @@ __device__ __forceinline__ T narrowed(float value) {
   }
 }
 
-// `count` adjacent values, accessed as one vector where they fit one.
+// `COUNT` adjacent values, accessed as one vector if they fit 16 bytes.
 template <typename T, int COUNT>
 struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) Run {
   T values[COUNT];
@@ -83,7 +83,7 @@ __device__ __forceinline__ void finishWholeRun(const LinearOutput<T>& to, int ro
   }
 }
 
-// Finishes a pair of outputs, starting at an even one; also handles edges and odd strides.
+// Finishes a pair of outputs that starts at an even one. Unlike finishWholeRun, it also handles edges and odd strides.
 template <bool SCALED, typename T>
 __device__ __forceinline__ void finishPair(const LinearOutput<T>& to, int row, int output, float (&sums)[2]) {
   if (to.vectors) return finishWholeRun<SCALED>(to, row, output, sums);

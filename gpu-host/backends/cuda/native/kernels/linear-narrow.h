@@ -1,5 +1,5 @@
 // Products with weights of 8 or 4 bits, which halve or quarter the bytes read. Activations stay bf16; the kernels convert weights to bf16 in
-// registers, exactly. Products of many rows convert them in memory first.
+// registers, exactly. Products of many rows convert the weights in memory first.
 #pragma once
 #include "linear.h"
 
@@ -28,8 +28,9 @@ constexpr bool narrowTakes(WeightFormat format, int inputs) { return inputs % (f
 constexpr size_t narrowWeightBytes(WeightFormat format, int outputs, int inputs) {
   return static_cast<size_t>(outputs) * inputs / (format == WeightFormat::Int4 ? 2 : 1);
 }
-// Inputs per Int4 scale, and the padded scales per group, so that 8 scales (16 bytes) can always be read.
+// Inputs per Int4 scale.
 constexpr int narrowGroup(int inputs) { return inputs % 128 == 0 ? 128 : inputs % 64 == 0 ? 64 : 32; }
+// Scales per group, padded so that 8 scales (16 bytes) can always be read.
 constexpr int narrowGroupStride(int outputs) { return (outputs + 7) / 8 * 8; }
 constexpr size_t narrowGroupScales(int outputs, int inputs) { return static_cast<size_t>(inputs / narrowGroup(inputs)) * narrowGroupStride(outputs); }
 
@@ -38,7 +39,8 @@ constexpr size_t narrowGroupScales(int outputs, int inputs) { return static_cast
 // or NaN weight makes its line or group NaN.
 void launchQuantise(const LinearNarrow& to, const bf16* from, int firstLine, int lines, cudaStream_t stream);
 
-// The contract of launchLinear in linear.h, with cuBLASLt from LINEAR_WIDENED_ROWS rows on (linear-widen.h), except for Epilogue::Wide.
+// Has the contract of launchLinear in linear.h, but takes cuBLASLt only from LINEAR_WIDENED_ROWS rows on (linear-widen.h), and never for
+// Epilogue::Wide.
 void launchLinear(const LinearNarrow& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue,
                   const LinearContext& context, cudaStream_t stream);
 bool linearSupports(LinearKernel kernel, const LinearNarrow& linear, const bf16* x, size_t xStride, int rows, const LinearContext& context);

@@ -1,5 +1,5 @@
-// Weights of 8 and 4 bits: codes and scales against a plain rounding in double, and products against a plain sum in double over the decoded values.
-// The quantisation error is checked separately.
+// Tests weights of 8 and 4 bits: compares codes and scales with a plain rounding in double, and products with a plain sum in double over the decoded
+// values. The quantisation error is checked separately.
 #include "linear-narrow.h"
 #include <algorithm>
 #include <array>
@@ -184,7 +184,7 @@ void check(Products& products, const Shape& shape, Epilogue epilogue, LinearTuni
     }
   }
   const double relative = std::sqrt(error / norm);
-  // Of the order of float rounding in the sums, or of the final rounding to bf16.
+  // The bound is of the order of float rounding in the sums (Wide), or of the final rounding to bf16.
   if (!(relative <= (wide ? 2e-6 : 3e-3)))
     testing::fail(__FILE__, __LINE__,
                   "format " + testing::text(linear.format) + ", " + testing::text(rows) + " × " + testing::text(outputs) + " × " + testing::text(inputs) +
@@ -244,7 +244,7 @@ TEST("linear narrow: non-finite weights make their line or group NaN, and nothin
 }
 
 TEST("linear narrow: every kernel decodes every code exactly") {
-  // Lines that hold all codes, multiplied by unit vectors.
+  // The lines of W hold all codes. The rows of x are unit vectors, so that each sum is one weight.
   constexpr int INPUTS = 256, OUTPUTS = 16;
   for (const WeightFormat format : FORMATS) {
     std::vector<bf16> w(OUTPUTS * INPUTS);
@@ -277,7 +277,7 @@ TEST("linear narrow: every kernel decodes every code exactly") {
   }
 }
 
-TEST("linear narrow: every kernel and epilogue") {
+TEST("linear narrow: every kernel and epilogue equals the plain sum") {
   for (const WeightFormat format : FORMATS) {
     Products products(format);
     int turn = 0;
@@ -309,7 +309,7 @@ TEST("linear narrow: every kernel and epilogue") {
 
 TEST("linear narrow: many rows widen W some lines at a time, and take other kernels if cuBLASLt fails or has no room") {
   using cublasTesting::library;
-  // More than two times the lines that fit the workspace.
+  // A workspace of `most` bytes has room for LINEAR_WIDENED_LINES widened lines, so that this W takes three products.
   const Shape shape{LINEAR_WIDENED_ROWS, 2 * LINEAR_WIDENED_LINES + 88, 32, 8};
   const size_t lineBytes = shape.inputs * sizeof(bf16), sums = static_cast<size_t>(shape.rows) * shape.outputs * sizeof(bf16);
   const size_t most = aligned256(aligned256(LINEAR_COUNTERS * sizeof(unsigned)) + sums) + CUBLAS_WORKSPACE_BYTES + (LINEAR_WIDENED_LINES + 8) * lineBytes;
@@ -324,14 +324,14 @@ TEST("linear narrow: many rows widen W some lines at a time, and take other kern
   for (const WeightFormat format : FORMATS) {
     Products products(format);
     for (const Epilogue epilogue : {Epilogue::Store, Epilogue::SwiGlu}) {
-      // The scaled values of 4 bits need no sums in the workspace unless gate and up are combined, so that more lines fit.
+      // Weights of 4 bits are scaled when they are widened, so they need sums in the workspace only for SwiGLU. Without sums all lines fit.
       const bool direct = format == WeightFormat::Int4 && epilogue == Epilogue::Store;
       CHECK_EQUAL(count(products, shape, epilogue, most, false), direct ? 1 : 3);
       if (direct) CHECK_EQUAL(count(products, shape, epilogue, most - sums, false), 3);
       CHECK_EQUAL(count(products, shape, epilogue, most, true), 0);
       CHECK_EQUAL(count(products, shape, epilogue, most - (direct ? sums : 0) - 16 * lineBytes, false), 0);
     }
-    // The engine's workspace suffices.
+    // A workspace of the engine's size has room for all lines.
     CHECK_EQUAL(count(products, shape, Epilogue::Store, linearWorkspaceBytes(shape.rows, shape.outputs, 3, true), false), 1);
     CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS - 1, 48, 32}, Epilogue::Store, most, false), 0);
     CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS, 48, 32}, Epilogue::Wide, most, false), 0);

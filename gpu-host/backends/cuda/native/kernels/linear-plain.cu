@@ -1,5 +1,5 @@
-// Eight threads share an output, each with an eighth of its inputs, for four rows at once. A group of 16 outputs reads W in full memory lines. The
-// order of summation depends only on the number of inputs.
+// Eight threads share an output, each with an eighth of its inputs, for four rows at once. Together the eight threads read W in full memory lines.
+// The order of summation depends only on the number of inputs.
 #include "linear-plain.h"
 #include <cstddef>
 #include "../device/launch.h"

@@ -10,10 +10,10 @@ namespace {
 constexpr int THREADS = 256;
 constexpr float LARGEST = std::numeric_limits<float>::max();
 
-// Zero if the scale is zero (all values are zero) or unusable (stored as NaN).
+// value / scale, or zero if the scale is zero (all values are zero) or unusable (stored as NaN).
 __device__ __forceinline__ float over(float value, float scale, bool usable) { return usable && scale != 0 ? value / scale : 0.0f; }
 
-// Four codes, starting at place `place`.
+// Four codes of a line, from storage place `place` on (see linear-weights.h).
 __device__ __forceinline__ uint32_t codesOf(const bf16* line, int place, float scale, bool usable, int8_t) {
   uint32_t word = 0;
 #pragma unroll
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(THREADS) quantiseGroups(uint32_t* words, bf16*
     const bool usable = most <= LARGEST;
     const float scale = usable ? inFiveBits((most >= -least ? most : least) / -8) : NAN;
     if (lane < group / 8) {
-      // The inputs of this word: of a run of 32, pairs that are eight apart.
+      // A word holds four pairs of inputs from a run of 32; the pairs are eight inputs apart.
       const int begin = first + lane / 4 * 32 + lane % 4 * 2;
       uint32_t word = 0;
 #pragma unroll

@@ -1,5 +1,5 @@
-// Tensor cores with operands loaded straight from global memory. The sixteen warps of a block share its outputs: each takes every sixteenth slice of
-// the inputs, so that a small W occupies every multiprocessor without exchange between blocks.
+// Products on tensor cores whose operands are loaded straight from global memory. The sixteen warps of a block compute the same outputs: each takes
+// every sixteenth slice of the inputs, so that a small W occupies every multiprocessor without exchange between blocks.
 #include "linear-skinny.h"
 #include "../device/copy.h"
 #include "../device/launch.h"

@@ -1,6 +1,6 @@
-// x · Wᵀ on tensor cores. A fixed number of blocks processes tiles of the result stage by stage; copies of the next stages are always in flight, also
-// across tile boundaries. Tiles that are split over the inputs are combined in the workspace: the block that arrives last adds the parts in the order
-// of the inputs, so that the result does not depend on timing.
+// x · Wᵀ on tensor cores. A fixed number of blocks processes tiles of the result stage by stage (LINEAR_DEPTH inputs each); copies of the next stages
+// are always in flight, also across tile boundaries. Tiles that are split over the inputs are combined in the workspace: the block that arrives last
+// adds the parts in the order of the inputs, so that the result does not depend on timing.
 #include "linear-tiles.h"
 #include "../device/copy.h"
 #include "../device/launch.h"
@@ -12,11 +12,13 @@ namespace {
 constexpr int LINE = LINEAR_DEPTH * 2;     // Bytes of one row of x in a stage.
 constexpr int SLICES = LINEAR_DEPTH / 16;  // mma steps per stage.
 
-// Maps a copy index to a line of W. Column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's
-// sums are adjacent outputs. The eight lines of W that form an 8 × 8 matrix then differ in bit 0 and in two bits starting at log2(2 · TILES_N). These
-// bits select the banks (8-bit weights: bit 0 alone selects the half of 128 bytes) and are the lowest three of `index`. All lines that a thread
-// copies agree in them, so that its place within a line is fixed. For 4-bit weights, 16 bytes hold the inputs of two slices and are stored in the
-// order of `index`, so that a matrix is 128 contiguous bytes: first the matrices of all lines for one half of a stage, then for the other.
+// Maps a copy index to a line of W.
+//   Order of outputs: column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's sums adjoin.
+//   Banks: the eight lines of W that form an 8 × 8 matrix therefore differ in bit 0 and in two bits starting at log2(2 · TILES_N). These bits select
+//   the banks (with 8-bit weights, bit 0 alone selects the half of 128 bytes). They are the lowest three bits of `index`, in which all lines that a
+//   thread copies agree, so that the thread's place within a line is fixed.
+//   4-bit weights: 16 bytes hold the inputs of two slices. They are stored in the order of `index`, so that a matrix is 128 contiguous bytes. The
+//   matrices of all lines for one half of a stage come first, then those for the other half.
 template <int TILES_N>
 __host__ __device__ constexpr int weightLineOf(int index) {
   constexpr int HIGH = TILES_N == 2 ? 2 : TILES_N == 4 ? 3 : 4;
@@ -42,16 +44,16 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
   const int warpRow = warp / SIZE.warpsAcross * WARP_ROWS, warpOutput = warp % SIZE.warpsAcross * WARP_OUTPUTS;
 
   // Copies: each thread has one column of 16 bytes in every LINES-th line; a stage is copied in as many parts as it has slices. Lines past the last
-  // row or output keep stale data, whose results are never stored; inputs past the last are zero-filled.
+  // row or output keep stale data, whose results are never stored; inputs past the last one are zero-filled.
   constexpr int X_COPIES = (SIZE.rows + LINES - 1) / LINES, WEIGHT_COPIES = SIZE.outputs / WEIGHT_LINES;
   const int line = thread / CHUNKS, weightIndex = thread / WEIGHT_CHUNKS, weightLine = weightLineOf<TILES_N>(weightIndex);
   const int weightKey = BITS == 16 ? weightIndex & 7 : (weightIndex >> 1) & 3;
   const int xAt = line * LINE + (thread % CHUNKS ^ (line & 7)) * 16;
-  constexpr int HALF_STAGE = SIZE.outputs * 16, SCALES = SIZE.rows * LINE + 2 * HALF_STAGE;  // Of 4-bit weights.
+  constexpr int HALF_STAGE = SIZE.outputs * 16, SCALES = SIZE.rows * LINE + 2 * HALF_STAGE;  // For 4-bit weights.
   const int weightAt = SIZE.rows * LINE + (BITS == 4 ? thread % WEIGHT_CHUNKS * HALF_STAGE + weightIndex * 16
                                                      : weightLine * WEIGHT_LINE + (thread % WEIGHT_CHUNKS ^ weightKey) * 16);
   int loadsPiece = 0, loadsAt, loadsEnd;
-  unsigned wanted;  // Bit i: copy i of W; from bit 16: of x.
+  unsigned wanted;  // Copies that this thread makes. Bit i: copy i of W; bit 16 + i: copy i of x.
   const bf16* xFrom;
   const W* weightFrom;
   int scalesFrom;  // For 4-bit weights: the first output whose scale this thread copies.

@@ -1,6 +1,6 @@
 // Shared by the vector-product kernels: a warp streams two lines of W (a pair that SwiGLU joins), 16 bytes per lane, with several loads in flight.
-// The launch bounds leave enough registers for the compiler to hoist the loads above their uses. Sums are float; their order does not depend on the
-// number of rows.
+// The launch bounds leave enough registers for the compiler to hoist the loads above their uses. Sums are float; the order of summation does not
+// depend on the number of rows.
 #pragma once
 #include "../device/copy.h"
 #include "linear-epilogue.h"
@@ -13,11 +13,11 @@ constexpr int VECTOR_WARPS = 8;
 template <int ROWS>
 constexpr int VECTOR_BLOCKS = ROWS == 1 ? 3 : 2;
 
-// Loads in flight per line, chosen so that those of W and x fit the registers.
+// Loads in flight per line, chosen so that the loaded parts of W and x fit the registers.
 template <typename W, int ROWS>
 constexpr int VECTOR_LOADS = WEIGHT_BITS<W> == 4 ? (ROWS == 1 ? 2 : 1) : ROWS == 4 ? 2 : 4;
 
-// Adds the products of one step: a lane's inputs of two lines of W with those of each row of x.
+// Adds the products of one step: a lane's weights of two lines of W times the same inputs of each row of x.
 template <typename W, int ROWS>
 __device__ __forceinline__ void multiplyLoaded(float (&sums)[ROWS][2], const uint4 (&w)[2], const uint4 (&x)[ROWS][WEIGHTS_PER_LOAD<W> / 8]) {
   using Loaded = LoadedWeights<W>;
@@ -42,8 +42,8 @@ __device__ __forceinline__ void multiplyLoaded(float (&sums)[ROWS][2], const uin
   }
 }
 
-// Reduces over the lanes. With several rows, each exchange halves the rows that a lane keeps instead of repeating the exchange for every row. Returns
-// the row whose total the lane ends up with, in sums[0].
+// Adds up the sums of all lanes. With several rows, each exchange halves the rows that a lane keeps instead of repeating the exchange for every row.
+// The lane ends up with the total of one row in sums[0], and this function returns that row.
 template <int ROWS>
 __device__ __forceinline__ int reduceLanes(float (&sums)[ROWS][2], int lane) {
   int row = 0, bit = 16;
@@ -69,7 +69,8 @@ __device__ __forceinline__ int reduceLanes(float (&sums)[ROWS][2], int lane) {
   return row;
 }
 
-// Two lines of W that a warp multiplies, or its share of their inputs. The number of loads in flight does not affect the sums.
+// Two lines of W that a warp multiplies with x, over all inputs or over the warp's share of them. The number of loads in flight does not affect the
+// sums.
 template <typename W, int ROWS, int LOADS = VECTOR_LOADS<W, ROWS>>
 class VectorLines {
  public:
@@ -145,7 +146,7 @@ template <typename W, int ROWS>
 __device__ __forceinline__ void finishVector(const LinearOutput<bf16>& to, float (&sums)[ROWS][2], VectorPartials<ROWS>& partial, int first, int splits) {
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, pairs = VECTOR_WARPS / splits;
   const int row = reduceLanes(sums, lane);
-  // One of the lanes that hold the same row.
+  // Of the lanes that hold the same row, one stores its sums.
   if (lane % (32 / ROWS) == 0) {
     partial[warp][row][0] = sums[0][0];
     partial[warp][row][1] = sums[0][1];

@@ -5,7 +5,7 @@
 
 namespace pie {
 
-// Storage types of W besides bf16 and int8_t. The bits of a code are not contiguous, see below.
+// Storage types of W besides bf16 and int8_t. The bits of a Float8 code are not contiguous; see float8Bits.
 struct Float8 {
   uint8_t bits;
 };
@@ -83,7 +83,7 @@ __device__ __forceinline__ uint32_t bitsOf(__nv_bfloat162 pair) {
   return bits;
 }
 
-// (value & MASK) | bits in one instruction: with two constants the compiler emits two.
+// (value & MASK) | bits in one instruction. For two constant operands the compiler would emit two instructions.
 template <uint32_t MASK>
 __device__ __forceinline__ uint32_t maskedOr(uint32_t value, uint32_t bits) {
 #ifdef __CUDA_ARCH__
@@ -95,8 +95,8 @@ __device__ __forceinline__ uint32_t maskedOr(uint32_t value, uint32_t bits) {
 #endif
 }
 
-// Converts two 8-bit integers (the low bytes of each half) to two bf16, exactly: 128 + the lower seven bits, minus 128, or minus 256 for negative
-// ones. The mask is an immediate operand because the vector kernels have no register left for a second one.
+// Converts two 8-bit integers (the low byte of each half) to two bf16, exactly. It computes 128 + the lower seven bits, and subtracts 128, or 256 for
+// a negative integer. The mask is an immediate operand, because the vector kernels have no register left for a second constant.
 __device__ __forceinline__ uint32_t int8Pair(uint32_t bytes) {
   return bitsOf(__hsub2(bf16Pair(maskedOr<0x007f007fu>(bytes, 0x43004300u)), bf16Pair((bytes & 0x00800080u) | 0x43004300u)));
 }
@@ -106,14 +106,14 @@ __device__ __forceinline__ void widenWord(uint32_t (&operand)[2], uint32_t word,
   operand[0] = int8Pair(__byte_perm(word, 0, 0x4140));
   operand[1] = int8Pair(__byte_perm(word, 0, 0x4342));
 }
-// The fields are already in place; 2¹²⁰ corrects for the difference of the exponent biases. Subnormal codes are subnormal bf16, which the
-// multiplication handles.
+// The fields of a code already stand where bf16 has them; a factor of 2¹²⁰ corrects for the difference of the exponent biases. Subnormal codes are
+// subnormal bf16, which the multiplication handles.
 __device__ __forceinline__ void widenWord(uint32_t (&operand)[2], uint32_t word, Float8) {
   const __nv_bfloat162 bias = bf16Pair(0x7b807b80u);
   operand[0] = bitsOf(__hmul2(bf16Pair(word & 0x87f087f0u), bias));
   operand[1] = bitsOf(__hmul2(bf16Pair(maskedOr<0x80f080f0u>(word << 4, word >> 4 & 0x07000700u)), bias));
 }
-// Converts those of eight codes that belong to one product over sixteen inputs; `slice` is 0 or 1. 128 + code, minus 136.
+// Converts four of eight codes: those of the product over sixteen inputs with number `slice` (0 or 1). It computes 128 + code, minus 136.
 __device__ __forceinline__ void widenInt4(uint32_t (&operand)[2], uint32_t word, int slice) {
 #pragma unroll
   for (int i = 0; i < 2; i++)
@@ -148,7 +148,7 @@ template <typename W>
 __device__ __forceinline__ bf16 groupScale(const LinearLines<W>&, int, unsigned) {
   return bf16(1.0f);
 }
-// Multiplies an operand by its scale (in both halves). Exact, because a scale has few significant bits.
+// Multiplies an Int4 operand by its scale, which both halves of `both` hold. The product is exact, because a scale has few significant bits.
 template <typename W>
 __device__ __forceinline__ void scaleOperand(uint32_t (&operand)[2], __nv_bfloat162 both) {
   if constexpr (WEIGHT_BITS<W> == 4) {

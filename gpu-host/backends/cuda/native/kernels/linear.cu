@@ -22,7 +22,7 @@ struct Call {
   LinearLines<W> lines;
   const T* bias;
   const float* scales;
-  int group;  // Inputs that share a scale within lines, or 0.
+  int group;  // Inputs that share a scale in `lines`, or 0 without such scales.
   int outputs, inputs;
   const T* x;
   size_t xStride;
@@ -123,8 +123,8 @@ bool cublas(const Linear<bf16>& linear, const Call<bf16, bf16>& call, const Line
   return true;
 }
 
-// Widens as many lines of W at a time as the workspace holds, and multiplies them with cuBLASLt. Returns false if that is not possible; it may have
-// written y by then.
+// Widens as many lines of W at a time as the workspace holds, and multiplies them with cuBLASLt. Returns false if that is not possible; a part of y
+// may be written by then.
 template <typename W>
 bool widened(const Call<bf16, W>& call, const LinearContext& context, cudaStream_t stream) {
   if (!context.cublas || context.tuning.kernel != LinearKernel::Auto || call.rows < LINEAR_WIDENED_ROWS || call.epilogue == Epilogue::Wide) return false;

@@ -16,10 +16,11 @@ struct Linear {
 enum class Epilogue {
   Store,   // y: rows × outputs of T
   Wide,    // y: rows × outputs of float (logits)
-  SwiGlu,  // Rows 2i and 2i + 1 of W are gate and up i (the engine interleaves them when it loads): y: rows × outputs / 2 of T, silu(gate) * up
+  SwiGlu,  // y: rows × outputs / 2 of T, silu(gate) * up. Rows 2i and 2i + 1 of W are gate i and up i; the engine interleaves them when it loads.
 };
 
-// Auto: see linear-choice.h. The others are for measurements and tests; a product that the kernel does not support (linearSupports) runs on Plain.
+// Auto: see linear-choice.h. The others are for measurements and tests; a product that the chosen kernel does not support (linearSupports) runs on
+// Plain.
 enum class LinearKernel {
   Auto,
   Plain,   // Any shape and both types, without tensor cores; a row's result does not depend on the number of rows.
@@ -40,7 +41,7 @@ struct LinearTuning {
 
 // Device memory and libraries for products; the engine creates one per stream.
 struct LinearContext {
-  float* workspace = nullptr;  // Counters, zero before the first product and after each, then partial sums of split products.
+  float* workspace = nullptr;  // Counters, then partial sums of split products. Counters are zero before the first product and after each.
   size_t workspaceBytes = 0;
   int multiprocessors = 132;
   double memoryRate = 3.0e12;  // Of device memory, in bytes per second; an H100's unless set (deviceMemoryRate).
@@ -52,16 +53,18 @@ struct LinearContext {
 // rate if the driver does not know clock and width.
 double deviceMemoryRate(int device);
 
-// Bytes of workspace that suffice for the fastest layout of every product of up to `maxRows` rows. `widens`: of narrow weights, with cuBLASLt.
+// Bytes of workspace that suffice for the fastest layout of every product of up to `maxRows` rows. `widens`: the products may have narrow weights and
+// use cuBLASLt.
 size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors, bool widens = false);
 
 // True if `kernel` supports this product.
 template <typename T>
 bool linearSupports(LinearKernel kernel, const Linear<T>& linear, const T* x, size_t xStride, int rows, const LinearContext& context);
 
-// Chooses the kernel by rows: vector products for one or two rows, tensor cores up to 32 (both bound by reading W once), and cuBLASLt above, or tiles
-// if it is not available. `xStride` and `yStride` are row strides in values; x and y must not overlap. The fast kernels require W and x 16-byte aligned
-// and `inputs` and `xStride` multiples of 8; other products run on the plain kernel. May be captured: the launches depend on the arguments alone.
+// Chooses the kernel by rows: the vector kernel for one or two rows, tensor-core kernels up to 32 rows (reading W once bounds both), and cuBLASLt for
+// more rows, or the tile kernel if cuBLASLt is not available. `xStride` and `yStride` are row strides in values; x and y must not overlap. The fast
+// kernels require W and x 16-byte aligned and `inputs` and `xStride` multiples of 8; other products run on the plain kernel. May be captured: the
+// launches depend on the arguments alone.
 template <typename T>
 void launchLinear(const Linear<T>& linear, const T* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
                   cudaStream_t stream);

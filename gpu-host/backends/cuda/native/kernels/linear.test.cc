@@ -1,6 +1,6 @@
-// Every product kernel against a plain sum in double. Bounds are relative to the norm of the whole result (and, element by element, to the larger of
-// the element and the result's root mean square): bf16 results carry 2⁻⁹ of rounding per value, so 3e-3; float results only the error of a float sum,
-// so 2e-6.
+// Compares every product kernel with a plain sum in double. The bound is 3e-3 for bf16 results, which carry 2⁻⁹ of rounding per value, and 2e-6 for
+// float results, which carry only the error of a float sum. The norm of all errors is bounded relative to the norm of the whole result. Each single
+// error may be four times the bound, relative to the larger of the element and the result's root mean square.
 #include "linear.h"
 #include <algorithm>
 #include <cmath>
@@ -169,7 +169,7 @@ constexpr size_t WORKSPACE = size_t{4} << 20;
 
 }  // namespace
 
-TEST("linear: the plain kernel, every epilogue, odd and even shapes, both types") {
+TEST("linear: the plain kernel computes every epilogue, odd and even shapes, and both types") {
   const Workspace workspace(WORKSPACE);
   const LinearContext context = workspace.context(with(LinearKernel::Plain));
   for (const Epilogue epilogue : EPILOGUES)
@@ -191,7 +191,7 @@ TEST("linear: in float a row's result does not depend on the other rows") {
   CHECK(rows.run(workspace.context()) == rows.run(workspace.context(), true));
 }
 
-TEST("linear: vector products, every epilogue and number of rows, edges, splits") {
+TEST("linear: the vector kernel computes every epilogue, number of rows and split, and edges") {
   const Workspace workspace(WORKSPACE);
   for (const Epilogue epilogue : EPILOGUES)
     for (const int rows : {1, 2, 3, 4})
@@ -206,7 +206,7 @@ TEST("linear: vector products, every epilogue and number of rows, edges, splits"
   CHECK(four.run(workspace.context(splitBy(2))) == four.run(workspace.context(splitBy(2)), true));
 }
 
-TEST("linear: skinny products, every width, epilogue and number of rows, edges") {
+TEST("linear: the skinny kernel computes every width and epilogue, all numbers of rows, and edges") {
   const Workspace workspace(WORKSPACE);
   for (const int columns : LINEAR_SKINNY_COLUMNS)
     for (const Epilogue epilogue : EPILOGUES)
@@ -220,7 +220,7 @@ TEST("linear: skinny products, every width, epilogue and number of rows, edges")
   CHECK(many.run(workspace.context(inColumns(3))) == many.run(workspace.context(inColumns(3)), true));
 }
 
-TEST("linear: tensor-core tiles, every size and epilogue") {
+TEST("linear: the tile kernel computes every tile size and epilogue") {
   const Workspace workspace(WORKSPACE * 4);
   for (int tile = 0; tile < LINEAR_TILE_COUNT; tile++)
     for (const Epilogue epilogue : EPILOGUES)
@@ -230,14 +230,14 @@ TEST("linear: tensor-core tiles, every size and epilogue") {
       }
 }
 
-TEST("linear: tensor-core tiles, numbers of rows around the sizes of tiles") {
+TEST("linear: the tile kernel computes numbers of rows around the sizes of tiles") {
   const Workspace workspace(WORKSPACE);
   for (const int rows : {1, 2, 3, 5, 8, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200})
     Case<bf16>({rows, 144, 136, true}, Epilogue::Wide).check(workspace.context(inTiles()));
   for (const int tile : {0, 2, 3}) Case<bf16>({130, 144, 72, true}, Epilogue::SwiGlu).check(workspace.context(inTiles(tile, 2)));
 }
 
-TEST("linear: tiles with ragged edges: few outputs, odd strides") {
+TEST("linear: the tile kernel computes ragged edges: few outputs and odd strides") {
   const Workspace workspace(WORKSPACE);
   for (const Epilogue epilogue : EPILOGUES)
     for (const int tile : {0, 2, 4}) {
@@ -249,7 +249,7 @@ TEST("linear: tiles with ragged edges: few outputs, odd strides") {
   Case<bf16>({200, 24, 8}, Epilogue::Store).check(workspace.context());
 }
 
-TEST("linear: tiles split over the inputs: any number of blocks, and the same result each time") {
+TEST("linear: tiles split over the inputs give the same result each time, with any number of blocks") {
   const Workspace workspace(WORKSPACE * 2);
   const Case<bf16> skinny({9, 256, 648}, Epilogue::Wide);
   for (const int blocks : {1, 2, 3, 4, 5, 6}) {
@@ -280,7 +280,7 @@ TEST("linear: a row's result is the same in every batch of up to 64 rows on tile
   }
 }
 
-TEST("linear: the automatic choice, aligned and unaligned, and zero rows") {
+TEST("linear: the automatic choice computes aligned and unaligned products, and zero rows") {
   const Workspace workspace(WORKSPACE);
   for (const int rows : {1, 4, 5, 20, 130}) {
     Case<bf16>({rows, 80, 136, true}, Epilogue::Store).check(workspace.context());
@@ -290,7 +290,7 @@ TEST("linear: the automatic choice, aligned and unaligned, and zero rows") {
   Case<bf16>({0, 80, 136}, Epilogue::Store).check(workspace.context());
 }
 
-TEST("linear: replayed from a graph") {
+TEST("linear: a captured product gives the same result in every replay") {
   const Workspace workspace(WORKSPACE);
   const Case<bf16> product({9, 256, 648}, Epilogue::Wide);
   const DeviceArray<bf16> weights(product.w), x(product.x);

@@ -12,7 +12,7 @@ namespace pie {
 
 namespace {
 
-// Blocks along the tasks, and along the ranks of A, of the kernels for any shape. More work than that is done in turns.
+// Most blocks along the tasks, and along the ranks of A, in a launch of the kernels for any shape. Blocks take further work in turns.
 constexpr int TASK_BLOCKS = 32, RANK_BLOCKS = 8;
 constexpr int PLAIN_THREADS = 128;
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ const LowRankMatrices<T>* matricesOf(const LowRankTas
   return task.matrices ? static_cast<const LowRankMatrices<T>*>(task.matrices) + product.matrices : nullptr;
 }
 
-// low = A · x: a warp computes one value, and uses one split for all inputs.
+// low = A · x: a warp computes one value over all inputs, so that `low` has one split.
 template <typename T>
 __global__ void __launch_bounds__(PLAIN_THREADS) plainShrink(LowRankProduct product, LowRankTables tables, const T* x, size_t xStride) {
   letNextBegin();
@@ -55,7 +55,7 @@ __device__ float plainChange(const LowRankMatrices<T>* matrices, int part, int p
   return sum;
 }
 
-// y += B · low, or gates: a thread computes one output at a time.
+// y += B · low, or `gated` if the projections alternate: a thread computes one output at a time.
 template <typename T>
 __global__ void __launch_bounds__(PLAIN_THREADS) plainExpand(LowRankProduct product, LowRankTables tables, T* y, size_t yStride, T* gated) {
   letNextBegin();
@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) plainExpand(LowRankProduct prod
 }
 
 // Work on tensor cores is divided into items; the product determines the number of items of a task, and blocks take them in turn. A launch has at
-// least this many blocks, two for each multiprocessor of an H100, or one per item if even one task per row has fewer items.
+// least this many blocks, two for each multiprocessor of an H100. It has fewer only if one task per row would have fewer items, and then has one
+// block per item.
 constexpr int ITEM_BLOCKS = 264;
 // Maximum number of blocks of a launch, for steps of many rows.
 constexpr int MOST_ITEM_BLOCKS = 1056;
@@ -109,13 +110,13 @@ constexpr int SHRINK_SLICE = 32;                   // Inputs that a warp takes a
 constexpr int SHRINK_LINE = 10;                    // Row stride of a warp's sums.
 static_assert(SHRINK_WARPS * SHRINK_SLICE * SHRINK_UNROLL == LOW_RANK_SPLIT, "all loads of a split are in flight together");
 
-// Items of a task: every split, with a share of the tiles of eight ranks. A share is one tile if each projection has at most 16 ranks.
+// Items of a task: each split, with each share of the tiles of eight ranks. A share is one tile if each projection has at most 16 ranks.
 __host__ __device__ constexpr int shrinkShares(const LowRankProduct& product) { return 2 * product.parts; }
 __host__ __device__ constexpr int shrinkItems(const LowRankProduct& product) { return lowRankSplits(product.inputs) * shrinkShares(product); }
 
-// low = A · x on tensor cores: an item is the sums of a split and eight ranks, or of several such tiles in turn. This kernel needs x, but no result
-// of the product launched before it. That product lets this kernel begin once all blocks of the product have waited for x. So this kernel works while
-// the product ends, and waits last. Its reads of x bypass L1, as those of tables do.
+// low = A · x on tensor cores: an item is the sums over one split for a tile of eight ranks, or for several such tiles in turn. This kernel needs x,
+// but no result of the product launched before it. That product lets this kernel begin once all blocks of the product have waited for x. So this
+// kernel works while the product still runs, and waits for the product at its own end. Its reads of x bypass L1, as those of tables do.
 __global__ void __launch_bounds__(32 * SHRINK_WARPS, 3) matrixShrink(LowRankProduct product, LowRankTables tables, const bf16* x, size_t xStride) {
   // Aligned for the pairs that are stored together.
   alignas(16) __shared__ float partial[SHRINK_WARPS][LOW_RANK_ROWS][SHRINK_LINE];
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(32 * SHRINK_WARPS, 3) matrixShrink(LowRankProd
   const int inputs = product.inputs, splits = lowRankSplits(inputs), shares = shrinkShares(product), perTask = splits * shares;
   constexpr int APART = SHRINK_WARPS * SHRINK_SLICE;
   int item = blockIdx.x;
-  // Loaded while the number of tasks is on its way: the table has memory for this task even if the step does not have it.
+  // Loaded before the number of tasks is known: the table has memory for this task even if the step has fewer tasks.
   LowRankTask task = loadEarly(tables.tasks + item / perTask);
   const int items = __ldcg(tables.taskCount) * perTask;
   while (item < items) {
@@ -182,11 +183,11 @@ __global__ void __launch_bounds__(32 * SHRINK_WARPS, 3) matrixShrink(LowRankProd
 
 constexpr int EXPAND_WARPS = 8;
 constexpr int EXPAND_TILES = 4;                    // Tiles of 8 outputs per warp.
-constexpr int EXPAND_OUTPUTS = 8 * EXPAND_TILES;   // Of a warp, of one projection or of both that alternate.
+constexpr int EXPAND_OUTPUTS = 8 * EXPAND_TILES;   // Outputs of a warp: of one projection, or of each of two that alternate.
 constexpr int EXPAND_BLOCK = EXPAND_WARPS * EXPAND_OUTPUTS;
 constexpr int EXPAND_STEPS = 2;                    // Steps of ranks whose B is loaded at once.
-constexpr int EXPAND_RANKS = 128;                  // Ranks whose `low` is in shared memory at once,
-constexpr int EXPAND_LINE = EXPAND_RANKS + 16;     // and its row stride: rows of one load hit different banks.
+constexpr int EXPAND_RANKS = 128;                  // Ranks whose `low` is in shared memory at once.
+constexpr int EXPAND_LINE = EXPAND_RANKS + 16;     // Row stride of `low` there: the rows of one load hit different banks.
 constexpr int EXPAND_SPLITS = 16;                  // Splits that a thread loads at once.
 static_assert(EXPAND_RANKS % (EXPAND_STEPS * LOW_RANK_STEP) == 0, "steps that are loaded together have one place in shared memory");
 
@@ -198,8 +199,8 @@ __host__ __device__ constexpr int expandItems(const LowRankProduct& product) {
   return items;
 }
 
-// y += B · low on tensor cores, or gated = silu(gate + …) · (up + …): a warp computes EXPAND_OUTPUTS outputs of a task. No kernel writes the tables and
-// B, so those of a block's first item are loaded before the wait.
+// y += B · low on tensor cores, or gated = silu(gate + …) · (up + …): a warp computes EXPAND_OUTPUTS outputs of a task. No kernel writes the tables
+// and B, so those of a block's first item are loaded before the wait.
 template <bool GATED>
 __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
     matrixExpand(LowRankProduct product, LowRankTables tables, bf16* y, size_t yStride, bf16* gated) {
@@ -207,16 +208,16 @@ __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
   alignas(16) __shared__ bf16 lows[LOW_RANK_ROWS][EXPAND_LINE];
   letNextBegin();
   const int lane = threadIdx.x % 32, line = lane / 4, splits = lowRankSplits(product.inputs), perTask = expandItems(product);
-  // As in matrixShrink.
+  // Loaded before the number of tasks is known, as in matrixShrink.
   LowRankTask task = loadEarly(tables.tasks + blockIdx.x / perTask);
   const int items = __ldcg(tables.taskCount) * perTask;
   for (int item = blockIdx.x, turn = 0;; item += gridDim.x, turn++) {
-    int ranks = 0, width = 0;  // Ranks of all projections of the place, and of those of this item.
+    int ranks = 0, width = 0;  // `ranks`: of all projections of the place; `width`: of this item's projections.
     const float* low = nullptr;
     typename LowRankMatrices<bf16>::Up ups[PARTS] = {};
     int rows[2] = {}, part = 0, column = 0, block = item % perTask, outputs = product.outputs[0];
     if constexpr (!GATED) {
-      // Only compile-time indices into the parameters, so that they stay in constant memory.
+      // The parameters are indexed by compile-time constants only, so that they stay in constant memory.
 #pragma unroll
       for (int next = 1; next < LOW_RANK_PARTS; next++) {
         const int whole = divideUp(outputs, EXPAND_BLOCK);
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
     }
     const int firstOutput = block * EXPAND_BLOCK + static_cast<int>(threadIdx.x) / 32 * EXPAND_OUTPUTS;
     uint2 b[EXPAND_STEPS][EXPAND_TILES];
-    // Ranks [first, first + EXPAND_STEPS · LOW_RANK_STEP) of the item's projections, one after the other.
+    // Loads B for the ranks [first, first + EXPAND_STEPS · LOW_RANK_STEP) of the item's projections, whose ranks follow one another.
     const auto loadUps = [&](int first) {
 #pragma unroll
       for (int step = 0; step < EXPAND_STEPS; step++) {
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
     if (item >= items) break;
     if (!GATED && width == 0) continue;
 
-    // In flight together with the first sums of A · x.
+    // The loads of y are in flight together with those of the first sums of A · x.
     Run<bf16, 2 * PARTS> before[2][EXPAND_TILES];
 #pragma unroll
     for (int half = 0; half < 2; half++) {

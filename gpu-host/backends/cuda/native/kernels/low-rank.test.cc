@@ -1,5 +1,6 @@
-// Low-rank changes against plain sums in double, for rows of several adapters and of none. Bounds as in linear.test.cc, relative to the norm of the
-// result: bf16 rounds A · x and the result (2⁻⁹ each), so 6e-3; float carries only the errors of two float sums, so 4e-6.
+// Compares low-rank changes with plain sums in double, for rows of several adapters and of none. As in linear.test.cc, bounds are relative to the
+// norm of the result: 6e-3 for bf16, which rounds A · x and the result (2⁻⁹ each), and 4e-6 for float, which carries only the errors of two float
+// sums.
 #include "low-rank.h"
 #include <algorithm>
 #include <cmath>
@@ -89,7 +90,7 @@ struct OnDevice {
   }
 };
 
-// Runs rows with the given adapters (-1: none) and compares all of y.
+// Runs rows whose adapters are `who` (-1: none), and compares all of y. `most`: the maximum number of rows that the launch gets, if larger.
 template <typename T>
 void check(const LowRankProduct& product, const std::vector<std::vector<int>>& ranks, const std::vector<int>& who, int xGap = 0, int yGap = 0,
            int most = 0) {
@@ -107,8 +108,8 @@ void check(const LowRankProduct& product, const std::vector<std::vector<int>>& r
     matrices.emplace_back(each, product, random);
     adapters.push_back(std::make_unique<OnDevice<T>>(matrices.back(), product, rows));
   }
-  // Tasks in the order of the adapters, rows backwards, a task's size up to LOW_RANK_ROWS. Rows without an adapter have tasks
-  // only if the product alternates.
+  // Tasks follow the order of the adapters. Each has up to LOW_RANK_ROWS rows of its adapter, from the last row backwards. Rows without an adapter
+  // have tasks only if the product alternates.
   std::vector<LowRankTask> tasks;
   std::vector<int> order;
   for (int a = product.alternating ? -1 : 0; a < static_cast<int>(ranks.size()); a++) {
@@ -179,20 +180,22 @@ void checkPlaces() {
     check<T>({1, 320, 2, {104, 104}, true}, {{5, 33}, {0, 2}, {16, 0}}, mixed(rows, 3), 8, 16);
     check<T>({0, 40, 1, {600}, false}, {{8}, {90}}, mixed(rows, 2), 0, 0, 60);
   }
-  // Several splits, the last of them in part; more ranks than shared memory holds; more splits than a thread loads at once.
+  // Several splits, the last of them partial, and more ranks than shared memory holds.
   check<T>({0, 2104, 2, {40, 40}, true}, {{100, 70}, {1, 0}}, mixed(20, 2));
+  // No row has an adapter.
   check<T>({0, 24, 1, {32}, false}, {{8}}, {-1, -1, -1});
   check<T>({0, 24, 2, {32, 32}, true}, {{8, 8}}, {-1, -1, -1});
+  // More splits than a thread loads at once.
   check<T>({0, 17416, 1, {16}, false}, {{200}}, {0, 0, -1});
 }
 
 }  // namespace
 
-TEST("low rank: rows of several adapters of different ranks, and of none, at every kind of place: bf16") { checkPlaces<bf16>(); }
+TEST("low rank, bf16: every kind of place computes rows of several adapters of different ranks, and of none") { checkPlaces<bf16>(); }
 
-TEST("low rank: rows of several adapters of different ranks, and of none, at every kind of place: float") { checkPlaces<float>(); }
+TEST("low rank, float: every kind of place computes rows of several adapters of different ranks, and of none") { checkPlaces<float>(); }
 
-TEST("low rank: shapes that tensor cores do not support, in bf16") {
+TEST("low rank: bf16 shapes that tensor cores do not support are computed") {
   const std::vector<int> who = mixed(7, 4);
   check<bf16>({2, 33, 3, {14, 6, 8}, false}, QKV_RANKS, who);
   check<bf16>({2, 40, 3, {15, 7, 2}, false}, QKV_RANKS, who);
@@ -200,7 +203,7 @@ TEST("low rank: shapes that tensor cores do not support, in bf16") {
   check<bf16>({1, 40, 2, {16, 16}, true}, {{5, 33}, {0, 2}, {16, 0}, {1, 1}}, who, 0, 5);
 }
 
-TEST("low rank: more tasks than blocks") {
+TEST("low rank: blocks take turns if there are more tasks than blocks") {
   std::vector<std::vector<int>> ranks;
   std::vector<int> who;
   for (int i = 0; i < 280; i++) ranks.push_back({1 + i % 20, i % 3}), who.push_back(279 - i);

@@ -24,8 +24,8 @@ __device__ __forceinline__ void copyValues(T* to, const T* from, int count, bool
 __device__ __forceinline__ void storeOnce(float* to, double value) { *to = static_cast<float>(value); }
 __device__ __forceinline__ void storeOnce(bf16* to, double value) { *to = __double2bfloat16(value); }
 
-// One block per pair and layer. Rotations compose: rotating the stored key of position p by `shift` gives that of p + shift. Computed in double from
-// the stored value, rounded once.
+// One block per pair and layer. Rotations compose: rotating the stored key of position p by `shift` gives the key of position p + shift. It is
+// computed in double from the stored value and rounded once.
 template <typename T>
 __global__ __launch_bounds__(COPY_THREADS) void gatherSlots(T* scratch, const T* pool, const int* sources, const int* shifts, const double* frequencies,
                                                             size_t slots, int layers, int slotWidth, int headDim, bool wide) {

@@ -44,14 +44,14 @@ struct Head {
   bool rotated;
 };
 
-// A slot holds the keys of all heads, then the values: the order of the projection.
+// Head `index` of a row's projection, in the row's slot. A slot holds the keys of all heads, then the values, in the order of the projection.
 template <typename T, typename K>
 __device__ __forceinline__ K* slotOf(const RotateArguments<T, K>& a, int row, int index) {
   return a.layer.base + static_cast<size_t>(a.slots[row]) * a.layer.slotWidth + static_cast<size_t>(index - a.heads) * a.headDim;
 }
 
-// All lanes of a head call this with the largest magnitude among them; `first` is true for one of them. Stores the head's scale and returns its
-// reciprocal.
+// All lanes of a head call this function with the head's largest magnitude; `first` is true for one of the lanes. Stores the head's scale and returns
+// its reciprocal.
 template <typename T>
 __device__ __forceinline__ float storeScale(const RotateArguments<T, float8>& a, int row, int index, float most, bool first) {
   const int head = (index - a.heads) % a.kvHeads, isValue = (index - a.heads) / a.kvHeads;

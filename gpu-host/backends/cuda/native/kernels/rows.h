@@ -4,7 +4,7 @@
 
 namespace pie {
 
-// Token values that are not token ids: EMBED_GIVEN (the input is an embed), or an index into the tokens picked on the device.
+// Token values that are not token ids: EMBED_GIVEN (the input is an embed), or pickedToken(i) (token i of those picked on the device).
 constexpr int EMBED_GIVEN = -1;
 __host__ __device__ constexpr int pickedToken(int which) { return EMBED_GIVEN - 1 - which; }
 
@@ -16,8 +16,8 @@ struct EmbedInputs {
   const int* embedRows;
 };
 
-// Slots that a step adds to a slot table: words [from, from + count) of `block` go to words [to, to + count) of `tables`. Longer lists come in
-// pieces, so that several blocks copy them.
+// Slots that a step adds to a slot table: words [from, from + count) of `block` go to words [to, to + count) of `tables`. A list of more than
+// TABLE_WRITE_SLOTS slots comes in pieces, so that several blocks copy it.
 struct alignas(16) TableWrite {
   int from, to, count;
 };
@@ -54,8 +54,8 @@ void launchRotateAndStore(T* queries, KvLayer<K> layer, const T* qkv, const floa
                           const ModelShape& shape, cudaStream_t stream);
 
 // Copies keys and values of all layers between slots, pairwise, as if all sources were read first. With `shifts` (may be null), each key is rotated
-// by that many positions, computed in double from the stored value and rounded again. Destinations must be distinct. `scratch` holds `pairs × layers`
-// slots.
+// by its pair's shift in positions; the result is computed in double from the stored value and rounded again. Destinations must be distinct.
+// `scratch` holds `pairs × layers` slots.
 template <typename K>
 void launchCopySlots(K* pool, K* scratch, const int* sources, const int* destinations, const int* shifts, const double* frequencies, int pairs, size_t slots,
                      const ModelShape& shape, cudaStream_t stream);

@@ -25,7 +25,7 @@ double rounding(double size) {
   return size * (sizeof(T) == 2 ? 0x1p-8 : 0x1p-23);
 }
 
-// Compares relative to each value's size, plus the error of float sums.
+// The bound is one rounding relative to each value's size, plus the error of float sums.
 template <typename T>
 void checkRounded(const char* what, const std::vector<T>& actual, const std::vector<double>& expected) {
   REQUIRE(actual.size() == expected.size());
@@ -199,7 +199,7 @@ void testRotateAndStore(int rows, const ModelShape& shape, bool norms) {
   checkRounded("pool", base.host(), pool);
 }
 
-// Reference: copies the slots of all layers one after another from a copy of the pool, in double.
+// The reference copies the slots of all layers one after another from an unchanged copy of the pool, and computes in double.
 template <typename T>
 void testCopySlots(const ModelShape& shape, int slots, const std::vector<int>& sources, const std::vector<int>& destinations, const std::vector<int>& shifts) {
   Random random(shape.headDim + slots);
@@ -266,10 +266,10 @@ TEST("embedding takes rows of the table, and given embeds where there is no toke
   testEmbed<float>(0, 64);
 }
 
-TEST("embedding applies table writes, also more than it has blocks") {
+TEST("embedding applies table writes, even if there are more writes than blocks") {
   Random random(12);
   for (const int rows : {1, 3}) {
-    // The block: lists, then the writes of seven pieces in random order of their places.
+    // The block holds seven lists, then the writes that copy them to the tables in a mixed order.
     std::vector<int> block(7 * TABLE_WRITE_SLOTS), tables(10 * TABLE_WRITE_SLOTS, -1), order = {6, 2, 8, 0, 3, 9, 5};
     for (int& each : block) each = static_cast<int>(random.integer(0, 1 << 29));
     std::vector<TableWrite> writes;
@@ -289,7 +289,7 @@ TEST("embedding applies table writes, also more than it has blocks") {
   }
 }
 
-TEST("the norm applies to the sum, which is stored") {
+TEST("the norm applies to the sum of residual and delta, and the sum is stored") {
   for (const bool delta : {true, false}) {
     for (const int hidden : {64, 200, 45, 8, 1}) {
       testAddNorm<bf16>(3, hidden, delta, true);
@@ -302,7 +302,7 @@ TEST("the norm applies to the sum, which is stored") {
   testAddNorm<float>(0, 64, true, true);
 }
 
-TEST("the norm of wide rows, and of unaligned rows") {
+TEST("the norm is computed for wide rows and for unaligned rows") {
   testAddNorm<bf16>(1, 4096, true, true);
   testAddNorm<bf16>(1, 5000, true, true);
   testAddNorm<bf16>(1, 16384, true, true);
@@ -361,7 +361,7 @@ TEST("keys of copied slots are rotated by their shifts") {
   testCopySlots<bf16>(shapeOf(1, 1, 512, 1), 3, {0}, {2}, {9});
 }
 
-TEST("a key rotated forth and back is unchanged within its rounding") {
+TEST("a key rotated forward and back is unchanged within its rounding") {
   const auto shape = shapeOf(1, 1, 64, 1);
   Random random(5);
   const auto before = random.normals<float>(shape.slotWidth() * 2);

@@ -55,7 +55,7 @@ class Stream {
   cudaStream_t stream = nullptr;
 };
 
-// The work that `queue` adds to a stream, captured.
+// A graph, captured from the work that `queue` adds to a stream.
 class Graph {
  public:
   template <typename Queue>

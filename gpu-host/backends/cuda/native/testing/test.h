@@ -26,6 +26,7 @@ void fail(const char* file, int line, const std::string& message);
 struct Skipped {
   std::string why;
 };
+// Thrown by REQUIRE to end the running case.
 struct Ended {};
 
 template <typename T>

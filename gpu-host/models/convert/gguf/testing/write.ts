@@ -8,12 +8,15 @@ export type Entry = readonly [
 ];
 type Scalar = number | boolean | string;
 
-/** A tensor to write: `shape` outermost first; ggml's type number. `offset` overrides the place after the previous tensor. */
+/** A tensor to write. */
 export interface Tensor {
   readonly name: string;
+  /** Outermost dimension first. */
   readonly shape: readonly number[];
+  /** Type of the values, by ggml's number. */
   readonly type: number;
   readonly bytes: Buffer;
+  /** Offset that the header claims; by default the tensor follows the previous one. */
   readonly offset?: number;
 }
 
@@ -21,8 +24,9 @@ export interface FileParts {
   readonly metadata: readonly Entry[];
   readonly tensors: readonly Tensor[];
   readonly version?: number;
-  /** Counts that the file claims, where they differ from the lists'. */
+  /** Count of tensors that the header claims; by default the true count. */
   readonly tensorCount?: number | bigint;
+  /** Count of metadata entries that the header claims; by default the true count. */
   readonly keyCount?: number | bigint;
 }
 
@@ -67,11 +71,11 @@ export function ggufFile({ metadata, tensors, version = 3, tensorCount, keyCount
 export type Encoding = 'F32' | 'F16' | 'BF16' | 'Q8_0' | 'Q4_0';
 
 /**
- * A model of the Llama family in GGUF. For the architecture `llama`, llama.cpp rotates interleaved pairs instead of
- * Hugging Face's halves. The query and key rows are reordered for it, so that the file computes the same function.
+ * A model of the Llama family in GGUF. For the architecture `llama`, llama.cpp rotates interleaved pairs instead of Hugging Face's halves, so
+ * this function reorders the query and key rows for llama.cpp.
  *
- * @param encoding of every matrix, or of each by its name in the file
- * @param tokenizer generated names by default
+ * @param encoding the encoding of every matrix, or a function that gives it for a matrix by the matrix's name in the file
+ * @param tokenizer metadata entries of a tokenizer; by default a vocabulary of generated names
  */
 export function modelParts(
   model: LoadedModel,
@@ -127,16 +131,21 @@ function metadataOf({ config }: LoadedModel): Entry[] {
   ];
 }
 
-/** Types of a vocabulary's entries. */
+/** Types of tokens by their number in `tokenizer.ggml.token_type`. */
 export const TOKEN = { normal: 1, unknown: 2, control: 3, added: 4, unused: 5, byte: 6 } as const;
 
-/** Llama's layout: three special tokens, 256 bytes if there is room, then ordinary tokens, each with a unique name. */
+/** Llama's layout: 3 special tokens, 256 byte tokens if the vocabulary has room, then ordinary tokens, each with a unique name. */
 function plainTokenizer(size: number): Entry[] {
-  const isByte = (id: number) => size >= 259 && id >= 3 && id < 259;
+  const firstByte = 3;
+  const bytesEnd = firstByte + 256;
+  const isByte = (id: number) => size >= bytesEnd && id >= firstByte && id < bytesEnd;
   const name = (id: number) =>
-    isByte(id) ? `<0x${(id - 3).toString(16).toUpperCase().padStart(2, '0')}>` : `token${id}`;
-  const type = (id: number) =>
-    id === 0 ? TOKEN.unknown : id < 3 ? TOKEN.control : isByte(id) ? TOKEN.byte : TOKEN.normal;
+    isByte(id) ? `<0x${(id - firstByte).toString(16).toUpperCase().padStart(2, '0')}>` : `token${id}`;
+  const type = (id: number) => {
+    if (id === 0) return TOKEN.unknown;
+    if (id < firstByte) return TOKEN.control;
+    return isByte(id) ? TOKEN.byte : TOKEN.normal;
+  };
   const ids = Array.from({ length: size }, (_, id) => id);
   return [
     ['tokenizer.ggml.model', 'text', 'llama'],
@@ -175,15 +184,18 @@ function encoded(values: Float32Array, encoding: Encoding): { type: number; byte
       const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
       return { type: 30, bytes: bytesOf(Uint16Array.from(words, (word) => word >>> 16)) };
     }
+    // A block has a scale of 2 bytes and 32 levels of one byte.
     case 'Q8_0':
       return {
         type: 8,
         bytes: quantised(values, 34, 127, (out, at, i, scaled) => out.writeInt8(Math.round(scaled), at + i)),
       };
+    // A block has a scale of 2 bytes and 16 bytes of two levels each.
     case 'Q4_0':
       return {
         type: 2,
         bytes: quantised(values, 18, -8, (out, at, i, scaled) => {
+          // Rounds, and adds the middle level 8.
           const nibble = Math.max(0, Math.min(15, Math.floor(scaled + 8.5)));
           const byte = at + (i % 16);
           out[byte] = (out[byte] as number) | (i < 16 ? nibble : nibble << 4);
@@ -192,7 +204,12 @@ function encoded(values: Float32Array, encoding: Encoding): { type: number; byte
   }
 }
 
-/** Blocks with a 16-bit scale, chosen so that the value of largest magnitude becomes `extremeLevel` (127 or −127 for 127). */
+/**
+ * Blocks with a 16-bit scale, chosen so that the value of largest magnitude becomes `extremeLevel`. If `extremeLevel` is positive, the scale is
+ * positive, too, so a negative value of largest magnitude becomes `-extremeLevel`.
+ *
+ * @param write writes the level of value `i`; the block's levels begin at the byte `at`
+ */
 function quantised(
   values: Float32Array,
   blockBytes: number,

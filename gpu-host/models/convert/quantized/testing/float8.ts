@@ -46,7 +46,10 @@ export function float8Scheme({ quantization, end, type, tile, shape, extra = {} 
   return { quantization, quantize };
 }
 
-/** Compared with e4m3, float16 has 7 more bits of fraction, and a bias of the exponent that is 8 larger: hence 256. */
+/**
+ * The value of an e4m3 byte, by way of float16. Float16 has 7 more bits of fraction, so the bits move up by 7. Its exponent's bias is 8 larger, so
+ * the result is multiplied by 2⁸ = 256.
+ */
 function decoded(byte: number): number {
   const word = Uint16Array.of(((byte & 128) << 8) | ((byte & 127) << 7));
   return (new Float16Array(word.buffer)[0] as number) * 256;
@@ -54,6 +57,7 @@ function decoded(byte: number): number {
 
 const MAGNITUDES = Array.from({ length: 127 }, (_, byte) => decoded(byte));
 
+/** The byte whose value is nearest: a binary search finds the first magnitude that is not below the value's. */
 function nearestByte(value: number): number {
   let [lower, upper] = [0, MAGNITUDES.length - 1];
   while (lower < upper) {

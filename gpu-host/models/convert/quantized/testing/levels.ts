@@ -3,7 +3,7 @@ import { bytesOf, floats, type QuantizedMatrix, type Raw, type Scheme } from './
 /** Options for the choice of levels, which all schemes of this file share. */
 interface LevelOptions {
   readonly bits: 4 | 8;
-  /** Inputs of a group; Infinity for all. */
+  /** Number of inputs in a group; Infinity for one group of all inputs. */
   readonly groupSize: number;
   readonly symmetric: boolean;
   readonly type: 'F32' | 'F16' | 'BF16';
@@ -23,7 +23,7 @@ interface Levels {
   readonly values: Float64Array;
 }
 
-/** The output whose level each 4-bit digit of an AWQ word holds, from the lowest digit. */
+/** For each 4-bit digit of an AWQ word, from the lowest: the output to which the digit belongs. */
 const AWQ_DIGITS = [0, 2, 4, 6, 1, 3, 5, 7];
 
 /** AWQ's layout "gemm". */
@@ -43,7 +43,7 @@ export function awqScheme(options: Omit<LevelOptions, 'bits'>, quantization: Sch
   return { quantization, quantize };
 }
 
-/** GPTQ's layout; the first format stores words of zero points less one in each of their digits. */
+/** GPTQ's layout. Its first format, `gptq`, stores each zero point minus one; a digit is one number in a word. */
 export function gptqScheme(
   options: LevelOptions & { readonly format: 'gptq' | 'gptq_v2' },
   quantization: Scheme['quantization'],
@@ -111,8 +111,9 @@ function quantised(
 ): Levels {
   const size = Math.min(groupSize, columns);
   const groups = Math.ceil(columns / size);
-  // 7 has no factor in common with the tests' widths, so that this is a permutation.
-  const groupOf = Array.from({ length: columns }, (_, i) => Math.floor((reordered ? (i * 7) % columns : i) / size));
+  // 7 has no factor in common with the tests' widths, so the reordered places are a permutation of the columns.
+  const placeOf = (column: number) => (reordered ? (column * 7) % columns : column);
+  const groupOf = Array.from({ length: columns }, (_, column) => Math.floor(placeOf(column) / size));
   const maxLevel = 2 ** bits - 1;
   const lows = new Float64Array(rows * groups);
   const highs = new Float64Array(rows * groups);
@@ -162,7 +163,7 @@ function table(rows: number, columns: number, at: (row: number, column: number) 
   return Array.from({ length: rows * columns }, (_, i) => at(Math.floor(i / columns), i % columns));
 }
 
-/** Words of digits, the lowest digit first. */
+/** Packs digits into words. `digitsOf` gives the digits of a word, the lowest digit first. */
 function words(
   rows: number,
   columns: number,
@@ -176,6 +177,7 @@ function words(
   return integers(packedWords, [rows, columns]);
 }
 
+/** Subtracts one from each digit, as GPTQ's writers do: in whole words, so that a digit of 0 borrows from the next one. */
 function lessOne({ dtype, shape, bytes }: Raw, bits: 4 | 8): Raw {
   const ones = bits === 4 ? 0x11111111n : 0x01010101n;
   const loweredWords = Array.from(new Uint32Array(bytes.slice().buffer), (word) =>

@@ -67,7 +67,7 @@ const packedWeights = (num_bits: number, rest: object) => ({
   ...rest,
 });
 
-/** Every way to quantise that a pull reads. */
+/** Every quantisation scheme that a pull converts. */
 export const SCHEMES = {
   'fp8, tiles': float8Scheme({
     quantization: (modules_to_not_convert) => ({

@@ -2,16 +2,18 @@ import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expectedTensors, type LoadedModel } from '../../../load.ts';
 
-/** A tensor of a file, in safetensors' own names of types. */
+/** A tensor of a file; `dtype` is safetensors' name of the type. */
 export interface Raw {
   readonly dtype: string;
   readonly shape: readonly number[];
   readonly bytes: Uint8Array;
 }
 
-/** A matrix as a checkpoint stores it, by the ends of its tensors' names, and its values in float64. */
+/** A quantised matrix. */
 export interface QuantizedMatrix {
+  /** The tensors that a checkpoint stores, by the part of their name that takes the place of `weight`. */
   readonly parts: Readonly<Record<string, Raw>>;
+  /** The values that the tensors stand for, in float64. */
   readonly values: Float64Array;
 }
 
@@ -125,7 +127,7 @@ export function floats(
       out.writeUInt16LE(new Uint16Array(half.buffer)[0] as number, 2 * i);
       values[i] = half[0] as number;
     } else {
-      // The upper half of a 32-bit float, cut off: a test needs no rounding.
+      // Takes the upper half of a 32-bit float, without rounding.
       const word = Buffer.alloc(4);
       word.writeFloatLE(value);
       word.copy(out, 2 * i, 2);

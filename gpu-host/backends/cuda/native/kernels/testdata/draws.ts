@@ -1,6 +1,6 @@
 /**
  * Generates `draws.h`: results of `gpu-host/handlers/sampler.ts` (`gpu-host/backends/draw.ts`) and of this Node's `Math.exp`, for the tests of the
- * device's draws. Run it again when the sampler changes: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
+ * device's draws. Run this file again when the sampler changes: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -31,6 +31,7 @@ const pairs = [
   ...Array.from({ length: 20 }, () => [word(), integer(100_000)] as const),
 ];
 
+// Edges of the ranges in which the method of `head-draw.h` reduces an argument, and of underflow and overflow; then random ones.
 const exponents = [
   0, -0, -1e-9, -0.34657, -0.34658, -0.5, -1, 1, -1.0397, -1.0398, -708.4, -709, -744, -745.2, 709.7, 710,
 ];
