@@ -115,7 +115,7 @@ describe('the gateway process', () => {
     assert.equal(await exit, 0);
   });
 
-  it('ends with its supervisor', async () => {
+  it('ends when its standard input closes, as when its supervisor dies', async () => {
     const { child } = await start({ PIE_LIFELINE: 'stdin' });
     const exited = once(child, 'exit');
     child.stdin?.end();

@@ -38,7 +38,7 @@ async function main(): Promise<void> {
   log = openLog(NAME, config.log);
   let closeOnParentExit = async (): Promise<void> => undefined;
   exitWithParent(log, () => closeOnParentExit());
-  // `sealedUnder` runs only after `scheduler` and `machine` below have their values.
+  // The callback `sealedUnder` runs only after `scheduler` and `machine`, which are declared below, have their values.
   const masterKeys = openMasterKeys(config.home, {
     create: true,
     sealedUnder: async () =>
@@ -125,7 +125,7 @@ async function main(): Promise<void> {
   announceReady({ address: server.url });
 }
 
-/** Seals secrets anew after a rotation of the master key; otherwise has nothing to do. One tenant's fault does not stop the others. */
+/** Seals all secrets anew after a rotation of the master key; otherwise changes nothing. An error with one tenant does not stop the others. */
 async function resealSecrets({ tenants, secrets, environments, webhookSecrets }: Scheduler): Promise<void> {
   const warn = (error: unknown, tenant?: string) =>
     log.warn({ error, tenant }, 'secrets could not be sealed under the new master key');
@@ -147,7 +147,7 @@ function modelAliases({ models }: Config): Map<string, string> {
   return new Map(models.flatMap(({ name, aliases = [] }) => aliases.map((alias): [string, string] => [alias, name])));
 }
 
-/** The Redis as other machines may reach it; null when it has no network address. */
+/** Address and certificates of Redis for machines that join; null when Redis has no network address. */
 function sharedRedis({ redis }: Config): JoinSource['redis'] {
   if (redis.kind === 'private' || new URL(redis.url).protocol === 'unix:') return null;
   return { url: redis.url, ...(redis.ca !== undefined && { ca: readFileSync(redis.ca, 'utf8') }) };

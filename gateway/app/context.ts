@@ -67,8 +67,8 @@ export interface AppSettings {
   /** Interval of heartbeats on quiet streams; 15,000 by default. workerd notices a departed client at the next heartbeat. */
   readonly heartbeatMs: number;
   /**
-   * The gateway holds back the status of an OpenAI-style stream until the first frame, or for this long. Until then the status can report a
-   * failure, and workerd does not notice a departed client. 10,000 by default.
+   * The gateway holds back the status of an OpenAI-style stream until the first frame, but at most for this long, so that the status can report an
+   * early failure. Meanwhile workerd does not notice a departed client. 10,000 by default.
    */
   readonly firstFrameMs: number;
   /** Aborts when the process takes no more work: the gateway reports not ready, and open-ended streams end. */
@@ -103,16 +103,16 @@ export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
   };
 }
 
-/** Lets work outlive the response in workerd, which would otherwise stop it. On Node the work simply goes on. */
+/** Lets work go on after the response. workerd would otherwise stop the work; Node never does. */
 export function inBackground(c: Context<AppEnv>, work: Promise<unknown>): void {
   try {
     c.executionCtx.waitUntil(work);
   } catch {
-    // Node has no execution context, and does not stop the work.
+    // On Node, reading `executionCtx` throws. The work goes on anyway.
   }
 }
 
-/** Fields of the log's record about a request that failed because of the platform. */
+/** Log fields for a request that failed because of a fault of the platform. */
 export function faultOf(c: Context<AppEnv>, error: GatewayError): LogFields {
   const { method, path } = c.req;
   return { requestId: c.get('requestId'), method, path, error: error.cause ?? error };

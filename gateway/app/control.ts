@@ -89,17 +89,16 @@ export interface ControlPlane {
   file(call: Call, id: string, name: string): Promise<FileContent | null>;
   /**
    * Stores a file for the inferlet; an existing name gets the new content. Null when there is no such invocation.
-   * Throws `conflict` when the invocation has ended or has too many files. Throws `body-too-large` when the files of
-   * the invocation, or of its family (its parents and their children), would exceed their limit. Throws
-   * `too-many-requests` when all files of the tenant would.
+   * Throws `conflict` when the invocation has ended or has too many files. Throws `body-too-large` when the files of the invocation, or of its family
+   * (its parents and their children), would exceed their limit. Throws `too-many-requests` when the files of the tenant would exceed theirs.
    */
   putFile(call: Call, id: string, file: FileContent): Promise<InvocationFile | null>;
   /** Asks for cancellation. Returns the state after the request, or null when there is no such invocation. An ended invocation stays as it is. */
   cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null>;
 
   /**
-   * Log lines of the function's invocations that pass the filters; of all functions when `name` is null. With `follow`, live lines come after
-   * them. When the iteration ends or the caller stops it, it has given back all bytes that it held in `call.memory`.
+   * Yields the log lines that pass the filters: those of one function, or of all functions when `name` is null. With `follow`, live lines come after
+   * the stored ones. Once the iteration ends or the caller stops it, all bytes that it held in `call.memory` are given back.
    */
   logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
 
@@ -148,7 +147,7 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
-  /** Counts the bytes that the control plane holds for the answer, before it reads them if it knows their number. */
+  /** Counts the bytes that the control plane holds for the answer. A number known in advance is counted before the bytes are read. */
   readonly memory?: Memory | undefined;
   /** Receives headers for the answer, such as those of rate limits. They also go on an error's answer. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
@@ -176,16 +175,13 @@ export interface InvokeRequest {
   /** A second request of the tenant with the same key gets the first request's invocation. */
   readonly idempotencyKey?: string | undefined;
   /**
-   * True when the client uses the idempotency key for this request alone. No later request can then find an invocation
-   * that was stored although this request failed, so the control plane cancels such an invocation.
+   * True when the client uses the idempotency key for this request alone. If this request fails although its invocation was stored, no later request
+   * can find that invocation, so the control plane cancels it.
    */
   readonly hasSingleUseKey?: boolean | undefined;
-  /**
-   * True: a repeated request gets the invocation even if it has not ended. By default the gateway then refuses the
-   * request with `idempotency-in-flight`.
-   */
+  /** True when a repeated request may get an invocation that has not ended. Otherwise it is refused with `idempotency-in-flight`. */
   readonly join?: boolean | undefined;
-  /** True when the gateway calls `events` from the beginning right after this call: the control plane then prepares for it. */
+  /** True when the gateway calls `events` from the beginning right after this call. The control plane then prepares for that call. */
   readonly isFollowed?: boolean | undefined;
   /** The invocation's deadline, counted from its submission; the platform's default when absent. */
   readonly cancelAfterMs?: number | undefined;

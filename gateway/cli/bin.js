@@ -15,6 +15,8 @@ const installed = path.basename(path.dirname(path.resolve(root))) === 'node_modu
 
 /** First major version that runs TypeScript directly and has every feature that the command uses. */
 const NEW_ENOUGH = 26;
+/** The exit code without an installed platform (`EXIT.unreachable` in failure.ts). */
+const EXIT_UNREACHABLE = 4;
 /** Packages that contain a Node binary. */
 const NODES = ['node', `node-${process.platform}-${process.arch}`, `node-bin-${process.platform}-${process.arch}`];
 
@@ -40,16 +42,18 @@ function keepCompiledCode() {
 const newEnough = Number(process.versions.node.split('.')[0]) >= NEW_ENOUGH;
 const node = find(...NODES.map((name) => path.join(name, 'bin', 'node')));
 const pinned = node !== null && process.execPath === realpathSync(node);
+/** A clone needs the pinned Node; an installed Pie also runs on another Node that is new enough. */
+const hasNode = node !== null || (newEnough && installed);
 const advice = installed
   ? 'install Pie again with npm, optional packages included.'
   : `run \`npm start\` in ${path.resolve(root)}: it installs what is missing.`;
 
-if (!find('commander') || (!node && !(newEnough && installed))) {
+if (!find('commander') || !hasNode) {
   console.error(
     `error: Pie is not installed yet: ${path.join(root, 'node_modules')} is missing or incomplete.\n` +
       `  what to do: ${advice}`,
   );
-  process.exitCode = 4;
+  process.exitCode = EXIT_UNREACHABLE;
 } else if (newEnough || pinned) {
   keepCompiledCode();
   await import(main.href);
@@ -60,7 +64,7 @@ if (!find('commander') || (!node && !(newEnough && installed))) {
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.once('error', (error) => {
     console.error(`error: ${node} cannot be run: ${error.message}\n  what to do: ${advice}`);
-    process.exitCode = 4;
+    process.exitCode = EXIT_UNREACHABLE;
   });
   child.once('exit', (code, signal) => {
     process.exitCode = code ?? (signal === null ? 1 : 128 + constants.signals[signal]);

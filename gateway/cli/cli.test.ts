@@ -88,18 +88,18 @@ describe('the pie command', () => {
     ['a source that is not there', ['deploy', 'none.ts'], /none\.ts does not exist/],
     ['standard input as both input and messages', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],
     ['a name that no function can have', ['new', 'Hello'], /"Hello" is not a valid function name[\s\S]*lower-case/],
-    ['a project where a file is', ['new', 'file'], /file already exists and is not a folder/],
+    ['a project folder that is a file', ['new', 'file'], /file already exists and is not a folder/],
     ['a folder that is not empty', ['new', 'taken'], /taken already exists and is not empty/],
     ['an unknown template', ['new', 'x', '--template', 'poem'], /Allowed choices are completion, chat, agent/],
-    ['a missing source to develop', ['dev', 'none.ts'], /none\.ts does not exist/],
+    ['a missing source of `pie dev`', ['dev', 'none.ts'], /none\.ts does not exist/],
     [
-      'an unknown flag of the supervisor',
+      'an unknown option of `pie up`',
       ['up', '--port', '9000'],
       /^error: Unknown option '--port'[\s\S]*PIE_PORT \(8787\)/,
     ],
     ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
     [
-      'a file on standard output beside JSON',
+      'both a file and JSON for standard output',
       ['files', 'get', 'inv_1', 'a.txt', '-o', '-', '--json'],
       /both the file and JSON/,
     ],
@@ -162,8 +162,7 @@ describe('pie new', () => {
     mkdirSync(aside);
     const { code } = await pie(['new', 'hello'], { TMPDIR: aside }, BIN, (child) => {
       const poll = setInterval(() => {
-        // With three entries, packing has begun: the folder that `pie new` makes, in it the folder of the packing
-        // program, and in that one the folder of the first package.
+        // Packing has begun once there are three nested folders: that of `pie new`, that of the packing program, that of the first package.
         if (readdirSync(aside, { recursive: true }).length < 3) return;
         clearInterval(poll);
         child.kill('SIGINT');
@@ -178,6 +177,7 @@ describe('pie new', () => {
   it('runs no program after an interrupt', async () => {
     const creating = createProject(path.join(directory, 'late'), 'hello', 'completion', AbortSignal.abort());
     const ended = creating.catch((error: Error) => error.name);
+    // A program would run for longer than one turn of the event loop.
     assert.equal(await Promise.race([ended, setImmediate('a program runs')]), 'AbortError');
     await ended;
   });
@@ -211,7 +211,7 @@ describe('reading a function source', () => {
 });
 
 describe('pie graph', () => {
-  it('draws a workflow for the example of its manifest, and refuses a source without a workflow', async () => {
+  it('draws a workflow for the example input of the manifest, and refuses a source without a workflow', async () => {
     const functions = fileURLToPath(new URL('../../functions', import.meta.url));
     const { code, stdout } = await pie(['graph', path.join(functions, 'document-qa'), '--out', 'drawn.svg']);
     assert.equal(code, EXIT.ok);
@@ -224,11 +224,11 @@ describe('pie graph', () => {
 });
 
 describe('pie build', () => {
-  const source = (test: string) => `import { choice, program } from '@pie/inferlet/workflow';
+  const source = (said: string) => `import { choice, program } from '@pie/inferlet/workflow';
 const app = program('judged', async (session, { essay }: { essay: string }) => {
   const grade = choice([' A', ' B']);
   session.state().add\`\${essay} \${grade}\`;
-  return { said: ${test} };
+  return { said: ${said} };
 });
 export const run = async () => app.name;
 `;
@@ -342,7 +342,7 @@ describe('bin.js', () => {
       assert.equal((await namesFor(argv)).length, all.length);
   });
 
-  it('exits as without a running platform when no packages are installed, and says what to do', async () => {
+  it('exits with 4 and says what to do when no packages are installed', async () => {
     const folder = path.join(directory, 'clone/gateway/cli');
     mkdirSync(folder, { recursive: true });
     writeFileSync(path.join(directory, 'clone/package.json'), '{"type":"module"}');

@@ -9,11 +9,11 @@ import { version } from './version.ts';
  * Access to the process that runs a command line: a process of `pie`, or a test that runs commands in its own process.
  */
 export interface Surroundings extends Pick<Call, 'signal' | 'connect'> {
-  /** Opens the output: once before the command line is parsed, for its faults, and once with the parsed option `--json`. */
+  /** Opens the output. Called twice: before the command line is parsed, to report its faults, and then with the parsed option `--json`. */
   terminal(json: boolean): Terminal;
   /** Called once the command is known, before it runs. */
   onCommand?(): void;
-  /** True when the output cannot be written any more. A failure is then the consequence, and is not reported. */
+  /** True when the output cannot be written any more. The command then fails for this reason, and its failure is not reported. */
   isUnread?(): boolean;
 }
 

@@ -77,7 +77,7 @@ describe('values of declared options', () => {
     });
   });
 
-  it('are undefined, empty lists, false, or true for negated flags when left out', async () => {
+  it('are undefined for a left-out option, an empty list for a repeatable one, false for a flag, true for a negated flag', async () => {
     const { args, options } = await valuesOf('a');
     assert.deepEqual(args, ['a']);
     assert.deepEqual(options, { message: [], port: [], color: [], dryRun: false, wait: true });
@@ -97,7 +97,7 @@ defineCommand({
   async run({ args, options }) {
     true satisfies Same<typeof args, readonly []>;
     true satisfies Same<keyof typeof options, never>;
-    // @ts-expect-error: `--json` is the terminal's.
+    // @ts-expect-error: the parser handles `--json`; no handler gets it.
     return options.json;
   },
 });
@@ -110,9 +110,9 @@ defineCommand({
   async run({ args: [id], options }) {
     // @ts-expect-error: the declared name is `ifRevision`.
     options.ifRevison;
-    // @ts-expect-error: it may be left out.
+    // @ts-expect-error: the option may be left out.
     options.ifRevision satisfies number;
-    // @ts-expect-error: it is a number.
+    // @ts-expect-error: the parsed value is a number.
     options.ifRevision satisfies string | undefined;
     // @ts-expect-error: no option `--tenant` is declared.
     options.tenant;

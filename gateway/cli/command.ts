@@ -61,7 +61,7 @@ export interface Command<
 }
 
 /**
- * Types the handler of a command by the command's declarations. The returned type leaves them out, so that commands can stand in one list.
+ * Types the handler of a command by the command's declarations. The returned type is the same for all commands, so that one list can hold them.
  *
  * @example
  * defineCommand({
@@ -84,7 +84,7 @@ export function defineCommand<
   return command;
 }
 
-/** Refuses misspelt members of declarations, which an inferred type would accept. */
+/** Makes misspelt members of declarations an error of the compiler; the inferred types alone would accept them. */
 interface Declared<Options extends readonly Option[], Arguments extends readonly Argument[]> {
   readonly options?: { readonly [At in keyof Options]: Only<Options[At], Option> };
   readonly arguments?: { readonly [At in keyof Arguments]: Only<Arguments[At], Argument> };
@@ -109,7 +109,7 @@ type CamelCase<Text extends string> = Text extends `${infer Word}-${infer Rest}`
   ? `${Word}${Capitalize<CamelCase<Rest>>}`
   : Text;
 
-/** The parsed text of an option with `<…>`, as a list if it is repeated. A flag is true when it is given; `--no-…` is false then. */
+/** The parsed text of an option with `<…>`, or a list of texts if it may be repeated. For a flag, whether it is given; `--no-…` makes it false. */
 type OptionValue<Declaration extends Option> = Declaration['flags'] extends `${string}<${string}`
   ? Declaration extends { readonly repeat: true }
     ? readonly ParsedValue<Declaration>[]

@@ -3,7 +3,7 @@ import path from 'node:path';
 
 /** Maximum bytes of compiled components on a user's disk. A component has about 2 MB. */
 const MAX_CACHE_BYTES = 512 * 2 ** 20;
-/** Commands may run side by side: keep files that another command used a moment ago. */
+/** Components used within this time stay, since another command may still need them. */
 const IN_USE_MS = 10 * 60_000;
 
 /**

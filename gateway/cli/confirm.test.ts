@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { confirm } from './confirm.ts';
 import { EXIT } from './failure.ts';
 
-/** The outcome of a question to a person at a terminal. Without `isShown`, the question goes to a file. */
+/** The outcome of a question to a person at a terminal. If `isShown` is false, the question goes to a file. */
 function outcomeOf(answer: (input: PassThrough, interrupted: AbortController) => void, isShown = true): Promise<void> {
   const [input, output] = [new PassThrough(), new PassThrough()];
   const interrupted = new AbortController();
@@ -18,7 +18,7 @@ function outcomeOf(answer: (input: PassThrough, interrupted: AbortController) =>
 }
 
 describe('a question to a person', { timeout: 240_000 }, () => {
-  it('is confirmed by yes alone', async () => {
+  it('is confirmed only by "y" or "yes"', async () => {
     for (const text of ['y', 'Yes']) await outcomeOf((input) => input.write(`${text}\r`));
     for (const text of ['', 'n', 'yesterday'])
       await assert.rejects(
@@ -33,7 +33,7 @@ describe('a question to a person', { timeout: 240_000 }, () => {
     ['the end of the input', (input) => input.end(), true],
     ['the end of the input while the question goes to a file', (input) => input.end(), false],
   ] satisfies [string, (input: PassThrough) => void, boolean][]) {
-    it(`is refused by ${name}, which is no fault of the command`, async () => {
+    it(`is declined by ${name}, with the exit code of an interruption`, async () => {
       await assert.rejects(outcomeOf(answer, isShown), { code: 'not-confirmed', exitCode: EXIT.interrupted });
     });
   }

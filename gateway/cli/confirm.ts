@@ -26,7 +26,7 @@ export async function confirm(
     });
   }
   const lines = readline.createInterface({ input, output });
-  // If the question goes to a file, the end of the input (Ctrl-D) closes the prompt without an answer.
+  // If the question goes to a file, the end of the input (Ctrl-D) closes the prompt without an answer: then end the wait for one.
   const closed = new AbortController();
   lines.once('close', () => closed.abort());
   try {

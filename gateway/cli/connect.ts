@@ -7,7 +7,7 @@ import { EXIT, Failure } from './failure.ts';
 const CONNECT_DEADLINE_MS = 2000;
 const RETRY_MS = 100;
 
-/** A client of the platform that the credentials name, after a check that something listens there. */
+/** Returns a client of the platform that the credentials name, once a connection to its address has succeeded. */
 export async function connect(): Promise<{ client: PieClient; credentials: Credentials }> {
   const credentials = findCredentials();
   await assertListening(credentials);

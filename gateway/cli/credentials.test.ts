@@ -5,7 +5,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { findCredentials } from './credentials.ts';
 
-describe('the address and key of a command', () => {
+describe('findCredentials', () => {
   const LOCAL = { url: 'http://127.0.0.1:8787', apiKey: 'pie_local' };
   let home: string;
   before(() => {
@@ -19,14 +19,14 @@ describe('the address and key of a command', () => {
     return { url, apiKey };
   };
 
-  it('are those of the environment, or of the home', () => {
+  it('takes address and key from the environment, or else from the home', () => {
     const both = { PIE_URL: 'https://pie.example.com/', PIE_API_KEY: 'pie_other' };
     assert.deepEqual(find(both), { url: 'https://pie.example.com', apiKey: 'pie_other' });
     assert.deepEqual(find({}), LOCAL);
     assert.deepEqual(find({ PIE_API_KEY: 'pie_other' }), { ...LOCAL, apiKey: 'pie_other' });
   });
 
-  it('refuse a key that no request can carry, and do not show it', () => {
+  it('refuses a key that no request can carry, and does not show the key', () => {
     for (const PIE_API_KEY of ['ключ', 'pie_a\nb', 'pie_a b'])
       assert.throws(
         () => find({ PIE_API_KEY }),
@@ -39,7 +39,7 @@ describe('the address and key of a command', () => {
     assert.equal(find({ PIE_API_KEY: 'pie_other\n' }).apiKey, 'pie_other\n');
   });
 
-  it('do not give the key of the home to another platform', () => {
+  it('uses the key of the home only for the address of the home', () => {
     assert.deepEqual(find({ PIE_URL: 'http://localhost:8787/' }), { ...LOCAL, url: 'http://localhost:8787' });
     for (const PIE_URL of [
       'https://pie.example.com',

@@ -33,10 +33,13 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
   const file = credentialsFile(environment);
   const stored = readCredentials(file);
   if (stored === null) {
+    let missingText = '';
+    if (url) missingText = ' and PIE_API_KEY is not set';
+    else if (apiKey) missingText = ' and PIE_URL is not set';
     throw new Failure('No address and API key of a platform were found.', {
       exitCode: EXIT.unreachable,
       code: 'no-credentials',
-      why: `${file} does not exist${url ? ' and PIE_API_KEY is not set' : apiKey ? ' and PIE_URL is not set' : ''}.`,
+      why: `${file} does not exist${missingText}.`,
       advice: 'Start the platform here with `npm start` (or `pie up`), or set PIE_URL and PIE_API_KEY of another one.',
     });
   }

@@ -6,15 +6,13 @@ import { bytes, duration } from './format.ts';
 export function reportLines({ deployed, built }: Deployment): string[] {
   const { report, alias, grants } = deployed;
   const { moduleBytes, steps, buildMs } = report;
-  // This machine compiles source to a component; the platform builds the component's modules from that.
+  // This machine compiles the source to a component (`compileTexts`). The platform then builds modules from the component (`buildTexts`).
   const compileTexts =
     built === null ? [] : [built.cached ? 'compiled before' : `compiled here in ${duration(built.buildMs)}`];
   const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;
-  const buildTexts = report.cached
-    ? ['its build was found']
-    : buildMs === null
-      ? []
-      : [`built in ${duration(buildMs)}${stepsText}`];
+  const buildTexts: string[] = [];
+  if (report.cached) buildTexts.push('its build was found');
+  else if (buildMs !== null) buildTexts.push(`built in ${duration(buildMs)}${stepsText}`);
   const starts = [
     ...(report.coldStartMs === null ? [] : [`cold ${shortDuration(report.coldStartMs)}`]),
     ...(report.warmStartMs === null
@@ -58,7 +56,7 @@ export function differenceLines(changes: readonly Difference[]): string[] {
   });
 }
 
-/** `3f9ac41e07b2`, or `3f9ac41e07b2 90 %, 9c1b… 10 %`. */
+/** The version of a single share, such as `3f9ac41e07b2`, or several with their weights: `3f9ac41e07b2 90 %, 9c1b… 10 %`. */
 export function sharesText(shares: readonly Share[]): string {
   if (shares.length === 1) return shares[0]?.version ?? '';
   return shares.map(({ version, weight }) => `${version} ${weight} %`).join(', ');

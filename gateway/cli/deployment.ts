@@ -11,8 +11,8 @@ import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
 
 /**
- * Longest wait while the tenant is at its limit of requests or builds under way. After a gateway died, its builds count
- * toward the limit until the longest build would have ended.
+ * Longest wait while the tenant is at its limit of concurrent requests or builds. The builds of a gateway that died count toward the limit until
+ * the longest build would have ended.
  */
 const MAX_BUSY_MS = 200_000;
 const RETRY_MS = 1000;
@@ -60,7 +60,7 @@ export async function planFunction(
   return retryWhileBusy(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal);
 }
 
-/** Repeats a call while the tenant is at its limit of requests or builds under way. */
+/** Repeats a call while the tenant is at its limit of concurrent requests or builds. */
 async function retryWhileBusy<T>(call: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   for (const deadline = performance.now() + MAX_BUSY_MS; ; await pause(RETRY_MS, signal)) {
     try {
@@ -74,7 +74,7 @@ async function retryWhileBusy<T>(call: () => Promise<T>, signal: AbortSignal | u
 
 /** Checks the manifest before the build, so that an invalid one does not cost a build. */
 async function assertManifest({ manifest }: FunctionSource): Promise<void> {
-  // zod and the schemas take longer to load than the rest of the command line together.
+  // Import it here: zod and the schemas take longer to load than all other modules of the command together.
   const { parseManifest } = await import('#scheduler/functions/manifest.ts');
   const parsed = parseManifest(manifest);
   if (parsed.ok) return;

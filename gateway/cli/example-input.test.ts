@@ -32,26 +32,26 @@ describe('exampleInput', () => {
 });
 
 describe('acceptedExample', () => {
-  const fits = async (input: Record<string, unknown>, expected: unknown) =>
+  const assertExample = async (input: Record<string, unknown>, expected: unknown) =>
     assert.deepEqual(await acceptedExample({ name: 'f', input }), expected);
 
   it('follows the types, bounds and required members of nested schemas', async () => {
-    await fits({ type: 'array', items: { type: 'string' }, minItems: 1 }, ['…']);
-    await fits({ type: 'string', minLength: 3 }, '………');
+    await assertExample({ type: 'array', items: { type: 'string' }, minItems: 1 }, ['…']);
+    await assertExample({ type: 'string', minLength: 3 }, '………');
     const point = { type: 'object', required: ['x'], properties: { x: { type: 'number', exclusiveMinimum: 4 } } };
-    await fits({ required: ['at', 'tag'], properties: { at: point } }, { at: { x: 5 }, tag: '…' });
-    await fits({ properties: { n: { type: ['null', 'string'] } }, required: ['n'] }, { n: null });
-    await fits({ anyOf: [{ const: 7 }, { type: 'string' }] }, 7);
-    await fits({ required: ['size'], properties: { size: { type: 'integer', maximum: 0 } } }, { size: 0 });
-    await fits({ type: 'integer', minimum: 1.5 }, 2);
-    await fits({ type: 'integer', maximum: 0.5 }, 0);
-    await fits({ type: 'number', minimum: 1.5 }, 1.5);
+    await assertExample({ required: ['at', 'tag'], properties: { at: point } }, { at: { x: 5 }, tag: '…' });
+    await assertExample({ properties: { n: { type: ['null', 'string'] } }, required: ['n'] }, { n: null });
+    await assertExample({ anyOf: [{ const: 7 }, { type: 'string' }] }, 7);
+    await assertExample({ required: ['size'], properties: { size: { type: 'integer', maximum: 0 } } }, { size: 0 });
+    await assertExample({ type: 'integer', minimum: 1.5 }, 2);
+    await assertExample({ type: 'integer', maximum: 0.5 }, 0);
+    await assertExample({ type: 'number', minimum: 1.5 }, 1.5);
   });
 
   it('is undefined when the schema refuses the example, or the check of it does not end', async () => {
-    await fits({ required: ['id'], properties: { id: { type: 'string', pattern: '^[a-z]{3}$' } } }, undefined);
-    await fits({ examples: [{}], required: ['id'] }, undefined);
-    await fits({ type: 'string', minLength: 1e9 }, undefined);
-    await fits({ $ref: '#' }, undefined);
+    await assertExample({ required: ['id'], properties: { id: { type: 'string', pattern: '^[a-z]{3}$' } } }, undefined);
+    await assertExample({ examples: [{}], required: ['id'] }, undefined);
+    await assertExample({ type: 'string', minLength: 1e9 }, undefined);
+    await assertExample({ $ref: '#' }, undefined);
   });
 });

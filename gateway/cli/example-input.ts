@@ -1,12 +1,12 @@
 import type { Manifest } from './function-source.ts';
 
-/** Maximum characters of a string, and items of a list. A schema that demands more gets an example that it refuses. */
+/** Limits of strings and lists in an example. A schema that demands more gets an example that it refuses. */
 const MAX_CHARACTERS = 40;
 const MAX_ITEMS = 5;
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** An example input for the manifest's schema. It follows the common keywords; {@link acceptedExample} checks it against all. */
+/** An example input for the manifest's schema. It follows only common keywords; {@link acceptedExample} checks it against the whole schema. */
 export function exampleInput(manifest: Manifest): unknown {
   return isSchema(manifest.input) ? exampleOf(manifest.input, 'object') : {};
 }
@@ -68,9 +68,11 @@ function typeOf({ type, properties, required, items }: Schema): unknown {
 function objectOf({ properties, required }: Schema): unknown {
   const schemas = new Map<unknown, unknown>(isSchema(properties) ? Object.entries(properties) : []);
   const names: readonly unknown[] = Array.isArray(required) ? required : [];
-  const known = [...schemas.keys()].filter((name) => names.includes(name));
-  const unknown = names.filter((name) => !schemas.has(name));
-  return Object.fromEntries([...known, ...unknown].map((name) => [String(name), exampleOf(schemas.get(name))]));
+  const declaredNames = [...schemas.keys()].filter((name) => names.includes(name));
+  const otherNames = names.filter((name) => !schemas.has(name));
+  return Object.fromEntries(
+    [...declaredNames, ...otherNames].map((name) => [String(name), exampleOf(schemas.get(name))]),
+  );
 }
 
 /**

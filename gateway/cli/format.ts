@@ -1,6 +1,6 @@
 const SIZES = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
-/** `1.9 MiB`. */
+/** A size with its unit, such as `1.9 MiB`. */
 export function bytes(count: number): string {
   let scaled = count;
   let unit = 0;
@@ -8,7 +8,7 @@ export function bytes(count: number): string {
   return `${unit === 0 ? scaled : scaled.toFixed(1)} ${SIZES[unit]}`;
 }
 
-/** `850 ms`, `1.2 s`, `3 min` (up to two hours), `5 h` (up to two days), `12 d`. */
+/** A time with its unit: `850 ms`, `1.2 s`, `3 min` (up to two hours), `5 h` (up to two days), `12 d`. */
 export function duration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
@@ -16,7 +16,7 @@ export function duration(ms: number): string {
   return ms < 2 * 86_400_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
 }
 
-/** `5 s ago` of an ISO 8601 time. */
+/** The time since an ISO 8601 time, such as `5 s ago`. */
 export function ago(time: string, now = Date.now()): string {
   const seconds = Math.max(0, Math.round((now - Date.parse(time)) / 1000));
   if (seconds < 60) return `${seconds} s ago`;
@@ -29,12 +29,12 @@ export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** `1 token`, `2 tokens`. */
+/** A count with its noun: `1 token`, `2 tokens`. */
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
-/** `1,234,567`, with at most three decimals. */
+/** A number such as `1,234,567`, with at most three decimals. */
 export function number(count: number): string {
   return count.toLocaleString('en', { maximumFractionDigits: 3 });
 }

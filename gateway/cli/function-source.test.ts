@@ -36,7 +36,7 @@ describe('findFunction', () => {
     assert.equal(findFunction(path.join(folder, 'My First.js'), 'other').manifest.name, 'other');
   });
 
-  it('tells a component from a core module, which is built', () => {
+  it('takes a component as it is, and a core module as source to build', () => {
     const kindOf = (version: string) => {
       writeFileSync(path.join(folder, 'b.wasm'), `\0asm${version}`, 'latin1');
       return findFunction(path.join(folder, 'b.wasm'), undefined).kind;

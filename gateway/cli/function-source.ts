@@ -15,6 +15,8 @@ export interface FunctionSource {
 }
 
 const SOURCES = ['.ts', '.js', '.mts', '.mjs', '.c', '.rs'];
+/** The first bytes of a core Wasm module: the magic number, and version 1. */
+const CORE_MODULE_START = Buffer.from('\0asm\x01\0\0\0', 'latin1');
 const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
 
 /**
@@ -70,14 +72,14 @@ function describe(entry: string): { entry: string; kind: FunctionSource['kind'] 
 
 /** True for a WebAssembly module that is not a component: the build wraps it into one. */
 function isCoreModule(file: string): boolean {
-  const head = Buffer.alloc(8);
+  const start = Buffer.alloc(CORE_MODULE_START.length);
   const descriptor = openSync(file, 'r');
   try {
-    readSync(descriptor, head);
+    readSync(descriptor, start);
   } finally {
     closeSync(descriptor);
   }
-  return head.equals(Buffer.from('\0asm\x01\0\0\0', 'latin1'));
+  return start.equals(CORE_MODULE_START);
 }
 
 function readManifest(file: string, mustBeValid: boolean): Manifest | null {

@@ -25,8 +25,7 @@ export function showHosts(
       ),
     );
     const loadCells = [...modelCells, ...hostEncoders.map(encoderCells)];
-    // The 7 columns from MODEL on.
-    if (loadCells.length === 0) loadCells.push(Array.from({ length: 7 }, () => '-'));
+    if (loadCells.length === 0) loadCells.push(Array.from({ length: HEADING.length - hostCells.length }, () => '-'));
     return loadCells.map((each) => [...hostCells, ...each]);
   });
   terminal.table(HEADING, rows, 'No GPU host is known. Run `pie doctor` to check the runtime.');

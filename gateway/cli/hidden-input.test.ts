@@ -12,7 +12,9 @@ const PROGRAM = `
   console.error('reading');
   console.log(await value.catch(({ name }) => name));`;
 
-it('a secret is read from a pipe without its final line break, until Ctrl-C', { timeout: 240_000 }, async () => {
+it('a secret is read from a pipe without its final line break, and Ctrl-C ends the reading', {
+  timeout: 240_000,
+}, async () => {
   const start = () => {
     const child = spawn(process.execPath, ['--input-type=module', '-e', PROGRAM], { stdio: 'pipe' });
     return { child, output: text(child.stdout), reading: once(child.stderr, 'data') };

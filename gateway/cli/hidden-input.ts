@@ -2,7 +2,7 @@ import { addAbortSignal } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { EXIT, Failure } from './failure.ts';
 
-/** Longer than any password, key or certificate. Characters beyond it that are typed at a terminal are ignored. */
+/** Longest value from a terminal, longer than any password, key or certificate. Further characters are ignored. */
 const MAX_CHARACTERS = 1 << 20;
 
 const ENTER = ['\r', '\n'];

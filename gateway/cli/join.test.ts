@@ -101,7 +101,7 @@ describe('joining a platform', () => {
     assert.match('message' in again ? again.message : '', /is already the home of a machine: it contains pie\.toml/);
     const gpu = await join('gpu', { token: await token(), name: 'gpu', role: 'gpu-host', address: '10.0.0.9' });
     assert.deepEqual([gpu.address, existsSync(path.join(gpu.home, 'master.key'))], ['10.0.0.9', false]);
-    // The variables of a service or a container, with which the machine will start. An option wins over its variable.
+    // Variables as a service or a container sets them. The machine will start with them, too. An option wins over its variable.
     const environment = { PIE_MACHINE: 'host', PIE_ROLES: 'gpu-host', PIE_ADDRESS: '10.0.0.8' };
     const served = await join('service', { token: await token(), name: 'service', environment });
     assert.deepEqual([served.machine, served.roles, served.address], ['service', ['gpu-host'], '10.0.0.8']);
@@ -226,7 +226,7 @@ describe('joining a platform', () => {
     proxy.close();
   });
 
-  it("waits for the machine's Redis user when the gateway makes it late, after a loss of Redis", async () => {
+  it("waits until the gateway makes the machine's Redis user, which comes late after a loss of Redis", async () => {
     const { store, redisUsers } = platform.scheduler;
     const user = 'pie-machine-late';
     const gateway = createServer(async (request, response) => {

@@ -41,7 +41,7 @@ export interface JoinRequest {
   readonly address?: string;
   /** Versions of the join exchange that this machine speaks; by default those of this release. */
   readonly versions?: Versions;
-  /** Its `PIE_MACHINE`, `PIE_ROLES` and `PIE_ADDRESS` are the defaults of the options, as at each later start of the machine. */
+  /** `PIE_MACHINE`, `PIE_ROLES` and `PIE_ADDRESS` in it are the defaults of the options. Each later start of the machine reads them as well. */
   readonly environment?: NodeJS.ProcessEnv;
 }
 
@@ -85,7 +85,7 @@ export async function joinPlatform(givenRequest: JoinRequest, signal: AbortSigna
   const certificate = await newCertificate(name, Date.now());
   const joinBody = { machine: name, roles, certificate: certificate.fingerprint };
   const sealed = sealJoin(token.key, { direction: 'request', version }, joinBody, versions.newest);
-  // A gateway that states no versions refuses an unknown field `version`.
+  // A gateway that states no versions does not know the field `version`, and refuses unknown fields.
   const body = { ...(version !== SILENT_JOIN_VERSION && { version }), token: token.id, sealed };
   const decrypted = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));
   const parsed = answerSchema.safeParse(decrypted);
@@ -174,7 +174,7 @@ async function ownAddress(gateway: URL, signal: AbortSignal): Promise<string> {
   }
 }
 
-/** The version of the exchange that this side and the gateway speak. */
+/** The newest version of the join exchange that both this machine and the gateway speak. */
 async function agreedVersion(gateway: URL, ownVersions: Versions, signal: AbortSignal): Promise<number> {
   const { response, text } = await ask(gateway, { method: 'GET' }, signal);
   // Gateways that state no versions have no route for GET /join.
@@ -223,9 +223,7 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/**
- * Posts the sealed request. Returns the sealed answer; for an answer of another form an empty text, which no key opens.
- */
+/** Posts the sealed request. Returns the sealed answer, or, if the answer has another form, an empty text, which no key opens. */
 async function exchange(gateway: URL, request: object, signal: AbortSignal): Promise<string> {
   const { response, text } = await ask(gateway, { method: 'POST', body: JSON.stringify(request) }, signal);
   if (!response.ok) throw await errorFromResponse(response, text);

@@ -2,7 +2,7 @@ import type { Tenant } from '../app/resources/tenants.ts';
 import { Failure } from './failure.ts';
 import { duration } from './format.ts';
 
-/** Latency targets; false for none, because commander replaces a null from the parser of an option by an empty text. */
+/** Latency targets. `false` stands for none: commander would replace a null from the parser of an option by an empty text. */
 export type Targets = NonNullable<Tenant['latency']> | false;
 
 export const latency = (help: string) =>
@@ -12,13 +12,13 @@ export const latency = (help: string) =>
     parse: parseTargets,
   }) as const;
 
-/** `300 ms, then 40 ms a token`. */
+/** Latency targets in words, such as `300 ms, then 40 ms a token`. */
 export function targetsText(targets: Tenant['latency']): string {
   if (targets === null) return 'none';
   return `${duration(targets.firstTokenMs)}, then ${duration(targets.perTokenMs)} a token`;
 }
 
-/** Checks only the form: `pie deploy` checks the bounds with the manifest, and the gateway those of a tenant. */
+/** Checks only the form. `pie deploy` checks the bounds of a function's targets with its manifest; the gateway checks those of a tenant. */
 function parseTargets(text: string): Targets {
   if (text === 'none') return false;
   const [, first, each] = /^(\d{1,6}),(\d{1,6})$/.exec(text) ?? [];

@@ -7,7 +7,7 @@ import { Terminal } from './terminal.ts';
 const OUTPUT_GONE_GRACE_MS = 3000;
 
 const code = await main(process.argv.slice(2));
-// A failed write of the output has set the exit code already.
+// If the output could not be written, the exit code is set already.
 process.exitCode ??= code;
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -22,7 +22,7 @@ async function main(argv: readonly string[]): Promise<number> {
     // A reader that leaves (`pie … | head`) is not an error; a full disk is one.
     if (error.code !== 'EPIPE') {
       const failure = outputFailure(error);
-      // An error of the last write arrives after the command has ended.
+      // Set the exit code here: an error of the last write arrives after the command has ended.
       process.exitCode = failure.exitCode;
       terminal?.failure(failure);
     }

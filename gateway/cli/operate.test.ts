@@ -32,7 +32,7 @@ describe('operator commands:', () => {
 
   const pie = (args: readonly string[]) => runPie(platform, args);
 
-  /** Runs a command in its own process, because a signal ends it, it asks for confirmation, or it reads the environment. */
+  /** Runs a command in a process of its own: for commands that get a signal, ask for confirmation or read the environment. */
   function spawnPie(
     args: readonly string[],
     watch?: (child: ChildProcess, stdout: string) => void,
@@ -58,7 +58,7 @@ describe('operator commands:', () => {
     return stdout;
   }
 
-  it('ps lists queued and running invocations, and with --all ended ones, as a table or as lines of JSON', async () => {
+  it('ps lists queued and running invocations, with --all also ended ones, as a table or as lines of JSON', async () => {
     const client = platform.client();
     const { id: done } = await client.submit('echo', {});
     await (await platform.attempt(done)).succeed(1, { inputTokens: 1200, outputTokens: 34, cpuMs: 5, gpuMs: 0.4 });
@@ -154,7 +154,7 @@ describe('operator commands:', () => {
   });
 
   it('cancel --all means every open invocation, however many there are', async () => {
-    // Stands for a gateway whose tenant has 51 pages of open invocations, which take long to make.
+    // A stub of a gateway with 51 pages of 200 open invocations each: to create 10,200 real ones would take long.
     const gateway = createServer((request, response) => {
       const from = Number(new URL(request.url ?? '', 'http://gateway').searchParams.get('cursor') ?? 0);
       const invocations = Array.from({ length: 200 }, (_, i) => ({ id: `inv_${from + i}` }));
@@ -172,26 +172,27 @@ describe('operator commands:', () => {
   });
 
   it('invoke passes on deadline, webhook, affinity and key, and status shows them', async () => {
-    const once = ['invoke', 'echo', '--async', '--cancel-after', '5m', '--webhook', 'https://example.com/x'];
-    once.push('--session-affinity', 'user:4711');
-    const id = (await ok([...once, '--idempotency-key', 'once'])).trim();
+    const invokeArgs = ['invoke', 'echo', '--async', '--cancel-after', '5m', '--webhook', 'https://example.com/x'];
+    invokeArgs.push('--session-affinity', 'user:4711');
+    const id = (await ok([...invokeArgs, '--idempotency-key', 'once'])).trim();
     assert.equal((await platform.scheduler.invocations.get(id))?.deadlineMs, 300_000);
     const { redis, keys } = platform.scheduler.store;
     assert.equal(await redis.hget(keys.invocation(id), 'affinity'), affinityKey('default', 'user:4711'));
     assert.match(await ok(['status', id]), /webhook https:\/\/example\.com\/x: waiting, 0 attempts/);
-    const again = await pie([...once, '--idempotency-key', 'once', '--json']);
+    const again = await pie([...invokeArgs, '--idempotency-key', 'once', '--json']);
     assert.equal(again.code, EXIT.refused);
     const { code, invocation } = JSON.parse(again.stderr).error;
     assert.deepEqual([code, invocation], ['idempotency-in-flight', id]);
-    const [soon, inside, spaced] = await Promise.all([
+    const [wrongDuration, privateAddress, wrongAffinity] = await Promise.all([
       pie(['invoke', 'echo', '--cancel-after', 'soon']),
       pie(['invoke', 'echo', '--webhook', 'https://10.0.0.1/']),
       pie(['invoke', 'echo', '--session-affinity', 'a b']),
     ]);
-    assert.deepEqual([soon.code, inside.code, spaced.code], [EXIT.usage, EXIT.refused, EXIT.usage]);
+    const codes = [wrongDuration.code, privateAddress.code, wrongAffinity.code];
+    assert.deepEqual(codes, [EXIT.usage, EXIT.refused, EXIT.usage]);
   });
 
-  it('invoke --async prints the id also when a message is refused', async () => {
+  it('invoke --async prints the id even when the invocation refuses a message', async () => {
     const { id } = await platform.client().submit('echo', {}, { idempotencyKey: 'ended' });
     await (await platform.attempt(id)).succeed(1);
     const again = ['invoke', 'echo', '--async', '--idempotency-key', 'ended'];
@@ -200,7 +201,7 @@ describe('operator commands:', () => {
     assert.match(stderr, /has ended/);
   });
 
-  it('logs filters, and covers all functions without a name', async () => {
+  it('logs filters lines, and shows those of all functions when it gets no name', async () => {
     const client = platform.client();
     for (const [name, message] of [
       ['echo', 'from echo'],
@@ -230,7 +231,7 @@ describe('operator commands:', () => {
     assert.equal(await ok(['webhooks', 'secret']), `${secret}\n`);
   });
 
-  it('machines lists the machines, their roles and whether they are there', async () => {
+  it('machines lists machines with state and roles, drains and removes them', async () => {
     const { store } = platform.scheduler;
     assert.match((await pie(['machines'])).stderr, /No machine is registered/);
     const machine = { name: 'east', roles: ['gateway'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
@@ -246,7 +247,8 @@ describe('operator commands:', () => {
     assert.match(await ok(['machines']), /\neast +drained /);
     assert.equal(await ok(['machines', 'undrain', 'east']), 'east takes new invocations.\n');
 
-    // Another operator undrains the machine between two polls, and its last invocation ends before the second one.
+    // Another operator undrains the machine during the second poll, and its last invocation ends before the third poll. In the second round,
+    // the machine also dies during the second poll.
     const { drains, runtimes } = platform.scheduler;
     const list = runtimes.list.bind(runtimes);
     const die = async () => {
@@ -258,8 +260,10 @@ describe('operator commands:', () => {
       runtimes.list = async () => {
         const poll = ++polls;
         const runtimesNow = await list();
-        if (poll === 2) await drains.undrainMachine(machine);
-        if (poll === 2) await meanwhile();
+        if (poll === 2) {
+          await drains.undrainMachine(machine);
+          await meanwhile();
+        }
         const load = { running: poll < 3 ? 1 : 0 };
         return runtimesNow.map((runtime) => ({ ...runtime, machine: 'east', accepting: false, load }));
       };
@@ -393,8 +397,8 @@ describe('operator commands:', () => {
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Use `watch pie ps --hosts`/);
 
-    // Waiting for the last invocation of a drained host outlasts a restart of the runtime: the lists have invocations
-    // on the host, then no runtime, then a runtime without invocations.
+    // `drain --wait` goes on waiting while the runtime restarts: the three lists have a runtime with invocations on the host, then no runtime,
+    // then a runtime without invocations.
     const { runtimes } = platform.scheduler;
     const list = runtimes.list.bind(runtimes);
     const idle = async () => (await list()).map((runtime) => ({ ...runtime, load: { running: 0 } }));
@@ -403,7 +407,7 @@ describe('operator commands:', () => {
     assert.equal(await ok(['gpu-hosts', 'drain', 'gpu-host-3', '--wait']), 'Drained gpu-host-3. Nothing runs there.\n');
     assert.equal(answers.length, 0);
     runtimes.list = list;
-    // The host is undrained, as the runtime reports it after the first list.
+    // Another operator undrains the host: the runtime reports no drain in the second list.
     const undrained = async () =>
       (await list()).map(({ gpuHosts = [], ...runtime }) => ({
         ...runtime,

@@ -9,11 +9,9 @@ import { freePort } from '../local/platform.ts';
 import { EXIT } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
 
-/**
- * Tests the command against a whole platform with its own home and port, the default models, and every process real.
- */
+// Tests the command `pie` against a platform with all its real processes, the default models, and its own home and port.
 
-/** Far longer than on a quiet machine, because other tests compile beside this one. */
+/** Far longer than a quiet machine needs, because other tests compile beside this one. */
 const DEADLINE_MS = 180_000;
 
 const WITHOUT_RUST = await noRustc();
@@ -165,7 +163,7 @@ describe('pie deploy', () => {
   it('shows file and line of a fault and stores nothing', async () => {
     const source = path.join(home, 'faulty.ts');
     writeFileSync(source, 'const a = 1;\nexport const run = () => a +;\n');
-    // A component cache that cannot be created is not an error.
+    // `XDG_CACHE_HOME` is a file, so the component cache cannot be created: the command reports only the fault of the source.
     const { code, stderr } = await pie(['deploy', source], { env: { XDG_CACHE_HOME: source } });
     assert.equal(code, EXIT.refused);
     assert.match(stderr, /faulty\.ts:2:29: Unexpected ";"\n {4}export const run/);
@@ -176,7 +174,7 @@ describe('pie deploy', () => {
     assert.doesNotMatch(await ok(['list']), /faulty/);
   });
 
-  it('refuses files that are not inferlet components, by code', async () => {
+  it('refuses a file that is no inferlet component, with an error code that says what it is', async () => {
     const file = path.join(home, 'bytes.wasm');
     const cases = { 'not-wasm': 'text', 'core-module': '\0asm\x01\0\0\0' };
     for (const [code, bytes] of Object.entries(cases)) {

@@ -57,7 +57,7 @@ export function parse(commands: readonly Command[], version: string, argv: reado
       const commanderOption = optionOf(option);
       const name = commanderOption.attributeName();
       subcommand.addOption(commanderOption);
-      // The help would show these values if they were defaults of the options.
+      // These values are set here because the help would show defaults of the options.
       if (option.repeat === true) subcommand.setOptionValue(name, []);
       else if (commanderOption.isBoolean()) subcommand.setOptionValue(name, false);
     }
@@ -117,15 +117,15 @@ function optionOf(option: Option): CommanderOption {
   if (option.choices) commanderOption.choices([...option.choices]);
   if (!commanderOption.required) return commanderOption;
   const choiceParser = commanderOption.parseArg;
-  const parsed = (text: string): unknown => {
+  const parseText = (text: string): unknown => {
     if (choiceParser) return choiceParser(text, undefined);
     return option.parse ? parsedValue(option.parse, text) : text;
   };
   return option.repeat === true
-    ? commanderOption.argParser((text, earlierValues: readonly unknown[]) => [...earlierValues, parsed(text)])
+    ? commanderOption.argParser((text, earlierValues: readonly unknown[]) => [...earlierValues, parseText(text)])
     : commanderOption.argParser((text, earlierValue: unknown) => {
         if (earlierValue !== undefined) throw new InvalidArgumentError('It was given before: give it once.');
-        return parsed(text);
+        return parseText(text);
       });
 }
 
@@ -148,8 +148,8 @@ function knownWords(commands: readonly Command[], argv: readonly string[]): stri
 }
 
 /**
- * Refuses an unknown word after a group. Commander takes this word for a surplus argument of the group's default
- * command. A missing second word counts as an option (`-`).
+ * Refuses an unknown word after a group, which commander takes for a surplus argument of the group's default command. A missing word
+ * becomes `-` and, like an option, is not refused.
  */
 function assertGroupMember(commands: readonly Command[], [group = '', member = '-']: readonly string[]): void {
   const members = commands.map(({ name }) => name.split(' ')).filter(([first, word]) => first === group && word);

@@ -18,9 +18,9 @@ const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
  * Runs one of the platform's programs (a path below its root) to its end. This process forwards SIGTERM to the program,
  * and kills it after `timeoutMs`. Throws {@link Failure} for a program that is missing or did not end in that time.
  *
- * @param output `inherit`: the program uses this terminal, which sends Ctrl-C to both processes. `read`: this function
- * returns the output. The program then has a process group of its own: this process forwards Ctrl-C and the end of the
- * terminal to the group, and a kill ends all of it
+ * @param output `inherit`: the program uses this terminal, which sends Ctrl-C to both processes. `read`: this function returns the output.
+ * The program then has a process group of its own: this process forwards Ctrl-C (SIGINT) and the end of the terminal (SIGHUP) to the
+ * group, and kills the whole group at the time limit
  */
 export async function runProgram(
   script: string,
@@ -46,7 +46,7 @@ export async function runProgram(
       PATH: `${path.dirname(pinnedNode())}${path.delimiter}${process.env.PATH ?? ''}`,
     },
   });
-  // Also with `inherit`: a listener for Ctrl-C keeps this process alive until the program has ended.
+  // With `inherit` this listener forwards nothing, but without it Ctrl-C would end this process before the program.
   const forward = (signal: NodeJS.Signals) => {
     if (isRead) signalGroup(child, signal);
   };

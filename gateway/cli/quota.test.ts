@@ -35,17 +35,15 @@ describe('pie quota and pie usage', () => {
     });
 
   it('report the same number as the headers, the API and the client', async () => {
-    for (const [quota, limit] of [
-      ['requests-per-month', '10'],
-      ['tokens-per-month', '1_000'],
+    for (const [quota, limit, shownLimit] of [
+      ['requests-per-month', '10', '10'],
+      ['tokens-per-month', '1_000', '1,000'],
     ] as const) {
       const { code, stdout, stderr } = await pie('quota', 'set', quota, limit, '--for', '2h', '--reason', 'trial');
       assert.equal(code, 0, stderr);
       assert.match(
         stdout,
-        new RegExp(
-          `${quota} of your tenant: at most ${quota.startsWith('r') ? '10' : '1,000'}, set by key_.* until .*\\(trial\\)`,
-        ),
+        new RegExp(`${quota} of your tenant: at most ${shownLimit}, set by key_.* until .*\\(trial\\)`),
       );
     }
     const { id } = (await (await invoke()).json()) as { id: string };
@@ -58,6 +56,7 @@ describe('pie quota and pie usage', () => {
     assert.deepEqual(listed, api);
     assert.deepEqual(await platform.client().quotas.list(), api);
     const remaining = api.map(({ quota, limit, used }) => [quota, limit - used]);
+    // Two requests, and 32 tokens: 30 of input without the 10 cached ones, and 12 of output.
     assert.deepEqual(remaining, [
       ['requests-per-month', 8],
       ['tokens-per-month', 968],
@@ -76,14 +75,14 @@ describe('pie quota and pie usage', () => {
   });
 
   it('show amounts in the units of their quotas', async () => {
-    for (const [quota, limit, text] of [
+    for (const [quota, limit, shownLimit] of [
       ['gpu-ms-per-day', '5_400_000', '1 h 30 min'],
       ['cpu-ms-per-minute', '90000', '1 min 30 s'],
       ['storage-bytes', '1610612736', '1.5 GiB'],
       ['kv-pages', '4096', '4,096'],
     ] as const) {
       const { stdout } = await pie('quota', 'set', quota, limit);
-      assert.ok(stdout.startsWith(`${quota} of your tenant: at most ${text}, set by `), stdout);
+      assert.ok(stdout.startsWith(`${quota} of your tenant: at most ${shownLimit}, set by `), stdout);
     }
     assert.match((await pie('quota')).stdout, /^gpu-ms-per-day +0 ms +1 h 30 min +in /m);
   });
@@ -92,7 +91,7 @@ describe('pie quota and pie usage', () => {
     skip: !existsSync('/dev/full') && 'this system has no /dev/full',
   }, async () => {
     const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
-    // The first command waits for its output. The second command has ended when its write fails.
+    // The first command waits until its output is written. The second command has returned when its write fails.
     for (const args of [
       ['usage', '--csv'],
       ['completion', 'bash'],
@@ -106,10 +105,10 @@ describe('pie quota and pie usage', () => {
     }
   });
 
-  it('refuse wrong limits, times and options, and say what holds without a limit', async () => {
-    assert.deepEqual((await pie('quota', 'set', 'tokens-per-day', 'lots')).code, 1);
+  it('refuse wrong limits, times and options, and say which limit applies after `none`', async () => {
+    assert.equal((await pie('quota', 'set', 'tokens-per-day', 'lots')).code, EXIT.usage);
     const { code, stderr } = await pie('quota', 'set', 'dreams-per-day', '1');
-    assert.equal(code, 2);
+    assert.equal(code, EXIT.refused);
     assert.match(stderr, /no quota "dreams-per-day"[\s\S]*requests-per-minute/);
     assert.equal(
       (await pie('quota', 'set', 'tokens-per-month', 'none')).stdout,
@@ -123,10 +122,10 @@ describe('pie quota and pie usage', () => {
       (await pie('quota', 'set', 'latency-invocations', 'none')).stdout,
       /: no limit now, and so no latency targets are granted\.\n$/,
     );
-    assert.equal((await pie('usage', '--from', 'yesterday')).code, 1);
-    assert.equal((await pie('usage', '--csv', '--json')).code, 1);
+    assert.equal((await pie('usage', '--from', 'yesterday')).code, EXIT.usage);
+    assert.equal((await pie('usage', '--csv', '--json')).code, EXIT.usage);
     const unknown = await pie('quota', 'set', 'tokens-per-day', '5', '--function', 'nothing', '--json');
-    assert.deepEqual([unknown.code, JSON.parse(unknown.stderr).error.code], [2, 'unknown-function']);
+    assert.deepEqual([unknown.code, JSON.parse(unknown.stderr).error.code], [EXIT.refused, 'unknown-function']);
     const twice = await pie('quota', '--tenant', 'a', '--tenant', 'b');
     assert.match(twice.stderr, /once[\s\S]*pie quota --help/);
     const span = await pie('quota', 'set', 'tokens-per-day', '5', '--for', 'ever');

@@ -47,13 +47,13 @@ describe('releases on the command line:', () => {
   }
   const pie = (...args: string[]) => runPie(platform, args);
   /**
-   * Runs a command in its own process, because a signal ends it or it asks for confirmation.
+   * Runs a command in a process of its own: for commands that get a signal or ask for confirmation.
    *
-   * @param heard called after each write of the command to its standard error, with the whole text so far
+   * @param onStderr called after each write of the command to its standard error, with the whole text so far
    */
   function spawnPie(
     args: readonly string[],
-    heard: (text: string, child: ChildProcess) => void = () => undefined,
+    onStderr: (text: string, child: ChildProcess) => void = () => undefined,
     url = platform.url,
   ): Promise<Ended> {
     const env = { ...process.env, PIE_URL: url, PIE_API_KEY: platform.apiKey };
@@ -65,7 +65,7 @@ describe('releases on the command line:', () => {
     });
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       stderr += text;
-      heard(stderr, child);
+      onStderr(stderr, child);
     });
     return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
   }
@@ -96,7 +96,7 @@ describe('releases on the command line:', () => {
     await ok('remove', 'waits');
   });
 
-  it('deploy leaves a platform alone, or waits, while a runtime of another release takes invocations', async () => {
+  it('deploy --upgrading skips or waits while a runtime of another release takes invocations', async () => {
     // A runtime that names no contract counts as one of another release.
     const runtime = { name: 'earlier', slots: 1 };
     const lease = await platform.scheduler.runtimes.acquire(runtime);
@@ -212,7 +212,7 @@ describe('releases on the command line:', () => {
       return functionFolder;
     });
     const noted = path.join(folder, 'noted.ts');
-    // The session reads a value before the program goes on, so the program cannot be traced.
+    // The program waits for a value that only a run computes, so the build cannot trace it.
     writeFileSync(
       noted,
       `import { choice, program } from '@pie/inferlet/workflow';

@@ -36,7 +36,7 @@ describe('pie replay and pie schedule', () => {
     return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
   }
 
-  it('replay runs the version of an invocation again, with its input or another', async () => {
+  it('replay runs an invocation again in the same version, with the same input or another', async () => {
     const client = platform.client();
     const version = await platform.register({ name: 'story', description: 'first' });
     const { id } = await client.submit('story', { prompt: 'Hé' });
@@ -62,7 +62,7 @@ describe('pie replay and pie schedule', () => {
     assert.equal((await pie('replay', id, '--input', '{')).code, EXIT.usage);
   });
 
-  it('invoke and replay round no integer of an input', async () => {
+  it('invoke and replay pass on an integer beyond 2^53 without rounding', async () => {
     const client = platform.client();
     await platform.register({ name: 'story' });
     const input = '{"id":9007199254740993}';
@@ -72,7 +72,7 @@ describe('pie replay and pie schedule', () => {
     assert.equal(await client.inputText(second), input);
   });
 
-  it('invoke waits for a debounce delay, and names the invocation that takes its place', async () => {
+  it('invoke waits for its debounce delay, and names the invocation that replaces its own', async () => {
     const client = platform.client();
     await platform.register({ name: 'story' });
     const knownIds = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
@@ -98,7 +98,7 @@ describe('pie replay and pie schedule', () => {
     assert.equal((await pie('invoke', 'story', '--concurrency-limit', '2')).code, EXIT.usage);
   });
 
-  it('invoke --interactive sends every line, also while the function takes none', async (t) => {
+  it('invoke --interactive sends every line, also when the inbox of the invocation is full', async (t) => {
     await platform.register({ name: 'story' });
     const knownIds = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
     const lines = Array.from({ length: 600 }, (_, i) => `line ${i}`);
@@ -107,7 +107,7 @@ describe('pie replay and pie schedule', () => {
     const talking = pieReading(`${lines.join('\r\n')}\r\n`, 'invoke', 'story', '--interactive', '--json');
     const id = await platform.submitted('story', knownIds);
     const outcomes = () => Promise.all(push.mock.calls.map(({ result }) => result));
-    // The inbox holds fewer messages than there are lines.
+    // The inbox holds fewer messages than there are lines, so a push must find it full.
     while (!(await outcomes()).includes('full')) await sleep(5);
     const attempt = await platform.attempt(id);
     const heard: unknown[] = [];
@@ -123,7 +123,7 @@ describe('pie replay and pie schedule', () => {
     );
   });
 
-  it('schedule creates, lists and removes', async () => {
+  it('pie schedule creates, lists and removes schedules', async () => {
     await platform.register({ name: 'story' });
     const times = ['--cron', '0 3 * * *', '--timezone', 'Europe/Berlin'];
     const created = await pie('schedule', 'create', 'nightly', 'story', ...times, '--input', '{"prompt":"x"}');
@@ -131,7 +131,7 @@ describe('pie replay and pie schedule', () => {
     assert.equal((await pie('schedule', 'create', 'often', 'story', '--every', '6h')).code, EXIT.ok);
     const { schedules } = platform.scheduler;
     const put = schedules.put.bind(schedules);
-    // As after a change that was interrupted before the time was set.
+    // Simulates a change that was interrupted before the next time was stored.
     schedules.put = async (...args) => {
       const schedule = await put(...args);
       return schedule && { ...schedule, nextAt: null };

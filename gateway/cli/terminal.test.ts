@@ -6,7 +6,7 @@ import { PieError } from '../client/errors.ts';
 import { EXIT, Failure, toFailure } from './failure.ts';
 import { Terminal } from './terminal.ts';
 
-/** Contains a sequence that clears the screen, in both its forms, and a character that reverses the direction of the following text. */
+/** A sequence that clears the screen, in its 7-bit and its 8-bit form, and a character that reverses the direction of the text after it. */
 const HOSTILE = 'a\x1b[2Jb\x9b2Jc\u202ed';
 const SHOWN = 'a\ufffd[2Jb\ufffd2Jc\ufffdd';
 
@@ -64,7 +64,7 @@ describe('the output of a command', () => {
     }
   });
 
-  it('shows the stack of a fault of the command, for a report, and of no other failure', () => {
+  it('shows a stack for a report only when the command itself is at fault', () => {
     const failureOutput = (thrown: unknown) => outputOf(false, (terminal) => terminal.failure(toFailure(thrown)));
     assert.match(
       failureOutput(new TypeError('A bug.')),
@@ -76,7 +76,7 @@ describe('the output of a command', () => {
     assert.match(error.stack, /^TypeError: A bug\.\n +at .*terminal\.test\.ts/);
   });
 
-  it('keeps a cell on the line of its row', () => {
+  it('shows line breaks in a cell as spaces, so that a row stays on one line', () => {
     const rows = [['now', 'message=a\r\nlater  forged\u2028row']];
     assert.equal(
       outputOf(false, (terminal) => terminal.table(['WHEN', 'DETAILS'], rows, '')),
@@ -85,13 +85,13 @@ describe('the output of a command', () => {
   });
 });
 
-it('a file that cannot be used is no fault of the command', async () => {
+it('toFailure reports a file that cannot be used as wrong usage, with the cause', async () => {
   const { message, exitCode, why } = toFailure(await readFile('/no/such/file').catch((error: unknown) => error));
   assert.deepEqual([message, exitCode], ['/no/such/file cannot be used.', EXIT.usage]);
   assert.match(why ?? '', /^ENOENT/);
 });
 
-it('a part of the platform that is busy counts as unreachable, a request that came too soon as refused', () => {
+it('toFailure counts a busy part of the platform as unreachable, and a request that came too soon as refused', () => {
   assert.equal(toFailure(new PieError('gateway-busy', 'Busy.')).exitCode, EXIT.unreachable);
   assert.equal(toFailure(new PieError('too-many-requests', 'Wait.')).exitCode, EXIT.refused);
 });

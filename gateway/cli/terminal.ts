@@ -17,6 +17,9 @@ const LINE_ENDS = /[\n\v\f\r\u0085\u2028\u2029]+/g;
 const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const SPINNER_MS = 80;
 
+/** Codes of the escape sequences that set the style of text. */
+const STYLE = { bold: 1, dim: 2, red: 31, green: 32 } as const;
+
 /**
  * A command's output. Results go to standard output, progress and remarks to standard error. With `json`, standard output holds JSON only,
  * one value per line. Other users may have written a text: a log line, the message of a deploy, the error of a function. On a terminal, control
@@ -70,12 +73,13 @@ export class Terminal {
 
   /** A remark outside the result. */
   note(line: string): void {
-    if (!this.json && !this.#isSilent) this.#err.write(`${this.#style(2, displayText(line, this.#err))}\n`);
+    if (!this.json && !this.#isSilent) this.#err.write(`${this.#style(STYLE.dim, displayText(line, this.#err))}\n`);
   }
 
-  /** A remark that belongs between parts of the result. Goes to standard error, and also to standard output when only that is a terminal. */
+  /** A remark between parts of the result. Goes to standard error, and also to standard output when only standard output is a terminal. */
   remark(line: string): void {
-    if (this.#out.isTTY && !this.#err.isTTY) this.#printStyled(this.#style(2, displayText(line, this.#out), this.#out));
+    if (this.#out.isTTY && !this.#err.isTTY)
+      this.#printStyled(this.#style(STYLE.dim, displayText(line, this.#out), this.#out));
     this.note(line);
   }
 
@@ -94,7 +98,7 @@ export class Terminal {
         .map((cell, column) => (column === cells.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
         .join('  ')
         .trimEnd();
-    this.#printStyled(this.#style(1, line(heading), this.#out));
+    this.#printStyled(this.#style(STYLE.bold, line(heading), this.#out));
     for (const row of rows) this.print(line(row));
   }
 
@@ -122,7 +126,7 @@ export class Terminal {
       update: (next) => {
         currentText = next;
       },
-      done: (last) => end(`${this.#style(32, '✓')} ${last}\n`),
+      done: (last) => end(`${this.#style(STYLE.green, '✓')} ${last}\n`),
       clear: () => end(''),
     };
   }
@@ -154,8 +158,8 @@ export class Terminal {
       failure.invocation && `invocation ${failure.invocation}`,
       failure.requestId && `request ${failure.requestId}`,
     ];
-    const marksLine = this.#style(2, displayText(`  (${marks.filter(Boolean).join(', ')})`, this.#err));
-    this.#err.write(`${this.#style(31, 'error:')} ${displayText(lines.join('\n'), this.#err)}\n${marksLine}\n`);
+    const marksLine = this.#style(STYLE.dim, displayText(`  (${marks.filter(Boolean).join(', ')})`, this.#err));
+    this.#err.write(`${this.#style(STYLE.red, 'error:')} ${displayText(lines.join('\n'), this.#err)}\n${marksLine}\n`);
     if (stack !== undefined) this.#err.write(`${displayText(stack, this.#err)}\n`);
   }
 

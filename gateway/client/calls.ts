@@ -13,7 +13,7 @@ export function common({ signal, requestId, traceparent }: CallOptions) {
   return { signal, headers };
 }
 
-/** A query without the call options that came with it. */
+/** The members of a query without the call options, which callers pass in the same object. */
 export function queryOf<T extends CallOptions>({ signal, requestId, traceparent, ...query }: T) {
   return query;
 }

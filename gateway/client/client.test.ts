@@ -44,7 +44,7 @@ describe('PieClient', () => {
     await assert.rejects(client.function('story'), { name: 'PieError', code: 'unknown-function', status: 404 });
   });
 
-  it('turns a problem into a single typed error', async () => {
+  it('throws a problem document as a PieError with code, status, field, request id and hint', async () => {
     await assert.rejects(client.invoke('echo', { prompt: 1 }, { requestId: 'mine' }), (error: PieError) => {
       assert.deepEqual(
         [error.name, error.code, error.status, error.field, error.requestId, error.retryable],
@@ -104,20 +104,20 @@ describe('PieClient', () => {
     assert.equal((await client.ready()).ready, true);
   });
 
-  it('closes a session although the gateway is away at first', async () => {
+  it('closeSession repeats its request when the gateway cannot be reached at first', async () => {
     const { id } = await client.submit('echo', { prompt: 'a' });
     let tries = 0;
-    const wired = new PieClient({
+    const testClient = new PieClient({
       url: platform.url,
       apiKey: platform.apiKey,
       fetch: (url, init) => fetch(tries++ === 0 ? 'http://127.0.0.1:9' : url, init),
     });
-    await wired.closeSession(id);
+    await testClient.closeSession(id);
     assert.equal(tries, 2);
     await assert.rejects(client.send(id, 'late'), { code: 'conflict' });
   });
 
-  it('names the failure of an invocation that it waited for, however much the invocation had sent before', async () => {
+  it('invokeAndWait rejects with the failure of the invocation, even after large messages', async () => {
     const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
     const asked = client.invokeAndWait('echo', { prompt: 'a' });
     const id = await platform.submitted('echo', known);
@@ -130,11 +130,12 @@ describe('PieClient', () => {
   });
 
   it('receives every event once and in order over a connection that is cut repeatedly', async () => {
-    let next = 700;
-    const proxy = await startCuttingProxy(new URL(platform.url), () => (next = 700 + ((next * 7919) % 2500)));
+    // Cuts each connection after another number of bytes, from 700 to 3199.
+    let cutAfter = 700;
+    const proxy = await startCuttingProxy(new URL(platform.url), () => (cutAfter = 700 + ((cutAfter * 7919) % 2500)));
     try {
-      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
-      const stream = await wired.invoke('echo', { prompt: 'a' });
+      const testClient = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+      const stream = await testClient.invoke('echo', { prompt: 'a' });
       const attempt = await platform.attempt(stream.id);
       const writing = (async () => {
         for (let i = 1; i <= 120; i++) {
@@ -176,17 +177,17 @@ describe('PieClient', () => {
 
   it('gives up on a gateway that stays away and names the invocation', async () => {
     const gateway = await serve(platform.control, { log: silentLog, host: '127.0.0.1', port: 0 });
-    const wired = new PieClient({ url: gateway.url, apiKey: platform.apiKey, reconnectMs: 200 });
-    const stream = await wired.invoke('echo', { prompt: 'a' });
+    const testClient = new PieClient({ url: gateway.url, apiKey: platform.apiKey, reconnectMs: 200 });
+    const stream = await testClient.invoke('echo', { prompt: 'a' });
     await gateway.close(0);
     await assert.rejects(stream[Symbol.asyncIterator]().next(), { name: 'PieError', invocation: stream.id });
   });
 
-  it('has its whole time to reconnect at each break, although no event came between two breaks', async () => {
+  it('has the whole `reconnectMs` at each break, even when no event came since the break before', async () => {
     const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
     try {
-      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 2000 });
-      const stream = await wired.invoke('echo', { prompt: 'a' });
+      const testClient = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 2000 });
+      const stream = await testClient.invoke('echo', { prompt: 'a' });
       const attempt = await platform.attempt(stream.id);
       const seen = Array.fromAsync(stream, ({ event }) => event);
       proxy.cut();
@@ -220,14 +221,14 @@ describe('PieClient', () => {
     });
     slow.listen(0, '127.0.0.1');
     await once(slow, 'listening');
-    const wired = new PieClient({ url: `http://127.0.0.1:${(slow.address() as AddressInfo).port}`, apiKey: 'x' });
+    const testClient = new PieClient({ url: `http://127.0.0.1:${(slow.address() as AddressInfo).port}`, apiKey: 'x' });
     const stop = new AbortController();
-    const file = wired.file('inv', 'a', { signal: stop.signal });
+    const file = testClient.file('inv', 'a', { signal: stop.signal });
     const ended = assert.rejects(file, { name: 'AbortError' });
     await once(slow, 'connection');
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
-    // Collects garbage repeatedly, because the objects that an answer depends on could be freed only some turns after it has begun.
+    // Several collections, because the objects that the answer depends on may become garbage only some turns after the answer has begun.
     for (let i = 0; i < 10; i++) {
       await new Promise((resolve) => setTimeout(resolve, 10));
       collect();
@@ -238,7 +239,7 @@ describe('PieClient', () => {
     slow.close();
   });
 
-  it('gives up an answer that falls silent, not one that comes slowly', { timeout: 240_000 }, async () => {
+  it('gives up an answer that falls silent, but waits for one that comes slowly', { timeout: 240_000 }, async () => {
     const server = createServer((socket) => {
       socket.on('error', () => undefined);
       socket.once('data', async (head) => {
@@ -258,34 +259,34 @@ describe('PieClient', () => {
     await assert.rejects(hasty.file('inv', 'stalled'), silenceError);
     await assert.rejects(hasty.invocation('inv'), silenceError);
     server.close();
-    // The client has left the answers that fell silent.
+    // The server closes only when the client has closed the connections of the silent answers.
     await once(server, 'close');
   });
 
   it('attaches to the invocation that its own request began when the answer was lost', async () => {
-    for (const way of ['invoke', 'invokeAndWait', 'submit'] as const) {
-      let first = true;
-      // The proxy cuts the first answer within its head.
+    for (const method of ['invoke', 'invokeAndWait', 'submit'] as const) {
+      let isFirst = true;
+      // The proxy cuts the first answer after 20 bytes, within its headers.
       const proxy = await startCuttingProxy(new URL(platform.url), () => {
-        if (!first) return Number.POSITIVE_INFINITY;
-        first = false;
+        if (!isFirst) return Number.POSITIVE_INFINITY;
+        isFirst = false;
         return 20;
       });
       try {
-        const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+        const testClient = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
         const known = new Set(
           (await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id),
         );
-        const asked = wired[way]('echo', { prompt: way });
+        const asked = testClient[method]('echo', { prompt: method });
         const id = await platform.submitted('echo', known);
-        // Only `invokeAndWait` gets its answer at the invocation's end.
-        if (way !== 'invokeAndWait') assert.equal(((await asked) as { id: string }).id, id);
+        // `invokeAndWait` gets its answer only at the invocation's end.
+        if (method !== 'invokeAndWait') assert.equal(((await asked) as { id: string }).id, id);
         const attempt = await platform.attempt(id);
         await attempt.say('a');
-        if (way === 'invokeAndWait') proxy.cut();
+        if (method === 'invokeAndWait') proxy.cut();
         await attempt.succeed(7);
         const outcome = await asked;
-        if (way === 'invokeAndWait') {
+        if (method === 'invokeAndWait') {
           const { output, messages } = outcome as { output: unknown; messages: unknown };
           assert.deepEqual([output, messages], [7, [{ text: 'a' }]]);
         }
@@ -303,12 +304,12 @@ describe('PieClient', () => {
     });
   });
 
-  it('attaches also when it had waited for the answer for longer than `reconnectMs`', async () => {
+  it('attaches to its invocation even when the connection broke after a wait longer than `reconnectMs`', async () => {
     const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
     try {
-      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 100 });
+      const testClient = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 100 });
       const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
-      const asked = wired.invokeAndWait('echo', { prompt: 'a' });
+      const asked = testClient.invokeAndWait('echo', { prompt: 'a' });
       const attempt = await platform.attempt(await platform.submitted('echo', known));
       await sleep(200);
       proxy.cut();
@@ -319,20 +320,20 @@ describe('PieClient', () => {
     }
   });
 
-  it('treats an answer that breaks off as a broken connection, and asks for an outcome again', async () => {
+  it('rejects a file or a state whose answer breaks off; `invokeAndWait` asks for its outcome again', async () => {
     let bytes = 100_000;
     const proxy = await startCuttingProxy(new URL(platform.url), () => bytes);
     try {
-      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+      const testClient = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
       const { id } = await client.submit('echo', { prompt: 'a' });
       const attempt = await platform.attempt(id);
       await client.putFile(id, 'large', new Uint8Array(300_000));
-      await assert.rejects(wired.file(id, 'large'), { name: 'PieError', code: 'connection-failed' });
+      await assert.rejects(testClient.file(id, 'large'), { name: 'PieError', code: 'connection-failed' });
       await attempt.succeed('x'.repeat(300_000));
-      await assert.rejects(wired.invocation(id), { name: 'PieError', code: 'connection-failed' });
+      await assert.rejects(testClient.invocation(id), { name: 'PieError', code: 'connection-failed' });
       const earlier = await platform.scheduler.invocations.recent('default', 'echo', 1000);
       const known = new Set(earlier.map((each) => each.id));
-      const asked = wired.invokeAndWait('echo', { prompt: 'a' });
+      const asked = testClient.invokeAndWait('echo', { prompt: 'a' });
       const waiting = await platform.attempt(await platform.submitted('echo', known));
       bytes = Number.POSITIVE_INFINITY;
       const [{ output }] = await Promise.all([asked, waiting.succeed('y'.repeat(300_000))]);
@@ -343,13 +344,13 @@ describe('PieClient', () => {
     }
   });
 
-  it('asks again for a failure whose answer breaks off', async () => {
+  it('`invokeAndWait` asks again when the answer that reports a failure breaks off', async () => {
     let bytes = 100_000;
     const proxy = await startCuttingProxy(new URL(platform.url), () => bytes);
     try {
-      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+      const testClient = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
       const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
-      const asked = wired.invokeAndWait('echo', { prompt: 'a' });
+      const asked = testClient.invokeAndWait('echo', { prompt: 'a' });
       const failing = await platform.attempt(await platform.submitted('echo', known));
       bytes = Number.POSITIVE_INFINITY;
       await failing.say('x'.repeat(300_000));
@@ -416,7 +417,7 @@ describe('PieClient', () => {
     assert.deepEqual(seen, numbers);
   });
 
-  it('resumes the following of logs after the last line that it saw, without the `since` of the first request', async () => {
+  it('followLogs resumes after the last line that it saw, without the `since` of the first request', async () => {
     await platform.register({ name: 'dated' });
     const { id } = await client.submit('dated', {});
     const attempt = await platform.attempt(id);
@@ -441,8 +442,8 @@ describe('PieClient', () => {
     } finally {
       await proxy.stop();
     }
-    const [begun, ...resumed] = queries.map((query) => [query.get('since'), query.has('after')]);
-    assert.deepEqual(begun, ['10m', false]);
+    const [first, ...resumed] = queries.map((query) => [query.get('since'), query.has('after')]);
+    assert.deepEqual(first, ['10m', false]);
     assert.ok(resumed.length > 0);
     for (const query of resumed) assert.deepEqual(query, [null, true]);
   });

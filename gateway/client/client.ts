@@ -126,8 +126,8 @@ export class PieClient extends FunctionsClient {
     const headers = { 'idempotency-key': idempotencyKey };
     const retryTimeout = AbortSignal.timeout(KEY_KNOWN_MS);
     const isTransient = (error: PieError) => error.retryable && !retryTimeout.aborted;
-    // Not patient (`false`): an answer comes at once.
-    await this.#http.retrying(() => this.#message(id, body, options, headers), options.signal, false, isTransient);
+    const isPatient = false;
+    await this.#http.retrying(() => this.#message(id, body, options, headers), options.signal, isPatient, isTransient);
   }
 
   /** Tells a running invocation that no more messages will follow. */
@@ -183,7 +183,7 @@ export class PieClient extends FunctionsClient {
     return this.#http.json(invocationPath(id), { ...common(options), method: 'DELETE' });
   }
 
-  /** The newest stored log lines of a function, or of all functions when null; oldest first. */
+  /** The newest stored log lines of a function, or of all functions when `name` is null. The oldest of these lines is the first. */
   async logs(name: string | null, query: LogQuery = {}): Promise<readonly LogEntry[]> {
     return readLogs(this.#http, name, query);
   }
@@ -237,10 +237,12 @@ function filePath(id: string, name: string): string {
   return `${invocationPath(id)}/files/${encodeURIComponent(name)}`;
 }
 
-/** Converts in chunks, because a call takes a limited number of arguments. */
+/** Bytes that `toBase64` converts in one call of `String.fromCharCode`: a call takes a limited number of arguments. */
+const CHUNK_BYTES = 0x8000;
+
 function toBase64(bytes: Uint8Array): string {
   let binary = '';
-  for (let at = 0; at < bytes.byteLength; at += 0x8000)
-    binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
+  for (let at = 0; at < bytes.byteLength; at += CHUNK_BYTES)
+    binary += String.fromCharCode(...bytes.subarray(at, at + CHUNK_BYTES));
   return btoa(binary);
 }

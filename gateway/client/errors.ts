@@ -1,7 +1,7 @@
 import { CODES, type ErrorCode, isErrorCode, RETRYABLE_CODES } from '../app/errors/codes.ts';
 import type { QuotaStatus } from '../app/schemas/quotas.ts';
 
-/** Codes of the API, and codes for failures without an answer. */
+/** Codes of the API, and the client's own codes for an answer that is missing or not one of a gateway. */
 export type ClientErrorCode = ErrorCode | 'connection-failed' | 'bad-response';
 
 export interface PieErrorOptions {
@@ -41,14 +41,14 @@ export class PieError extends Error {
   override readonly name = 'PieError';
   readonly code: ClientErrorCode;
   readonly status: number;
-  /** Remedy. */
+  /** The remedy, in words. */
   readonly hint: string | undefined;
   /** Identifies the request in the platform's log. */
   readonly requestId: string | undefined;
   /** The offending field (JSON pointer) or parameter. */
   readonly field: string | undefined;
   readonly invocation: string | undefined;
-  /** Of `superseded`: the invocation that took the place of this one. */
+  /** For the code `superseded`: the id of the invocation that replaced this one. */
   readonly successor: string | undefined;
   /** Set when a quota refused the request. */
   readonly quota: MetQuota | undefined;
@@ -95,8 +95,8 @@ interface ProblemMembers {
 /**
  * Makes the error of an answer with an error status.
  *
- * @param text the body, for a caller that reads it under a limit of its own: the problem document of a failed
- *   invocation has the invocation's messages, and so can be as large as an outcome
+ * @param text the body, if the caller has read it already, with a time limit: the problem document of a failed invocation contains the
+ *   invocation's messages, so it can be large
  */
 export async function errorFromResponse(response: Response, text?: string): Promise<PieError> {
   const problem = parseProblem(text ?? (await response.text().catch(() => '')));

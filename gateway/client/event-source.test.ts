@@ -32,7 +32,7 @@ describe('FrameParser', () => {
             parsed.push(...parser.push(text.slice(at, at + size)));
             at += size;
           }
-          // A lone carriage return at the end may be half of a line end.
+          // The parser holds back a final carriage return, which may be half of a CRLF, until it gets more text.
           if (end === '\r') parsed.push(...parser.push(': more'));
           assert.deepEqual(
             parsed,
@@ -57,10 +57,11 @@ describe('FrameParser', () => {
     assert.throws(() => {
       for (;;) parser.push('data: '.padEnd(1_000_000, 'x'));
     }, RangeError);
-    const empty = new FrameParser();
-    const lines = 'data\n'.repeat(1 << 20);
+    // An empty `data` line counts as one character, and the limit is 16 Mi characters.
+    const emptyLines = 'data\n'.repeat(1 << 20);
+    const parserOfEmptyLines = new FrameParser();
     assert.throws(() => {
-      for (let i = 0; i <= 16; i++) empty.push(lines);
+      for (let i = 0; i <= 16; i++) parserOfEmptyLines.push(emptyLines);
     }, RangeError);
   });
 });
@@ -85,7 +86,7 @@ describe('readFrames', () => {
     assert.equal(cancelled, true);
   });
 
-  it('counts no pause of a slow reader as silence, but fails when the stream stays silent after the pause', async () => {
+  it('does not count the pause of a slow reader as silence, but fails when the stream stays silent after it', async () => {
     const body = new ReadableStream<Uint8Array>({
       start: (controller) => {
         for (const data of ['1', '2']) controller.enqueue(new TextEncoder().encode(`data: ${data}\n\n`));

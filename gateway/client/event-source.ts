@@ -11,6 +11,10 @@ export interface Frame {
 /** Longest frame in memory; the platform's largest message is 1 MiB before base64 and JSON escapes. */
 const MAX_FRAME_CHARACTERS = 16 * 1024 * 1024;
 
+/** Codes of the characters that end a line. */
+const LF = 10;
+const CR = 13;
+
 /** Splits the text of an event stream (WHATWG, `text/event-stream`) into frames, across chunk boundaries. */
 export class FrameParser {
   #pendingText = '';
@@ -36,7 +40,7 @@ export class FrameParser {
       searchFrom = lineStart;
     }
     this.#pendingText = buffer.slice(lineStart);
-    // Leave out the last character: if it is a carriage return, it may still prove a line end.
+    // Search the last character again: a carriage return at the end of a chunk becomes a line end only with the next chunk.
     this.#searchedLength = Math.max(0, this.#pendingText.length - 1);
     if (this.#pendingText.length + this.#dataCharacters > MAX_FRAME_CHARACTERS)
       throw new RangeError('A frame of the event stream is too long.');
@@ -75,25 +79,22 @@ export class FrameParser {
   }
 }
 
-/**
- * The first line end (LF is 10, CR is 13) from `from` on; null when there is none. A final CR does not count: it may be
- * half of a CRLF.
- */
+/** The first line end (LF, CR or CRLF) from `from` on; null when there is none. A final CR does not count: it may be half of a CRLF. */
 function lineEnd(buffer: string, from: number): { at: number; next: number } | null {
   for (let at = from; at < buffer.length; at++) {
     const character = buffer.charCodeAt(at);
-    if (character === 10) return { at, next: at + 1 };
-    if (character !== 13) continue;
+    if (character === LF) return { at, next: at + 1 };
+    if (character !== CR) continue;
     if (at + 1 === buffer.length) return null;
-    return { at, next: buffer.charCodeAt(at + 1) === 10 ? at + 2 : at + 1 };
+    return { at, next: buffer.charCodeAt(at + 1) === LF ? at + 2 : at + 1 };
   }
   return null;
 }
 
 export interface FrameOptions {
-  /** Fails when nothing, not even a heartbeat, arrives for this long. */
+  /** The stream fails when nothing, not even a heartbeat, arrives for this long. */
   readonly idleTimeoutMs: number;
-  /** Fails with the signal's reason when it aborts, even if the connection hangs. */
+  /** When this signal aborts, the stream fails with the signal's reason, even if the connection hangs. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -152,13 +153,13 @@ export class FrameStream {
     });
   }
 
-  /** One timer serves all reads: when a later read is pending, it starts again for the rest of that read's time. */
+  /** One timer serves all reads. When it fires during a later read than the one that started it, it starts again for the rest of that read's time. */
   #watch(ms: number): void {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       if (this.#askedAt === null) return;
-      const leftMs = this.#askedAt + this.#idleTimeoutMs - performance.now();
-      if (leftMs > 0) this.#watch(leftMs);
+      const remainingMs = this.#askedAt + this.#idleTimeoutMs - performance.now();
+      if (remainingMs > 0) this.#watch(remainingMs);
       else this.#fail(new DOMException(`The stream was silent for ${this.#idleTimeoutMs} ms.`, 'TimeoutError'));
     }, ms);
   }

@@ -9,7 +9,7 @@ interface EventData {
   readonly start: StartData;
   readonly message: MessageData;
   readonly log: Pick<LogEntry, 'level' | 'message'>;
-  /** Times of the attempt in ms, and in `spans` the parts of its work that the inferlet recorded. */
+  /** Times of the attempt in ms. The member `spans` has the parts of its work that the inferlet recorded. */
   readonly metric: Readonly<Record<string, unknown>>;
   /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
   readonly gap: { readonly after: number };
@@ -21,7 +21,7 @@ interface EventData {
     readonly message: string;
     readonly hint?: string;
     readonly usage?: Usage;
-    /** Of `superseded`: the invocation that took the place of this one. */
+    /** For the code `superseded`: the id of the invocation that replaced this one. */
     readonly successor?: string;
   };
 }

@@ -24,7 +24,7 @@ export class FunctionsClient {
     this.#http = http;
   }
 
-  /** Deploys a component under the manifest's name. By default `live` then serves it. */
+  /** Deploys a component under the manifest's name. By default the alias `live` then serves the new version. */
   async deploy(
     manifest: { readonly name: string },
     component: Uint8Array<ArrayBuffer>,
@@ -49,7 +49,7 @@ export class FunctionsClient {
 
   /**
    * Finds a function by `name`, `name@alias` or `name@version`. For a weighted alias, returns the version with the largest share;
-   * with `draw`, draws one as an invocation would.
+   * with `draw`, picks one at random by the shares, as an invocation would.
    */
   async function(reference: string, options: CallOptions & { readonly draw?: boolean } = {}): Promise<FunctionVersion> {
     return this.#http.json(`${functionPath(reference)}${options.draw === true ? '?draw=true' : ''}`, common(options));
@@ -61,7 +61,7 @@ export class FunctionsClient {
       .versions;
   }
 
-  /** Removes a function; `now` cancels its invocations. Returns the versions that still drain. */
+  /** Removes a function; `now` cancels its invocations. Returns the removed versions that drain: they still have unfinished invocations. */
   async removeFunction(
     name: string,
     options: CallOptions & { readonly now?: boolean } = {},

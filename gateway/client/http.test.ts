@@ -4,7 +4,7 @@ import { PieClient } from './client.ts';
 import type { PieError } from './errors.ts';
 
 describe('a header that no request can carry', () => {
-  /** Number of requests that the client has sent: 0, because it refuses the header before it sends. */
+  /** Number of requests that the client has sent. It stays 0, because the client refuses the header before it sends the request. */
   let requestCount = 0;
   const fetch = async () => {
     requestCount += 1;

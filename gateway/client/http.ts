@@ -10,8 +10,8 @@ export interface ClientOptions {
   /** `globalThis.fetch` by default; pass a service binding's `fetch` in workerd. */
   readonly fetch?: Fetch;
   /**
-   * Limit on the wait for an answer, and on each silence within its body; 60,000 by default. Streams have only the first limit. Deployments,
-   * uploads of files and `invokeAndWait` have only the second.
+   * Limit on the wait for an answer, and on each silence within the answer's body; 60,000 by default. Streams have only the limit on the wait.
+   * Deployments, uploads of files and `invokeAndWait` have only the limit on silence.
    */
   readonly timeoutMs?: number;
   /** Longest time that the client tries to resume a broken stream or to retry a refused connection; 30,000 by default. */
@@ -31,7 +31,7 @@ export interface RequestOptions {
   readonly alsoStatus?: number;
 }
 
-/** A control character other than a tab: `\P{Cc}` in a negated class excludes all that are no control characters. */
+/** A control character other than a tab. The negated class excludes every character that is no control character (`\P{Cc}`), and the tab. */
 const CONTROL_EXCEPT_TAB = /[^\P{Cc}\t]/u;
 const HEADER_RULE = 'Use visible ASCII characters only: no line breaks and no letters of other alphabets.';
 
@@ -71,7 +71,7 @@ export class Http {
           );
     let response: Response;
     try {
-      // Pass no Request object: its signal works only while the object lives, and no code would hold it.
+      // Pass the address instead of a `Request`: the signal of a `Request` works only while that object lives, and no code would hold it.
       response = await this.#fetch(`${this.#base}${path}`, {
         method: options.method ?? 'GET',
         headers,
@@ -122,11 +122,11 @@ export class Http {
 
   /**
    * Retries transient failures (a refused connection, a restarting store), with growing pauses, until the attempt succeeds, fails
-   * for good, or `reconnectMs` have passed.
+   * for good, or `reconnectMs` have passed since the first attempt.
    *
-   * @param patient when true, `reconnectMs` start at the first failure, and start again once, at a failure after a long wait for an answer:
-   * Node's `fetch` gives up a request that has had no answer for 300 s
-   * @param isTransient tells the failures to retry
+   * @param patient true for a request whose answer may come late. `reconnectMs` then count from the first failure. They count anew, once, from
+   * the first failure after a wait longer than `reconnectMs`: Node's `fetch` gives up a request that has had no answer for 300 s
+   * @param isTransient true for a failure to retry
    */
   async retrying<T>(
     attempt: () => Promise<T>,
@@ -141,10 +141,10 @@ export class Http {
       try {
         return await attempt();
       } catch (error) {
-        // A gateway was there while the client waited for its answer, so an earlier refusal does not count against this failure.
-        const isLate = patient && performance.now() - beganAt > this.reconnectMs;
-        if (giveUpAt === undefined || (isLate && !hasWaited)) giveUpAt = performance.now() + this.reconnectMs;
-        hasWaited ||= isLate;
+        // During a long wait for an answer there was a gateway, so the time since earlier failures does not count.
+        const wasLongWait = patient && performance.now() - beganAt > this.reconnectMs;
+        if (giveUpAt === undefined || (wasLongWait && !hasWaited)) giveUpAt = performance.now() + this.reconnectMs;
+        hasWaited ||= wasLongWait;
         if (!(error instanceof PieError) || !isTransient(error) || performance.now() + pauseMs > giveUpAt) throw error;
       }
       await pause(pauseMs, signal);
@@ -161,7 +161,7 @@ export class Http {
   }
 }
 
-/** Checks the headers before the request: `fetch` throws the same TypeError for a broken connection, which is worth a retry. */
+/** Checks the headers before the request. For a bad header, `fetch` throws the same TypeError as for a broken connection, which is worth a retry. */
 function headersOf(values: Readonly<Record<string, string>>): Headers {
   const headers = new Headers();
   for (const [name, value] of Object.entries(values)) {
@@ -170,7 +170,7 @@ function headersOf(values: Readonly<Record<string, string>>): Headers {
       if (CONTROL_EXCEPT_TAB.test(value)) throw new TypeError('a control character');
       headers.set(name, value);
     } catch {
-      // Without the cause: its message can quote the value, which may be a key.
+      // The new error has no cause: the cause's message can quote the value, which may be a key.
       throw new PieError('invalid-input', `The value for the header ${name} has characters that no header can carry.`, {
         hint: name === 'authorization' ? 'Check the API key: it has visible ASCII characters only.' : HEADER_RULE,
         field: name,
@@ -204,11 +204,11 @@ async function readAll(body: ReadableStream<Uint8Array>, silentMs: number): Prom
   return bytes;
 }
 
-/** The next chunk of a body; null at its end. */
+/** The next chunk of a body, if it comes within `ms`; null at the end of the body. */
 function nextIn(ms: number, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<Uint8Array | null> {
   return new Promise((resolve, reject) => {
-    const late = () => reject(new DOMException(`no byte came for ${ms} ms`, 'TimeoutError'));
-    const timer = setTimeout(late, ms);
+    const giveUp = () => reject(new DOMException(`no byte came for ${ms} ms`, 'TimeoutError'));
+    const timer = setTimeout(giveUp, ms);
     reader
       .read()
       .then(({ done, value }) => resolve(done ? null : value), reject)

@@ -4,8 +4,10 @@ import { type Frame, readFrames } from './event-source.ts';
 import { eventOf, type PieEvent } from './events.ts';
 import { type Http, pause } from './http.ts';
 
-/** A stream that stays open for this part of `reconnectMs` counts as resumed, even without an event: a gateway that lost Redis ends it sooner. */
+/** A stream that stays open for this part of `reconnectMs` counts as resumed, even without an event: a gateway without Redis ends it sooner. */
 const STEADY_PART = 1 / 3;
+const FIRST_PAUSE_MS = 50;
+const LONGEST_PAUSE_MS = 1000;
 
 export interface StreamOptions {
   readonly signal?: AbortSignal | undefined;
@@ -48,8 +50,9 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
     if (this.#wasRead) throw new TypeError('An invocation stream can be read once; open another with `events(id)`.');
     this.#wasRead = true;
     let brokenSince: number | null = null;
-    for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       let problem: unknown;
+      // Infinite until the stream is open.
       let openedAt = Number.POSITIVE_INFINITY;
       try {
         const response = this.#response ?? (await this.#reopen());
@@ -57,7 +60,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
         openedAt = performance.now();
         for await (const event of this.#events(response)) {
           brokenSince = null;
-          pauseMs = 50;
+          pauseMs = FIRST_PAUSE_MS;
           yield event;
           if (event.event === 'result' || event.event === 'error') return;
         }
@@ -67,7 +70,10 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
         if (error instanceof PieError && !error.retryable) throw error;
         problem = error;
       }
-      if (this.#wasSteady(openedAt, problem)) [brokenSince, pauseMs] = [null, 50];
+      if (this.#wasSteady(openedAt, problem)) {
+        brokenSince = null;
+        pauseMs = FIRST_PAUSE_MS;
+      }
       brokenSince ??= performance.now();
       if (performance.now() - brokenSince > this.#http.reconnectMs) throw this.#reconnectFailure(problem);
       await pause(pauseMs, this.#options.signal);
@@ -114,7 +120,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
     });
   }
 
-  /** True when the stream went on for a while before it broke or fell silent: the new break then gets the whole `reconnectMs` again. */
+  /** True when the stream went on for a while before it broke or fell silent. The client then has the whole `reconnectMs` for the new break. */
   #wasSteady(openedAt: number, problem: unknown): boolean {
     const { reconnectMs, idleTimeoutMs } = this.#http;
     const silentMs = problem instanceof DOMException && problem.name === 'TimeoutError' ? idleTimeoutMs : 0;
@@ -136,7 +142,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
   }
 }
 
-/** True for an event of the same epoch with a number that was seen. */
+/** True for an event of the same epoch (attempt) with a number that is not above the last one seen. */
 function isSeen(id: string, lastId: string): boolean {
   const [eventPosition, lastPosition] = [positionOf(id), positionOf(lastId)];
   return (

@@ -9,15 +9,15 @@ export interface InvokeOptions extends CallOptions {
   /** Cancel the invocation when this client disconnects before its end. Otherwise it keeps running. */
   readonly cancelOnDisconnect?: boolean;
   /**
-   * Invoking again with the same key and input returns the first invocation's outcome. While it runs, the gateway refuses with
-   * `idempotency-in-flight`, whose `invocation` names it for attaching. By default a random key makes this client's own retries safe.
+   * Invoking again with the same key and input returns the first invocation's outcome. While that invocation runs, the gateway refuses with
+   * `idempotency-in-flight`; the error's `invocation` is the id to attach to. By default a random key makes this client's own retries safe.
    */
   readonly idempotencyKey?: string;
   /** Deadline from now on, queueing included; the invocation then ends with `deadline-exceeded`. */
   readonly cancelAfterMs?: number;
-  /** An https URL that is notified of the end (Standard Webhooks). */
+  /** An https URL to which the platform sends a notification of the end (Standard Webhooks). */
   readonly webhook?: string;
-  /** Invocations with the same affinity prefer the same GPU host, which has their prefixes: 1 to 256 visible ASCII characters. */
+  /** 1 to 256 visible ASCII characters. Invocations with the same affinity prefer the same GPU host, which has the prefixes of their prompts. */
   readonly affinity?: string;
   /**
    * At most `limit` (1 by default) of the tenant's invocations with this key wait or run at once; another one is refused with
@@ -93,7 +93,7 @@ export async function invokeAsync(
   );
 }
 
-/** Options of an invocation that its request has as headers. */
+/** Options of an invocation that the client sends as headers. */
 type HeaderOptions = {
   readonly [K in 'idempotencyKey' | 'cancelAfterMs' | 'webhook' | 'affinity' | 'concurrency' | 'debounce']?:
     | InvokeOptions[K]
@@ -127,8 +127,9 @@ export function preferenceHeaders(options: { readonly cancelOnDisconnect?: boole
 }
 
 /**
- * Sends until it succeeds or fails for good. A request whose answer was lost may have made its invocation: the gateway then refuses the retry
- * as in flight, and the client attaches. It does not attach at the first try with the caller's own key, which another request may have used.
+ * Sends a request, with retries, until it succeeds or fails for good. A request whose answer was lost may have made its invocation: the gateway
+ * then refuses the retry as in flight, and the client attaches to that invocation. At the first try with the caller's own key, the client does
+ * not attach: another request may have used the key.
  *
  * @param patient true when the answer may come late; see `Http.retrying`
  */
@@ -167,7 +168,7 @@ async function outcomeOf(stream: InvocationStream): Promise<Outcome> {
   const messages: MessageData[] = [];
   let keptCount = 0;
   for await (const event of stream) {
-    // A new attempt takes back the messages of the earlier one, unless that ended with a question.
+    // A new attempt voids the messages of the earlier one, except those that came before a question.
     if (event.event === 'start') messages.length = keptCount;
     else if (event.event === 'question') keptCount = messages.length;
     else if (event.event === 'message') messages.push(event.data);

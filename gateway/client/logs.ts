@@ -8,7 +8,7 @@ import { type Http, pause } from './http.ts';
 
 export interface LogQuery extends CallOptions, Partial<Query> {}
 
-/** Stored lines of a function, or of all functions when null; oldest first. */
+/** Stored lines of a function, or of all functions when `name` is null; oldest first. */
 export async function readLogs(http: Http, name: string | null, query: LogQuery): Promise<readonly LogEntry[]> {
   return (await http.json<{ logs: LogEntry[] }>(logsPath(name, query), common(query))).logs;
 }
@@ -21,8 +21,8 @@ export async function* followLogs(
 ): AsyncGenerator<LogEntry, void, undefined> {
   const { after, limit, since, ...filters } = query;
   const headers = { ...common(query).headers, accept: 'text/event-stream' };
-  // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones. Leave `since` out: the gateway counts
-  // a duration such as `10s` from each request, so lines of a longer break would be too old.
+  // The query after a reconnect asks for all missed lines, up to the largest limit: by default, the gateway sends only the newest ones. It has
+  // no `since`: the gateway counts a duration such as `10s` back from each request, and so would leave out lines of a longer break.
   const queryAfter = (entry: LogEntry): LogQuery => ({ ...filters, after: entry.cursor, limit: MAX_LOG_LINES });
   let nextQuery = query;
   for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
@@ -43,12 +43,12 @@ export async function* followLogs(
       }
     } catch (error) {
       if (error instanceof PieError && error.code === 'bad-response') throw error;
-      // The stream broke or the signal aborted: `pause` throws in the latter case.
+      // The stream broke, or the signal aborted. After an abort, `pause` throws.
     }
     await pause(pauseMs, query.signal);
     const openedMs = serverTimeOf(response);
     if (nextQuery !== query || openedMs === null) continue;
-    // The first stream broke before its first line. Read the past lines as of its opening, then follow every line since.
+    // The first stream broke before its first line. Read the lines that were past when it opened, then follow all lines since then.
     const sinceMs = since === undefined ? null : timeMs(since, openedMs);
     const pastQuery = { ...query, until: isoTime(openedMs), ...(sinceMs !== null && { since: isoTime(sinceMs) }) };
     nextQuery = {

@@ -11,7 +11,7 @@ test('a message reaches the inbox once, although the answer to the first request
   await platform.register({ name: 'echo', input: ECHO_SCHEMA });
   const { id } = await client.submit('echo', { prompt: 'a' });
   let lostAnswers = 0;
-  const wired = new PieClient({
+  const testClient = new PieClient({
     url: platform.url,
     apiKey: platform.apiKey,
     fetch: async (url, init) => {
@@ -22,7 +22,7 @@ test('a message reaches the inbox once, although the answer to the first request
     },
   });
   for (let sent = 1; sent <= 2; sent += 1) {
-    await wired.send(id, 'a');
+    await testClient.send(id, 'a');
     const { redis, keys } = platform.scheduler.store;
     assert.deepEqual([await redis.llen(keys.inbox(id)), lostAnswers], [sent, 1]);
   }

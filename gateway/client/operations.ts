@@ -35,8 +35,8 @@ export class OperationsClient {
   }
 
   /**
-   * Drains a GPU host, or ends its drain; operators only. Resolves when all runtimes that use the host know of the
-   * change, or after the time of one lease.
+   * Drains a GPU host, or ends its drain; operators only. Resolves when all runtimes that use the host know of the change, at the latest after
+   * the time of a runtime's lease.
    */
   async changeGpuHost(name: string, change: GpuHostChange, options: CallOptions = {}): Promise<GpuHostState> {
     return this.#http.json(`/v1/gpu-hosts/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));

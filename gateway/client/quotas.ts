@@ -15,13 +15,13 @@ export class QuotasClient {
     this.#http = http;
   }
 
-  /** Lists every limit that binds. */
+  /** Lists every limit in force. */
   async list(query: QuotaQuery = {}): Promise<readonly QuotaStatus[]> {
     const path = withQuery('/v1/quotas', queryOf(query));
     return (await this.#http.json<{ quotas: QuotaStatus[] }>(path, common(query))).quotas;
   }
 
-  /** Sets a limit; returns the limit that then binds, or null. Operators only. */
+  /** Sets a limit. Returns the limit that is then in force, or null when there is none. Operators only. */
   async set(change: QuotaChange, options: CallOptions & { readonly tenant?: string | undefined } = {}) {
     const { tenant } = options;
     const body = { ...change, ...(tenant === undefined ? {} : { tenant }) };

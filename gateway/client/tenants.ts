@@ -42,7 +42,7 @@ export class TenantsClient {
     return (await this.#http.json<{ keys: ApiKey[] }>(keysPath(tenant), common(options))).keys;
   }
 
-  /** Only this answer ever contains the key. */
+  /** Creates a key. No other answer ever contains the text of the key. */
   async createKey(key: NewKey, tenant?: string, options: CallOptions = {}): Promise<CreatedKey> {
     return this.#http.json(keysPath(tenant), withBody(options, 'POST', key));
   }

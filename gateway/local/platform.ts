@@ -8,15 +8,15 @@ import { defaultHome, pinnedNode, ROOT } from '#infra/install.ts';
 import { PieClient } from '../client/client.ts';
 import { type Credentials, parseCredentials } from '../node/credentials-file.ts';
 
-/** Longest stop, the drain of running invocations included. */
+/** Longest time for a stop, the drain of running invocations included. */
 const STOP_LIMIT_MS = 20_000;
-/** Last lines of standard error that the error of a failed start quotes. */
+/** Number of last lines of standard error that the error of a failed start quotes. */
 const TAIL_LINES = 30;
 
 export interface LocalPlatformOptions {
-  /** The platform's home: `PIE_HOME`, else the default home. */
+  /** The platform's home; by default `PIE_HOME`, else the default home. */
   readonly home?: string | undefined;
-  /** The platform's port: `PIE_PORT`, else the port in its configuration. */
+  /** The platform's port; by default `PIE_PORT`, else the port in its configuration. */
   readonly port?: number | undefined;
   /** Additions to this process's environment; `undefined` removes a variable. */
   readonly environment?: NodeJS.ProcessEnv;
@@ -120,7 +120,7 @@ class Supervisor {
         this.#onLine(line);
       });
     }
-    // Do not keep this process alive: the platform ends with it.
+    // Let this process end while the platform runs: the platform then ends, too.
     this.#process.unref();
     for (const stream of [stdin, stdout, stderr]) (stream as net.Socket | null)?.unref();
   }
@@ -182,10 +182,10 @@ function credentialsIn(home: string): Credentials {
   return parseCredentials(readFileSync(path.join(home, 'credentials.json'), 'utf8'));
 }
 
-/** Below the ephemeral ports that operating systems assign. */
+/** Range below the ports that operating systems assign to outgoing connections. */
 const PORTS = { from: 10_000, to: 32_767 };
 
-/** A port on which nothing listens now, and which no system assigns by chance before it is used. */
+/** A port on which nothing listens now, outside the range from which the operating system assigns ports to other programs. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(PORTS.from, PORTS.to + 1);

@@ -58,7 +58,9 @@ describe('pie/testing', () => {
       await asking.start();
       await asking.say('asked');
       const question = { text: 'Go on?', schema: {}, timeoutMs: 60_000, state: '' };
-      await gateway.scheduler.questions.ask({ id, tenant: 'default' }, asking.epoch, 3, question, null);
+      // The third event, after `start` and the message.
+      const seq = 3;
+      await gateway.scheduler.questions.ask({ id, tenant: 'default' }, asking.epoch, seq, question, null);
       await client.answer(id, true);
       const lost = await gateway.attempt(id);
       await lost.start();
@@ -92,7 +94,7 @@ describe('pie/testing', () => {
     await assert.rejects(talker.invoke({ act: 'talk' }, { send }), { name: 'PieError', status: 413 });
   });
 
-  it('reports where a source does not compile, and that a source does not exist', async () => {
+  it('reports the place of a compile error, and a source that does not exist', async () => {
     writeFileSync(path.join(folder, 'broken.ts'), 'export const run = ;');
     await assert.rejects(
       platform.deploy(path.join(folder, 'broken.ts')),
@@ -101,7 +103,7 @@ describe('pie/testing', () => {
     await assert.rejects(platform.deploy(path.join(folder, 'none')), /does not exist[\s\S]*what to do/);
   });
 
-  it('reports a tool that this machine lacks, and a model that does not exist', async () => {
+  it('startPlatform reports a program that this machine lacks, and a model that does not exist', async () => {
     const { PATH } = process.env;
     process.env.PATH = folder;
     try {

@@ -27,7 +27,7 @@ export interface DeployOptions {
 }
 
 export interface InvokeOptions {
-  /** Messages to send to the inferlet, in order, followed by the end of messages. */
+  /** Messages to send to the inferlet, in order. The session is closed after the last one. */
   readonly send?: readonly string[];
   /** Longest wait for the end, milliseconds; 60,000 by default. */
   readonly timeoutMs?: number;
@@ -65,7 +65,8 @@ export class InvocationError extends Error {
 }
 
 /**
- * A platform for tests: a temporary home, a free port, no functions. {@link stop} or `await using` ends it, and so does this process's end.
+ * A platform for tests, with a temporary home, a free port and no functions. It ends with {@link stop}, with the block of an `await using`, or
+ * with this process.
  *
  * @example
  * await using platform = await startPlatform();
@@ -133,7 +134,7 @@ export class TestInferlet {
     const logs: { level: string; message: string }[] = [];
     let keptCount = 0;
     for await (const event of stream) {
-      // A new attempt takes back the messages of the earlier one, unless that ended with a question.
+      // A new attempt voids the messages of the earlier one, except those that came before a question.
       if (event.event === 'start') messages.length = keptCount;
       if (event.event === 'question') keptCount = messages.length;
       if (event.event === 'log') logs.push(event.data);
@@ -151,7 +152,7 @@ export class TestInferlet {
     throw new Error(`The stream of ${stream.id} ended without a result.`);
   }
 
-  /** Sends the messages, then ends the session. Ignores a refusal after the invocation's end: the stream reports it. */
+  /** Sends the messages, then closes the session. Ignores a refusal after the invocation's end, because the stream reports that end. */
   async #sendAll(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
     try {
       for (const message of messages) await this.#client.send(id, message, { signal });
@@ -201,7 +202,7 @@ function removeHome(home: string): void {
   rmSync(home, { recursive: true, force: true, maxRetries: 10 });
 }
 
-/** Makes an error whose message has the cause and the advice of a command's failure: a test report shows no more. */
+/** Puts the cause and the advice of a command's failure into the message of an error, because a test report shows only the message. */
 function readableError(error: unknown): unknown {
   if (!(error instanceof Failure)) return error;
   const lines = [error.message, error.why && `why: ${error.why}`, error.advice && `what to do: ${error.advice}`];

@@ -26,7 +26,7 @@ export class Answers {
       const hint = `Send an answer that the question's schema accepts. \`pie answer ${id}\` and \`GET /v1/invocations/${id}\` show it.`;
       throw new GatewayError('invalid-input', message, { field, hint, cause });
     }
-    // Name the question: meanwhile the invocation may have asked another one, with another schema.
+    // Pass the number of the question: meanwhile the invocation may have asked another question, with another schema.
     if ((await this.#questions.answer(id, text, openNumber)) !== 'ok') throw notWaiting(id, question);
   }
 }

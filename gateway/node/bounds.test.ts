@@ -71,6 +71,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
     const slow = begin();
     slow.request.write(`"${'x'.repeat(100 * KIB)}`);
     await until(() => bodies.heldBytes > 64 * KIB);
+    // Together, the two bodies of the tenant exceed half of 256 KiB.
     const second = begin();
     second.request.end(`"${'y'.repeat(60 * KIB)}"`);
     const refused = await second.answer;
@@ -84,7 +85,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
   });
 
   it('a body is released when its client leaves, and no fault is logged', { timeout: 240_000 }, async () => {
-    // Without a length; with a length above one block of 16 KiB (read in pieces), and below it (read in one step).
+    // A body without a declared length, one above a block of 16 KiB (the gateway reads it in pieces), and one below (read in one step).
     const declared: Record<string, string>[] = [{}, { 'content-length': '60000' }, { 'content-length': '10000' }];
     for (const headers of declared) {
       answers.length = 0;
@@ -128,7 +129,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
   it('an input holds memory by its bytes, not by its characters', async () => {
     const known = new Set((await platform.scheduler.invocations.recent('default', 'echo')).map(({ id }) => id));
     const begun = begin();
-    // A third of the share in characters, the whole share in bytes.
+    // 24 Ki characters of three bytes. The gateway holds two copies: 144 KiB, more than half of 256 KiB. Counted by characters, they would fit.
     begun.request.end(`"${'語'.repeat(24 * KIB)}"`);
     assert.equal((await begun.answer).status, 202);
     const id = await platform.submitted('echo', known);
@@ -157,7 +158,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
       await attempt.succeed('x'.repeat(80 * KIB));
     });
 
-    it('results and logs beyond the share of their tenant are refused with 429; a request with a key may be repeated', async () => {
+    it('results and logs beyond the share of their tenant are refused with 429; a repeated request begins no invocation', async () => {
       for (const path of [`/v1/invocations/${id}`, '/v1/logs']) {
         const refused = await ask(path);
         assert.deepEqual([refused.status, await codeOf(refused)], [429, 'too-many-requests'], path);
@@ -165,7 +166,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
       const invocations = async () =>
         (await platform.scheduler.invocations.recent('default', 'echo')).map((invocation) => invocation.id);
       const known = await invocations();
-      // A request that begins another invocation gets no answer.
+      // If the gateway began another invocation, its answer would not come, and this time limit would fail the test.
       const signal = AbortSignal.timeout(30_000);
       const repeated = await ask(PATH, { method: 'POST', body: '1', headers: KEY, signal });
       assert.deepEqual([repeated.status, await codeOf(repeated)], [429, 'too-many-requests']);
@@ -176,7 +177,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
       await until(() => bodies.heldBytes === 0);
     });
 
-    it('lists of functions and of invocations pass', async () => {
+    it('lists of functions and of invocations are still answered', async () => {
       assert.equal((await ask('/v1/functions')).status, 200);
       assert.equal((await ask('/v1/invocations')).status, 200);
       await until(() => bodies.heldBytes === 0);
@@ -210,7 +211,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
     await hasty.close(0);
   });
 
-  it('the largest body has the time to arrive at the minimum speed', async () => {
+  it("Node's time limit on a request lets the largest body arrive at the minimum speed", async () => {
     let server: http.Server | undefined;
     const noteServer = (message: unknown) => {
       ({ server } = message as { server: http.Server });

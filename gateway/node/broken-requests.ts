@@ -10,11 +10,11 @@ export const MAX_HEADER_BYTES = 16 * 1024;
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Request Header Fields Too Large' };
 
 /**
- * Answers input that is not a valid request (oversized headers, bytes that are not HTTP) with a problem like any other refusal, and closes
- * the connection. The app never sees such input.
+ * Answers input that is not a valid request (oversized headers, bytes that are not HTTP) with a problem document, like any other refusal, and
+ * closes the connection. The app never sees such input.
  */
 export function answerBrokenRequests(server: Server): void {
-  /** Number of answers in progress, by connection: a refusal would land in the middle of such an answer. */
+  /** Number of answers in progress per connection. A refusal would land in the middle of such an answer, so the connection is destroyed instead. */
   const openAnswers = new WeakMap<Socket, number>();
   /** Connections that got a refusal here. Further errors of their input are ignored. */
   const refused = new WeakSet<Socket>();
@@ -38,7 +38,7 @@ export function answerBrokenRequests(server: Server): void {
   });
 }
 
-/** Time after a refusal, at which the connection is destroyed even if the client goes on sending. */
+/** Time from a refusal until the connection is destroyed, even if the client goes on sending. */
 const LINGER_MS = 5000;
 
 function answerTo(code: string, origin: string): string {
@@ -74,5 +74,6 @@ function refusalOf(code: string): GatewayError {
 }
 
 function originOf({ localAddress = '127.0.0.1', localPort = 80 }: Socket): string {
-  return `http://${localAddress.includes(':') ? `[${localAddress}]` : localAddress}:${localPort}`;
+  const host = localAddress.includes(':') ? `[${localAddress}]` : localAddress;
+  return `http://${host}:${localPort}`;
 }

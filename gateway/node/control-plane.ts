@@ -78,7 +78,7 @@ export interface NodeControlPlaneOptions {
   readonly log: Logger;
 }
 
-/** Time limit on the store's answer to `health`: clients poll it, so a late answer is useless. */
+/** Time limit on the store's answer to `health`: clients poll `health`, so a late answer is useless. */
 const HEALTH_DEADLINE_MS = 1000;
 
 /** Copies of a large stored text (a result or an input) in memory at once: the text, and the answer made of it. */
@@ -187,8 +187,8 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
-    // The route has checked that this caller may reach the invocation. If it is another tenant's, the caller is an
-    // operator: `open` records the operator's read.
+    // The route has checked that this caller may reach the invocation. If the invocation is another tenant's, the caller is an operator, and
+    // `open` records the read.
     const isOperator = includesScope(call.principal.scopes, 'operator');
     const recordRead = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
@@ -375,8 +375,8 @@ export class NodeControlPlane implements ControlPlane {
       // `expect` keeps them until the follower reads them.
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),
     };
-    // Redis may store a submission after its failure was answered. A retry without a key, or with another one, cannot find that invocation
-    // and makes a second one: `withdrawals` therefore cancels the first.
+    // Redis may store a submission after the gateway has answered with an error. A retry with the same key finds that invocation. Without such
+    // a key, a retry makes a second invocation, so `withdrawals` cancels the first.
     const isFindableByRetry = idempotencyKey !== undefined && request.hasSingleUseKey !== true;
     const submitTarget = isFindableByRetry ? this.#scheduler : this.#scheduler.withdrawals;
     const submitted = await submitTarget.submit(submission).catch((error: unknown) => {
@@ -389,7 +389,7 @@ export class NodeControlPlane implements ControlPlane {
       submitter.forget(id);
       return this.#repeatedAnswer(call, submitted.id, request.join === true);
     }
-    // A client that has left may never follow its invocation, so keep no messages for it.
+    // A client that has left may never follow its invocation, so do not keep the invocation's events.
     if (call.signal.aborted) submitter.forget(id);
     return {
       id,
@@ -407,7 +407,7 @@ export class NodeControlPlane implements ControlPlane {
   /** Answers a repeated request with its invocation; refuses while the invocation has not ended, unless `mayJoin`. */
   async #repeatedAnswer(call: Call, id: string, mayJoin: boolean): Promise<Invoked> {
     const state = await this.#readState(call, id);
-    // A key expires no later than the record of its invocation, but Redis may lose data.
+    // A key expires no later than the record of its invocation, so a record is missing only if Redis lost data.
     if (state === null)
       throw new GatewayError(
         'unknown-invocation',

@@ -70,7 +70,7 @@ describe('the credentials of an installation', () => {
     }
   });
 
-  it('keys of machines that have gone make room for the keys of new machines, the oldest first', async () => {
+  it('machine keys that are unused for long are removed, oldest first, to make room for the keys of new machines', async () => {
     const { apiKeys } = scheduler;
     const machineKeys = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
     const start = async () => ensureCredentials(await mkdtemp(path.join(home, 'machine-')), URL, scheduler);
@@ -98,7 +98,7 @@ describe('the credentials of an installation', () => {
     assert.equal(oldKeys.length, MAX_MACHINE_KEYS);
     assert.deepEqual(await apiKeys.authenticate(first.apiKey), { kind: 'unknown' });
 
-    // Machines have fewer keys than they may, but other keys fill the tenant.
+    // There are fewer machine keys than allowed, but other keys fill the tenant.
     const machineKeyCount = MAX_MACHINE_KEYS - 10;
     for (const { id } of oldKeys.slice(machineKeyCount)) await apiKeys.remove('default', id);
     let otherKeys = 0;

@@ -15,9 +15,9 @@ const MAX_MACHINE_KEYS = MAX_KEYS / 2;
 const RECENT_MS = 24 * 3_600_000;
 
 /**
- * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key of the tenant `default`. Keeps a
- * working key and its scopes (a key that was made before keys had names gets every scope), also while its tenant is suspended. Makes a new
- * key on the first start, and when the old one has expired or is unknown to the store.
+ * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key. Keeps a key that works, with its
+ * scopes, even while its tenant is suspended; a valid key of the tenant `default` without a name gets every scope. Makes a new key of the
+ * tenant `default` on the first start, and when the old key has expired or is unknown to the store.
  */
 export async function ensureCredentials(
   home: string,
@@ -55,7 +55,7 @@ async function newKey(apiKeys: Scheduler['apiKeys'], now: number): Promise<strin
   return outcome.apiKey;
 }
 
-/** Makes room for a new key below `MAX_KEYS` and `MAX_MACHINE_KEYS`: removes the machine keys that have been unused longest, none used recently. */
+/** Makes room for a new key within `MAX_KEYS` and `MAX_MACHINE_KEYS`: removes the machine keys that have been unused longest, but no recent ones. */
 async function makeRoom(apiKeys: Scheduler['apiKeys'], now: number): Promise<void> {
   const allKeys = await apiKeys.list(DEFAULT_TENANT);
   const machineKeys = allKeys
@@ -77,7 +77,7 @@ async function readCredentials(file: string): Promise<Credentials | null> {
   }
 }
 
-/** Other users can never read the file, not even for a moment, and no reader sees a partial file. */
+/** Writes a file that other users cannot read at any moment, and of which no reader sees a part. */
 async function writePrivately(file: string, text: string): Promise<void> {
   await mkdir(path.dirname(file), { recursive: true });
   const draft = `${file}.${process.pid}.tmp`;

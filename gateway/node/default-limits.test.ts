@@ -13,7 +13,7 @@ describe('default limits', () => {
   });
   after(() => redis.stop());
 
-  test('default limits, with the number of schedules, are the only limits of a tenant that has none of its own', async () => {
+  test('a tenant without limits of its own has the default ones: schedules, Redis memory and disk space', async () => {
     const scheduler = openTestScheduler(redis);
     try {
       await scheduler.quotas.setDefaults(await defaultLimits(scheduler.store, tmpdir()));

@@ -59,7 +59,7 @@ export class NodeFunctions {
     });
   }
 
-  /** A version that an invocation of this reference would run. An alias of several versions draws one by its share. */
+  /** The version that an invocation of this reference would run. For an alias of several versions, picks one at random by the shares. */
   resolve({ principal }: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
@@ -198,7 +198,7 @@ function checkedManifest(manifest: FunctionManifest): Manifest {
 
 type Refusal = Extract<Awaited<ReturnType<Scheduler['deployments']['deploy']>>, { ok: false }>;
 
-/** For a refused tag: the code's own hint speaks of aliases. */
+/** Hint for a refused tag: the hint of the code `invalid-alias` itself speaks of aliases. */
 const TAG_HINT = 'A tag is a short lower-case name of a version that is not an alias of it, such as `v1.2`.';
 
 function refusal({ code, message, hint, ...details }: Refusal): GatewayError {

@@ -61,7 +61,7 @@ test('each accepting runtime must reach a GPU host or have lost its last one onl
   );
 });
 
-test('the platform is not ready while its start has functions to deploy', () => {
+test('the check of functions fails while functions of the start are not deployed yet', () => {
   assert.deepEqual(functionsCheck([]), { name: 'functions', ok: true });
   assert.equal(functionsCheck(['story']).detail, 'story not deployed yet');
   assert.deepEqual(functionsCheck(['story', 'chat', 'echo']), {

@@ -2,15 +2,12 @@ import { isDrained } from '#scheduler/policies/placement.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Health } from '../app/control.ts';
 
-/**
- * Time in which a lost GPU host may return before readiness fails. Most lost hosts only restart, and a load balancer
- * would reroute traffic in vain.
- */
+/** Time in which a lost GPU host may return before readiness fails. Most lost hosts only restart: to reroute traffic would be in vain. */
 export const GPU_HOST_GRACE_MS = 5000;
 
 /**
- * Checks by the runtimes' own reports that each runtime that may get a new invocation would run it. Every function counts as one that needs a
- * GPU host, because a function that names no model may use all models.
+ * Checks, from the runtimes' own reports, whether each runtime that may get a new invocation could run it. Every function counts as one that
+ * needs a GPU host, because a function that names no model may use all models.
  *
  * @param now milliseconds since the Unix epoch
  */

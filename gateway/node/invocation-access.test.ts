@@ -34,7 +34,7 @@ describe('InvocationAccess', () => {
   const recordedActors = async () =>
     (await scheduler.audit.read({ tenant: 'theirs', limit: 100 })).map(({ actor }) => actor);
 
-  it('records the reads of one request once a minute, for each key and invocation', async () => {
+  it('records the reads with one request id once a minute, for each key and invocation', async () => {
     let now = 0;
     const access = new InvocationAccess(scheduler, () => now);
     const [first = '', second = ''] = ids;
@@ -71,7 +71,7 @@ describe('InvocationAccess', () => {
     assert.deepEqual([act?.action, act?.target], ['invocation.list', 'theirs']);
   });
 
-  it('records a read when its request is repeated after the entry could not be written', async (t) => {
+  it('records a repeated read when the entry of the first read could not be written', async (t) => {
     const access = new InvocationAccess(scheduler, () => 0);
     const [id = ''] = ids;
     const acts: ((by: Call) => Promise<unknown>)[] = [

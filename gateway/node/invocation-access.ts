@@ -7,16 +7,16 @@ type Act = 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel';
 
 const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
-/** Time in which repeated reads make one entry: a page of the dashboard reads its invocation every 1.5 s while an operator follows it. */
+/** Time in which repeated reads make one entry: while an operator watches an invocation, the dashboard's page reads it every 1.5 s. */
 const SAME_READ_MS = 60_000;
-/** Maximum reads remembered; beyond it the oldest one counts as new. */
+/** Maximum number of remembered reads. Beyond it, the oldest read is forgotten, so a repetition of it is recorded again. */
 const MAX_READS = 10_000;
 
 /** Finds the invocations that a caller may reach, and records in the audit log what operators do to invocations of other tenants. */
 export class InvocationAccess {
   readonly #scheduler: Pick<Scheduler, 'invocations' | 'audit'>;
   readonly #clock: () => number;
-  /** Recorded reads, oldest first, with their times. */
+  /** Times of the recorded reads, by their keys, oldest first. */
   readonly #reads = new Map<string, number>();
 
   /** @param clock milliseconds, monotonic */
@@ -25,7 +25,7 @@ export class InvocationAccess {
     this.#clock = clock;
   }
 
-  /** The invocation, when it belongs to the caller's tenant or the caller is an operator. */
+  /** The invocation, if it belongs to the caller's tenant or the caller is an operator; else null. */
   async find(principal: Principal, id: string): Promise<Invocation | null> {
     // The id becomes part of a Redis key: any other text could address another key.
     if (!INVOCATION_ID.test(id)) return null;
@@ -67,8 +67,8 @@ export class InvocationAccess {
   }
 
   /**
-   * Records that an operator listed another tenant's invocations, whose questions and failures a list shows. All lists of a tenant with one key
-   * share an entry, once a minute: `pie ps --watch` asks every second, each time by a request of its own.
+   * Records that an operator listed another tenant's invocations: a list shows their questions and failures. All lists of a tenant with one API
+   * key share an entry for a minute: `pie ps --watch` asks every second, each time with another request id.
    */
   async recordList({ principal }: Call, owner: string): Promise<void> {
     const { tenant, keyId } = principal;
@@ -78,21 +78,22 @@ export class InvocationAccess {
     );
   }
 
-  /** Writes the entry of a read, once a minute. A read whose entry could not be written counts as not recorded. */
-  async #once(read: string, write: () => Promise<unknown>): Promise<void> {
+  /** Writes the entry of the reads with this key, once a minute. A read whose entry could not be written counts as not recorded. */
+  async #once(readKey: string, write: () => Promise<unknown>): Promise<void> {
     const now = this.#clock();
-    const recordedAt = this.#reads.get(read);
+    const recordedAt = this.#reads.get(readKey);
     if (recordedAt !== undefined && now - recordedAt < SAME_READ_MS) return;
-    this.#reads.delete(read);
+    // Delete the old time first, so that the new one becomes the last in the order of the map.
+    this.#reads.delete(readKey);
     for (const oldest of this.#reads.keys()) {
       if (this.#reads.size < MAX_READS) break;
       this.#reads.delete(oldest);
     }
-    this.#reads.set(read, now);
+    this.#reads.set(readKey, now);
     try {
       await write();
     } catch (error) {
-      this.#reads.delete(read);
+      this.#reads.delete(readKey);
       throw error;
     }
   }

@@ -11,7 +11,7 @@ import { TestPlatform } from '../testing/platform.ts';
 const CERTIFICATE = Array(32).fill('AB').join(':');
 const MASTER_KEY = randomBytes(32).toString('base64');
 
-/** The version of a machine that states none: its requests have no field for it. */
+/** Version of the join exchange for a machine whose requests have no field `version`. */
 const UNSTATED_VERSION = 1;
 
 const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
@@ -75,7 +75,7 @@ describe('machines that join', () => {
     assert.ok(!(await users()).some((user) => user.includes('forged')));
   });
 
-  it('Redis keeps a token at least until the time of its expiry that the gateway states', async (t) => {
+  it('Redis keeps a token at least until the `expiresAt` that the gateway states', async (t) => {
     const { audit, store } = platform.scheduler;
     t.mock.method(audit, 'record', () => sleep(20));
     const { token: text, expiresAt } = await platform.client().operations.createJoinToken();
@@ -83,7 +83,7 @@ describe('machines that join', () => {
     assert.ok(Date.parse(expiresAt) <= Number(await store.redis.pexpiretime(store.keys.joinToken(id))));
   });
 
-  it('a machine gets a Redis user of its own, the settings, and the master key if it opens secrets', async () => {
+  it('a machine gets a Redis user of its own, the settings, and the master key if one of its roles opens secrets', async () => {
     const answer = await joinAs(await token(), machine('east'));
     const url = new URL(answer.redis.url);
     assert.deepEqual(
@@ -135,7 +135,7 @@ describe('machines that join', () => {
     await platform.client().operations.removeMachine('removed');
     assert.ok(!(await users()).includes('pie-machine-removed'));
     const again = await post(await token(), certified('1'));
-    assert.equal(again.code, 'conflict', 'its certificate was removed, too');
+    assert.equal(again.code, 'conflict', 'the certificate of a removed machine stays refused');
     await joinAs(await token(), certified('2'));
   });
 

@@ -11,7 +11,7 @@ import { translating } from './store-errors.ts';
 
 /** Settings and keys that a gateway hands to machines that join. */
 export interface JoinSource {
-  /** The platform's Redis as this machine reaches it; null when no other machine can. */
+  /** The platform's Redis as this machine reaches it; null when other machines cannot reach it. */
   readonly redis: {
     readonly url: string;
     /** Certificates of the authorities that may have signed the certificate of the Redis server, PEM. */
@@ -47,15 +47,15 @@ export class Joining {
     return this.#source?.versions ?? JOIN_VERSIONS;
   }
 
-  /** Throws `conflict` when no machine can join through this gateway. */
+  /** Makes a token with which one machine may join. Throws `conflict` when no machine can join through this gateway. */
   async createToken(ttlMs: number, permission: JoinPermission): Promise<string> {
     const { masterKeys } = await this.#usableSource();
     return this.#scheduler.joinTokens.create(masterKeys, ttlMs, permission);
   }
 
   /**
-   * The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken, another version, or a
-   * gateway through which no machine can join.
+   * Returns the sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken, a version that the
+   * gateway does not speak, or a gateway through which no machine can join.
    */
   join(token: string, sealed: string, version: number): Promise<string> {
     return translating(async () => {

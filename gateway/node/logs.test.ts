@@ -26,9 +26,9 @@ describe('logs of invocations filtered by status', () => {
       await (await platform.attempt(id)).fail('trap', `t${i}`);
       failedIds.push(id);
     }
-    // Lines of forgotten invocations, with a line of a known invocation in their middle.
+    // Lines of invocations that the store does not have (`gone-…`), and in their middle a line of a failed invocation.
     const key = store.keys.logs('default', 'f');
-    // The fields of a stored line: invocation, event number, time, event name, data.
+    // The fields of a stored line are: invocation, event number, time, event name, data.
     const line = (invocation: string, message: string) => ({
       i: invocation,
       s: '1',
@@ -62,7 +62,7 @@ describe('logs of invocations filtered by status', () => {
     return messages;
   }
 
-  it('the search looks up each invocation once, in few round trips, and keeps the newest lines within the limit', async () => {
+  it('a search looks up each invocation once, in few round trips, and returns the newest lines within the limit', async () => {
     const failedMessages = ['trap: t0', 'trap: t1', `m${LINES / 2}`];
     assert.deepEqual(await read({ status: 'failed' }), failedMessages);
     // Invocations: LINES - 1 forgotten ones, and the two that failed.
@@ -75,7 +75,7 @@ describe('logs of invocations filtered by status', () => {
     assert.deepEqual(lookups, []);
   });
 
-  it('a reader that reconnects continues after its last event, although its address names an earlier beginning', async () => {
+  it('a reader that reconnects continues after its `Last-Event-ID`, even if `after` in its URL is earlier', async () => {
     const logs = async (query: string, headers = {}): Promise<{ message: string; cursor: string }[]> => {
       const authorization = `Bearer ${platform.apiKey}`;
       const url = `${platform.url}/v1/functions/f/logs?status=failed${query}`;
@@ -88,7 +88,7 @@ describe('logs of invocations filtered by status', () => {
     assert.deepEqual(await logs(`&after=${first.cursor}`, { 'last-event-id': second.cursor }), [third]);
   });
 
-  it('the search ends after the reader leaves', async () => {
+  it('a search ends after its reader leaves', async () => {
     const leave = new AbortController();
     const { statuses } = source;
     source = {
@@ -140,7 +140,7 @@ describe('logs of invocations filtered by status', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('a search of a thousand logs takes little work for each line, and lets other requests run meanwhile', async () => {
+  it('a search of a thousand logs reads few cursors per line, and lets other requests run meanwhile', async () => {
     const [functions, page] = [1000, 20];
     const names = Array.from({ length: functions }, (_, i) => `many-${i}`);
     let cursorReads = 0;
@@ -162,20 +162,20 @@ describe('logs of invocations filtered by status', () => {
         before === undefined ? Array.from({ length: page }, (_, i) => line(name, i)) : [],
     } as unknown as FunctionLogs;
     let turns = 0;
-    const count = () => {
+    const countTurns = () => {
       turns += 1;
-      counting = setImmediate(count);
+      nextCount = setImmediate(countTurns);
     };
-    let counting: NodeJS.Immediate = setImmediate(count);
+    let nextCount: NodeJS.Immediate = setImmediate(countTurns);
     try {
-      const nothing = { cursor: null, follow: false, limit: 100, level: 'debug', search: 'no such text' } as const;
-      const lines = readLogs({ ...source, logs, names: async () => names }, nothing, neverAborted);
+      const options = { cursor: null, follow: false, limit: 100, level: 'debug', search: 'no such text' } as const;
+      const lines = readLogs({ ...source, logs, names: async () => names }, options, neverAborted);
       assert.deepEqual(await Array.fromAsync(lines), []);
     } finally {
-      clearImmediate(counting);
+      clearImmediate(nextCount);
     }
     assert.ok(turns > 0, 'other requests could run');
-    // To compare all heads for each line by their cursors would take a thousand reads a line.
+    // If the search read the cursors of all logs for each line, there would be a thousand reads per line.
     assert.ok(cursorReads <= 3 * functions * page, `${cursorReads} reads of cursors for ${functions * page} lines`);
   });
 

@@ -6,8 +6,9 @@ import type { Memory } from '../app/http/bodies.ts';
 
 const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 2, error: 3 };
 
-/** Lines per read of Redis, divided among all logs of the request; at least `SMALLEST_PAGE_LINES` per log. */
+/** Lines that a request fetches at once from Redis, divided among its logs. */
 const PAGE_LINES = 500;
+/** Minimum lines of one read of a log, however many logs the request reads. */
 const SMALLEST_PAGE_LINES = 20;
 /** Target for the characters of one read, estimated from the log's previous page: lines differ in size, up to 16 Ki characters. */
 const PAGE_CHARACTERS = 256 * 1024;
@@ -21,7 +22,7 @@ const LINE_BYTES = 256;
 const FOLLOWED_BYTES = 512;
 /** Maximum past lines that one request examines, so that a filter without matches ends. */
 const MAX_EXAMINED = 100_000;
-/** The same with a filter by state: looking up states costs more. */
+/** Maximum past lines that a request with a filter by state examines: it must look up the states. */
 const MAX_EXAMINED_WITH_STATES = 20_000;
 /** Maximum characters of past lines in one answer; the newest lines stay. */
 const MAX_CHARACTERS = 4 * 2 ** 20;
@@ -42,11 +43,11 @@ export interface LogSource {
 }
 
 /**
- * Log lines that pass the filters: the last `limit` past lines in the range of the options, oldest first. They are fewer when they reach
- * `MAX_CHARACTERS`, or when the search for them reaches the bound on examined lines. With `follow`, live lines come next until the signal
- * aborts. Past lines of several functions are in the order of their time.
+ * Log lines that pass the filters: the last `limit` past lines in the range of the options, oldest first. There are fewer of them when they
+ * reach `MAX_CHARACTERS`, or when the search reaches the bound on examined lines. With `follow`, live lines come next until the signal aborts.
+ * Past lines of several functions are in the order of their time.
  *
- * @param memory counts the lines that wait for the caller, and the logs that it follows
+ * @param memory counts the lines that wait for the caller, and the logs that the caller follows
  * @throws StoreError, and the errors of `memory`
  */
 export async function* readLogs(
@@ -82,13 +83,14 @@ async function* readFiltered(
   const [maxExamined, batchSize] =
     options.status === undefined ? [MAX_EXAMINED, 1] : [MAX_EXAMINED_WITH_STATES, STATE_BATCH];
   let sliceEndsAt = performance.now() + SLICE_MS;
-  for (
-    let examinedCount = 0, hasMore = true;
+  let examinedCount = 0;
+  let hasMore = true;
+  while (
     hasMore &&
     pastEntries.length < options.limit &&
     characters < MAX_CHARACTERS &&
     examinedCount < maxExamined &&
-    !signal.aborted;
+    !signal.aborted
   ) {
     const lines: LogLine[] = [];
     while (hasMore && lines.length < batchSize && examinedCount < maxExamined && !signal.aborted) {
@@ -96,7 +98,7 @@ async function* readFiltered(
       if (line === null) hasMore = false;
       else lines.push(line);
       examinedCount += 1;
-      // Lines of pages in memory come without a turn of the event loop: with many logs, thousands one after another.
+      // Lines of pages in memory come without a turn of the event loop, with many logs thousands in a row. Let other requests run between them.
       if (performance.now() > sliceEndsAt) {
         await nextTurn();
         sliceEndsAt = performance.now() + SLICE_MS;
@@ -108,6 +110,7 @@ async function* readFiltered(
       pastEntries.push(entry);
     }
   }
+  // `splice` empties the lists, so that their lines can be freed while the caller follows.
   for (const log of logs.splice(0)) log.close();
   yield* pastEntries.splice(0).slice(0, options.limit).reverse();
   heldMemory.free();
@@ -185,17 +188,17 @@ async function takeNewest(logs: readonly BackwardReader[]): Promise<LogLine | nu
 /** Reads one log backward, from its newest line, page by page. */
 class BackwardReader {
   readonly name: string;
-  /** Cursor of the first head, or the beginning of the range when there is none. Following starts after it. */
+  /** Cursor of the newest line in the range, or the beginning of the range when there is no line. `follow` starts after this cursor. */
   newest: string;
-  /** The next line; null at the end. */
+  /** The line that `takeNewest` takes next from this log; null at the end. */
   head: LogLine | null = null;
   readonly #source: LogSource;
   readonly #after: string;
   readonly #maxPageLines: number;
   readonly #heldMemory: HeldMemory;
-  /** The rest of the page, oldest first. */
+  /** The lines of the page that are older than the head, oldest first. */
   #lines: LogLine[] = [];
-  /** The parsed parts of the head's cursor: `takeNewest` compares heads for every line. */
+  /** The two parts of the head's cursor, parsed once per head because `takeNewest` compares all heads for every line. */
   #headMs = 0;
   #headSequence = 0;
   /** Bytes held for the page. */
@@ -254,7 +257,7 @@ class BackwardReader {
     this.#headSequence = sequence;
   }
 
-  /** Orders the heads of two logs by cursor, then by function. */
+  /** True when this log's head is the newer one. With equal cursors, the head of the later function name counts as newer. */
   isNewerThan(other: BackwardReader): boolean {
     if (this.#headMs !== other.#headMs) return this.#headMs > other.#headMs;
     if (this.#headSequence !== other.#headSequence) return this.#headSequence > other.#headSequence;
@@ -284,7 +287,7 @@ class BackwardReader {
   /** Holds the bytes of a new page in place of those of the last one. */
   #holdPage(bytes: number): void {
     this.#heldMemory.give(this.#pageBytes);
-    // `hold` may throw.
+    // If `hold` throws, this log holds no bytes.
     this.#pageBytes = 0;
     this.#heldMemory.hold(bytes);
     this.#pageBytes = bytes;

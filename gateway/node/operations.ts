@@ -55,7 +55,7 @@ export class NodeOperations implements Operations {
       }
       if (name !== undefined && !FUNCTION_NAME.test(name)) return { invocations: [], cursor: null };
       await this.#access.recordList(call, tenant);
-      const statuses = status === undefined ? [] : typeof status === 'string' ? [status] : status;
+      const statuses = typeof status === 'string' ? [status] : (status ?? []);
       const page = await this.#scheduler.invocations.list(tenant, { function: name, statuses, limit, cursor });
       const hostOf = await this.#servingHosts(call, page.invocations);
       return {
@@ -126,7 +126,7 @@ export class NodeOperations implements Operations {
     };
   }
 
-  /** The roots of running invocations, by id, without roots that have not begun: a root's GPU host serves its children. */
+  /** The roots of the running invocations, by id: the GPU host of a root also serves its children. Leaves out roots that have not begun. */
   async #rootsOf(records: readonly Invocation[]): Promise<ReadonlyMap<string, Invocation>> {
     const ids = new Set(records.flatMap(({ status, root }) => (status === 'running' && root !== null ? [root] : [])));
     const roots = await Promise.all([...ids].map((id) => this.#scheduler.invocations.get(id)));
@@ -155,7 +155,7 @@ export class NodeOperations implements Operations {
     });
   }
 
-  /** The runtimes, once no living one lags behind a change of a drain, or the wait is over. */
+  /** Waits until no living runtime lags behind a change of a drain, but at most `DRAIN_WAIT_MS`. Returns the runtimes. */
   async #whenKnown(lags: (runtime: RuntimeInfo) => boolean): Promise<readonly RuntimeInfo[]> {
     for (const giveUpAt = performance.now() + DRAIN_WAIT_MS; ; await sleep(DRAIN_POLL_MS)) {
       const runtimes = await this.#scheduler.runtimes.list();
@@ -185,9 +185,11 @@ export class NodeOperations implements Operations {
         if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
       } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
       const hostNames = machine.gpuHosts.map((host) => host.name);
-      // After an undrain, the machine's runtime may pause for other reasons, so only a drain waits for it.
-      const isTaking = (runtime: RuntimeInfo) => drained && runtime.machine === name && runtime.accepting === true;
-      const runtimes = await this.#whenKnown((runtime) => isTaking(runtime) || isBehind(runtime, hostNames, drained));
+      // A drain also waits until the machine's runtime stops accepting work. An undrain does not wait for the opposite: the runtime may pause
+      // for other reasons.
+      const stillAccepts = (runtime: RuntimeInfo) => drained && runtime.machine === name && runtime.accepting === true;
+      const lags = (runtime: RuntimeInfo) => stillAccepts(runtime) || isBehind(runtime, hostNames, drained);
+      const runtimes = await this.#whenKnown(lags);
       return machineOf(machine, runtimes, await drains.names(), joinedMachine?.joinedAt);
     });
   }
@@ -196,7 +198,7 @@ export class NodeOperations implements Operations {
     return translating(async () => {
       requireScope(call, 'operator');
       const { keyId, tenant } = call.principal;
-      // Taken before Redis stores the token, so that the token lives at least until then.
+      // Computed before Redis stores the token, so that Redis keeps the token at least until `expiresAt`.
       const expiresAt = new Date(Date.now() + ttlSeconds * 1000).toISOString();
       const token = await this.#joining.createToken(ttlSeconds * 1000, { roles, by: keyId, tenant });
       await this.#scheduler.audit.record(keyId, tenant, 'machine.token', 'machines', { ttlSeconds, roles });
@@ -229,7 +231,7 @@ export class NodeOperations implements Operations {
   }
 }
 
-/** True while a runtime reports another drain state of one of these GPU hosts. */
+/** True while a runtime reports for one of these GPU hosts another state than `drained` says. */
 function isBehind({ gpuHosts = [] }: RuntimeInfo, hostNames: readonly string[], drained: boolean): boolean {
   return gpuHosts.some((host) => hostNames.includes(host.name) && isDrained(host) !== drained);
 }
@@ -267,7 +269,7 @@ function absentMachine({ name, roles, joinedAt }: JoinedMachine, drainedNames: R
   return { name, roles, ...absentState, joinedAt: timeOf(joinedAt), drained };
 }
 
-/** Null for a machine that joined without a token, or whose time of joining was not recorded. */
+/** The time of joining. Null for a machine that joined without a token, or whose time of joining was not recorded. */
 const timeOf = (at: number | undefined): string | null => (at ? new Date(at).toISOString() : null);
 
 /** Lists each model and encoder of each GPU host once, although all runtimes that use the host report it. */

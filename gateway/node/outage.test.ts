@@ -20,7 +20,7 @@ async function startDurable(): Promise<TestPlatform> {
 
 /** Reads a stream frame by frame. */
 class FrameReader {
-  /** Frames that arrived in one chunk. */
+  /** Frames that have arrived and that `next` has not returned yet. */
   readonly #waiting: Frame[] = [];
   readonly #parser = new FrameParser();
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
@@ -70,7 +70,7 @@ describe('when Redis dies', () => {
     );
   });
 
-  it('a removal that has taken effect is in the audit log', async (t) => {
+  it('a removal that took effect is in the audit log, although Redis failed before the answer', async (t) => {
     const { audit, store } = platform.scheduler;
     const versions = [
       await platform.register({ name: 'gone', main: 'a.ts' }),
@@ -101,7 +101,7 @@ describe('when Redis dies', () => {
     const reading = new FrameReader(response);
     await attempt.say('before');
     await reading.next();
-    // The gateway caches a key for 1.5 s. Renew it now: the messages below must pass authentication without Redis.
+    // The gateway caches a key for 1.5 s. Let the cache expire and fill it again: the messages below must pass authentication without Redis.
     await sleep(1500);
     await h.ask('/v1/functions');
     await platform.redis.kill();
@@ -162,7 +162,7 @@ describe('when Redis dies', () => {
 });
 
 describe('when the gateway stops', () => {
-  it('streams may end in time, the others get an error, and no new connection is accepted', async () => {
+  it('streams that end in time get their result, the others an error, and no new connection is accepted', async () => {
     const platform = await TestPlatform.start();
     try {
       await platform.register({ name: 'echo', input: ECHO_SCHEMA });
@@ -200,7 +200,7 @@ describe('a submission that Redis does not answer in time', () => {
   });
   after(() => platform.stop());
 
-  /** Submits while Redis stands still. The scheduler knows the function and the key, so that only the submission waits for Redis. */
+  /** Submits while Redis stands still. An invocation before that makes the gateway cache function and key, so that only the submission waits. */
   async function submitToStoppedRedis(more: Partial<InvokeRequest> = {}): Promise<void> {
     const call = {
       principal: (await platform.control.authenticate(platform.apiKey))!,

@@ -57,7 +57,7 @@ export function platformMetrics({ scheduler, process, collect, ...options }: Pla
   };
 }
 
-/** Queue, admission and runtimes, measured at each read. Without Redis the page lacks them. */
+/** Measures queue, admission, runtimes, GPU hosts and Redis at each read. The page lacks these measurements while Redis does not answer. */
 export function watchPlatform(meter: Meter, { queue, runtimes, admission, store }: WatchedParts): void {
   const gauge = (
     name: string,
@@ -80,17 +80,22 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
       observe(running, { tenant, state: 'admitted' });
     }
   });
-  gauge('pie.admission.slots', '{invocation}', 'Slots of all runtimes, and used ones.', async (observe) => {
+  gauge('pie.admission.slots', '{invocation}', 'Slots of all runtimes, and those in use.', async (observe) => {
     const { slots, usedSlots } = await admission.capacity();
     observe(slots, { state: 'all' });
     observe(usedSlots, { state: 'used' });
   });
-  gauge('pie.admission.pages', '{page}', 'KV pages of each model, and expected ones.', async (observe) => {
-    for (const { model, pages, usedPages } of (await admission.capacity()).models) {
-      observe(pages, { model, state: 'all' });
-      observe(usedPages, { model, state: 'expected' });
-    }
-  });
+  gauge(
+    'pie.admission.pages',
+    '{page}',
+    'KV pages of each model, and those that admitted invocations are expected to use.',
+    async (observe) => {
+      for (const { model, pages, usedPages } of (await admission.capacity()).models) {
+        observe(pages, { model, state: 'all' });
+        observe(usedPages, { model, state: 'expected' });
+      }
+    },
+  );
   gauge(
     'pie.admission.memory',
     'By',
@@ -102,7 +107,7 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
       observe(memory.usedMb * 2 ** 20, { state: 'expected' });
     },
   );
-  gauge('pie.runtimes', '{runtime}', 'Runtimes that are known.', async (observe) => {
+  gauge('pie.runtimes', '{runtime}', 'Known runtimes, by whether they are alive.', async (observe) => {
     const known = await runtimes.list();
     const aliveCount = known.filter((runtime) => runtime.alive).length;
     observe(aliveCount, { state: 'alive' });
@@ -145,7 +150,7 @@ export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams
     });
 }
 
-/** Counts webhook attempts. Every outcome has a series from the start, so that the first failure is an increase. */
+/** Counts webhook attempts. Every outcome starts at 0, so that the first failure shows as an increase of its series. */
 export function countWebhooks(meter: Meter): (outcome: WebhookOutcome) => void {
   const attempts = meter.createCounter('pie.webhooks', {
     unit: '{attempt}',
@@ -155,7 +160,7 @@ export function countWebhooks(meter: Meter): (outcome: WebhookOutcome) => void {
   return (outcome) => attempts.add(1, { outcome });
 }
 
-/** The tenants with the most invocations, and the rest as one. */
+/** The `MAX_OWNERS` tenants with the most invocations, and one entry `OTHER` with the sums of all other tenants. */
 export function withOthers(tenants: readonly Load[]): Load[] {
   if (tenants.length <= MAX_OWNERS) return [...tenants];
   const sorted = tenants.toSorted((a, b) => b.waiting + b.running - a.waiting - a.running);

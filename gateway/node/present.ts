@@ -103,7 +103,7 @@ export function withOutput(record: Invocation, last: InvocationEvent | null): He
   return { ...toInvocationState(record), ...(last?.event === 'result' && { output: resultIn(last.data).output }) };
 }
 
-/** A webhook's address as readers of the invocation see it: up to and including its path. User, password and query often hold a secret. */
+/** A webhook's address as readers of the invocation see it. Only scheme, host, port and path: user, password and query may be secret. */
 export function shownUrl(text: string): string {
   const { origin, pathname } = new URL(text);
   return `${origin}${pathname}`;

@@ -11,7 +11,7 @@ function quotasOf(home: string, lines: readonly string[]) {
   return loadConfig({ PIE_HOME: home }).quotas;
 }
 
-test('pie.toml sets every quota except waiting-invocations, and a wrong limit is refused', (t) => {
+test('pie.toml can set every quota except waiting-invocations; it is refused with an unknown quota or a wrong limit', (t) => {
   const home = mkdtempSync(path.join(os.tmpdir(), 'pie-quotas-'));
   t.after(() => rmSync(home, { recursive: true, force: true }));
   const names = QUOTA_NAMES.filter((name) => name !== 'waiting-invocations');

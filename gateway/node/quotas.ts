@@ -10,7 +10,7 @@ import { requireScope } from '../app/require-scope.ts';
 import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/resources/quotas.ts';
 import { translating } from './store-errors.ts';
 
-/** Limits, their use, and usage, in Redis. */
+/** Reads and changes a tenant's quotas, and reads its usage, in Redis. */
 export class NodeQuotas implements Quotas {
   readonly #scheduler: Scheduler;
 
@@ -24,8 +24,8 @@ export class NodeQuotas implements Quotas {
       const { quotas } = this.#scheduler;
       if (fn === undefined) return (await quotas.statusOfAll(tenant)).map(toStatus);
       const states = FUNCTION_NAME.test(fn) ? await quotas.status(tenant, fn) : [];
-      // A removed function may have limits left, which are shown.
-      if (!states.some(({ function: of }) => of === fn)) await this.#requireFunction(tenant, fn, 'function');
+      // The limits of a removed function are shown. A function without limits must exist.
+      if (!states.some((state) => state.function === fn)) await this.#requireFunction(tenant, fn, 'function');
       return states.map(toStatus);
     });
   }

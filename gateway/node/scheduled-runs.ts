@@ -8,12 +8,12 @@ import { InputChecker } from '../app/validation/input.ts';
 
 /** Time limit on the submission of one invocation. */
 const DEADLINE_MS = 10_000;
-/** Codes of errors after which another try may soon succeed: the schedule worker repeats an invocation that throws. */
+/** Codes of errors that another try may overcome. The function of `scheduledRuns` throws them, and the schedule worker then tries again. */
 const TRANSIENT_CODES: readonly string[] = ['store-unavailable', 'gateway-busy', 'internal'];
 
 /**
- * Returns the function that makes one invocation of a schedule, for `ScheduleWorkerOptions.run`: an ordinary invocation of its tenant, with the
- * same quotas and the same check of the input. It resolves to the invocation or its refusal, and throws only transient errors.
+ * Returns the function `ScheduleWorkerOptions.run`, which makes one invocation for a schedule. The invocation has the quotas and the check of the
+ * input of any other invocation of the tenant. The function resolves to the invocation or its refusal, and throws only transient errors.
  */
 export function scheduledRuns(
   control: Pick<ControlPlane, 'invoke'>,

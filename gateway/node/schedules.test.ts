@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { MAX_INPUT_BYTES } from '#scheduler/schedules/rules.ts';
 import { Schedules } from '#scheduler/schedules/schedules.ts';
 import type { ScheduleWorker } from '#scheduler/schedules/worker.ts';
 import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
@@ -97,7 +98,7 @@ describe('schedules', () => {
     );
   });
 
-  it('a schedule is refused for a wrong field, which the error names, for an unknown function, and above the quota', async () => {
+  it('a schedule with a wrong field or an unknown function, or beyond the quota, is refused; the error names a wrong field', async () => {
     await platform.register({ name: 'story', input: INPUT_SCHEMA });
     const good = { function: 'story', input: { prompt: 'x' }, cron: '0 3 * * *' };
     const put = (more: object, name = 'refused') => client.schedules.put(name, { ...good, ...more });
@@ -109,7 +110,7 @@ describe('schedules', () => {
     await assertRefused({ cron: undefined }, 'invalid-input', '/cron');
     await assertRefused({ cron: undefined, everyMs: 1000 }, 'invalid-input', '/everyMs');
     await assertRefused({ input: { prompt: 1 } }, 'invalid-input', '/prompt');
-    await assertRefused({ input: { prompt: 'x'.repeat(17_000) } }, 'invalid-input', '/input');
+    await assertRefused({ input: { prompt: 'x'.repeat(MAX_INPUT_BYTES) } }, 'invalid-input', '/input');
     await assertRefused({ function: 'nothing' }, 'unknown-function');
     await assertRefused({ function: 'story@nothing' }, 'unknown-alias');
     await assertRefused({ other: 1 }, 'invalid-input', '/other');
@@ -131,7 +132,7 @@ describe('schedules', () => {
     await platform.scheduler.quotas.setDefaults({});
   });
 
-  it('a schedule that cannot make an invocation notes the reason', async () => {
+  it('a schedule that could not make an invocation stores the error as that of its last run', async () => {
     const owner = platform.client(await platform.key(['deploy', 'invoke'], 'paused'));
     await platform.register({ name: 'paused-story' }, 'paused');
     await platform.scheduler.tenants.change('paused', { suspended: true });
@@ -222,7 +223,7 @@ describe('schedules', () => {
     assert.deepEqual(await listed(), ['nightly']);
   });
 
-  it('a schedule fires at the times of its stored entry after two changes at once', async () => {
+  it('a schedule fires at the times of its stored entry after two concurrent changes', async () => {
     await platform.register({ name: 'twice' }, 'hasty');
     const { store, quotas, schedules } = platform.scheduler;
     const slow = new Schedules(store, quotas, platform.redis.connect);

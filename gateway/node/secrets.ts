@@ -82,7 +82,7 @@ function checkName(name: string): void {
   );
 }
 
-/** Turns an error of sealing or opening into the platform's own fault. */
+/** Throws a `SecretError` as `internal`: the platform could not seal or open a value, which is no fault of the client. */
 function throwSealingFault(error: unknown): never {
   if (!(error instanceof SecretError)) throw error;
   throw new GatewayError('internal', error.message, { cause: error });

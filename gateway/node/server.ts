@@ -27,11 +27,14 @@ export interface RunningServer {
 
 /** Maximum connections that wait for acceptance: bursts of a thousand clients are ordinary. */
 const BACKLOG = 4096;
-/** Time for which an idle connection stays open: longer than in common proxies, so that the proxy closes it, and never sends into a closed one. */
+/**
+ * Time for which an idle connection stays open. Common proxies keep one for a shorter time. So the proxy closes it first, and never sends a request
+ * on a connection that the gateway has closed.
+ */
 const KEEP_ALIVE_MS = 65_000;
 /**
- * Time limit on the arrival of a request. Node's own 5 minutes would cut the connection without an answer. The app itself refuses a body below
- * 16 KiB a second; at that speed 64 MiB take 68 minutes, and the app's pacing may stretch that.
+ * Time limit on the arrival of a request, after which Node cuts the connection. Node's default is 5 minutes, too short for a slow upload. The app
+ * itself refuses a body below 16 KiB a second. At that speed 64 MiB take 68 minutes, and longer while the app slows the upload down.
  */
 const ARRIVAL_MS = 3 * 3_600_000;
 /** Maximum time for the last frames to reach their clients. */
@@ -94,6 +97,6 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
 /** A wildcard address is no address for clients: they use loopback. */
 function urlOf({ address, family, port }: AddressInfo): string {
   const isWildcard = address === '0.0.0.0' || address === '::';
-  const host = isWildcard ? '127.0.0.1' : family === 'IPv6' ? `[${address}]` : address;
-  return `http://${host}:${port}`;
+  if (isWildcard) return `http://127.0.0.1:${port}`;
+  return family === 'IPv6' ? `http://[${address}]:${port}` : `http://${address}:${port}`;
 }

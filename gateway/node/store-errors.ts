@@ -5,9 +5,9 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { retryHeaders } from '../app/http/rate-limit.ts';
 
-/** The pause that a refusal for a busy concurrency key asks for: an invocation with the key may end soon, at an unknown time. */
+/** `retry-after` of a refusal for a busy concurrency key. It is a guess: the key becomes free at an unknown time, when an invocation ends. */
 const CONCURRENCY_RETRY_MS = 1000;
-/** The pause that a refusal for too many debounce keys asks for: the shortest delay of a debounced invocation. */
+/** `retry-after` of a refusal for too many debounce keys: each becomes free after the delay of its invocation, at least 1 s. */
 const DEBOUNCE_RETRY_MS = 1000;
 
 /** Converts errors of the scheduler to gateway errors. */

@@ -123,7 +123,7 @@ export class NodeTenants implements Tenants {
       const key = await this.#keyToChange(call, tenant, id);
       if (key === null) return false;
       const { principal } = call;
-      // An operator may remove a tenant's last admin key, except the operator's own: operators can always make a new one.
+      // A tenant keeps its last admin key, unless an operator removes it with another key: an operator can create a new one.
       const keepLast = id === principal.keyId || !includesScope(principal.scopes, 'operator');
       const outcome = await this.#scheduler.apiKeys.remove(tenant, id, { keepLast, actor: principal.keyId });
       if (outcome === 'last') {

@@ -9,7 +9,7 @@ describe('a large upload', () => {
   let platform: TestPlatform;
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   before(async () => {
-    // Calls of the gateway wait while Redis takes 64 MiB, on a busy machine for seconds.
+    // While Redis takes 64 MiB, its other calls wait, on a busy machine for seconds. Their deadline must be longer.
     platform = await TestPlatform.start({ deadlineMs: 60_000 });
   });
   after(async () => {

@@ -15,6 +15,9 @@ import type { PieClient } from '../client/client.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { webhookPayload } from './webhook-payload.ts';
 
+/** Deliveries that a gateway makes for one tenant at once. */
+const MAX_PER_TENANT = 8;
+
 interface Received {
   readonly path: string;
   readonly headers: IncomingMessage['headers'];
@@ -63,7 +66,7 @@ describe('webhooks', () => {
   const outcomes: WebhookOutcome[] = [];
   let client: PieClient;
 
-  /** `rebound.example` looks public by its name, but resolves to a private address. */
+  /** Resolves every name to a private address, also names that look public, such as `rebound.example`. */
   async function resolve() {
     return [{ address: '127.0.0.1', family: 4 }];
   }
@@ -138,7 +141,7 @@ describe('webhooks', () => {
     await redis.zrem(keys.webhooks, 'broken');
   });
 
-  it('a webhook loses no attempt when Redis is away as a delivery begins', async () => {
+  it('a delivery that fails because Redis does not answer does not count as an attempt', async () => {
     const { invocations } = platform.scheduler;
     const { get } = invocations;
     const recordRead = Promise.withResolvers<void>();
@@ -193,7 +196,7 @@ describe('webhooks', () => {
   it('webhooks report cancellations, and omit large outputs', async () => {
     const { id: cancelled } = await client.submit('echo', {}, { webhook: receiver.url('/cancelled') });
     await client.cancel(cancelled);
-    // 256 KiB with its quotes, the largest output that is sent, and one byte more.
+    // With its quotes, `largest` has 256 KiB, the maximum. The output of `/large` has one byte more.
     const largest = 'x'.repeat(256 * 1024 - 2);
     const ids = [cancelled];
     ids.push(await runToEnd(receiver.url('/largest'), largest), await runToEnd(receiver.url('/large'), `${largest}x`));
@@ -204,7 +207,7 @@ describe('webhooks', () => {
     assert.deepEqual([dataOf('/large').outputOmitted, 'output' in dataOf('/large')], [true, false]);
   });
 
-  it('a payload says that an output is no longer kept', async () => {
+  it('a payload marks an output that the store has deleted as omitted', async () => {
     const { events, invocations, store } = platform.scheduler;
     const dataOf = async (id: string) => {
       const record = (await invocations.get(id)) ?? assert.fail('no record');
@@ -227,23 +230,23 @@ describe('webhooks', () => {
     const gone = await untilSettled(await runToEnd(receiver.url('/gone')));
     assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
     await eventually(() => outcomes.at(-1) === 'failed', 'the attempt was the last one');
-    const before = receiver.received.length;
+    const countBefore = receiver.received.length;
     const { port } = new URL(receiver.url('/'));
     const id = await runToEnd(`https://rebound.example:${port}/inside`);
     await eventually(async () => ((await client.invocation(id)).webhook?.attempts ?? 0) > 0, 'an attempt');
     const { lastError, status } = (await client.invocation(id)).webhook as WebhookDelivery;
     assert.match(lastError ?? '', /no public address/);
     assert.equal(status, 'pending');
-    assert.equal(receiver.received.length, before);
+    assert.equal(receiver.received.length, countBefore);
   });
 
-  it("webhooks are not delayed by another tenant's dead endpoints, and outlive their gateway", async (t) => {
-    const asked = new Set<string>();
-    let open = 0;
+  it("webhooks are not delayed by another tenant's dead endpoints, and are delivered after a restart of the gateway", async (t) => {
+    const attemptedIds = new Set<string>();
+    let openDeliveries = 0;
     const dead = createServer(({ headers }, response) => {
-      asked.add(String(headers['webhook-id']));
-      open++;
-      response.on('close', () => open--);
+      attemptedIds.add(String(headers['webhook-id']));
+      openDeliveries++;
+      response.on('close', () => openDeliveries--);
     });
     dead.listen(0, '127.0.0.1');
     t.after(() => {
@@ -258,15 +261,16 @@ describe('webhooks', () => {
       const { id } = await otherClient.submit('echo', {}, { webhook: `http://127.0.0.1:${port}/` });
       await otherClient.cancel(id);
     }
-    // A gateway makes at most 8 deliveries of a tenant at once.
-    const allAreOpen = () => eventually(() => open === 8, 'the other tenant has as many deliveries as it may have');
+    const allAreOpen = () =>
+      eventually(() => openDeliveries === MAX_PER_TENANT, 'the other tenant has as many deliveries as it may have');
     await allAreOpen();
     receiver.beforeAnswer = allAreOpen;
     assert.equal((await untilSettled(await runToEnd(receiver.url('/beside')))).status, 'delivered');
     receiver.beforeAnswer = async () => undefined;
-    // Here, each delivery takes its whole time limit of 10 s. The
-    // factor of 2 allows for a machine so slow that the first deliveries reach that limit.
-    assert.ok(asked.size <= 2 * 8, `${asked.size} of 30 deliveries to a dead endpoint at once`);
+    // A delivery to the dead endpoint makes room for another one when it reaches its time limit of 10 s. The factor of 2 allows for a machine so
+    // slow that the first deliveries reach this limit during the test.
+    const count = attemptedIds.size;
+    assert.ok(count <= 2 * MAX_PER_TENANT, `${count} of 30 deliveries to a dead endpoint at once`);
     await webhooks.stop();
     const id = await runToEnd(receiver.url('/later'));
     assert.equal((await client.invocation(id)).webhook?.status, 'pending');
@@ -275,7 +279,7 @@ describe('webhooks', () => {
     assert.equal(receiver.received.filter(({ path }) => path === '/later').length, 1);
   });
 
-  it('an attempt that the stop of the gateway interrupts does not count', async () => {
+  it("a delivery attempt does not count when the gateway's stop interrupts it", async () => {
     const { redis, keys } = platform.scheduler.store;
     let answer = (): void => undefined;
     const answered = new Promise<void>((resolve) => {
@@ -284,16 +288,16 @@ describe('webhooks', () => {
     receiver.beforeAnswer = () => answered;
     const id = await runToEnd(receiver.url('/interrupted'));
     await eventually(() => receiver.received.some(({ path }) => path === '/interrupted'), 'the attempt has begun');
-    // The stop finds the gateway at a slow call of Redis.
-    let isMoving = false;
+    // The gateway stops during a slow call of Redis, in which it looks for ended invocations.
+    let hasBegunCall = false;
     const zrange = async () => {
-      isMoving = true;
+      hasBegunCall = true;
       await sleep(200);
       return [];
     };
     Object.assign(redis, { zrange });
     await redis.publish(keys.webhooksChannel, '');
-    await eventually(() => isMoving, 'the gateway looks for ends');
+    await eventually(() => hasBegunCall, 'the gateway looks for ended invocations');
     await webhooks.stop();
     Reflect.deleteProperty(redis, 'zrange');
     answer();

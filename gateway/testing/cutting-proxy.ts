@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
 /**
- * A proxy to the gateway that destroys each connection after `everyBytes()` bytes of answers, or only by `cut` when
- * that number is infinite. Port 0 lets the operating system choose.
+ * Starts a proxy to the gateway that cuts each connection after `everyBytes()` bytes of answers; an infinite number leaves the cutting to `cut()`.
+ * Port 0 lets the operating system choose.
  */
 export async function startCuttingProxy(target: URL, everyBytes: () => number, port = 0) {
   const sockets = new Set<Socket>();

@@ -13,7 +13,7 @@ export interface PastRun {
   readonly failed?: boolean;
 }
 
-/** Runs invocations with a clock of the past, through the scheduler's own classes, so that there is usage of many days. */
+/** Runs invocations with a clock in the past, through the scheduler's own classes, so that there is usage of many days. */
 export async function runInPast({ redis, lease }: TestPlatform, runs: readonly PastRun[]): Promise<void> {
   let now = 0;
   const scheduler = openScheduler({ log: silentLog, connect: redis.connect, clock: () => now });

@@ -11,8 +11,8 @@ export interface Ran {
 }
 
 /**
- * Runs a `pie` command in this process, against a platform. A process of its own takes 0.15 s of processor time to start; a command that reads
- * standard input, or that a signal ends, needs one.
+ * Runs a `pie` command in this process, against a platform: a separate process takes 0.15 s of processor time to start. This function cannot test
+ * commands that read standard input or that a signal ends.
  *
  * @param onError called after each write to standard error, with the whole text so far
  */
@@ -38,7 +38,7 @@ export async function runPie(
   return { code, stdout, stderr };
 }
 
-/** A stream without the members of a terminal, such as the output of a command in a pipe has. */
+/** A stream without the members of a terminal, like the standard output of a command that writes into a pipe. */
 function stream(onText: (text: string) => void): NodeJS.WriteStream {
   const write = (chunk: Buffer, _encoding: string, done: () => void) => {
     onText(chunk.toString());

@@ -72,6 +72,7 @@ export class TestPlatform {
     options: TestRedisOptions & {
       serve?: Partial<ServeOptions>;
       control?: Partial<NodeControlPlaneOptions>;
+      /** Deadline of the gateway's calls of Redis. */
       deadlineMs?: number;
     } = {},
   ): Promise<TestPlatform> {

@@ -58,7 +58,7 @@ export interface OriginOptions {
 /** Time that the edge caches an accepted key. The cache grants nothing, because the origin checks every call again. */
 const KEY_CACHE_MS = 5000;
 const MAX_CACHED_KEYS = 1000;
-/** Time from a lost answer within which the edge repeats a submission; an origin restarts within that time. */
+/** The edge repeats a submission for this long after a lost answer: long enough for a restart of the origin. */
 const REPEAT_MS = 5000;
 
 /** The two clients of the origin that send one principal's key. Only `http` repeats requests, for `REPEAT_MS`. */
@@ -76,7 +76,7 @@ export class OriginControlPlane implements ControlPlane {
   readonly operations: Operations;
   readonly schedules: Schedules;
   readonly #options: OriginOptions;
-  /** Connections by principal, so that a principal need not contain its key. */
+  /** Clients of the origin by principal, so that a principal need not contain its key. */
   readonly #origins = new WeakMap<Principal, Origin>();
   readonly #principalsByKey = new Map<string, { principal: Principal; until: number }>();
 
@@ -138,7 +138,7 @@ export class OriginControlPlane implements ControlPlane {
       const keyedRequest = { ...request, idempotencyKey: crypto.randomUUID(), hasSingleUseKey: true, join: true };
       const { http } = this.#originOf(call);
       const invoked = await http.retrying(() => this.#submit(call, keyedRequest), call.signal, true, isLost);
-      // The caller sent no key, so the answer to it is no replay.
+      // The caller sent no key, so its answer is no replay.
       return { ...invoked, replayed: undefined };
     });
   }
@@ -183,7 +183,8 @@ export class OriginControlPlane implements ControlPlane {
         .catch(nullWithoutProblem);
       const [mediaType, bytes] = [headAnswer?.headers.get('content-type'), headAnswer?.headers.get('content-length')];
       if (mediaType && bytes) return { name, mediaType, bytes: Number(bytes) };
-      // The refusal of a HEAD has no body and so no error code, and a proxy may have dropped the size.
+      // Ask for the list: its refusal has an error code, which that of a HEAD lacks because it has no body. The list also states the size, which a
+      // proxy may have dropped.
       return (await client.files(id, options(call))).find((file) => file.name === name) ?? null;
     });
   }
@@ -268,7 +269,7 @@ export class OriginControlPlane implements ControlPlane {
     }
   }
 
-  /** Asks the origin about an invocation. The output in the answer stays JSON text. @param body JSON text */
+  /** Sends a request about an invocation to the origin; `body` is JSON text. The output in the answer stays JSON text. */
   async #ask(call: Call, path: string, method = 'GET', body?: string): Promise<HeldInvocation> {
     const { http } = this.#originOf(call);
     const requestHeaders = { ...headers(call), ...(body === undefined ? {} : { 'content-type': 'application/json' }) };

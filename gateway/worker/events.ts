@@ -6,7 +6,7 @@ import { errorFromEvent } from '../client/errors.ts';
 import { type Frame, FrameStream } from '../client/event-source.ts';
 import { translate } from './origin.ts';
 
-/** The origin's heartbeat comes every 15 s. */
+/** A connection that brings nothing for this time counts as broken: the origin sends a heartbeat every 15 s. */
 const IDLE_TIMEOUT_MS = 60_000;
 
 /** The events of one invocation as the origin streams them. */

@@ -43,6 +43,7 @@ describe('a worker whose connection to the origin breaks', () => {
     const seen: number[] = [];
     for await (const { id } of stream) seen.push(Number(id.replace(`${attempt.epoch}-`, '')));
     await writing;
+    // The numbers of the 100 messages and of the result.
     assert.deepEqual(
       seen,
       Array.from({ length: 101 }, (_, i) => i + 1),
@@ -62,7 +63,7 @@ describe('a worker whose connection to the origin breaks', () => {
   });
 });
 
-/** Takes the place of the origin until a request comes, whose connection it breaks. Resolves to the method and path of the request. */
+/** Listens in place of the origin until a request comes, and breaks its connection. Resolves to the method and path of the request. */
 async function breakOneRequest(port: number): Promise<string> {
   const server = createServer().listen(port, '127.0.0.1');
   try {
@@ -76,7 +77,7 @@ async function breakOneRequest(port: number): Promise<string> {
   }
 }
 
-it('a worker cancels what its client cannot find again, also when the origin restarts at that moment', async () => {
+it('a worker cancels an invocation whose id its client did not get, also when the origin restarts at that moment', async () => {
   const platform = await TestPlatform.start();
   const connect = (port?: number) => startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY, port);
   const proxies = [await connect()];
@@ -122,7 +123,7 @@ describe('the control plane over HTTP', () => {
     return { control, call };
   }
 
-  /** Invokes while `treat` may replace the origin's answers to submissions. Asserts that exactly one invocation was made, and returns it. */
+  /** Invokes `echo`; `treat` may replace the origin's answer to each submission. Asserts that exactly one invocation was made, and returns it. */
   async function invokedOnce(treat: (answer: Response, submission: number) => Promise<Response>) {
     let submissions = 0;
     const { control, call } = await controlThrough(async (url, init) => {
@@ -173,10 +174,10 @@ describe('the control plane over HTTP', () => {
     assert.equal(submissions, 1);
   });
 
-  it('lets the origin withdraw a submission and its repeats, if Redis does not answer them in time', async () => {
+  it('lets the origin withdraw a submission and its repeats when Redis does not answer them in time', async () => {
     let submissions = 0;
     let repeat: () => Promise<Response> = assert.fail;
-    // The connection of the second submission breaks while the origin waits for Redis, which answers again once that submission has failed.
+    // The connection of the second submission breaks while the origin waits for Redis. Redis answers again once that submission has failed.
     const { control, call } = await controlThrough(async (url, init) => {
       if (init.method === 'POST') submissions += 1;
       if (init.method !== 'POST' || submissions !== 2) return fetch(url, init);
@@ -190,9 +191,9 @@ describe('the control plane over HTTP', () => {
       return invocations.map(({ id }) => id);
     };
     await control.invoke(call, request);
-    // The origin caches a key for 1.5 s. Renew it now: the submission below must pass authentication without Redis.
+    // The origin caches a key for 1.5 s. After this pause `openIds` renews the entry: the submission below must pass authentication without Redis.
     await sleep(1500);
-    const before = await openIds();
+    const openIdsBefore = await openIds();
     process.kill(platform.redis.pid!, 'SIGSTOP');
     try {
       await assert.rejects(control.invoke(call, request), { code: 'store-unavailable' });
@@ -202,7 +203,7 @@ describe('the control plane over HTTP', () => {
     await eventually(() => platform.scheduler.withdrawals.size === 0, 'the withdrawal ends');
     assert.equal(submissions, 3);
     assert.equal((await repeat()).status, 503, 'the key leads to no withdrawn invocation');
-    assert.deepEqual(await openIds(), before);
+    assert.deepEqual(await openIds(), openIdsBefore);
   });
 
   it('reports why the origin refuses to describe a file', async () => {

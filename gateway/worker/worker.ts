@@ -19,9 +19,9 @@ interface WorkerContext {
   readonly props: unknown;
 }
 
-/** workerd notices only at a write that a client has left, so the interval of heartbeats bounds the time until then. */
+/** workerd notices that a client has left only when it writes to that client. A heartbeat is a write, so this interval bounds the delay. */
 const HEARTBEAT_MS = 250;
-/** Longest wait for the first frame. No heartbeat comes before that frame, so this wait bounds the same time. */
+/** Longest wait for the first frame of a stream. No heartbeat comes before that frame, so until then this wait bounds the delay. */
 const FIRST_FRAME_MS = 1000;
 
 /** An isolate has 128 MB of memory. */

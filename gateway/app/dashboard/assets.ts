@@ -11,7 +11,7 @@ const ASSETS = [
   ['icon.svg', 'image/svg+xml', ICON],
 ] as const;
 
-/** Files that pages load. They need no key; `no-cache` and the ETag make the browser ask each time whether they changed. */
+/** Serves the files that pages load, without a key. `no-cache` and the ETag make the browser ask each time whether a file has changed. */
 export function assetRoutes(dashboard: Hono<AppEnv>): void {
   dashboard.use('/assets/*', etag());
   for (const [name, type, text] of ASSETS)

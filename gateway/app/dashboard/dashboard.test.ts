@@ -278,14 +278,14 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       for (const markup of seen) assert.doesNotMatch(markup, /<script>|<img|<\/pre><script/);
     });
 
-    it('leads visitors of the bare URL to the overview', async () => {
+    it('redirects the bare URL to the overview', async () => {
       for (const path of ['/', '/dashboard/']) {
         const bare = await visitor().get(path);
         assert.deepEqual([bare.status, bare.headers.get('location')], [302, '/dashboard'], path);
       }
     });
 
-    it('refuses a filter and a cursor that no list has', async () => {
+    it('refuses an unknown status, an invalid function name and an invalid cursor in a filter', async () => {
       const browser = await signedIn();
       for (const query of ['status=gone', 'function=A', 'cursor=zzz']) {
         const refused = await browser.get(`/dashboard/invocations?${query}`);
@@ -351,7 +351,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
     it('shows the end of a long output, and names the omitted part, in pages and streams', async () => {
       const id = await submit();
       const attempt = await platform.attempt(id);
-      // Two of these events would exceed the 200,000 characters of a page, so the page shows the last one only.
+      // A page shows at most 200,000 characters. Two of these events have more, so the page shows only the last one.
       for (const letter of 'abc') await attempt.say(letter.repeat(150_000));
       const browser = await signedIn();
       const page = await browser.page(`/dashboard/invocations/${id}`);
@@ -363,14 +363,14 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         if (event !== 'events') continue;
         const { text } = JSON.parse(data);
         assert.ok(text.length <= 200_000);
-        // 100,000 characters exceed the bound, and the note itself takes the place of 200 more.
+        // The text has 100,000 characters more than fit. The note about them takes the place of 200 more.
         assert.ok(/^\n… 100,200 characters are left out here, .*\nd{1000}/.test(text), text.slice(0, 200));
         break;
       }
       await attempt.succeed(null);
     });
 
-    it('bounds how often an address may try a wrong key', async () => {
+    it('refuses wrong keys from an address after too many attempts, but still accepts the right key', async () => {
       const browser = visitor();
       let last: Response | undefined;
       for (let i = 0; i < 20 && last?.status !== 429; i += 1)

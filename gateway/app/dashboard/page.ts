@@ -18,7 +18,7 @@ export interface Visit {
   readonly now: number;
 }
 
-/** A part of a page that the gateway renders again while a browser follows the page, and sends when it changed. */
+/** A part of a page. While a browser follows the page, the gateway renders the part again and sends it when it has changed. */
 export interface Fragment {
   /** Unique on its page. */
   readonly id: string;
@@ -36,9 +36,9 @@ export interface Page {
   /** Shown above the fragments; never updated. */
   readonly head: Html;
   readonly fragments: readonly Fragment[];
-  /** The invocation `id`, whose events the script follows, too: those after the event with the id `after`. */
+  /** Set when the script also follows the events of an invocation: those of `id`, from the one behind the event with the id `after`. */
   readonly stream?: { readonly id: string; readonly after: string };
-  /** False for a final page, or for one that only its reader's actions change. */
+  /** False for a final page, or for a page that changes only by its reader's actions. */
   readonly live: boolean;
 }
 
@@ -84,7 +84,7 @@ export async function orNotice(
   } catch (caught) {
     visit.call.signal.throwIfAborted();
     const error = GatewayError.from(caught);
-    // A key that was just removed affects the whole page.
+    // The key was just removed: the whole page fails, not only this part.
     if (error.code === 'unauthorized') throw error;
     report(error);
     return notice('bad', `This cannot be shown now: ${error.message}`);

@@ -36,8 +36,9 @@ import { Visits } from './visits.ts';
 
 type Render = (visit: Visit, c: Context<AppEnv>) => Page | Promise<Page>;
 
-/** Maximum pages followed at once, by one key and by all keys. */
+/** Maximum pages that browsers with one key follow at once. */
 const MAX_PAGES_OF_KEY = 24;
+/** Maximum pages that all browsers together follow at once. */
 const MAX_PAGES = 1000;
 
 /** Allows only resources that the gateway itself serves, and nothing inline. */
@@ -45,7 +46,7 @@ const CONTENT_SECURITY_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /**
- * `/dashboard`: pages for people. Each works without the script. A request that accepts an event stream gets the changes of the page at that
+ * `/dashboard`: pages for people. Each page works without the script. A request that accepts an event stream gets the changes of the page at its
  * address.
  */
 export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
@@ -63,15 +64,16 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     if (!c.res.headers.has('cache-control')) c.res.headers.set('cache-control', 'no-store');
   });
 
-  /** Logs internal faults. */
-  const report = (c: Context<AppEnv>) => (error: GatewayError) => {
+  /** Returns the function that logs the internal faults of one request. */
+  const reporterOf = (c: Context<AppEnv>) => (error: GatewayError) => {
     if (error.code !== 'internal') return;
     settings.log.error(faultOf(c, error), 'a request failed');
   };
 
   dashboard.onError(async (caught, c) => {
     const error = GatewayError.from(caught);
-    report(c)(error);
+    const report = reporterOf(c);
+    report(error);
     await c.get('body').discard();
     if (error.code === 'unauthorized' && !asksForStream(c)) {
       visits.signOut(c);
@@ -97,6 +99,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     return visit;
   };
 
+  /** Adds a page, and the event stream of its changes. */
   const show = (path: string, render: Render) =>
     dashboard.get(path, async (c) => {
       const visit = await requireVisit(c);
@@ -105,9 +108,12 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       return answer(c, visit, await render(countedVisit, c), 200);
     });
 
-  const answer = async (c: Context<AppEnv>, visit: Visit, page: Page, status: ContentfulStatusCode) =>
-    htmlAnswer(c, await textOf(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit)), status);
+  const answer = async (c: Context<AppEnv>, visit: Visit, page: Page, status: ContentfulStatusCode) => {
+    const body = await bodyOf(visit, page, reporterOf(c));
+    return htmlAnswer(c, await textOf(wholePage({ ...page, body }, visit)), status);
+  };
 
+  /** Adds the action of a form. `perform` returns the address to redirect to. A refusal is answered with an error page. */
   const act = (path: string, perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string>) =>
     dashboard.post(path, async (c) => {
       const visit = await requireVisit(c);
@@ -115,7 +121,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       return c.redirect(await perform(visit, form, c), 303);
     });
 
-  /** Adds the action of a form. When the gateway refuses the form, its page shows it again, as it was filled in. */
+  /** Adds the action of a form that `perform` may refuse. The page then shows the form again, as it was filled in. */
   const fill = (
     path: string,
     perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string | Refused>,
@@ -135,7 +141,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     const end = () => following.abort();
     const frames = follow({
       renew: () => visits.renew(c, visit.session, following.signal),
-      render: async (currentVisit) => guarded(currentVisit, await render(currentVisit, c), report(c)),
+      render: async (currentVisit) => guarded(currentVisit, await render(currentVisit, c), reporterOf(c)),
       after: afterOf(c),
       signal: following.signal,
     });
@@ -197,7 +203,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   show('/playground', (visit) => playgroundPage(visit));
   fill(
     '/playground',
-    (visit, form, c) => runPlayground(visit, form, inputs, report(c)),
+    (visit, form, c) => runPlayground(visit, form, inputs, reporterOf(c)),
     playgroundPage,
     MAX_RUN_FORM_BYTES,
   );
@@ -260,7 +266,7 @@ function asksForStream(c: Context<AppEnv>): boolean {
   return c.req.header('accept') === 'text/event-stream';
 }
 
-/** The page to go on with after an error: for a refused form, the page that contains it. */
+/** The page to go on with after an error: for a refused form, the page that contains the form. */
 function backFrom({ req: { method, path, url } }: Context<AppEnv>, { code }: GatewayError): string {
   if (code === 'tenant-suspended') return SIGN_IN;
   if (method !== 'POST') return '/dashboard';
@@ -283,8 +289,8 @@ function liveAddress({ pathname, search }: URL, stream: Page['stream']): string 
 }
 
 /**
- * Position of the last event that the browser has. A header names it when the browser reconnects by itself, the address
- * when the script opens a connection.
+ * Position of the last event that the browser has. When the browser reconnects by itself, a header names the event; when the script opens a
+ * connection, the address names it.
  */
 function afterOf(c: Context<AppEnv>): Position | null {
   return positionOf(c.req.header('last-event-id') ?? c.req.query('after') ?? '');

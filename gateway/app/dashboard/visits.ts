@@ -15,7 +15,7 @@ const PATH = '/dashboard';
 const NEW_KEY_COOKIE = 'pie_new_key';
 const MAX_FORM_BYTES = 16 * 1024;
 
-/** Sessions, sign-in, and the forms of signed-in users. */
+/** Opens sessions, signs users in and out, and reads the forms of their pages. */
 export class Visits {
   readonly #control: ControlPlane;
   readonly #sessions: Sessions;
@@ -36,7 +36,7 @@ export class Visits {
     return session === null ? null : this.renew(c, session, c.req.raw.signal);
   }
 
-  /** The session's current visit; null when it has expired or signed out, or its key was removed. */
+  /** The session's current visit. Null when the session has expired or was signed out, or when its key was removed. */
   async renew(c: Context<AppEnv>, session: Session, signal: AbortSignal): Promise<Visit | null> {
     const now = Date.now();
     if (session.expiresAt <= now || this.#signedOut.has(session.id)) return null;
@@ -72,20 +72,20 @@ export class Visits {
     return true;
   }
 
-  /** Deletes the cookie. Given the session, this gateway also refuses copies of the cookie. */
+  /** Deletes the cookie. With `session`, this gateway also refuses copies of the cookie from now on. */
   signOut(c: Context<AppEnv>, session?: Session): void {
     if (session !== undefined) this.#signedOut.add(session.id, session.expiresAt, Date.now());
     deleteCookie(c, COOKIE, this.#cookieOptions(c));
   }
 
-  /** Keeps a new key, sealed, in the browser until the next page of the administration: a reload of that page then creates no other key. */
+  /** Keeps a new key in a sealed cookie for the page to which the form redirects. The reload of that page then creates no other key. */
   async keepNewKey(c: Context<AppEnv>, { session, now }: Visit, key: NewKeyText): Promise<void> {
     const maxAge = NEW_KEY_MS / 1000;
     const options = { ...this.#newKeyOptions(c), httpOnly: true, maxAge };
     setCookie(c, NEW_KEY_COOKIE, await this.#sessions.sealNewKey(session, key, now), options);
   }
 
-  /** The new key that the page shows; deletes its cookie, so that no later page shows it. */
+  /** Takes the new key for the page to show out of its cookie, if any, and deletes the cookie, so that no later page shows the key. */
   async takeNewKey(c: Context<AppEnv>, { session, now }: Visit): Promise<NewKeyText | null> {
     const cookie = getCookie(c, NEW_KEY_COOKIE);
     if (cookie === undefined || c.req.method !== 'GET') return null;
@@ -93,7 +93,7 @@ export class Visits {
     return this.#sessions.openNewKey(session, cookie, now);
   }
 
-  /** The form, which a page of this site must have sent. Throws `forbidden`, `body-too-large`, `unsupported-media-type`. */
+  /** Reads a form. A page of this site must have sent it. Throws `forbidden`, `body-too-large`, `unsupported-media-type`. */
   async form(c: Context<AppEnv>, limitBytes = MAX_FORM_BYTES): Promise<URLSearchParams> {
     if (!isSameOrigin(c.req.raw))
       throw new GatewayError('forbidden', 'The form was not sent by a page of this dashboard.', {

@@ -3,11 +3,11 @@ export interface CodeEntry {
   readonly status: ErrorStatus;
   /** The same for every occurrence (RFC 9457, `title`). */
   readonly title: string;
-  /** Remedy, for an occurrence without a hint of its own. */
+  /** Remedy, used when an occurrence brings no hint of its own. */
   readonly hint: string;
   /** Body of the documentation page: cause and background. */
   readonly explanation: string;
-  /** OpenAI's name for the error, which programs written for its API match on; absent when OpenAI has none. */
+  /** OpenAI's name for the error. Programs that were written for OpenAI's API match on this name. Absent when OpenAI has none. */
   readonly openAiCode?: string;
 }
 

@@ -1,10 +1,13 @@
 import { CODES, type ErrorCode } from './codes.ts';
 
-/** Hint for a deadline of the request, as opposed to the function's wall time. */
+/** The hint when the deadline of the request has passed, and not the wall time of the function. */
 const REQUEST_DEADLINE =
   'Give the request more time with `Cancel-After`, which includes the time in the queue. By default, it has the longest wait that the platform allows plus the wall time of the function.';
 
-/** Retry headers of a failure that names a time. The client decides whether to retry, since the invocation has run. */
+/**
+ * Headers with the time after which a failed invocation may be tried again, if the failure names one. They do not ask for a retry: the invocation has
+ * run, so only the client knows whether it may run twice.
+ */
 export function retryAfterHeaders(retryAfterMs: unknown): Record<string, string> {
   if (typeof retryAfterMs !== 'number') return {};
   return { 'retry-after': String(Math.ceil(retryAfterMs / 1000)), 'retry-after-ms': String(Math.ceil(retryAfterMs)) };

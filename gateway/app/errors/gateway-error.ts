@@ -4,7 +4,7 @@ import { CODES, type ErrorCode } from './codes.ts';
 export interface GatewayErrorOptions {
   /** Remedy for this occurrence; the code's own hint when absent. */
   readonly hint?: string | undefined;
-  /** The offending field, as a JSON pointer-like path (`/maxTokens`) or the name of a parameter. */
+  /** The invalid field: a path like a JSON pointer (`/maxTokens`), or the name of a parameter. */
   readonly field?: string | undefined;
   /** Further members of the problem document, such as `invocation`. They never replace the standard ones. */
   readonly members?: Readonly<Record<string, unknown>> | undefined;
@@ -14,7 +14,7 @@ export interface GatewayErrorOptions {
   readonly cause?: unknown;
 }
 
-/** The only error that leaves the gateway: a code of the closed set with a message for this occurrence. */
+/** The only kind of error that clients see: a code of the closed set (`codes.ts`) with a message for this occurrence. */
 export class GatewayError extends Error {
   override readonly name = 'GatewayError';
   readonly code: ErrorCode;

@@ -1,6 +1,6 @@
 import { GatewayError } from './gateway-error.ts';
 
-/** Delay before a client should ask again; the gateway cannot know when the invocation ends. */
+/** Time after which a client should ask again. It is a guess: the gateway cannot know when the invocation will end. */
 const RETRY_AFTER_S = 1;
 
 /** The refusal of a request whose idempotency key belongs to an invocation that has not ended. */

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { z } from '@hono/zod-openapi';
 import { wordedIssue } from './issues.ts';
 
-test('schema issues get our own wording, and a message that the schema sets is kept', () => {
+test('issues of a schema are worded for people, and the message that a schema sets is kept', () => {
   const count = z.coerce.number().int().min(1).max(200);
   const cases: [z.ZodType, unknown, string][] = [
     [count, '0', 'must be at least 1'],

@@ -3,7 +3,7 @@ import { clipped } from '#scheduler/functions/schema/fault.ts';
 
 type Issue = z.core.$ZodIssue;
 
-/** Characters shown of a key that a client has chosen. */
+/** Maximum characters of an unknown field's name that a message shows. */
 const MAX_KEY = 100;
 /** Prefixes of the messages that zod makes itself. */
 const ZOD_MESSAGE = /^(Invalid|Too small|Too big|Unrecognized)/;
@@ -17,7 +17,7 @@ const TYPES: Readonly<Record<string, string>> = {
   object: 'an object',
 };
 
-/** Describes an invalid value with words that follow its name: "must be at least 1". A schema's own message stays as it is. */
+/** Says what is wrong with a value, in words that follow the name of the value: "must be at least 1". A schema's own message stays as it is. */
 export function wordedIssue(issue: Issue | undefined): string {
   if (issue === undefined) return 'breaks its schema';
   if (issue.message !== '' && !ZOD_MESSAGE.test(issue.message)) return issue.message;
@@ -40,9 +40,9 @@ export function wordedIssue(issue: Issue | undefined): string {
 }
 
 function boundWords(origin: string, which: 'least' | 'most', bound: number | bigint): string {
-  if (origin === 'string')
-    return which === 'least' && Number(bound) === 1 ? 'must not be empty' : `must have at ${which} ${bound} characters`;
-  return origin === 'array'
-    ? `must have at ${which} ${bound} ${Number(bound) === 1 ? 'entry' : 'entries'}`
-    : `must be at ${which} ${bound}`;
+  const isOne = Number(bound) === 1;
+  if (origin === 'string' && which === 'least' && isOne) return 'must not be empty';
+  if (origin === 'string') return `must have at ${which} ${bound} characters`;
+  if (origin === 'array') return `must have at ${which} ${bound} ${isOne ? 'entry' : 'entries'}`;
+  return `must be at ${which} ${bound}`;
 }

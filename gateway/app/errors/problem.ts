@@ -32,7 +32,7 @@ export function openAiError(error: GatewayError): Problem['error'] {
 /** Codes for which `x-should-retry` and `Retry-After` tell the client that the same request may succeed. */
 export const RETRYABLE: ReadonlySet<ErrorCode> = new Set(RETRYABLE_CODES);
 
-/** Seconds to wait when the error has no time of its own; a supervisor usually restarts a dead process within that time. */
+/** Seconds to wait when the error names no time. A supervisor usually restarts a dead process within this time. */
 const RETRY_AFTER_S = 1;
 
 export function problemHeaders(error: GatewayError): Record<string, string> {
@@ -42,7 +42,7 @@ export function problemHeaders(error: GatewayError): Record<string, string> {
     headers['retry-after-ms'] = String(RETRY_AFTER_S * 1000);
     headers['x-should-retry'] = 'true';
   } else if (error.status === 409 || error.status === 429 || error.status >= 500) {
-    // OpenAI-style clients retry these statuses by themselves; they must not run a failed invocation again unasked.
+    // OpenAI-style clients retry these statuses by themselves. Keep them from running a failed invocation again without being asked.
     headers['x-should-retry'] = 'false';
   }
   return { ...headers, ...error.headers };

@@ -32,8 +32,9 @@ describe('an answer', () => {
     return { bodies, ask: (path: string, method = 'GET') => app.request(path, { method }) };
   };
 
-  it('counts, if it has more than 64 KiB of UTF-8, until the client has it', async () => {
+  it('counts as held until the client has it, if it has more than 64 KiB of UTF-8', async () => {
     const { bodies, ask } = begin();
+    // Characters of one, two and three bytes, each with the greatest number of characters that is not counted.
     for (const [character, largestUncounted] of [
       ['x', LARGE_BYTES],
       ['%C3%BC', LARGE_BYTES / 2],
@@ -54,7 +55,7 @@ describe('an answer', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('is refused while other answers hold the share of its tenant, and fits again when a client leaves', async () => {
+  it('is refused while other answers use up the share of its tenant, and fits again when their client leaves', async () => {
     const { bodies, ask } = begin();
     const path = `/text/x/${300 * KIB}`;
     const first = await ask(path);
@@ -66,14 +67,14 @@ describe('an answer', () => {
     assert.equal((await (await ask(path)).text()).length, 300 * KIB);
   });
 
-  it('takes nothing for HEAD', async () => {
+  it('holds no memory for a HEAD request', async () => {
     const { bodies, ask } = begin();
     const { status, headers } = await ask(`/text/x/${2 * HELD_LIMIT}`, 'HEAD');
     assert.deepEqual([status, headers.get('content-length')], [200, String(2 * HELD_LIMIT)]);
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('counts what its handler gathers until the handler ends, also by an error', async () => {
+  it('counts the data that its handler gathers until the handler ends, even with an error', async () => {
     const { bodies, ask } = begin();
     assert.deepEqual(await (await ask(`/gathered/${100 * KIB}`)).json(), { held: 100 * KIB });
     assert.equal((await ask(`/gathered/${2 * HELD_LIMIT}`)).status, 503);

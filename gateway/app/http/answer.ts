@@ -4,7 +4,7 @@ import type { AppEnv } from '../context.ts';
 import type { Bodies, CountedRoom, Memory } from './bodies.ts';
 import { download } from './download.ts';
 
-/** An answer counts towards its tenant's share of the bodies in flight only if it has more bytes than this. */
+/** An answer counts towards its tenant's share of memory only if it has more bytes than this. */
 export const LARGE_BYTES = 64 * 1024;
 /** A character of JavaScript has at most this many bytes in UTF-8. */
 const MAX_BYTES_PER_CHARACTER = 3;
@@ -28,8 +28,8 @@ export class AnswerMemory implements Memory {
   }
 
   hold(bytes: number): void {
-    // The source of a stream still runs after its handler has ended, and may call this. The stream counts its large chunks in a room of its
-    // own (`EventStreamOptions.room`). Nothing would free bytes that were counted here so late.
+    // Ignore late calls: nothing would free their bytes. They come from the source of a stream, which still runs after its handler has ended. The
+    // stream counts its large chunks in a room of its own (`EventStreamOptions.room`).
     if (!this.#isGatheringOver) this.#openRoom().hold(bytes);
   }
 
@@ -39,7 +39,7 @@ export class AnswerMemory implements Memory {
 
   /**
    * Ends the gathering: replaces the count of the gathered data by the size of the finished answer, which stays counted after the end of the
-   * handler. Call the returned function once the client has taken the answer, or never will.
+   * handler. Call the returned function once the client has taken the answer, or will not take it any more.
    *
    * @param bytes size of the answer
    * @throws GatewayError `gateway-busy`, `too-many-requests`
@@ -95,7 +95,7 @@ export function bytesAnswer(
   return c.body(download(bytes, c.get('answer').keepOnly(byteLength)), status, sizedHeaders);
 }
 
-/** Answers with JSON, as `textAnswer` does. For answers whose size depends on what tenants have stored. */
+/** Answers with JSON, as `textAnswer` does. For answers whose size depends on the data that tenants have stored. */
 export function jsonAnswer(
   c: Context<AppEnv>,
   value: unknown,

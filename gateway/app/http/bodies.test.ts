@@ -13,8 +13,8 @@ function sending(headers: Record<string, string> = {}) {
   let controller!: ReadableStreamDefaultController<Uint8Array>;
   let cancelled = false;
   const stream = new ReadableStream<Uint8Array>({
-    start: (given) => {
-      controller = given;
+    start: (streamController) => {
+      controller = streamController;
     },
     cancel: () => {
       cancelled = true;
@@ -48,7 +48,7 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('of a small declared size count as held before they arrive', async () => {
+  it('with a small declared size count as held before they arrive', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending({ 'content-length': '10' });
     const body = new Body(request, bodies, () => 'a');
@@ -73,7 +73,7 @@ describe('bodies', () => {
     assert.deepEqual([bodies.heldBytes, bodies.paces.tenants], [0, 0]);
   });
 
-  it('are refused to a tenant beyond its share before they are refused to other tenants', async () => {
+  it('are refused to a tenant that has used up its share, while other tenants still have room', async () => {
     // The first tenant may hold half of the 256 KiB, and each later one a quarter.
     const bodies = new Bodies(LIMITS);
     const read = async (tenant: string, bytes: number) => {
@@ -108,7 +108,7 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('are refused by their actual size when they declare none, and the rest is discarded', async () => {
+  it('are refused by their actual size when they declare none, and their rest is discarded', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     const body = new Body(request, bodies);
@@ -155,8 +155,8 @@ describe('bodies', () => {
     const bodies = new Bodies({ ...LIMITS, heldBodyBytes: 8192 * KIB });
     const read = async () => {
       const [{ request, send, end }, begunAt] = [sending(), performance.now()];
-      // A megabyte, in pieces of 64 KiB.
-      for (let i = 0; i < 16; i++) send(8 * KIB * 8);
+      // A megabyte in 16 pieces.
+      for (let i = 0; i < 16; i++) send(64 * KIB);
       end();
       const body = new Body(request, bodies, () => 'a');
       await body.read(2048 * KIB).catch(() => undefined);
@@ -164,13 +164,13 @@ describe('bodies', () => {
       return performance.now() - begunAt;
     };
     const other = bodies.paces.enter('b');
-    // At a megabyte a second, the body takes a second, less the tenant's burst of a quarter of a second and the wait
-    // for the last piece.
+    // At a megabyte a second, the body would take a second. But the tenant may spend a quarter of a second's bytes at once, and the test allows some
+    // tolerance.
     assert.ok((await read()) > 600);
     other[Symbol.dispose]();
   });
 
-  it('enter no tenant into the pacing when their request has no key', async () => {
+  it('are read without a pace when their request has no key', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     send(100 * KIB);
@@ -179,7 +179,7 @@ describe('bodies', () => {
     assert.equal(bodies.paces.tenants, 0);
   });
 
-  it('take part in the pacing from their second block until release', async () => {
+  it('use the pace of their tenant from their second block until release', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send } = sending();
     const body = new Body(request, bodies, () => 'a');
@@ -207,7 +207,7 @@ describe('bodies', () => {
     };
     assert.rejects(next(), { code: 'body-timeout' }).then(onRefused);
     await setImmediate();
-    // 64 KiB may take four seconds, some of which the test itself takes.
+    // At 16 KiB a second, 64 KiB may take four seconds more than the grace period.
     t.mock.timers.tick(LIMITS.bodyGraceMs);
     await setImmediate();
     assert.equal(isRefused, false);

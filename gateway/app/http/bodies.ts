@@ -21,10 +21,10 @@ export interface BodyLimits {
 const BYTES_PER_SECOND = 16 * 1024;
 /** Unit in which a body takes memory from its tenant's share. */
 const BLOCK_BYTES = 16 * 1024;
-/** Bytes of a refused body that the gateway reads and drops before it closes the connection: more bytes are abuse. */
+/** Maximum bytes of a refused body that the gateway reads and drops. A body with more bytes is abuse: the gateway closes its connection. */
 const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
 const RETRY_AFTER_S = 1;
-/** Longest pause before a body checks its pace again, because the pace changes when other tenants come and go. */
+/** Longest pause of a paced body. Then it checks the pace again, which may have changed because other tenants came or went. */
 const LONGEST_PAUSE_MS = 250;
 
 /** Counts the bytes that a caller holds, as their number grows and shrinks. */
@@ -51,7 +51,7 @@ export interface CountedRoom extends Room, Memory {
 export class Bodies {
   readonly limits: BodyLimits;
   readonly #shares: Shares;
-  /** Paces the reading of bodies. Each megabyte of input costs gateway, Redis, runtime and sandbox some 20 ms together. */
+  /** Paces the reading of bodies, because each megabyte of input costs gateway, Redis, runtime and sandbox some 20 ms together. */
   readonly paces: Paces;
 
   constructor(limits: BodyLimits) {
@@ -77,7 +77,7 @@ export class Bodies {
     });
   }
 
-  /** Memory held for a tenant beside its bodies. Both draw on the same total and on the same share of the tenant. */
+  /** Memory that a tenant holds beside its bodies. It counts towards the same total, and the same share of the tenant, as the bodies. */
   roomFor(tenant: string): CountedRoom {
     let takenBytes = 0;
     const hold = (bytes: number): void => {
@@ -118,8 +118,8 @@ export class Bodies {
 export type NextPiece = () => Promise<Uint8Array | undefined>;
 
 /**
- * The body of one request. The bytes that `read` and `pieces` get count as held, in whole blocks, until `release`. The caller must not release
- * the body before it has dropped all references to the bytes. A body that arrives too slowly is refused.
+ * The body of one request. The bytes that `read` and `pieces` return count as held, in whole blocks, until `release`. The caller must drop all
+ * references to the bytes before it releases the body. A body that arrives too slowly is refused.
  */
 export class Body {
   readonly #request: Request;
@@ -135,8 +135,8 @@ export class Body {
   #isDiscarded = false;
 
   /**
-   * @param tenant returns the tenant whose share and pace the body uses, '' while the request's key is not known. The body calls it only when it
-   *   counts bytes: the request gets its body before its key is checked
+   * @param tenant returns the tenant whose share and pace the body uses, '' while the request's key is not known. The body calls this function only
+   *   when it counts bytes, because the request gets its body before its key is checked
    */
   constructor(request: Request, bodies: Bodies, tenant: () => string = () => '') {
     this.#request = request;
@@ -155,7 +155,7 @@ export class Body {
     const declaredBytes = declaredLength(headers);
     if (declaredBytes !== null && declaredBytes > limitBytes) throw tooLarge(limitBytes);
     if (body === null) return new Uint8Array(0);
-    // The HTTP server enforces a declared length. A small body is therefore counted before it arrives, and read in one step.
+    // The HTTP server enforces a declared length, so a small body can be counted before it arrives, and read in one step.
     if (declaredBytes !== null && declaredBytes <= BLOCK_BYTES) {
       this.#hold(declaredBytes);
       return new Uint8Array(await this.#inTime(this.#request.arrayBuffer()));
@@ -189,7 +189,9 @@ export class Body {
     this.#isDiscarded = true;
     try {
       const maxArrivedBytes = this.#arrivedBytes + maxBytes;
-      while (this.#arrivedBytes <= maxArrivedBytes) if ((await this.#next()) === undefined) return;
+      while (this.#arrivedBytes <= maxArrivedBytes) {
+        if ((await this.#next()) === undefined) return;
+      }
       await this.#reader?.cancel();
     } catch {
       // The client left or sends too slowly: the gateway closes the connection.
@@ -211,8 +213,8 @@ export class Body {
     const { done, value } = await this.#inTime(this.#reader.read());
     if (done) return undefined;
     this.#arrivedBytes += value.byteLength;
-    // A body of up to a block costs too little for a pace (see `Bodies.paces`), and a body without a key has no tenant.
-    // After `release`, nothing would end a new pace.
+    // A body of up to one block costs too little for a pace (see `Bodies.paces`). After `release`, nothing would end a new pace. A request without a
+    // key has no tenant, so its body has no pace either.
     const isPaced = this.#arrivedBytes > BLOCK_BYTES && !this.#isReleased;
     const tenant = isPaced ? this.#tenant() : '';
     if (tenant !== '') {
@@ -225,7 +227,8 @@ export class Body {
   /** Waits while the tenant is ahead of its pace. The wait does not count against the client's speed. */
   async #awaitTurn(): Promise<void> {
     const { signal } = this.#request;
-    for (let ms = this.#pace?.pauseMs() ?? 0; ms > 0 && !signal.aborted; ms = this.#pace?.pauseMs() ?? 0) {
+    const pauseMs = () => this.#pace?.pauseMs() ?? 0;
+    for (let ms = pauseMs(); ms > 0 && !signal.aborted; ms = pauseMs()) {
       const begunAt = performance.now();
       await pause(Math.min(ms, LONGEST_PAUSE_MS), signal);
       this.#startedAt += performance.now() - begunAt;
@@ -244,17 +247,18 @@ export class Body {
     this.#takenBytes = wantedBytes;
   }
 
-  /** Waits for an arrival. Rejects when the body falls behind its minimum speed, or its connection breaks. */
+  /** Waits for the arrival of bytes. Rejects when the body falls behind its minimum speed, or its connection breaks. */
   #inTime<T>(arrival: Promise<T>): Promise<T> {
     const { bodyGraceMs } = this.#bodies.limits;
-    const leftMs = this.#startedAt + bodyGraceMs + (this.#arrivedBytes / BYTES_PER_SECOND) * 1000 - performance.now();
+    const dueAt = this.#startedAt + bodyGraceMs + (this.#arrivedBytes / BYTES_PER_SECOND) * 1000;
+    const remainingMs = dueAt - performance.now();
     return new Promise<T>((resolve, reject) => {
       const onLate = () => {
         // `discard` must not wait for the rest, which may never come.
         this.#isDiscarded = true;
         reject(tooSlow(this.#arrivedBytes));
       };
-      const timer = setTimeout(onLate, Math.max(0, leftMs));
+      const timer = setTimeout(onLate, Math.max(0, remainingMs));
       const onBroken = (cause: unknown) => reject(cutOff(cause));
       arrival.then(resolve, onBroken).finally(() => clearTimeout(timer));
     });

@@ -22,7 +22,7 @@ export async function readJson(body: Body, limitBytes: number): Promise<{ text: 
   return parseJson(bytes, 'The body');
 }
 
-/** Parses JSON in UTF-8. `subject` begins the error messages. Throws `malformed-json` and, see `assertShape`, `invalid-input`. */
+/** Parses JSON in UTF-8. `subject` begins the error messages. Throws `malformed-json`, and `invalid-input` (see `assertShape`). */
 export function parseJson(bytes: Uint8Array, subject: string): { text: string; value: unknown } {
   assertShape(bytes, subject);
   try {

@@ -4,7 +4,7 @@ import { AnswerMemory } from './answer.ts';
 import { type Bodies, Body } from './bodies.ts';
 import type { OpenStreams } from './open-streams.ts';
 
-/** Gives each request its body and the memory of its answer. The body counts as held until the handler has answered, at the latest. */
+/** Gives each request its body and the memory of its answer. The body counts as held at most until the handler has answered. */
 export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
   return async function boundedBodies(c, next) {
     const tenant = () => c.get('principal')?.tenant ?? '';
@@ -22,8 +22,8 @@ export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
 }
 
 /**
- * Counts answers that may stay open, until the handler has answered or, after `keepOpen`, until the stream ends. Meanwhile the tenant
- * takes part in the pacing of large bodies.
+ * Counts an answer that may stay open: until the handler has answered or, if the handler has called `keepOpen`, until the stream ends. Meanwhile the
+ * tenant counts as one with requests for the pacing of large bodies (`Bodies.paces`).
  */
 export function boundedStreams(streams: OpenStreams, bodies: Bodies): MiddlewareHandler<AppEnv> {
   return async function boundedStreams(c, next) {

@@ -1,4 +1,4 @@
-/** Joins arriving pieces in one block of memory. A body may arrive byte by byte; a list of pieces would take many times its size. */
+/** Joins arriving pieces in one block of memory. A list of the pieces of a body that arrives byte by byte would take many times the body's size. */
 export class ByteBuffer {
   #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0);
   #length = 0;

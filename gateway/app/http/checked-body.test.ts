@@ -11,7 +11,7 @@ const SCHEMA = z.strictObject({
 const LONG = 'k'.repeat(60_000);
 const CUT = `${'k'.repeat(100)}…`;
 
-test('the refusal of a body names the place, and a bounded and escaped part of the keys that the client chose', () => {
+test('the refusal of a body names the invalid place, and shortens and escapes keys that the client chose', () => {
   const cases: [body: unknown, field: string, message: string][] = [
     [{ name: 'acme', wieght: 2 }, '/wieght', 'The body is not valid: it has the unknown field "wieght".'],
     [

@@ -12,7 +12,7 @@ const MAX_SETTINGS_BYTES = 64 * 1024;
 export function jsonBody(schema: z.ZodType) {
   const { $schema: _, ...documented } = z.toJSONSchema(schema, {
     io: 'input',
-    // In OpenAPI, clients do not send a read-only member. `readonly()` says only that the app does not change it.
+    // zod's `readonly()` says that the app does not change a member. OpenAPI's `readOnly` would say that clients must not send the member.
     override: ({ jsonSchema }) => void delete jsonSchema.readOnly,
   });
   return { required: true, content: { 'application/json': { schema: documented as object } } };

@@ -13,7 +13,7 @@ const SECURITY_HEADERS = [
   ['cross-origin-opener-policy', 'same-origin'],
 ] as const;
 
-/** Allows no scripts, and only inline style sheets, for the documentation pages. The dashboard's pages set their own policy. */
+/** Allows no scripts. It allows inline style sheets, which the documentation pages have. The dashboard's pages set their own policy. */
 export const DEFAULT_POLICY =
   "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
@@ -22,7 +22,7 @@ const DEFAULT_HEADERS = [
   ['content-security-policy', DEFAULT_POLICY],
 ] as const;
 
-/** Sets the request id, the trace context and the security headers. Runs first, so that refusals carry them too. */
+/** Sets the request id, the trace context and the security headers. Runs as the first middleware, so that refusals carry these headers, too. */
 export function commonHeaders(observer?: RequestObserver): MiddlewareHandler<AppEnv> {
   return async function commonHeaders(c, next) {
     const requestId = requestIdOf(c.req.header('x-request-id'));

@@ -26,7 +26,7 @@ export function download(content: Uint8Array, free: () => void): ReadableStream<
   };
   return new ReadableStream(
     {
-      // A server may drop a body without a read or a cancellation.
+      // Limit the wait from the start: a server may drop a body without ever reading or cancelling it.
       start: limitWait,
       pull(controller) {
         if (offset >= content.length) {

@@ -1,4 +1,4 @@
-/** Milliseconds by unit. */
+/** Milliseconds of each unit. A number without a unit is in seconds. */
 const UNITS: Readonly<Record<string, number>> = { '': 1000, ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 const DURATION = /^(\d{1,9})(ms|s|m|h|d)?$/;
 
@@ -9,10 +9,10 @@ export function durationMs(text: string): number | null {
   return count === undefined || factor === undefined ? null : Number(count) * factor;
 }
 
-/** Parses a time to ms since the epoch: ISO 8601, or a duration with its unit, which is subtracted from `nowMs`. Null for any other text. */
+/** Parses a time to ms since the epoch. The text is ISO 8601, or a duration with a unit that is subtracted from `nowMs`. Null for any other text. */
 export function timeMs(text: string, nowMs: number): number | null {
-  const ago = /[a-z]$/.test(text) ? durationMs(text) : null;
-  if (ago !== null) return nowMs - ago;
+  const agoMs = /[a-z]$/.test(text) ? durationMs(text) : null;
+  if (agoMs !== null) return nowMs - agoMs;
   // Require year and month in digits: `Date.parse` accepts almost any text.
   const time = /^\d{4}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(time) ? null : time;

@@ -35,13 +35,13 @@ const message = (seq: number): InvocationEvent => ({
 });
 const result: InvocationEvent = { seq: 3, epoch: 9, event: 'result', data: '{"output":1}' };
 
-/** Yields the given events, then waits for its signal. */
+/** Yields `events`, then waits until `signal` aborts. */
 async function* eventsThenWait(events: InvocationEvent[], signal: AbortSignal) {
   yield* events;
   await new Promise((resolve) => signal.addEventListener('abort', resolve));
 }
 
-/** A feed of the events that a test gives it. */
+/** A feed of the events that a test passes to `give`. */
 class TestFeed implements Feed<InvocationEvent> {
   isClosed = false;
   #isOver = false;
@@ -154,8 +154,8 @@ describe('eventStreamResponse', () => {
     stop.abort();
   });
 
-  it('reports a departed client once, whether its stream or its signal ends', async () => {
-    for (const way of ['cancel', 'signal'] as const) {
+  it('reports a departed client once, whether the client cancels the stream or its signal aborts', async () => {
+    for (const departure of ['cancel', 'signal'] as const) {
       const stop = new AbortController();
       const client = new AbortController();
       let disconnects = 0;
@@ -171,7 +171,7 @@ describe('eventStreamResponse', () => {
       });
       const reader = response.body!.getReader();
       await reader.read();
-      if (way === 'signal') client.abort();
+      if (departure === 'signal') client.abort();
       await reader.cancel().catch(() => undefined);
       assert.deepEqual([disconnects, ends], [1, 1]);
       stop.abort();
@@ -213,7 +213,7 @@ describe('eventStreamResponse', () => {
     stop.abort();
   });
 
-  it('buffers large frames for slow clients within its limit, and ends streams beyond the limit', async () => {
+  it('buffers large frames for slow clients within the limit of a tenant, and ends streams beyond the limit', async () => {
     const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_000_000 });
     const large = (seq: number): InvocationEvent => ({
       seq,
@@ -230,8 +230,8 @@ describe('eventStreamResponse', () => {
       return respond(source(), { room: bodies.roomFor('a') });
     };
     const stalled = [open(), open()].map((response) => response.body?.getReader());
-    // A frame counts until the server asks for the next one. Each byte counts twice (`HELD_FACTOR`): two streams hold
-    // 400,000 bytes. A third stream would exceed half of the total, beyond which a tenant gets no more than a quarter.
+    // A frame counts until the server asks for the next one. Each byte counts twice (`HELD_FACTOR`), so two streams hold 400,000 bytes. With a third
+    // stream, the tenant would hold more than half of the 1,000,000 bytes, the maximum of a tenant alone.
     for (const reader of stalled) await reader?.read();
     assert.ok(bodies.heldBytes >= 400_000);
     const refused = await open().text();
@@ -243,7 +243,7 @@ describe('eventStreamResponse', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('encodes no large frame without room for it, and holds nothing of one that turns out too large', async (t) => {
+  it('encodes no frame that cannot fit its room, and holds no bytes of a frame that turns out too large when encoded', async (t) => {
     const encode = t.mock.method(TextEncoder.prototype, 'encode');
     const encodedLength = () => Math.max(...encode.mock.calls.map(({ arguments: [text] }) => text?.length ?? 0));
     const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_000_000 });
@@ -256,7 +256,7 @@ describe('eventStreamResponse', () => {
     };
     await refused('x'.repeat(300_000));
     assert.ok(encodedLength() < 1000, 'only the error frame is encoded');
-    // A tenant alone has 500,000 bytes, of which a large frame takes two for each of its own.
+    // A tenant alone may hold 500,000 bytes. These 100,000 characters have 300,000 bytes, each of which counts twice (`HELD_FACTOR`).
     await refused('€'.repeat(100_000));
     assert.ok(encodedLength() > 100_000);
   });
@@ -288,7 +288,7 @@ describe('eventStreamResponse', () => {
     assert.deepEqual(ends, ['Error: the client took nothing for too long', 'disconnect']);
   });
 
-  it('sends the rest of a large frame before it ends at a shutdown, and frees it when the client leaves', async () => {
+  it('sends the rest of a large frame before it ends at a shutdown, and frees the frame when the client leaves', async () => {
     for (const way of ['read', 'cancel', 'signal'] as const) {
       const bodies = new Bodies(DEFAULT_LIMITS);
       const [shutdown, client] = [new AbortController(), new AbortController()];
@@ -319,7 +319,7 @@ describe('eventStreamResponse', () => {
       return { bodies, reader: respond(source(), { room: bodies.roomFor('a') }).body!.getReader() };
     };
 
-    it('counts it until the client has taken all of it', async () => {
+    it('counts the frame until the client has taken all of it', async () => {
       const { bodies, reader } = open();
       let bytes = 0;
       for (let read = await reader.read(); !read.done; read = await reader.read()) {
@@ -330,7 +330,7 @@ describe('eventStreamResponse', () => {
       assert.equal(bodies.heldBytes, 0);
     });
 
-    it('frees its memory when the client leaves in the middle of it', async () => {
+    it('frees its memory when the client leaves in the middle of the frame', async () => {
       const { bodies, reader } = open();
       await reader.read();
       assert.ok(bodies.heldBytes >= 600_000);

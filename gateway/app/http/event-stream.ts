@@ -31,7 +31,7 @@ export interface EventStreamOptions<T> {
   /** Aborts when the process must end its streams: the client gets an error frame and can resume the stream elsewhere. */
   readonly shutdown?: AbortSignal | undefined;
   readonly headers?: Readonly<Record<string, string>>;
-  /** See `AppEnv`. The stream keeps the slot, and frees it at its end. */
+  /** Keeps the request's slot of open streams (see `AppEnv`), and returns the function that frees it. The stream calls that function at its end. */
   readonly keepOpen: (() => () => void) | undefined;
   /**
    * Memory for chunks above `LARGE_BYTES`. A client that takes nothing of such a chunk for 30 s loses the stream. When the memory is used up, an
@@ -40,37 +40,37 @@ export interface EventStreamOptions<T> {
   readonly room: Room;
   /** Called once, after `onEnd`, when the client leaves before the end, or stalls. */
   readonly onDisconnect: () => void;
-  /** Called once when the stream is over: with the error if one ended it, without when it is complete or its client left. */
+  /** Called once when the stream is over: with the error that ended the stream, or without one when it is complete or the client left. */
   readonly onEnd: (error?: unknown) => void;
 }
 
 /** A chunk takes no further frame once it has this many characters. */
 const CHUNK_CHARACTERS = 16 * 1024;
 /**
- * Bytes that count for each byte of a large chunk: the chunk and the items that it is made of are both in memory.
- * Smaller chunks do not count, since `StreamLimits` bounds their number.
+ * Bytes taken from `room` for each byte of a large chunk: the chunk and the items that it is made of are both in memory. Smaller chunks take no room,
+ * since `StreamLimits` bounds their number.
  */
 const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
 
 /**
- * A `text/event-stream` that ends with its terminal item or an error frame, unless the client leaves before. Items that
- * wait together share a chunk, up to `CHUNK_CHARACTERS`, and so one write to the client's connection. The data of the
- * default error frame has an `error` object beside Pie's own members: OpenAI-style clients recognise the error by that
- * object. The frame has no id, so `Last-Event-ID` still names the last real event.
+ * A `text/event-stream` that ends with its terminal item or an error frame, unless the client leaves first. Waiting items share a chunk, up to
+ * `CHUNK_CHARACTERS`, and thus one write to the client's connection. The data of the default error frame has an `error` object beside Pie's own
+ * members: OpenAI-style clients recognise the error by that object. The frame has no id, so `Last-Event-ID` still names the last real event.
  */
 export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response {
   const headers = {
     'content-type': 'text/event-stream; charset=utf-8',
     'cache-control': 'no-cache, no-transform',
-    // Without it nginx and similar proxies buffer the stream.
+    // Without this header, nginx and similar proxies buffer the stream.
     'x-accel-buffering': 'no',
     ...options.headers,
   };
   if (options.method === 'HEAD') {
     // Make no stream: Hono would drop the body of a HEAD without cancelling it.
-    options.keepOpen?.()();
+    const freeSlot = options.keepOpen?.();
+    freeSlot?.();
     options.onEnd();
     return new Response(null, { headers });
   }
@@ -81,13 +81,13 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
       pull: () => stream.pull(),
       cancel: () => stream.cancel(),
     },
-    // 0 means no queue: a pull then tells that the server has written the previous chunk. With a queue, the server may only have begun to write it.
+    // 0 means no queue: a pull then means that the server has written the previous chunk. With a queue, the server may only have begun to write it.
     { highWaterMark: 0 },
   );
   return new Response(body, { headers });
 }
 
-/** Writes the items of a feed as frames to a `ReadableStream`. Takes items from the feed only as the client takes chunks. */
+/** Writes the items of a feed as frames to a `ReadableStream`. Takes further items from the feed only when the client has taken the chunk before. */
 class EventStream<T> {
   readonly #options: EventStreamOptions<T>;
   readonly #encoder = new TextEncoder();
@@ -144,7 +144,7 @@ class EventStream<T> {
     if (this.#isOver) return;
     try {
       const { text, isLast } = this.#nextFrames();
-      // A text has at least as many bytes as characters. Take the room for them first, since encoding some megabytes costs milliseconds.
+      // A text has at least as many bytes as characters. Take room for that many before encoding, since encoding megabytes costs milliseconds.
       const expectedBytes = text.length > LARGE_BYTES ? text.length : 0;
       this.#takeRoom(expectedBytes);
       const chunk = this.#encoder.encode(text);
@@ -181,7 +181,7 @@ class EventStream<T> {
 
   #takeRoom(bytes: number): void {
     if (bytes === 0 || this.#options.room.take(HELD_FACTOR * bytes)) return;
-    // Frees the room that this chunk has so far: the client has taken all earlier chunks.
+    // `free` gives back all room of the stream, and all of it is this chunk's: the client has taken the earlier chunks.
     this.#options.room.free();
     throw new GatewayError(
       'gateway-busy',

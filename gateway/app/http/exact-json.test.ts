@@ -21,8 +21,8 @@ describe('exactJson', () => {
   });
 });
 
-it('exactJson keeps the keys of a text, although JSON.parse has read other keys in their place before', () => {
-  // A bug of V8, see `jsonValue`: the key `\` of this text could replace `é` in the next one.
+it('exactJson reads the keys of its own text, not those of a text that JSON.parse read before', () => {
+  // A bug of V8, see `jsonValue`: the key `\` of this text could appear in place of the key `é` of the next text.
   JSON.parse('{"type":1,"\\\\":1}');
   assert.equal(JSON.stringify(exactJson('{"type":1,"\\u00e9":1e2}')), '{"type":1,"é":1e2}');
 });

@@ -1,6 +1,6 @@
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 
-/** Source text access of ECMAScript's JSON, which TypeScript's library does not declare. */
+/** Two functions of ECMAScript's `JSON` that TypeScript's library does not declare. */
 const { rawJSON, isRawJSON } = JSON as typeof JSON & {
   readonly rawJSON: (text: string) => unknown;
   readonly isRawJSON: (value: unknown) => boolean;

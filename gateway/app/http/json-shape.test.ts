@@ -20,7 +20,7 @@ describe('assertShape', () => {
     check(`{${Array.from({ length: MAX_NAMES }, (_, n) => `"${n}":{}`).join(',')}}`);
     const names = (count: number, start: string) =>
       `{${Array.from({ length: count }, (_, n) => `"${start}${n}":"\\""`).join(',')}}`;
-    // As Python's `json` writes names that are not ASCII, and PHP's `json_encode` slashes.
+    // Escapes that JSON does not need: Python's `json` escapes characters beyond ASCII, and PHP's `json_encode` escapes slashes.
     for (const start of ['\\u540d', '\\u00e9', '\\ud7ff', '\\/']) check(names(MAX_ESCAPED_NAMES, start));
     check(names(MAX_REWRITTEN_NAMES, '\\"'));
     check(`[${'"\\n",'.repeat(MAX_ESCAPED_NAMES + 1)}{"a":1}]`);

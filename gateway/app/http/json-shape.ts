@@ -4,9 +4,9 @@ import { GatewayError } from '../errors/gateway-error.ts';
 export const MAX_DEPTH = 256;
 /** Maximum member names in all objects. Objects with many names cost far more to parse than their size suggests. */
 export const MAX_NAMES = 50_000;
-/** Maximum member names with escapes, which the parser of inputs reads slowly. Some clients escape all but ASCII. */
+/** Maximum member names with escapes: the parser of inputs reads them slowly. Not lower, since some clients escape all characters beyond ASCII. */
 export const MAX_ESCAPED_NAMES = 10_000;
-/** Maximum member names with an escape that JSON needs, such as a quotation mark: the parser writes each of them anew. */
+/** Maximum member names with an escape that JSON needs, such as `\"`: the parser replaces each of them, and restores it after parsing. */
 export const MAX_REWRITTEN_NAMES = 1000;
 /** Maximum lists and objects. */
 export const MAX_CONTAINERS = 100_000;
@@ -23,11 +23,11 @@ const LETTER_U = 0x75;
 const LETTER_D = 0x64;
 const ZERO = 0x30;
 const EIGHT = 0x38;
-/** Makes an upper-case letter lower. */
+/** The bit that makes an upper-case ASCII letter lower-case. */
 const LOWER_CASE = 0x20;
-/** `[` and `{`, `]` and `}` differ by one bit. */
 const OPENING = 0x5b;
 const CLOSING = 0x5d;
+/** The one bit in which `{` differs from `[`, and `}` from `]`. */
 const CURLY_BIT = 0x20;
 
 /**
@@ -39,23 +39,23 @@ export function assertShape(bytes: Uint8Array, what: string): void {
   let names = 0;
   let containers = 0;
   let values = 1;
-  let isInText = false;
+  let isInString = false;
   let escapedNames = 0;
   let rewrittenNames = 0;
-  /** True when the last text has an escape. */
+  /** True when the string that was read last has an escape. */
   let hasEscape = false;
-  /** True when the last text has an escape that JSON needs. */
+  /** True when the string that was read last has an escape that JSON needs. */
   let hasNeededEscape = false;
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at] ?? 0;
-    if (isInText) {
+    if (isInString) {
       if (byte === BACKSLASH) {
         at += 1;
         hasEscape = true;
         hasNeededEscape ||= isNeeded(bytes, at);
-      } else if (byte === QUOTE) isInText = false;
+      } else if (byte === QUOTE) isInString = false;
     } else if (byte === QUOTE) {
-      isInText = true;
+      isInString = true;
       hasEscape = false;
       hasNeededEscape = false;
     } else if (byte === COLON) {
@@ -79,8 +79,10 @@ export function assertShape(bytes: Uint8Array, what: string): void {
 }
 
 /**
- * True for an escape that JSON needs: not for `\/`, nor for a character beyond ASCII. Halves of surrogate pairs count as
- * needed, because they may stand alone. @param at index of the byte after the backslash
+ * True for an escape that JSON needs. False for `\/` and for a character beyond ASCII. Half of a surrogate pair counts as needed, because it may be
+ * alone.
+ *
+ * @param at index of the byte after the backslash
  */
 function isNeeded(bytes: Uint8Array, at: number): boolean {
   if (bytes[at] !== LETTER_U) return bytes[at] !== SLASH;

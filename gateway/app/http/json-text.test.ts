@@ -6,8 +6,8 @@ import { JsonText, jsonWithOutput, parseWithOutput, resultIn } from './json-text
 
 const USAGE = { cpuMs: 1.5 };
 
-describe('an output passed on as JSON text', () => {
-  it('equals the parsed output, whatever its spacing', () => {
+describe('JsonText', () => {
+  it('keeps the text and the value of an output, for any spacing', () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.constantFrom(undefined, 1, '\t'), (value, space) => {
         const written = JSON.stringify(value, null, space);
@@ -27,16 +27,16 @@ describe('an output passed on as JSON text', () => {
     assert.deepEqual(resultIn('{"output":1}'), { output: 1, usage: undefined });
   });
 
-  it('is read again as text from an answer, and from no other place of it', () => {
+  it('takes the place of the top-level output of an answer that parseWithOutput reads, but of no nested output', () => {
     const keys = fc.constantFrom('a', '"', ',"output":', '{"a":1,"output":2}');
     const values = fc.oneof(keys, fc.jsonValue(), fc.record({ a: fc.jsonValue(), output: fc.jsonValue() }));
     fc.assert(
       fc.property(fc.dictionary(keys, values), values, (more, value) => {
-        const given = { id: 'inv_1', nested: { ...more, output: 1 }, list: [more], ...more };
-        assert.deepEqual(parseWithOutput(jsonWithOutput(given)), JSON.parse(JSON.stringify(given)));
+        const members = { id: 'inv_1', nested: { ...more, output: 1 }, list: [more], ...more };
+        assert.deepEqual(parseWithOutput(jsonWithOutput(members)), JSON.parse(JSON.stringify(members)));
         const output = new JsonText(JSON.stringify(value, null, 1));
-        const parsedAnswer = parseWithOutput(jsonWithOutput({ ...given, output }));
-        assert.deepEqual(parsedAnswer, { ...JSON.parse(JSON.stringify(given)), output });
+        const parsedAnswer = parseWithOutput(jsonWithOutput({ ...members, output }));
+        assert.deepEqual(parsedAnswer, { ...JSON.parse(JSON.stringify(members)), output });
       }),
       { seed: 9, numRuns: 300 },
     );

@@ -16,7 +16,7 @@ export class JsonText {
   }
 }
 
-/** Splits the data of a `result` event. */
+/** Splits the data of a `result` event into output and usage. The output stays text where the data has the form that `resultData` writes. */
 export function resultIn(data: string): { readonly output: unknown; readonly usage?: Usage } {
   const parts = partsOf(data);
   if (parts) return { output: new JsonText(parts.output), usage: JSON.parse(parts.usage) };
@@ -43,13 +43,13 @@ export function parseWithOutput(text: string): unknown {
 /** Index of the comma before the member `output`, in JSON without spaces; -1 without that member. Does not scan the output. */
 function outputAt(text: string): number {
   let depth = 0;
-  let isInText = false;
+  let isInString = false;
   for (let at = 0; at < text.length; at++) {
     const character = text[at];
-    if (isInText) {
+    if (isInString) {
       if (character === '\\') at += 1;
-      else if (character === '"') isInText = false;
-    } else if (character === '"') isInText = true;
+      else if (character === '"') isInString = false;
+    } else if (character === '"') isInString = true;
     else if (character === '{' || character === '[') depth += 1;
     else if (character === '}' || character === ']') depth -= 1;
     else if (character === ',' && depth === 1 && text.startsWith(OUTPUT, at)) return at;

@@ -13,8 +13,8 @@ export interface MultipartOptions {
 const MAX_HEADER_BYTES = 8 * 1024;
 
 /**
- * Reads the parts of a `multipart/form-data` body (RFC 7578), by name, while the body arrives, so that an oversized part is refused before the
- * rest is read: `Request.formData` holds everything first. Throws `malformed-request` for a body that breaks the format.
+ * Reads the parts of a `multipart/form-data` body (RFC 7578), by name, while the body arrives. An oversized part is thus refused before the rest is
+ * read, whereas `Request.formData` first reads the whole body into memory. Throws `malformed-request` for a body that breaks the format.
  */
 export async function readMultipart(body: Body, options: MultipartOptions): Promise<Map<string, Uint8Array>> {
   return readParts(new Source(body.pieces()), boundaryOf(body), options);
@@ -27,7 +27,7 @@ async function readParts(
 ): Promise<Map<string, Uint8Array>> {
   const parts = new Map<string, Uint8Array>();
   const delimiter = ascii(`\r\n--${boundary}`);
-  // The first delimiter need not follow a line break: prepend one.
+  // The delimiter begins with a line break, which the body need not have before its first boundary: prepend one.
   source.unread(ascii('\r\n'));
   await source.readUntil(delimiter, MAX_HEADER_BYTES, () =>
     malformedDeployment('The body does not begin with its boundary.'),
@@ -36,7 +36,7 @@ async function readParts(
     const end = await source.take(2);
     if (end === '--') return parts;
     if (end !== '\r\n') throw malformedDeployment('A boundary is followed by something else than a line break.');
-    // Prepend a line break again, for a part without headers.
+    // An empty line ends the headers. Prepend a line break, so that a part without headers has such a line, too.
     source.unread(ascii('\r\n'));
     const header = await source.readUntil(ascii('\r\n\r\n'), MAX_HEADER_BYTES, () =>
       malformedDeployment('The headers of a part are too long.'),

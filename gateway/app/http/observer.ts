@@ -3,7 +3,7 @@ export interface ArrivedRequest {
   readonly path: string;
   /** The client's W3C trace context, unchecked. */
   readonly traceparent: string | undefined;
-  /** The server's per-request objects; they tell when a response has left. */
+  /** The server's objects for this request, from which the observer learns when the response has been sent. */
   readonly environment: unknown;
 }
 
@@ -18,7 +18,7 @@ export interface AnsweredRequest {
 }
 
 export interface ObservedRequest {
-  /** Trace context of the request's own span; the work that it causes belongs below that span. */
+  /** Trace context of the request's own span, under which all work for the request is traced. */
   readonly traceparent: string;
   answered(answer: AnsweredRequest): void;
 }

@@ -5,7 +5,7 @@ import { GatewayError, type GatewayErrorOptions } from '../errors/gateway-error.
 export interface StreamLimits {
   /** Answers to one key. */
   readonly streamsPerKey: number;
-  /** Answers to all keys. A tenant may have a quarter, and more while all tenants together have at most half. */
+  /** Answers to all keys. A tenant may have a quarter of them, and more while all tenants together have at most half. */
   readonly streams: number;
 }
 

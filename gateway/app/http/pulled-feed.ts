@@ -2,7 +2,7 @@ import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 
 /** A source that gives items when it is asked for them, such as an iterator. */
 export interface PulledSource<T> {
-  /** Waits for the next items. Resolves to at least one; to null after the last one. Calls do not overlap. */
+  /** Waits for the next items. Resolves to at least one item, or to null after the last one. Calls do not overlap. */
   next(): Promise<T[] | null>;
   /** Stops the source. A pending `next` may stay pending. */
   close(): void;
@@ -23,7 +23,7 @@ export function feedOf<T>(iterable: AsyncIterable<T>): OpenFeed<T> {
         return done === true ? null : [value];
       },
       close() {
-        // Not awaited: the iterable may be waiting for its next item, and ends by its own signal.
+        // Do not wait for the return: the iterable may be waiting for its next item, and its own signal ends that wait.
         iterator.return?.().catch(() => undefined);
       },
     };

@@ -4,13 +4,13 @@ import { type Counted, countedPart } from '#scheduler/quotas/names.ts';
 import { windowLength } from '#scheduler/quotas/windows.ts';
 import type { AppEnv } from '../context.ts';
 
-/** The parameter `qu` of a counted quota, its unit. Requests are the default unit of the draft and need none. */
+/** The parameter `qu`: the unit that a quota counts. Empty for requests, the draft's default unit. */
 const unitOf = (counted: Counted): string => (counted === 'requests' ? '' : `;qu="${counted}"`);
 
 /**
- * The headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the counted quotas, those per minute, day or month.
- * `q` is the limit in a window of `w` seconds; `r` of it is left in the present window, which ends in `t` seconds. A function's quota is named
- * `<quota>/<function>`.
+ * The headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the counted quotas: those per minute, day or month.
+ * `q` is the limit in a window of `w` seconds. The present window ends in `t` seconds, and `r` is what remains of the limit until then. A function's
+ * quota is named `<quota>/<function>`.
  *
  * @example
  * rateLimitHeaders([{ quota: 'requests-per-minute', function: null, limit: 60, used: 48, resetsAt: now + 31_000 }], now);
@@ -32,7 +32,7 @@ export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Reco
   return limits.length === 0 ? {} : { 'ratelimit-policy': policies.join(', '), ratelimit: limits.join(', ') };
 }
 
-/** Longest wait after which clients should retry by themselves. For a longer one, the gateway leaves the retry to the client's caller. */
+/** Longest wait for which a client library is told to retry by itself. For a longer wait, the program that uses the library decides. */
 const MAX_PATIENCE_MS = 60_000;
 
 /**
@@ -50,7 +50,7 @@ export function retryHeaders(retryAfterMs: number | null): Record<string, string
 }
 
 /**
- * Adds the headers that the control plane gave (`Call.answerHeaders`) to the answer, also to that of an error.
+ * Adds the headers that the control plane gave (`Call.answerHeaders`) to the answer, also when it is an error.
  *
  * @example
  * app.use('/v1/*', rateLimit());

@@ -12,7 +12,7 @@ const DEBOUNCE_DELAYS = 10;
 
 const TIME_HINT = 'Write seconds (`90`), or a number with a unit: `30s`, `5m`, `1h`.';
 
-/** Reads the `Debounce-…` headers, and checks that the deadline lies after the delay. Throws `invalid-input`. */
+/** Reads the `Debounce-…` headers, and checks that the delay is shorter than `cancelAfterMs`. Throws `invalid-input`. */
 export function debounceOf(
   headers: Readonly<Partial<Record<'debounce-key' | 'debounce-delay' | 'debounce-max', string>>>,
   cancelAfterMs: number | undefined,

@@ -19,7 +19,7 @@ export function childTraceparent(header: string | undefined): string {
 
 const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 
-/** Random bytes are fetched in bulk: a system call for each id would be a notable part of a request. */
+/** Random bytes are fetched in bulk: a system call for each id would be a notable part of a request's cost. */
 const pool = new Uint8Array(4096);
 let usedBytes = pool.length;
 

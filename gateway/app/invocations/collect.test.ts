@@ -62,7 +62,7 @@ it('the messages of an earlier attempt take no room', async () => {
   assert.deepEqual((await collectOutcome(events, 'inv_1', 200, roomFor(400))).messages, [message]);
 });
 
-it('a lost attempt after a question takes back its own messages only', async () => {
+it('the messages before a question stay when the attempt after the question is lost', async () => {
   const message = { text: 'x'.repeat(89) };
   const asked = eventsOf(['start', {}], ['message', message], ['question', {}]);
   const lost = eventsOf(['start', {}], ['message', message], ['start', {}], ['message', message], ['result', {}]);

@@ -13,8 +13,8 @@ export type HeldOutcome = Omit<Outcome, 'messages'> & { readonly messages: reado
 const BYTES_PER_CHARACTER = 4;
 
 /**
- * Follows an invocation to its end, and returns its output and messages. Drops the messages from the first one that would exceed `maxCharacters`
- * (UTF-16 code units of their JSON texts) or the memory of `room`, and then reports `messagesTruncated`.
+ * Follows an invocation to its end, and returns its output and messages. The first message that would exceed `maxCharacters` (UTF-16 code units of
+ * the messages' JSON texts) or the memory of `room` is dropped with all later ones; the outcome then has `messagesTruncated`.
  *
  * @throws GatewayError the failure of a failed invocation, with the messages kept before it
  */
@@ -28,12 +28,12 @@ export async function collectOutcome(
   let characters = 0;
   let heldBytes = 0;
   let truncated = false;
-  // Each attempt begins with `start`, and repeats the messages of a lost attempt, except those before the last question.
+  // The state at the last question. An attempt begins with `start`, and sends the lost attempt's messages again, but only those after that question.
   let checkpoint = { count: 0, characters: 0, heldBytes: 0, truncated: false };
   for await (const event of events) {
     if (event.event === 'question') checkpoint = { count: messages.length, characters, heldBytes, truncated };
     else if (event.event === 'start') {
-      // Drop the messages of the lost attempt.
+      // Drop the messages that the new attempt sends again.
       messages.length = checkpoint.count;
       room.give(heldBytes - checkpoint.heldBytes);
       ({ characters, heldBytes, truncated } = checkpoint);

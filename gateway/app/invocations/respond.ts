@@ -15,18 +15,18 @@ import { BEGINNING } from './event-id.ts';
 
 /** Time limit of one attempt to cancel an invocation whose client has left. */
 const ATTEMPT_MS = 10_000;
-/** The gateway repeats failed attempts for this long: the default wall time of a function. In workerd, background work stops after 30 s. */
+/** Time for which the gateway repeats failed attempts: the default wall time of a function. In workerd, background work stops after 30 s. */
 const CANCEL_MS = 300_000;
 /** Pause before the second attempt. Each further pause is twice as long, up to `LONGEST_PAUSE_MS`. */
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5000;
 
 export interface AnswerOptions {
-  /** Cancel the invocation when its client leaves. */
+  /** True to cancel the invocation when its client leaves. */
   readonly cancelOnDisconnect?: boolean;
-  /** An earlier request with the same idempotency key has made the invocation. */
+  /** True when an earlier request with the same idempotency key made the invocation. */
   readonly replayed?: boolean;
-  /** The caller cancels the invocation after any error. An automatic retry is then safe: its invocation does not run beside this one. */
+  /** True when the caller cancels the invocation after any error. A client may then retry by itself: no two invocations run side by side. */
   readonly cancelsOnError?: boolean;
 }
 
@@ -113,7 +113,7 @@ export class Responder {
     const timer = setTimeout(() => waitLimit.abort(), waitMs);
     try {
       const limitedCall = { ...call, signal: AbortSignal.any([call.signal, waitLimit.signal]) };
-      // Without `cancelOnDisconnect`: `follow` would also cancel the invocation when the wait limit aborts its signal.
+      // Do not pass `cancelOnDisconnect`: with it, `follow` would cancel the invocation also when the wait limit aborts the signal.
       const outcome = await this.follow(c, limitedCall, id, { replayed: options.replayed === true });
       if (outcome !== null) return outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, options, { waitMs }));
     } finally {
@@ -168,7 +168,7 @@ export class Responder {
     inBackground(c, this.#cancel(call, id));
   }
 
-  /** Cancels, and repeats the cancel while the store or the origin is away: that same fault may have ended the answer. */
+  /** Cancels an invocation. Tries again after a retryable error, such as an unreachable store: the same fault may have ended the answer. */
   async #cancel(call: Call, id: string): Promise<void> {
     const { log, shutdown = new AbortController().signal } = this.#settings;
     const giveUpAt = performance.now() + CANCEL_MS;
@@ -216,7 +216,7 @@ export function outcomeAnswer(
   }
 }
 
-/** Answers with an invocation, and passes an output that is a `JsonText` on unparsed. */
+/** Answers with an invocation as JSON. An output that is a `JsonText` is not parsed. */
 export function jsonResponse(
   c: Context<AppEnv>,
   invocation: HeldInvocation,

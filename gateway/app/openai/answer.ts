@@ -67,7 +67,7 @@ export class OpenAiAnswers {
         headers: headersOf(answering),
         onDisconnect: cancel,
         onCut: (error) => {
-          // A client whose key was revoked has not asked for the invocation's end.
+          // A revoked key ends the stream, but its client has not asked to end the invocation.
           if (!isRevocation(error)) cancel();
         },
       });

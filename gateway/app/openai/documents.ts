@@ -1,4 +1,4 @@
-/** Documentation of one route in `/openapi.json`. The `input` schema of the function that serves the route has all parameters. */
+/** Documentation of one route in `/openapi.json`. Shows the main parameters; the `input` schema of the function that serves the route has all. */
 export interface Documented {
   readonly path: string;
   readonly operationId: string;
@@ -11,6 +11,12 @@ export interface Documented {
 const MODEL = { type: 'string', description: 'A model or an alias of `GET /v1/models`' };
 const STREAM = { type: 'boolean', default: false, description: 'Answer with server-sent events' };
 
+/**
+ * A route that generates text.
+ *
+ * @param required the parameter that is required beside `model`
+ * @param answer `object` of the answer. The route's operation is named after it: `chat.completion` gives `createChatCompletion`
+ */
 function generatorRoute(
   name: string,
   functionName: string,

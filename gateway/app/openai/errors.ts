@@ -10,10 +10,10 @@ interface Refusal {
   readonly code: string | null;
 }
 
-/** Hint for an error without a parameter: the code's own hint names `error.param`. */
+/** Hint for an error that names no parameter: the default hint of `invalid-parameter` refers to `error.param`. */
 const BODY_HINT = 'Compare the body with the documentation of the route.';
 
-/** Maximum characters of a refusal. The gateway does not parse a longer output to look for one. */
+/** Maximum characters of a refusal. The gateway does not parse a longer output, and takes it for a response. */
 const MAX_REFUSAL = 16_384;
 
 /** The error in OpenAI's form: a body that violates the schema is a bad request (400), and `field` uses OpenAI's notation. */
@@ -61,11 +61,14 @@ export function openAiErrorFrame(error: GatewayError): string {
   return `data: ${JSON.stringify({ error: openAiError(error) })}\n\n`;
 }
 
-/** `/messages/0/role` as `messages[0].role`. */
+/** Rewrites a JSON pointer in OpenAI's notation: `/messages/0/role` becomes `messages[0].role`. */
 function paramOf(pointer: string): string {
   return pointer
     .split('/')
     .slice(1)
     .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
-    .reduce((path, step) => (/^\d+$/.test(step) ? `${path}[${step}]` : path === '' ? step : `${path}.${step}`), '');
+    .reduce((path, step) => {
+      if (/^\d+$/.test(step)) return `${path}[${step}]`;
+      return path === '' ? step : `${path}.${step}`;
+    }, '');
 }

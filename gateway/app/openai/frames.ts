@@ -9,9 +9,9 @@ import { refusalIn } from './errors.ts';
 
 /** Stream format of a route. */
 export interface StreamStyle {
-  /** Each frame's `event` repeats the `type` of its data, and its data has a `sequence_number`, as in /v1/responses. */
+  /** True when each frame's `event` repeats the `type` of the data, and the data has a `sequence_number`, as in /v1/responses. */
   readonly numbered: boolean;
-  /** A successful stream ends with `data: [DONE]`. */
+  /** True when a successful stream ends with `data: [DONE]`. */
   readonly done: boolean;
 }
 
@@ -20,7 +20,7 @@ export interface OpenAiFrame {
   readonly last: boolean;
 }
 
-/** The messages of an invocation as frames, the last one marked. `take` throws the invocation's failure after the frames before it. */
+/** Turns an invocation's messages into frames, and marks the last one. `take` returns the frames before a failure, and then throws the failure. */
 export class OpenAiFrames implements Feed<OpenAiFrame> {
   /** Resolves when `take` has a frame; rejects when the feed fails before the first frame. */
   readonly begun: Promise<void>;
@@ -30,9 +30,9 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #frames: OpenAiFrame[] = [];
   /** Number of messages that became frames. */
   #messageCount = 0;
-  /** Number of these messages up to the last question to a person: a new attempt does not take them back. */
+  /** Number of these messages before the last question to a person. They stay valid when a new attempt begins. */
   #keptCount = 0;
-  /** True once a `start` event came. If a message comes first, the earliest events have expired or were cut from a full log. */
+  /** True once a `start` event came. A message or result before it shows that the log lacks its first events: they expired, or the log was full. */
   #hasStarted = false;
   #failure: { readonly error: unknown } | null = null;
   #onReady: (() => void) | undefined;
@@ -101,7 +101,7 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
       (event === 'gap' && this.#messageCount > 0) ||
       (event === 'start' && this.#messageCount > this.#keptCount)
     ) {
-      // A new attempt sends its messages again, and these clients cannot take text back.
+      // A new attempt sends its messages again, and a gap makes some invalid. OpenAI's clients cannot take text back.
       throw new GatewayError('runtime-lost', 'A part of the answer was lost. Discard the text that was streamed.');
     } else if (event === 'start') {
       this.#hasStarted = true;

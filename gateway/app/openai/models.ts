@@ -7,10 +7,10 @@ import { pause } from '../pause.ts';
 import { type App, define, json, problems, SECURITY } from '../routes/define.ts';
 import { ModelSchema } from '../schemas/platform.ts';
 
-/** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s before it. */
+/** Longest wait for a runtime that reports models: a restart of the only runtime, with the supervisor's longest pause (5 s) before it, is shorter. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 500;
-/** Maximum characters of a model's name; an error cuts a longer one to this length. */
+/** Maximum characters of a model's name; an error message cuts a longer name to this length. */
 const MAX_NAME = 128;
 
 const NOUNS: Readonly<Record<ModelKind, string>> = {
@@ -68,7 +68,7 @@ export function modelRoutes(app: App, control: ControlPlane): void {
   );
 }
 
-/** Finds a model by name or alias, of a kind if given. Throws `unknown-model`, or `runtime-unavailable` when no runtime reports models in time. */
+/** Finds a model, of `kind` if given, by name or alias. Throws `unknown-model`, or `runtime-unavailable` when no runtime reports models in time. */
 export async function findModel(control: ControlPlane, call: Call, id: string, kind?: ModelKind): Promise<ModelInfo> {
   const until = performance.now() + RUNTIME_GRACE_MS;
   let models = await control.models(call);
@@ -82,7 +82,7 @@ export async function findModel(control: ControlPlane, call: Call, id: string, k
   if (models.length === 0)
     throw new GatewayError('runtime-unavailable', 'No runtime reports its models at the moment.');
   const namesake = models.find(({ name }) => name === id);
-  // With a kind, the name may be that of a model of another kind.
+  // The name may belong to a model of another kind.
   const what = namesake && kind ? `is ${NOUNS[namesake.kind]}; this route needs ${NOUNS[kind]}` : 'does not exist';
   const names = fitting.map(({ name }) => name).join(', ');
   const shortName = id.length > MAX_NAME ? `${id.slice(0, MAX_NAME)}…` : id;

@@ -27,7 +27,7 @@ interface ShownFunction {
   readonly name: string;
   readonly platform?: true;
 }
-/** Answers of the function routes: one function, or a list under either name. */
+/** Answers of the function routes: one function, or a list as `functions` or `versions`. */
 type FunctionsAnswer = ShownFunction & { readonly functions?: ShownFunction[]; readonly versions?: ShownFunction[] };
 
 let platform: TestPlatform;
@@ -51,7 +51,7 @@ after(async () => {
 });
 
 const headersOf = ({ headers }: Response, names: readonly string[]) => names.map((name) => headers.get(name));
-const originOf = (answer: Response) => headersOf(answer, ['content-location', 'idempotency-replayed']);
+const invocationHeadersOf = (answer: Response) => headersOf(answer, ['content-location', 'idempotency-replayed']);
 
 /** Begins an attempt of the next invocation of a function, as a runtime does. */
 async function beginNext(name = 'openai-chat'): Promise<Attempt> {
@@ -110,7 +110,7 @@ for (const [where, url] of [
       assert.equal(text, `data: ${chunk('a')}\n\ndata: [DONE]\n\n`);
     });
 
-    it('name and number the events of responses and end without [DONE]', async () => {
+    it('name and number the events of /v1/responses, and end without [DONE]', async () => {
       for (const numbered of [false, true]) {
         const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
         const attempt = await beginNext('openai-responses');
@@ -158,7 +158,7 @@ for (const [where, url] of [
       );
     });
 
-    it('end a stream with an error when a part that was sent is lost', async () => {
+    it('end a stream with an error when an event whose text was sent is lost', async () => {
       const asked = raw(STREAMED);
       const attempt = await beginNext();
       await attempt.append({ event: 'gap', data: { after: 0 } });
@@ -184,7 +184,7 @@ for (const [where, url] of [
       }
     });
 
-    it('cancel the invocation of a client that leaves at any time', async () => {
+    it('cancel the invocation when its client leaves, before the answer or within the stream', async () => {
       const leave = async (request: typeof STREAMED | typeof REQUEST, begin: (attempt: Attempt) => Promise<void>) => {
         const leaving = new AbortController();
         const asking = client().chat.completions.create(request as typeof REQUEST, { signal: leaving.signal });
@@ -225,7 +225,7 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
-    it('let a client repeat a request after something was unavailable, unless it has an idempotency key', async () => {
+    it('let a client repeat a request that failed with `unavailable`, unless it has an idempotency key', async () => {
       for (const request of [REQUEST, STREAMED]) {
         for (const [headers, retries] of [
           [{}, 'true'],
@@ -309,7 +309,7 @@ for (const [where, url] of [
       ] as const) {
         const answer = await asked;
         assert.deepEqual([answer.status, await answer.json()], [200, { id: 'chatcmpl-5' }]);
-        assert.deepEqual(originOf(answer), [`/v1/invocations/${attempt.id}`, replayed]);
+        assert.deepEqual(invocationHeadersOf(answer), [`/v1/invocations/${attempt.id}`, replayed]);
       }
       const other = await raw({ ...REQUEST, n: 2 }, key);
       const { error } = (await other.json()) as { error: { code: string } };
@@ -330,7 +330,7 @@ for (const [where, url] of [
       await attempt.succeed({});
       const text = (await (await again).text()).replaceAll(': heartbeat\n\n', '');
       assert.equal(text, 'data: {"n":1}\n\ndata: {"n":2}\n\ndata: [DONE]\n\n');
-      assert.deepEqual(originOf(await again), [`/v1/invocations/${attempt.id}`, 'true']);
+      assert.deepEqual(invocationHeadersOf(await again), [`/v1/invocations/${attempt.id}`, 'true']);
       const { status, cancelReason } = (await platform.scheduler.invocations.get(attempt.id)) ?? {};
       assert.deepEqual([status, cancelReason], ['succeeded', null]);
     });
@@ -370,7 +370,7 @@ for (const [where, url] of [
       assert.match(hint, /^Send less at once/);
     });
 
-    it('refuse a body that is no object with a hint that names no parameter', async () => {
+    it('refuse a body that is not an object, with a hint that names no parameter', async () => {
       const response = await raw('[]');
       const { error, hint } = (await response.json()) as { error: { code: string; param?: string }; hint: string };
       assert.deepEqual([response.status, error.code, error.param], [400, 'invalid-parameter', undefined]);
@@ -426,7 +426,7 @@ for (const [where, url] of [
         const headers = { authorization: `Bearer ${tenantClient.apiKey}` };
         const answer = (await (await fetch(`${url()}/v1/functions${route}`, { headers })).json()) as FunctionsAnswer;
         const all = answer.functions ?? answer.versions ?? [answer];
-        return all.filter(({ name }) => name === 'openai-chat').map(({ platform: lent = false }) => lent);
+        return all.filter(({ name }) => name === 'openai-chat').map(({ platform: flag = false }) => flag);
       };
       for (const route of ['', '/openai-chat', '/openai-chat/versions'])
         assert.deepEqual(await platformFlags(route), [true], route);

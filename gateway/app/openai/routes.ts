@@ -20,7 +20,7 @@ import { findModel, modelRoutes } from './models.ts';
 interface ServedRoute extends Documented {
   readonly functionName: string;
   readonly kind: ModelKind;
-  /** Absent for a route that answers in one piece. */
+  /** Absent for a route that never streams. */
   readonly style?: StreamStyle;
 }
 
@@ -42,7 +42,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
   const answers = new OpenAiAnswers(control, settings);
   const inputs = new InputChecker();
 
-  /** Makes the invocation that produces the answer. Releases the body, since the answer may take long. */
+  /** Makes the invocation that produces the answer. Releases the memory of the request's body, since the answer may take long. */
   const begin = async (c: Context<AppEnv>, call: Call, { functionName, kind }: ServedRoute) => {
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
@@ -50,7 +50,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const input = { ...body, model: model.aliasOf ?? model.name };
     const key = keyOf(c.req.header('idempotency-key'));
     const affinity = await affinityOf(c.req.header('x-session-affinity'), body.prompt_cache_key);
-    // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
+    // OpenAI's clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
     const { id, replayed = false } = await invokeFunction(control, call, functionName, {
       check: (fn) => inputs.check(fn, input),
       input: textOf(input, settings.limits.inputBytes),
@@ -68,13 +68,12 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const { style } = served;
     const answer =
       streamed && style ? answers.stream(c, call, answering, style) : answers.answerWhole(c, call, answering);
-    // A retry with the same key would only get the same failed invocation.
+    // Do not advise a retry: with the same key it would get the same failed invocation.
     if (answering.named) return answer;
     return answer.catch(async (caught: unknown) => {
       const error = GatewayError.from(caught);
-      throw error.code === 'unavailable' && (await isPlatformFunction(control, call, served))
-        ? asRetryable(error)
-        : error;
+      const mayRetry = error.code === 'unavailable' && (await isPlatformFunction(control, call, served));
+      throw mayRetry ? asRetryable(error) : error;
     });
   };
 
@@ -145,7 +144,7 @@ function keyOf(header: string | undefined): string | undefined {
   });
 }
 
-/** The header, else the parameter that OpenAI's clients know. An empty parameter counts as none. */
+/** The affinity of the request: the header, else `prompt_cache_key`, which OpenAI's clients know. An empty parameter counts as none. */
 async function affinityOf(header: string | undefined, parameter: unknown): Promise<string | undefined> {
   const affinity = sessionAffinity.safeParse(header);
   if (!affinity.success)
@@ -161,13 +160,13 @@ async function affinityOf(header: string | undefined, parameter: unknown): Promi
   });
 }
 
-/** SHA-256 in hexadecimal digits: an affinity travels in a header, and a parameter may be any text. */
+/** SHA-256 in hexadecimal digits: an affinity must fit into a header, and the parameter may be any text. */
 async function digestOf(text: string): Promise<string> {
   const digest = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text));
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** Drops null parameters: clients write null for a parameter that they leave to the API. */
+/** The body as an object, without its null parameters: clients write null to ask for a parameter's default. */
 function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return Object.fromEntries(Object.entries(value).filter(([, parameter]) => parameter !== null));
@@ -176,7 +175,7 @@ function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   });
 }
 
-/** Writes an input. @throws GatewayError `body-too-large`: the input may be longer than the body, for example by the digits of 1e20 */
+/** Writes an input as JSON. @throws GatewayError `body-too-large`: the input may be longer than the body, since `1e20` becomes 21 digits */
 function textOf(input: object, limitBytes: number): string {
   const text = JSON.stringify(input);
   if (new TextEncoder().encode(text).byteLength <= limitBytes) return text;

@@ -28,7 +28,7 @@ export type { InvocationPage, InvocationQuery, ListedInvocation };
 /** Maximum invocations of one page. */
 export const MAX_PAGE = 200;
 
-/** State of the platform, for operators and for tenants about themselves. */
+/** State of the platform for operators, and of their own tenant for other callers. */
 export interface Operations {
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
   /** Operators only. */

@@ -12,11 +12,11 @@ export interface Quotas {
   /** Lists the quotas of a tenant and of its functions; with `fn`, those of the whole tenant and of that function. */
   status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]>;
   /**
-   * Operators only. Returns the limit that then binds; null for none. A change without `expiresAt` ends an override.
+   * Operators only. Returns the limit that applies after the change; null for none. A change without `expiresAt` ends an override.
    * Throws `invalid-quota`, `unknown-tenant`, `unknown-function`.
    */
   set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null>;
   usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]>;
-  /** The last `minutes`, at most 180. */
+  /** Usage in each of the last `minutes` minutes, at most 180. */
   minutes(call: Call, tenant: string, minutes: number): Promise<readonly MinuteRow[]>;
 }

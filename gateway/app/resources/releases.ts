@@ -34,14 +34,13 @@ export interface Releases {
   setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias>;
   /** False when there was no such alias. Throws `conflict` for `live`, which cannot be removed. */
   removeAlias(call: Call, name: string, alias: string): Promise<boolean>;
-  /** Throws `unknown-function`, `unknown-alias`, `invalid-alias`, and `conflict`, as when there is no earlier state. */
+  /** Throws `unknown-function`, `unknown-alias`, `invalid-alias`, and `conflict`, for example when the alias has no earlier state. */
   rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback>;
   /** Predicts a deploy. Throws the errors that a deploy throws before it builds. */
   plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan>;
   /**
-   * Removes one version that no alias serves. No new invocation runs it; it is deleted once its invocations have ended.
-   * `now` cancels them. Returns the draining versions, or null when there is no such version. Throws `conflict` when an
-   * alias serves the version.
+   * Removes one version that no alias serves. No new invocation runs the version; it is deleted once its invocations have ended, and `now` cancels
+   * these. Returns the draining versions, or null when there is no such version. Throws `conflict` when an alias serves the version.
    */
   removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null>;
   /** Removed versions of a function that still drain, even when the function was deployed again. */

@@ -14,7 +14,7 @@ interface Operation {
   readonly responses: Readonly<Record<string, { readonly description: string }>>;
 }
 
-test('the API is described once for all requests, and each answer names the origin of its request', async (t) => {
+test('the description of the API is made once, and each answer has the origin of its own request', async (t) => {
   const app = new OpenAPIHono<AppEnv>();
   docsRoutes(app, { version: '1.2.3' } as AppSettings);
   const described = t.mock.method(app, 'getOpenAPI31Document');
@@ -29,7 +29,7 @@ test('the API is described once for all requests, and each answer names the orig
 });
 
 test('every route with a JSON body documents the errors of reading it', async () => {
-  // The document depends on the routes alone: no control plane is asked.
+  // The document depends on the routes alone, so the control plane may be empty.
   const app = createApp({} as ControlPlane, { log: silentLog });
   const { paths } = (await (await app.request('http://one.test/openapi.json')).json()) as {
     readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;

@@ -14,7 +14,7 @@ import { bytesAnswer, htmlAnswer, textAnswer } from '../http/answer.ts';
 import { DEFAULT_POLICY } from '../http/common-headers.ts';
 import type { App } from './define.ts';
 
-/** Stands for a request's origin in a text that is made for all requests. No host has this name (RFC 2606). */
+/** Placeholder for a request's origin in a text that is made for all requests. No host has this name (RFC 2606). */
 const ANY_ORIGIN = 'http://origin.invalid';
 
 /** `/openapi.json` and the documentation pages. */
@@ -35,7 +35,7 @@ export function docsRoutes(app: App, settings: AppSettings): void {
       },
       servers: [{ url: origin }],
     });
-  // Clients without a key may ask for these texts as often as they like, and it takes many milliseconds to make one.
+  // Make each of these texts once: it takes many milliseconds, and clients without a key may request the text as often as they like.
   const description = forEachOrigin((origin) => JSON.stringify(describe(origin)), JSON.stringify);
   const page = forEachOrigin((origin) => apiPage(describe(origin) as ApiDocument, origin), escapeHtml);
   let schema: string | undefined;

@@ -50,13 +50,13 @@ const deployQuery = z.object({
 });
 
 export const removeQuery = z.object({
-  now: flag.openapi({ description: 'Cancel its invocations instead of letting them end' }),
+  now: flag.openapi({ description: 'Cancel the invocations that wait or run instead of letting them end' }),
 });
 
 export const REMOVED = {
   202: json(
     z.object({ draining: z.array(DrainingSchema) }),
-    'Removed; these versions go when their invocations have ended',
+    'Removed; these versions are deleted when their invocations have ended',
   ),
   204: { description: 'Removed completely' },
 };
@@ -167,7 +167,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'List functions',
       description:
-        'Each function that the tenant may invoke, sorted by name: its own, and those of the platform, which are marked. Each has the version that its name without an alias runs; of several, the one with the largest share.',
+        'Each function that the tenant may invoke, sorted by name: its own, and those of the platform, which are marked. Each comes with the version that its name without an alias runs; if there are several, with the one that has the largest share.',
       security: SECURITY,
       responses: { 200: json(z.object({ functions: z.array(FunctionSchema) }), 'The functions'), ...problems() },
     }),
@@ -183,7 +183,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'Inspect a function',
       description:
-        'The version; for an alias, the one with the largest share, or with `draw`, one chosen at random as for an invocation.',
+        'The version that the reference names. For an alias of several versions: the one with the largest share, or with `draw`, one that is chosen at random as for an invocation.',
       security: SECURITY,
       request: {
         params: referenceParam,

@@ -34,7 +34,7 @@ const cancelQuery = z.object({
 const messageHeaders = z.object({
   'idempotency-key': idempotencyKey.openapi({
     description:
-      'Of several messages with the same key and content within a minute, the inferlet receives one. Without a key, do not repeat a request that failed with `store-unavailable` or `origin-unavailable`: the inferlet may receive the message twice.',
+      'The inferlet receives only one of several messages with the same key and content within a minute. Without a key, do not repeat a request that failed with `store-unavailable` or `origin-unavailable`: the inferlet may receive the message twice.',
   }),
 });
 
@@ -109,7 +109,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       const last = positionOf(invocation.lastEventId) ?? BEGINNING;
       if (hasEnded(invocation) && hasUpTo(after, last)) return c.body(null, 204);
       const { cancelOnDisconnect } = preferencesOf(headers.prefer);
-      // A disconnection will cancel the invocation: `callOf` throws when the API key may not do that.
+      // A disconnection will cancel the invocation, so the key needs the scope `invoke`: `callOf` throws when the key lacks it.
       if (cancelOnDisconnect) callOf(c, 'invoke');
       return responder.stream(c, call, id, after, { cancelOnDisconnect });
     },

@@ -148,8 +148,8 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const { respondAsync, waitMs, cancelOnDisconnect, singleUseKey } = preferencesOf(headers.prefer);
       const cancelAfterMs = cancelAfterOf(headers['cancel-after']);
       const debounce = debounceOf(headers, cancelAfterMs);
-      // A function of its own: when it returns, no reference to the body's text is left, so the body can be released
-      // before the answer, which may take long.
+      // In a separate function, so that no reference to the body's text is left when it returns: the body is then released before the answer, which
+      // may take long.
       const begin = async () => {
         const { text, value } = await readJson(c.get('body'), settings.limits.inputBytes);
         return invokeFunction(control, call, reference, {

@@ -48,8 +48,8 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
     }
     const following = new AbortController();
     const { tenant } = call.principal;
-    // Lines that wait for the stream count here: `call.memory` counts nothing after this handler has ended. The stream frees its own `room` as a
-    // whole after each large frame, so the two are separate.
+    // Counts the memory of the lines that wait for the stream. `call.memory` cannot: it counts nothing after this handler has ended. Nor can the
+    // stream's `room`: the stream frees all of it after each large frame.
     const lineMemory = settings.bodies.roomFor(tenant);
     return eventStreamResponse<LogEntry>({
       method: c.req.method,

@@ -83,7 +83,7 @@ function machineRoute(app: App, control: ControlPlane): void {
       tags: ['Platform'],
       summary: 'Drain a machine, or use it again',
       description:
-        'Operators only. The runtime and the GPU hosts of a drained machine get no new invocations; running ones and their children finish, and its gateway continues to serve. A drain outlasts restarts until it is undone. Refused (`conflict`) when no other available runtime with a GPU host would be left that is not drained, unless `force` is set, and for a machine that joined and is stopped. The answer comes when all runtimes have learnt of the change.',
+        'Operators only. The runtime and the GPU hosts of a drained machine get no new invocations; running ones and their children finish, and its gateway continues to serve. A drain outlasts restarts until it is undone. Refused (`conflict`) for a machine that joined and is stopped. Without `force`, also refused when no other available runtime of an undrained machine that reaches an undrained GPU host would be left. The answer comes when all runtimes have learnt of the change.',
       security: SECURITY,
       request: { params: machineParam, body: jsonBody(MachineChangeSchema) },
       responses: {

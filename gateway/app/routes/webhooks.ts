@@ -12,7 +12,7 @@ const SecretSchema = z
   .openapi('WebhookSecret');
 
 const DESCRIPTION =
-  'A webhook carries `webhook-id`, `webhook-timestamp` and `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, as in Standard Webhooks; its libraries verify it with this secret.';
+  'A webhook carries `webhook-id`, `webhook-timestamp` and `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, as in Standard Webhooks. The libraries of Standard Webhooks verify the signature with this secret.';
 
 /** The secret that signs a tenant's webhooks. */
 export function webhookRoutes(app: App, control: ControlPlane): void {

@@ -2,9 +2,9 @@ import { z } from '@hono/zod-openapi';
 import { MAX_MESSAGE } from '#scheduler/functions/aliases.ts';
 import { timestamp } from './timestamp.ts';
 
-/** Maximum characters of any text in a request about releases. The control plane applies the smaller limit of each field, and words the refusal. */
+/** Maximum characters of any text in a request about releases. The control plane applies the smaller limit of each field, with its own error. */
 export const MAX_TEXT = 1000;
-/** Maximum shares in a request; the control plane applies its smaller limit, as with texts. */
+/** Maximum shares in a request. The control plane applies a smaller limit, as with texts. */
 const MAX_LISTED = 64;
 
 export const ManifestSchema = z
@@ -44,7 +44,7 @@ const ifRevision = z
   .int()
   .min(0)
   .optional()
-  .describe('Refused with `conflict` unless the alias has this revision; 0: the alias must not exist');
+  .describe('Refused with `conflict` unless the alias has this revision; 0 means that the alias must not exist');
 
 export const SetAliasSchema = z.strictObject({
   shares: z
@@ -98,7 +98,7 @@ export const FunctionSchema = z
       .array(VersionAliasSchema)
       .readonly()
       .optional()
-      .openapi({ description: 'In a list of versions: the aliases that serve it, with its percent of each' }),
+      .openapi({ description: 'In a list of versions: the aliases that serve it, each with its weight in percent' }),
     quarantinedAt: timestamp.optional().openapi({
       description: 'In lists: the start of its quarantine, during which it does not run; see the error `quarantined`',
     }),

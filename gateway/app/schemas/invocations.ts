@@ -56,7 +56,8 @@ export const InvocationSchema = z
       .optional(),
     usage: UsageSchema.optional(),
     attempts: z.int().openapi({
-      description: 'Attempts begun, since the last answer of a person if there was one; `usage` is the sum over all',
+      description:
+        'Attempts begun since the last wait for a person, or in all without such a wait; `usage` is the sum over all attempts',
     }),
     lastEventId: z.string().openapi({
       description: 'Id of the last event so far, `<epoch>-<number>`; its number is 0 when there is none',
@@ -106,7 +107,7 @@ export const OutcomeSchema = z
       .literal(true)
       .optional()
       .openapi({
-        description: `Set when messages were left out: they have more than ${DEFAULT_LIMITS.collectedBytes} characters, or the gateway lacked memory; the event stream has them all`,
+        description: `Set when messages were left out, because all messages have more than ${DEFAULT_LIMITS.collectedBytes} characters, or because the gateway lacked memory; the event stream has them all`,
       }),
     usage: UsageSchema.optional(),
   })
@@ -123,7 +124,10 @@ export const LogEntrySchema = z
   })
   .openapi('LogEntry');
 
-/** A cursor: the id of a Redis stream entry (time and sequence), then the function of the stream. Redis refuses numbers above 64 bits. */
+/**
+ * A cursor: the id of a Redis stream entry (time and sequence), then the function of the stream. The digits are limited, since Redis refuses numbers
+ * above 64 bits.
+ */
 export const logCursor = z.string().regex(/^\d{1,15}-\d{1,19}(@[a-z][a-z0-9-]{0,62})?$/, 'is not a cursor');
 
 export const LogQuerySchema = z.object({
@@ -134,16 +138,15 @@ export const LogQuerySchema = z.object({
     .max(MAX_LOG_LINES)
     .default(200)
     .openapi({ description: 'Past lines at most; has no effect on a stream that `Last-Event-ID` resumes' }),
-  level: z.enum(LEVELS).default('debug').openapi({ description: 'This level and worse' }),
-  invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
-  status: z.enum(STATUSES).optional().openapi({ description: 'Only of invocations that are in this state now' }),
+  level: z.enum(LEVELS).default('debug').openapi({ description: 'Only lines of this level or a worse one' }),
+  invocation: z.string().max(128).optional().openapi({ description: 'Only lines of this invocation' }),
+  status: z.enum(STATUSES).optional().openapi({ description: 'Only lines of invocations that are in this state now' }),
   search: z.string().min(1).max(256).optional().openapi({ description: 'Only lines with this text, in any case' }),
-  since: z
-    .string()
-    .max(64)
-    .optional()
-    .openapi({ description: 'Only from then on: ISO 8601, or a time before now such as `10m`', example: '10m' }),
-  until: z.string().max(64).optional().openapi({ description: 'Only lines before then; not for streams' }),
+  since: z.string().max(64).optional().openapi({
+    description: 'Only lines from this time on: ISO 8601, or a time before now such as `10m`',
+    example: '10m',
+  }),
+  until: z.string().max(64).optional().openapi({ description: 'Only lines before this time; not for streams' }),
   after: logCursor.optional().openapi({ description: 'Cursor: only later lines' }),
 });
 

@@ -16,7 +16,10 @@ export const ModelSchema = z
     contextLength: z.int(),
     /** 1 for a reranker. */
     size: z.int().optional().openapi({ description: 'Values of a vector; only of an encoder' }),
-    vocabularySize: z.int().optional().openapi({ description: 'Absent for an encoder, as are the pages' }),
+    vocabularySize: z
+      .int()
+      .optional()
+      .openapi({ description: 'Absent for an encoder, like `pageSize` and `pageCount`' }),
     /** Slots of a KV page. */
     pageSize: z.int().optional(),
     pageCount: z.int().optional(),
@@ -77,14 +80,17 @@ const EncoderLoadSchema = z.object({
   utilisation: z.number().openapi({ description: 'Share of time in which the device computed its texts' }),
   textsPerSecond: z.number(),
   tokensPerSecond: z.number(),
-  waitingCalls: z.int().openapi({ description: 'Calls that wait for the device, or are computed' }),
+  waitingCalls: z.int().openapi({ description: 'Calls that wait for the device or are being computed' }),
   maxBatchTokens: z
     .int()
     .openapi({ description: 'Most tokens of the next batch, padding included: as many as take about 25 ms' }),
   latency: z
     .array(z.object({ tokens: z.int(), msPerToken: z.number() }))
     .readonly()
-    .openapi({ description: 'Measured time of batches of more than half of `tokens`, padding included' }),
+    .openapi({
+      description:
+        'Mean time per token of the batches that had at most `tokens` tokens, and more than half of that, padding included',
+    }),
 });
 
 const HostedModelSchema = z.object({
@@ -127,7 +133,7 @@ export const MachineSchema = z
     joinedAt: z.string().nullable().openapi({ description: 'When it joined with a token; null without one' }),
     drained: z.boolean().openapi({ description: 'True while an operator drains it: it takes no new invocations' }),
     running: z.int().openapi({
-      description: 'Invocations in its runtime, or on its GPU hosts where those are more; 0 when nothing runs there',
+      description: 'The invocations in its runtime, and those in other machines’ runtimes that its GPU hosts serve',
     }),
   })
   .openapi('Machine');
@@ -237,7 +243,7 @@ export type MachineState = z.infer<typeof MachineSchema>;
 export type MachineChange = z.infer<typeof MachineChangeSchema>;
 /** A token with which one machine may join. */
 export type JoinToken = z.infer<typeof JoinTokenSchema>;
-/** Rights of a join token. */
+/** Lifetime of a new join token, and the roles that its machine may have. */
 export type JoinTokenRequest = z.infer<typeof JoinTokenRequestSchema>;
 export type PlatformLoad = z.infer<typeof LoadSchema>;
 export type Health = z.infer<typeof HealthSchema>;

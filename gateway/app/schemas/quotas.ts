@@ -70,7 +70,7 @@ export const UsageRowSchema = z
       description: 'Null in a sum over functions; `-` in the sum over those beyond the first 2,047 of a span',
     }),
     requests: count.openapi({ description: 'Invocations that clients made' }),
-    invocations: count.openapi({ description: 'The same, and the children that they launched' }),
+    invocations: count.openapi({ description: 'Invocations that clients made, and the children that these launched' }),
     succeeded: count,
     failed: count,
     cancelled: count,
@@ -107,7 +107,7 @@ export type QuotaFilter = z.infer<typeof QuotaQuerySchema>;
 export type QuotaChange = Omit<z.infer<typeof QuotaChangeSchema>, 'quota' | 'tenant'> & { readonly quota: QuotaName };
 export type UsageQuery = Omit<z.infer<typeof UsageQuerySchema>, 'tenant' | 'per-function'> & {
   readonly tenant: string;
-  /** Returns one row per function instead of one row in all. */
+  /** True for one row per function in each span, instead of one row for all functions. */
   readonly perFunction: boolean;
 };
 /** Usage in one span of time. All numbers are sums; times in ms. */

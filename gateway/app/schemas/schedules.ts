@@ -25,7 +25,7 @@ export const ScheduleSchema = z
       .nullable()
       .openapi({
         description:
-          'Outcome of the last time: its `invocation`, or the `error` for which there is none; null before the first time',
+          'Outcome of the last time: its `invocation`, or the `error` that prevented one; null before the first time',
       }),
   })
   .openapi('Schedule', { description: 'Times at which the platform invokes a function.' });

@@ -1,13 +1,15 @@
 import { GatewayError } from '../errors/gateway-error.ts';
 
 const MAGIC = [0x00, 0x61, 0x73, 0x6d];
+/** Bytes of magic number, version and layer. */
+const PREAMBLE_BYTES = 8;
 
-/** Bytes 6 and 7 of the preamble: the layer, 0 for a core module and 1 for a component. */
+/** Offset of the layer (2 bytes) in the preamble: 0 for a core module, 1 for a component. */
 const LAYER_OFFSET = 6;
 
-/** Refuses content by its first eight bytes, before anything is stored or built. Throws `not-wasm` or `core-module`. */
+/** Refuses content by its preamble, before anything is stored or built. Throws `not-wasm` or `core-module`. */
 export function checkComponent(bytes: Uint8Array): void {
-  if (bytes.byteLength < 8 || MAGIC.some((byte, at) => bytes[at] !== byte)) {
+  if (bytes.byteLength < PREAMBLE_BYTES || MAGIC.some((byte, at) => bytes[at] !== byte)) {
     throw new GatewayError(
       'not-wasm',
       bytes.byteLength === 0 ? 'The component is empty.' : 'The component does not start as WebAssembly does.',

@@ -24,15 +24,15 @@ export async function sessionMessageOf(body: Body, limitBytes: number): Promise<
     });
   }
   const message = toMessage(parsed.data);
-  const size =
-    'text' in message
-      ? new TextEncoder().encode(message.text).byteLength
-      : 'bytes' in message
-        ? message.bytes.byteLength
-        : 0;
+  const size = sizeOf(message);
   if (size > limitBytes)
     throw new GatewayError('body-too-large', `The message has ${size} bytes; ${limitBytes} are allowed.`);
   return message;
+}
+
+function sizeOf(message: SessionMessage): number {
+  if ('text' in message) return new TextEncoder().encode(message.text).byteLength;
+  return 'bytes' in message ? message.bytes.byteLength : 0;
 }
 
 function toMessage(data: z.output<typeof SessionMessageSchema>): SessionMessage {

@@ -12,7 +12,7 @@ const MAX_ROWS = 400;
 
 const keyOf = (node: Node) => (node instanceof Element ? node.getAttribute('data-key') : null);
 
-/** A part with a key keeps the user's text although the part should go. The part then says that it is over. */
+/** True for a part with a `data-key` that must stay in the page, since the user has typed into it. The part then says that it is over. */
 function keepsTyped(node: Node): boolean {
   if (!(node instanceof Element) || keyOf(node) === null) return false;
   const fields = node.querySelectorAll<HTMLInputElement | HTMLTextAreaElement>('input:not([type=hidden]), textarea');
@@ -22,8 +22,8 @@ function keepsTyped(node: Node): boolean {
 }
 
 /**
- * Changes what differs and leaves the rest alone, so that focus, selection and open details stay. Leaves all of a part
- * alone while its key stays.
+ * Changes `from` until it equals `to`. Leaves equal nodes alone, so that focus, selection and open details stay. Leaves each part with a `data-key`
+ * alone as long as `to` has the same key in its place.
  */
 function morph(from: Element, to: Element): void {
   for (const { name } of [...from.attributes]) {
@@ -135,7 +135,7 @@ function follow(address: string, state: HTMLElement): void {
       say('off', 'Paused');
     }
   });
-  // A page that waits for "back" holds no connection.
+  // A page that the browser keeps for its "back" button holds no connection.
   addEventListener('pagehide', stop);
   addEventListener('pageshow', start);
   start();

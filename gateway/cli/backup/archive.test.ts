@@ -99,7 +99,8 @@ describe('the file of a backup', () => {
     }
   });
 
-  it('gives frames of any size as they were written, and leaves them alone while it reads on', async () => {
+  it('gives frames of any size as they were written, and reading on does not change them', async () => {
+    // Some sizes lie around 262,144 bytes, the size of one read.
     const sizes = [0, 1, 100_000, 262_143, 700_000, 3, ...Array.from({ length: 40 }, (_, i) => 331 * i)];
     const frames = sizes.map((size, i): Frame => ({ header: { kind: 'part' }, body: Buffer.alloc(size, i) }));
     await write(frames);
@@ -114,7 +115,7 @@ describe('the file of a backup', () => {
   });
 
   it('says under which master keys the environments of its functions are sealed', async () => {
-    // The message only looks like a sealed value.
+    // The message looks like a sealed value, but a message is never sealed.
     const version = (environment?: object) => JSON.stringify({ version: 'v', message: '00000000.x', environment });
     await write([
       entry('hash', 'function:acme:story', 'version:1', version({ A: '11111111.x', B: '22222222.x' }), 'alias:a', '{}'),
@@ -177,7 +178,7 @@ describe('the file of a backup', () => {
     }
   });
 
-  it('fails when the disk is full, also for an index that was deleted meanwhile', async () => {
+  it('fails when the disk is full, even if the index that it copies was deleted meanwhile', async () => {
     const relativePath = `indexes/${'0a'.repeat(16)}/notes/records.db`;
     const index = path.join(directory, relativePath);
     await mkdir(path.dirname(index), { recursive: true });
@@ -191,6 +192,7 @@ describe('the file of a backup', () => {
     };
     try {
       await assert.rejects(addFile(archive, directory, relativePath, directory), full);
+      // The index is deleted now, so nothing is written.
       assert.equal(await addFile(archive, directory, relativePath, directory), false);
     } finally {
       await handle.close();
@@ -369,6 +371,7 @@ describe('what a backup has', () => {
         typeof keyOrFunction === 'string'
           ? keyOrFunction
           : (keyOrFunction as (...names: string[]) => string)(...arguments_);
+      // `account` is only the beginning of its records' keys.
       const name = key.slice('p:'.length) + (kind === 'account' ? ':usage:day:20000' : '');
       assert.equal(isKept(name), isWanted, `${kind}: ${name}`);
     }

@@ -7,9 +7,10 @@ import { z } from 'zod';
  * little endian), a header in JSON, and a body. The first frame describes the backup. The last one has the SHA-256 of all bytes before it, so that
  * a reader notices a file that was cut or changed.
  */
+
 const PREFIX_BYTES = 8;
 const MAX_HEADER_BYTES = 16_384;
-/** Pie writes bodies of about 1 MiB. Only an item of a record that cannot be divided, such as a large value in a hash, makes a larger one. */
+/** Pie writes bodies of about 1 MiB. Only an item that cannot be divided, such as a large value in a hash, makes a larger one. */
 const MAX_BODY_BYTES = 64 << 20;
 
 /** Minimum bytes to ask for in one read. Most frames are far smaller, and each read call costs more than the additional bytes. */
@@ -17,7 +18,7 @@ const READ_BYTES = 256 << 10;
 
 export const ARCHIVE_VERSION = 1;
 
-/** Types of entries in Redis. */
+/** Types of entries. An entry is a record of Redis: a key with its value. */
 const TYPES = ['string', 'hash', 'set', 'zset', 'list', 'stream'] as const;
 export type EntryType = (typeof TYPES)[number];
 
@@ -36,8 +37,7 @@ const description = z.object({
 const headers = z.discriminatedUnion('kind', [
   description,
   /**
-   * Some items of an entry of Redis. An entry may take several frames. The body lists the entry's key and then the
-   * items (`listBody`).
+   * Some or all items of an entry; an entry may take several frames. The body lists the entry's key and then the items (`listBody`).
    */
   z.strictObject({
     kind: z.literal('entry'),
@@ -54,7 +54,7 @@ const headers = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('end'), sha256: z.string() }),
 ]);
 
-/** The beginning of every version's description: a later version may change the other members. */
+/** The members that the description has in every version of the format; a later version may change all others. */
 const versionedSchema = z.object({ kind: z.string(), version: count });
 
 export type Description = z.output<typeof description>;
@@ -104,7 +104,7 @@ export class ArchiveWriter {
 }
 
 /**
- * The frames of a file from its beginning, the last one included. Holds one frame and the bytes of one read in memory. The checksum is checked after
+ * Reads all frames of a file, including the last one. Holds one frame and the bytes of one read in memory. The checksum is checked after
  * the last frame: until then, the frames may come from a damaged file.
  * @throws ArchiveFault for a file that is not a complete backup of a version that this release reads
  */
@@ -155,9 +155,11 @@ function parse(text: Buffer, frameIndex: number): Header {
   } catch {
     throw unreadable(frameIndex);
   }
-  const { kind, version } = (frameIndex === 0 && versionedSchema.safeParse(value).data) || {};
-  if (kind === 'backup' && version !== ARCHIVE_VERSION)
-    throw new ArchiveFault(`The backup has format ${version}; this release of Pie reads format ${ARCHIVE_VERSION}.`);
+  const versioned = frameIndex === 0 ? versionedSchema.safeParse(value).data : undefined;
+  if (versioned?.kind === 'backup' && versioned.version !== ARCHIVE_VERSION)
+    throw new ArchiveFault(
+      `The backup has format ${versioned.version}; this release of Pie reads format ${ARCHIVE_VERSION}.`,
+    );
   const parsed = headers.safeParse(value);
   if (!parsed.success || (parsed.data.kind === 'backup') !== (frameIndex === 0)) throw unreadable(frameIndex);
   return parsed.data;

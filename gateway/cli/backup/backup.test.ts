@@ -113,6 +113,7 @@ describe('a backup', () => {
     try {
       const { records, files } = await backup('while-it-runs');
       assert.equal(files, 2);
+      // `fill` writes 700 records of usage, and a few others.
       assert.ok(records > 700, `${records}`);
     } finally {
       isOver = true;
@@ -148,17 +149,17 @@ describe('a backup', () => {
     assert.deepEqual([records, files], [Object.keys(expected).length, 2]);
     // A restore makes these records anew, by counting the bytes in Redis. A backup does not have them.
     const isCounted = (key: string) => /^pie:account(-repairs|:[^:]+:redis)$/.test(key);
-    const given = await contents(targetRedis, (key) => !isCounted(key));
+    const restoredRecords = await contents(targetRedis, (key) => !isCounted(key));
     // The restored indexes lie in this machine's home, so no runtime of another machine may become the owner of indexes
     // first.
-    assert.deepEqual(given, { ...expected, 'pie:index-owner': Buffer.from('east') });
+    assert.deepEqual(restoredRecords, { ...expected, 'pie:index-owner': Buffer.from('east') });
     assert.equal(await targetRedis.pexpiretime('pie:store:acme:usage'), FAR_MS);
     const [old, restored] = ['old', 'new'].map((home) => readFileSync(path.join(directory, home, KV_FILE)));
     assert.deepEqual(restored, old);
     assert.equal(statSync(path.join(directory, 'new', KV_FILE)).mode & 0o777, 0o600);
   });
 
-  it('can be written to a folder whose path no socket address could hold', async () => {
+  it('can be written to a folder whose path has spaces, or is too long for the address of a socket', async () => {
     for (const folder of ['zwei Wörter #1', 'long'.repeat(30)]) {
       await mkdir(path.join(directory, folder));
       const { files } = await backup(path.join(folder, 'quiet'));
@@ -181,7 +182,7 @@ describe('a backup', () => {
     await assertRefused(() => restoreInto('new'), /has records of it/);
   });
 
-  it('is refused without its master key, when it was damaged or the file is not a backup; nothing is left', async () => {
+  it('is refused without its master key, when it was damaged, or when the file is not a backup; nothing is left', async () => {
     const none = path.join(directory, 'none');
     await assertRefused(() => restoreInto('none'), /sealed under the master key [0-9a-f]{8}, which this home lacks/);
     const bytes = readFileSync(file);
@@ -253,7 +254,7 @@ describe('a backup', () => {
       }),
   );
 
-  it('whose restore breaks off lets no machine start on the same Redis and no backup be made, until another restore has ended', async () => {
+  it('whose restore broke off allows no start of a machine and no backup until another restore has ended', async () => {
     await makeHome('broken');
     const brokenMark = await RestoreMark.begin(new Store(targetRedis), 'a restore that dies');
     await brokenMark.set();
@@ -282,7 +283,7 @@ describe('a backup', () => {
     await targetRedis.flushall();
   });
 
-  it('is written to a new file only, and one that broke off leaves none', async () => {
+  it('is written to a new file only, and leaves no file when it breaks off', async () => {
     await assert.rejects(backup('quiet'), /already exists/);
     const stopped = AbortSignal.abort(new Error('stopped'));
     const env = environment(source, 'old');
@@ -298,7 +299,7 @@ describe('a backup', () => {
     assert.deepEqual(await readdir(directory), before);
   });
 
-  it('goes into a home with a Redis of its own, and comes from one whose platform is stopped', async () => {
+  it('can be restored into a home with a private Redis, and can be made of such a home while its platform is stopped', async () => {
     const privateEnvironment = (home: string) => ({ PIE_HOME: path.join(directory, home), PIE_MACHINE: 'east' });
     for (const home of ['private', 'again']) await makeHome(home);
     const restoreAlone = (home: string, from: string) =>
@@ -321,11 +322,11 @@ describe('a backup', () => {
     assert.equal(existsSync(path.join(directory, 'nowhere')), false);
   });
 
-  it('can be stopped while a Redis of its own starts, and then leaves nothing', async () => {
+  it('can be stopped while a Redis that it started is not ready yet, and then leaves nothing', async () => {
     const folder = path.join(directory, 'slow');
     const started = path.join(folder, 'started');
     await mkdir(path.join(folder, 'home', 'redis'), { recursive: true });
-    // Stands in for a Redis that takes long to load its file.
+    // A stand-in for a Redis that takes long to load its file.
     const script = `#!/bin/sh\n[ "$1" = --version ] && exit 0\n: > '${started}'\nexec sleep 60\n`;
     await writeFile(path.join(folder, 'redis-server'), script, { mode: 0o755 });
     const privateEnvironment = { PIE_HOME: path.join(folder, 'home'), PIE_MACHINE: 'east' };
@@ -349,21 +350,21 @@ describe('a backup', () => {
     }
   });
 
-  it('counts the bytes in Redis of what it brings back, without those of ended invocations', async () => {
+  it('counts the bytes in Redis of the records that it restores, without those of ended invocations', async () => {
     const tenant = 'counted';
     const open = (redis: TestRedis) => openScheduler({ log: silentLog, connect: redis.connect });
-    const before = open(source);
-    await before.tenants.ensure(tenant);
-    await before.quotas.set(
+    const original = open(source);
+    await original.tenants.ensure(tenant);
+    await original.quotas.set(
       tenant,
       { quota: 'redis-bytes', function: null, limit: 1e9, until: null },
       { author: 'key', reason: '' },
     );
-    await before.keyValues.write(tenant, 'k', new Uint8Array(100));
-    const componentHash = await before.blobs.put(tenant, new Uint8Array(400));
+    await original.keyValues.write(tenant, 'k', new Uint8Array(100));
+    const componentHash = await original.blobs.put(tenant, new Uint8Array(400));
     const manifest = { name: 'story' };
     const version = versionOf(manifest, componentHash);
-    await before.functions.put({
+    await original.functions.put({
       tenant,
       name: 'story',
       version,
@@ -373,9 +374,9 @@ describe('a backup', () => {
       createdAt: 0,
     });
     const record = submission({ tenant, version });
-    await before.invocations.create(record);
-    await before.cancel(record.id, 'enough');
-    await before.close();
+    await original.invocations.create(record);
+    await original.cancel(record.id, 'enough');
+    await original.close();
     await backup('counted');
     await cp(path.join(directory, 'old', 'master.key'), path.join(directory, 'counting', 'master.key'));
     await restoreInto('counting', { force: true });

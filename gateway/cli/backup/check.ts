@@ -34,7 +34,11 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
   const masterKeys = new Set<string>();
   const paths = new Set<string>();
   const component = new ComponentCheck();
-  let [records, recordBytes, memoryBytes, fileBytes, bytes, remainingBytes, previousEntry] = [0, 0, 0, 0, 0, 0, ''];
+  let [records, recordBytes, memoryBytes, fileBytes, bytes] = [0, 0, 0, 0, 0];
+  /** Bytes of the present file of the home that its parts have not brought yet. */
+  let remainingBytes = 0;
+  /** Type and key of the record that the last frame belongs to; empty when the last frame was no part of a record. */
+  let previousEntry = '';
   for await (const { header, body } of readArchive(file)) {
     if (header.kind !== 'part' && remainingBytes > 0)
       throw new ArchiveFault('A file in the backup is shorter than it says.');
@@ -48,7 +52,7 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
         break;
       case 'entry': {
         const { key, items } = checkedItems(header, body);
-        // The parts of a record must follow each other, so that its first part replaces none of its later parts.
+        // The parts of a record must follow each other, the first part first: its restore deletes whatever was written under the key before.
         if (!header.first && previousEntry !== `${header.type} ${key}`)
           throw new ArchiveFault(`A part of ${key} is missing.`);
         previousEntry = `${header.type} ${key}`;

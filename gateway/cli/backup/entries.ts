@@ -5,11 +5,11 @@ import { componentHash, isKept, wasKept } from './kept-keys.ts';
 
 type EntryHeader = Header & { readonly kind: 'entry' };
 
-/** Bytes of items at which a frame is complete. Its last item may exceed this. */
+/** Bytes of items at which a frame is complete. Its last item may exceed this size. */
 export const CHUNK_BYTES = 1 << 20;
 /** Items per read command; few, since each may have up to a mebibyte. */
 const PAGE = 16;
-/** Items that one command adds; even, so that it takes whole pairs. */
+/** Maximum items of one command, beside its name and its key. Even, so that two commands never share a pair. */
 const MAX_ITEMS_PER_COMMAND = MOST_WORDS - 2;
 const ADDS = { hash: 'HSET', set: 'SADD', list: 'RPUSH', zset: 'ZADD' } as const;
 
@@ -26,6 +26,7 @@ export async function* keptEntries(redis: Redis, prefix: string): AsyncGenerator
     for (const key of keptKeys) queries.type(key).call('PEXPIRETIME', key);
     const replies = (await queries.exec()) ?? [];
     for (const [i, key] of keptKeys.entries()) {
+      // The pipeline has two queries for each key.
       const [[typeError, type] = [], [timeError, time] = []] = replies.slice(2 * i);
       if (typeError || timeError) throw typeError ?? timeError;
       const expiresAtMs = Number(time);

@@ -34,8 +34,8 @@ async function entriesOf(directory: string): Promise<Dirent[]> {
 }
 
 /**
- * Adds a file of the home as of one moment; returns false when the file was deleted meanwhile. KV files never change, since they are written under
- * another name first. A database is copied including the contents of its write-ahead log.
+ * Adds a file of the home as of one moment; returns false when the file was deleted meanwhile. KV files never change, since each
+ * gets its name only once it is complete. A database is copied including the contents of its write-ahead log.
  * @param scratch folder for the copy of a database
  * @throws Error with the code `ENOSPC` when the disk of the archive or of `scratch` is full
  */

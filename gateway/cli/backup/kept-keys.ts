@@ -27,7 +27,7 @@ export function isKept(key: string): boolean {
   return KEPT.some((pattern) => pattern.test(key));
 }
 
-/** True for a record that only older backups contain: they can still be restored, and the restore leaves the record out. Pure. */
+/** True for a record that only older backups contain. Such a backup can be restored, and the restore leaves the record out. Pure. */
 export function wasKept(key: string): boolean {
   return /^account:[^:]+:(redis|redis-ends|latency)$/.test(key);
 }
@@ -58,7 +58,8 @@ const FILES = [
 
 /** True for a file of the home that a backup has, by its path relative to the home, with slashes. Pure. */
 export function isKeptFile(path: string): boolean {
-  return FILES.some((pattern) => pattern.test(path)) && !path.split('/').some((part) => /^\.*$/.test(part));
+  const hasPlainParts = !path.split('/').some((part) => /^\.*$/.test(part));
+  return FILES.some((pattern) => pattern.test(path)) && hasPlainParts;
 }
 
 /** True for the database of a vector index, by its path as for {@link isKeptFile}. Pure. */

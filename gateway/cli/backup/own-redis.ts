@@ -32,7 +32,7 @@ export async function withOwnRedis<T>(
       code: 'no-platform',
       advice: 'Set PIE_HOME to the home of the platform.',
     });
-  // A restore (`create`) has claimed the home already; a backup claims it here. Else a `pie up` meanwhile would run a second Redis on the same files.
+  // A restore (`create`) has claimed the home already; a backup claims it here, so that no `pie up` starts a second Redis on the same files.
   const release = create ? () => undefined : claimHome(config);
   const { logsDirectory } = config;
   try {

@@ -22,8 +22,11 @@ import { hasPrivateRedis, PREFIX, withOwnRedis } from './own-redis.ts';
 import { assertRoom } from './room.ts';
 import { withRedis } from './snapshot.ts';
 
-/** Bytes of records that are on their way to Redis at once. */
+/** Limits of the records that are on their way to Redis at once. */
 const IN_FLIGHT_BYTES = 8 << 20;
+const IN_FLIGHT_PARTS = 1000;
+/** Keys of one UNLINK command: the command's name is a word, too. */
+const UNLINKED_KEYS = MOST_WORDS - 1;
 
 export interface RestoreRequest {
   readonly file: string;
@@ -49,7 +52,7 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
     assertHomeFree(config);
     const problem = config.redis.kind === 'private' ? missingRedisServer() : null;
     if (problem !== null) throw new Failure('The private Redis of the home cannot start.', { advice: problem });
-    // Without a private Redis yet, this checks only the files of the home, so a refusal creates nothing there.
+    // If the home has no private Redis yet, check its files before `withOwnRedis` creates one: a refusal then leaves the home as it was.
     if (config.redis.kind === 'private' && !hasPrivateRedis(config.home)) await assertEmpty(config, null, request);
     const isNewHome = !existsSync(config.home);
     try {
@@ -58,7 +61,7 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
           withRedis(settings, undefined, async (redis) => {
             const mark = await beginMark(redis);
             try {
-              // In this order: a machine that starts after `beginMark` took the lease is refused; `assertStopped` finds an earlier one.
+              // Since `beginMark` took the lease, no further machine can start. `assertStopped` finds those that started before.
               await assertStopped(redis);
               await assertEmpty(config, redis, request);
               await assertRoom(config, redis, contents);
@@ -169,12 +172,10 @@ async function assertStopped(redis: Redis): Promise<void> {
 
 async function assertEmpty({ home }: Config, redis: Redis | null, { force }: RestoreRequest): Promise<void> {
   if (force) return;
-  const occupiedPlace = (await hasAny(keptFiles(home)))
-    ? home
-    : redis && (await hasAny(keptKeys(redis)))
-      ? 'its Redis'
-      : null;
-  if (occupiedPlace === null) return;
+  let occupiedPlace: string;
+  if (await hasAny(keptFiles(home))) occupiedPlace = home;
+  else if (redis !== null && (await hasAny(keptKeys(redis)))) occupiedPlace = 'its Redis';
+  else return;
   throw new Failure(`There is a platform already: ${occupiedPlace} has records of it.`, {
     exitCode: EXIT.refused,
     code: 'not-empty',
@@ -214,7 +215,7 @@ async function replace(
     await new Quotas(new Store(redis)).repairRestored();
     await mark.renew();
   } catch (error) {
-    // Remove the written data. If that fails, or another restore has begun, the mark stays.
+    // Remove the written data. If that fails, or another restore has begun, the marks stay: no machine starts on an incomplete platform.
     await mark
       .renew()
       .then(() => clear(config, redis, mark))
@@ -251,11 +252,11 @@ async function write(
       signal.throwIfAborted();
       if (header.kind === 'entry') {
         const written = Promise.all(entryCommands(PREFIX, header, body).map((command) => mark.run(command)));
-        // `awaitSent` handles a rejection later. Without this handler, an earlier rejection would end the process.
+        // `awaitSent` handles a rejection. This handler keeps a rejection before then from ending the process.
         written.catch(() => undefined);
         sent.push(written);
         bytes += body.length;
-        if (bytes > IN_FLIGHT_BYTES || sent.length >= 1000) await awaitSent();
+        if (bytes > IN_FLIGHT_BYTES || sent.length >= IN_FLIGHT_PARTS) await awaitSent();
         if (header.first) records += 1;
         onProgress(records, files);
       } else if (header.kind === 'file') {
@@ -266,7 +267,8 @@ async function write(
       } else if (header.kind === 'part') await restorer.write(body);
     }
     await awaitSent();
-    // Without an owner, the first runtime of any machine that uses an index would become the owner, and begin with empty indexes.
+    // Make this machine the owner of the restored indexes. Otherwise, the first machine whose runtime uses an index would become
+    // the owner, and begin with empty indexes.
     if (hasIndexes && machine.roles.includes('runtime'))
       await mark.run(['SET', createKeys(PREFIX).indexOwner, machine.name]);
   } finally {
@@ -275,13 +277,13 @@ async function write(
   }
 }
 
-/** Removes all records of a platform from its Redis, and from its home the folders that a backup contains. */
+/** Removes all records of the platform from its Redis, and removes the folders that a backup contains from its home. */
 async function clear({ home }: Config, redis: Redis, mark: RestoreMark): Promise<void> {
   for await (const page of pagesOf(redis, PREFIX)) {
     mark.signal.throwIfAborted();
     const keysToRemove = page.filter((key) => !mark.keys.includes(key.toString('utf8')));
-    for (let at = 0; at < keysToRemove.length; at += MOST_WORDS - 1)
-      await mark.run(['UNLINK', ...keysToRemove.slice(at, at + MOST_WORDS - 1)]);
+    for (let at = 0; at < keysToRemove.length; at += UNLINKED_KEYS)
+      await mark.run(['UNLINK', ...keysToRemove.slice(at, at + UNLINKED_KEYS)]);
   }
   mark.signal.throwIfAborted();
   await removeFiles(home);

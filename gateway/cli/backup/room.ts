@@ -15,14 +15,20 @@ const RECORD_BYTES = 96;
 const APPENDED_BYTES = 1 << 20;
 /** Memory that Redis takes for commands under way, and for removed records that it frees later. */
 const SPARE_BYTES = 4 << 20;
-/**
- * Redis' default limits within which it packs the items of a record, and the bytes that it adds to each packed item.
- */
-const PACKED = { items: 128, itemBytes: 64, moreBytes: 4 };
-/** Bytes that Redis takes for an item that is not packed, beside the item's own, approximately. */
+/** By default, Redis packs the items of a record into one block of memory if the record has at most `items`, each of at most `itemBytes`. */
+const PACKED = {
+  items: 128,
+  itemBytes: 64,
+  /** Bytes that Redis adds to each packed item. */
+  moreBytes: 4,
+};
+/** Bytes, approximately, that Redis adds to each item that is not packed. */
 const ITEM_BYTES: Readonly<Record<EntryType, number>> = { string: 0, list: 8, stream: 8, set: 56, hash: 36, zset: 56 };
 
-/** Memory that Redis takes for a part of a record beside the bytes of its items, approximately. Pure. */
+/**
+ * Memory, approximately, that Redis takes for a part of a record beside the bytes of its items. Pure.
+ * @param first true for the first part, which also counts what the record takes as a whole
+ */
 export function overheadBytes(type: EntryType, first: boolean, items: readonly Buffer[]): number {
   const isAppended = type === 'string' && (items[0]?.length ?? 0) >= CHUNK_BYTES;
   const isPacked = items.length <= PACKED.items && items.every(({ length }) => length <= PACKED.itemBytes);
@@ -50,7 +56,7 @@ export async function assertRoom(
       why: `It needs about ${mb(neededMemory)}, and Redis takes ${mb(memory)}.`,
       advice: 'Nothing was changed. Raise max_memory_mb below [redis] in pie.toml, or maxmemory of your Redis.',
     });
-  // A private Redis writes the records to the same disk, and keeps its append-only file until it has rewritten the file.
+  // A private Redis writes the records to the same disk. While it rewrites its append-only file, the old and the new file each contain them.
   const neededDisk = contents.fileBytes + (config.redis.kind === 'private' ? 2 * contents.recordBytes : 0);
   const freeDisk = (await freeBytes(config.home)) + (await keptBytes(config.home));
   if (neededDisk > freeDisk)
@@ -78,10 +84,7 @@ async function freeBytes(home: string): Promise<number> {
   return bavail * bsize;
 }
 
-/**
- * Bytes of the home's files that a backup has. The restore removes them with their folders, which may have further
- * files.
- */
+/** Bytes of the home's files that a backup contains. The restore frees at least these: it removes whole folders, which may have further files. */
 async function keptBytes(home: string): Promise<number> {
   let bytes = 0;
   for await (const file of keptFiles(home)) bytes += (await stat(path.join(home, file))).size;

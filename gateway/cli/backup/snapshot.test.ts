@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { EXIT, Failure } from '../failure.ts';
 import { withSnapshot } from './snapshot.ts';
 
-/** The failure of a snapshot from a server that does `answer` once the first command has come. */
+/** Takes a snapshot from a server that calls `answer` when the first command arrives. Returns the failure. */
 async function failureOf(answer: (socket: Socket) => void): Promise<Failure> {
   const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-snapshot-'));
   const server = net.createServer((socket) => {
@@ -31,28 +31,28 @@ async function failureOf(answer: (socket: Socket) => void): Promise<Failure> {
   }
 }
 
-test('a snapshot whose connection breaks says so, and speaks of no permissions', async () => {
-  for (const [answer, why] of [
+test('a failure names a broken connection as the cause, and its advice does not mention permissions', async () => {
+  for (const [answer, expectedWhy] of [
     [(socket: Socket) => socket.end(), /ended the connection/],
     [(socket: Socket) => socket.resetAndDestroy(), /ECONNRESET/],
   ] as const) {
-    const { message, exitCode, why: reason = '', advice = '' } = await failureOf(answer);
+    const { message, exitCode, why = '', advice = '' } = await failureOf(answer);
     assert.match(message, /connection to Redis broke/);
-    assert.match(reason, why);
+    assert.match(why, expectedWhy);
     assert.match(advice, /Check that Redis runs/);
     assert.doesNotMatch(advice, /permission/);
     assert.equal(exitCode, EXIT.unreachable);
   }
 });
 
-test('a server that is no Redis is named, with the settings of its address', async () => {
-  // Longer than any line that the snapshot reads (4096 bytes).
+test('a failure names the address of a server that is not a Redis, and the settings that contain the address', async () => {
+  // The snapshot accepts lines of at most 4096 bytes.
   const { message, advice = '' } = await failureOf((socket) => socket.write('x'.repeat(5000)));
   assert.match(message, /^The answer of redis:\/\/127\.0\.0\.1:\d+.* is not that of a Redis\.$/);
   assert.match(advice, /REDIS_URL/);
 });
 
-test('a refusal names the permissions', async () => {
+test('a failure shows the refusal of Redis, and its advice names the permissions', async () => {
   const { why, advice = '' } = await failureOf((socket) => socket.write('-NOPERM no\r\n'));
   assert.equal(why, 'NOPERM no');
   assert.match(advice, /permissions SYNC and REPLCONF/);

@@ -11,7 +11,7 @@ import { type RedisSettings, shownRedis } from '#infra/redis-settings.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { withProcess } from './with-process.ts';
 
-/** Longest silence of Redis, which sends a byte every ten seconds while it prepares the snapshot. */
+/** Longest silence before the connection counts as broken. Redis sends a byte every ten seconds while it prepares the snapshot. */
 const SILENCE_MS = 60_000;
 const COMMAND_MS = 60_000;
 /** Length of the mark by which Redis ends a snapshot of unknown length. */
@@ -101,7 +101,7 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
     const { username, password } = redisOptions({ redis: settings });
     const greeting = [
       ...(password ? [['AUTH', ...(username ? [username] : []), password]] : []),
-      // Redis then sends the snapshot while making it, without writing a file, and ends it with a mark.
+      // With this capability, Redis sends the snapshot while it makes it, without writing a file first, and ends the snapshot with a mark.
       ['REPLCONF', 'capa', 'eof'],
       ['REPLCONF', 'rdb-only', '1'],
     ];
@@ -109,7 +109,7 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
     for (const words of greeting) {
       socket.write(command(...words));
       const text = await readLine();
-      // A Redis before version 7 does not know `rdb-only`: it goes on sending after the mark.
+      // A Redis before version 7 does not know `rdb-only`, and goes on sending after the snapshot.
       if (text.startsWith('-') && !text.startsWith('-ERR Unrecognized REPLCONF option')) throw refused(text);
     }
     socket.write(command('SYNC'));
@@ -126,7 +126,7 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
     }
     for (;;) {
       if (unreadBytes.length >= MARK_BYTES && unreadBytes.subarray(-MARK_BYTES).equals(mark)) break;
-      // The mark may begin in the last bytes.
+      // Keep the last bytes: the mark may begin in them.
       const safeLength = Math.max(0, unreadBytes.length - MARK_BYTES);
       await file.writeFile(unreadBytes.subarray(0, safeLength));
       unreadBytes = Buffer.concat([unreadBytes.subarray(safeLength), await nextChunk()]);
@@ -137,7 +137,7 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
   }
 }
 
-/** The length of the snapshot that Redis announces, or the mark at its end. */
+/** Reads how Redis announces the snapshot: by its length in bytes, or by the mark that will end it. */
 async function readAnnouncement(readLine: () => Promise<string>): Promise<number | Buffer> {
   for (;;) {
     const text = await readLine();

@@ -3,8 +3,8 @@ import type { ChildSpec } from '#infra/supervisor/child.ts';
 import { Supervisor } from '#infra/supervisor/supervisor.ts';
 
 /**
- * Starts a process, runs the work once the process is ready, and ends the process afterwards. An abort before the
- * process is ready ends it; the work handles a later abort itself.
+ * Starts a process, runs the work once the process is ready, and ends the process afterwards. An abort before the process is ready ends the
+ * process; the work handles a later abort itself.
  * @throws the signal's reason, ChildStartError
  */
 export async function withProcess<T>(

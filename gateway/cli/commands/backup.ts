@@ -10,7 +10,7 @@ const CONTENTS =
 /** Minimum time between two lines of progress. */
 const PROGRESS_MS = 1000;
 
-/** Runs long work and shows its progress. @throws Failure for a ConfigError or ChildStartError */
+/** Runs long work and shows its progress. Throws {@link Failure} in place of a ConfigError or ChildStartError of the work. */
 async function withProgress<T>(
   terminal: Terminal,
   firstText: string,

@@ -18,7 +18,7 @@ const MAX_ROUNDS = 100;
 /** The default model; it generates stories. */
 const MODEL = 'stories15m';
 const MAX_ROUND_TRIP_MS = 10_000;
-/** Longest wait for the functions that a starting platform deploys; then the demo goes on without them. */
+/** Longest wait for the functions that a starting platform deploys. After it, the demo deploys its own function itself. */
 const START_MS = 180_000;
 const POLL_MS = 500;
 
@@ -54,7 +54,7 @@ export const demo = defineCommand({
       await waitForFirstFunctions(call);
       const source = findFunction(path.join(ROOT, 'functions', PROGRAM), undefined);
       await deployFunction(client, source, { signal, onlyNew: true }).catch(async (error: unknown) => {
-        // With a key that may only invoke, the demo runs the version that is deployed.
+        // A key that may only invoke cannot deploy: run the deployed version, if there is one.
         if (!(error instanceof PieError) || error.code !== 'forbidden') throw error;
         const functions = await client.functions({ signal });
         if (!functions.some(({ name }) => name === PROGRAM)) throw error;
@@ -93,10 +93,7 @@ export const demo = defineCommand({
   },
 });
 
-/**
- * Waits for the functions that a starting platform deploys. The demo's function is one of them: the demo need not build
- * it as well.
- */
+/** Waits for the functions that a starting platform deploys. The demo's function is one of them, so the demo then need not build it. */
 async function waitForFirstFunctions({ connect, signal }: Call): Promise<void> {
   const { client } = await connect();
   const deadline = performance.now() + START_MS;

@@ -33,7 +33,7 @@ const OPTIONS = [
   { flags: '--if-new', help: 'change no alias if this content was deployed before' },
   {
     flags: '--upgrading <what>',
-    help: `while runtimes of another release take invocations, which may lack calls of this one: wait, or skip the deploy (exit code ${EXIT.upgrading})`,
+    help: `while runtimes of another release, which may lack calls of this one, take invocations: wait, or skip the deploy (exit code ${EXIT.upgrading})`,
     choices: ['wait', 'skip'],
   },
   {
@@ -50,7 +50,7 @@ export const deploy = defineCommand({
   summary: 'Deploy functions',
   description:
     'Builds a function and deploys it as a new version, which the alias `live` serves from then on. An unchanged function is neither built nor stored again. ' +
-    'Of several functions, a failed one does not keep the others from being deployed.',
+    'When one of several functions fails, the others are still deployed.',
   arguments: [
     {
       name: 'source',
@@ -85,7 +85,7 @@ export const deploy = defineCommand({
 });
 
 /**
- * True once all runtimes that take invocations are of this release. The wait outlasts gateways and stores that restart: an upgrade restarts them.
+ * True once all runtimes that take invocations are of this release. The wait goes on while gateways and stores restart, as they do in an upgrade.
  * @param shouldWait true to wait until then; false to return false at once while a runtime is of another release
  */
 async function isUpgraded({ connect, terminal, signal }: Call, shouldWait: boolean): Promise<boolean> {
@@ -247,12 +247,12 @@ async function deployAll(
   return failures[0]?.exitCode ?? EXIT.ok;
 }
 
-/** The failure with the function's name before its message. The spread leaves `cause` out, which is not enumerable. */
+/** A copy of the failure with the function's name before its message. The spread does not copy `cause`, which is not enumerable. */
 function prefixedFailure(name: string, failure: Failure): Failure {
   return new Failure(`${name}: ${failure.message}`, { ...failure, cause: failure.cause });
 }
 
-/** The reference that invokes the version: the bare name for `live`, else with the alias, else with the version. */
+/** The reference that invokes the version: `name` for the alias `live`, `name@alias` for another alias, `name@version` without an alias. */
 function referenceTo({ name, version, alias }: Deployment['deployed']): string {
   if (alias === null) return `${name}@${version}`;
   return alias.alias === LIVE ? name : `${name}@${alias.alias}`;

@@ -81,13 +81,13 @@ export const dev = defineCommand({
   },
 });
 
-/** Follows the log of the function that the last deploy named. After a failure, the next deploy makes it follow again. */
+/** Follows the log of the function that was deployed last. If following fails, the next deploy starts it again. */
 export class Following {
   #name: string | null = null;
   #ending = new AbortController();
   #showing: Promise<void> = Promise.resolve();
 
-  /** Resolves once following has begun or failed, so that no later log line is missed. */
+  /** Resolves once following has begun or failed. A function invoked after that has its log lines shown, unless following failed. */
   follow(name: string, show: (endSignal: AbortSignal, onBegun: () => void) => Promise<void>): Promise<void> {
     if (name === this.#name) return Promise.resolve();
     this.#ending.abort();

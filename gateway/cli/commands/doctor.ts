@@ -11,7 +11,7 @@ export const doctor = defineCommand({
     'Checks Node, packages, redis-server, models, credentials, the configuration and the cards that it names, the port, and the running platform part by part.',
   examples: [{ line: 'pie doctor', does: 'exits with 5 when a check fails' }],
   async run({ terminal, signal }) {
-    // The schema of the configuration takes longer to load than the rest of the command line together.
+    // Import it here: the schema of the configuration takes longer to load than all other modules of the command together.
     const { checkAll } = await import('../doctor/checks.ts');
     const findings = [];
     for await (const finding of checkAll(signal)) {

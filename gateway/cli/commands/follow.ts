@@ -17,17 +17,19 @@ export interface FollowOptions {
   readonly onEvent?: (event: PieEvent) => void;
 }
 
+const LINE_FEED = 10;
+
 /** Shows an invocation's events until it ends. Returns the exit code of a success; throws {@link Failure} for a failed invocation. */
 export async function follow(stream: InvocationStream, options: FollowOptions): Promise<number> {
   const { terminal } = options;
-  /** Characters and bytes of the messages that count. */
+  /** Length of the messages that still count: characters of texts, bytes of other content. */
   let shownLength = 0;
-  /** `shownLength` at the last question: later attempts keep the messages before it. */
+  /** `shownLength` at the last question. A new attempt voids only the messages after that question. */
   let keptLength = 0;
   let isWaiting = false;
   let atLineStart = true;
   const startedAt = performance.now();
-  /** Text of the last warning. Before a further attempt, it is the platform's notice of the reason. */
+  /** Text of the last warning. When a further attempt starts, this is the platform's warning that tells the reason. */
   let lastWarning = '';
   const endLine = async () => {
     if (!atLineStart) await terminal.write('\n');
@@ -40,8 +42,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
       case 'start': {
         const { attempt = 1 } = event.data;
         if (attempt === 1) break;
-        // The output of the earlier attempts stays visible. Tell the reader that it no longer counts,
-        // except that before a question.
+        // Output of earlier attempts stays visible. The remark tells the reader that it no longer counts, unless it came before a question.
         await endLine();
         shownLength = keptLength;
         const reason = lastWarning === '' ? '' : `: ${lastWarning}`;
@@ -64,8 +65,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         shownLength += content.length;
         await terminal.write(content);
         if (content.length > 0)
-          // The byte 10 is a line feed.
-          atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === 10;
+          atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === LINE_FEED;
         if (options.lines || hasOwnLine) await endLine();
         break;
       }

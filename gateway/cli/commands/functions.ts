@@ -63,13 +63,13 @@ export const versions = defineCommand({
   },
 });
 
-/** The shares of `live`: one version, or several with weights. */
+/** The version that `live` serves, or several with their weights. */
 function liveText({ version, live }: FunctionVersion): string {
   if (live === undefined) return version;
   return live.length === 0 ? '-' : sharesText(live);
 }
 
-/** `live`, `live 90 %, canary, v1.2`. */
+/** The aliases and tags that serve a version, such as `live 90 %, canary, v1.2`. */
 function aliasesText({ aliases = [] }: FunctionVersion): string {
   return aliases.map(({ alias, weight }) => (weight === 100 ? alias : `${alias} ${weight} %`)).join(', ') || '-';
 }

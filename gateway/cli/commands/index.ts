@@ -43,7 +43,7 @@ const BY_FIRST_WORD: readonly (readonly [word: string, load: Load])[] = [
   ['models', () => import('./models.ts').then(({ modelsPull, modelsList }) => [modelsPull, modelsList])],
   ['doctor', () => import('./doctor.ts').then(({ doctor }) => [doctor])],
   ['bench', () => import('./bench.ts').then(({ bench }) => [bench])],
-  // Made from the other commands.
+  // Its scripts contain all commands, so it gets the function that loads them.
   ['completion', () => import('./completion.ts').then(({ completion }) => [completion(allCommands)])],
 ];
 

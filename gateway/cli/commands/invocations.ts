@@ -113,7 +113,8 @@ export const cancel = defineCommand({
   async run(call) {
     const { args, options, terminal, signal } = call;
     const isSelection = options.all || options.function !== undefined;
-    if (isSelection === args.length > 0)
+    const hasIds = args.length > 0;
+    if (isSelection === hasIds)
       throw new Failure(isSelection ? 'Ids cannot be combined with --function or --all.' : 'No invocation was named.', {
         advice: '`pie ps` lists waiting and running invocations.',
       });
@@ -130,7 +131,7 @@ export const cancel = defineCommand({
         try {
           const state = await client.cancel(next, { signal });
           terminal.value(state);
-          terminal.print(`${state.id}  ${wasOver(state) ? `had ended before: ${state.status}` : 'cancelled'}`);
+          terminal.print(`${state.id}  ${endedBefore(state) ? `had ended before: ${state.status}` : 'cancelled'}`);
         } catch (error) {
           if (!(error instanceof PieError) || ids.length === 1) throw error;
           terminal.note(`${next}  ${error.message}`);
@@ -158,8 +159,8 @@ async function confirmedIds(
   return openInvocations.map((each) => each.id);
 }
 
-function wasOver({ endedAt, status: state }: InvocationState): boolean {
-  return endedAt !== undefined && state !== 'cancelled';
+function endedBefore({ endedAt, status }: InvocationState): boolean {
+  return endedAt !== undefined && status !== 'cancelled';
 }
 
 function eventIdOf(value: string): string {

@@ -35,7 +35,7 @@ const OPTIONS = [
   },
   {
     flags: '--debounce-key <key>',
-    help: 'start after --debounce-delay; a later one with this key takes its place',
+    help: 'start after --debounce-delay; a later invocation with this key takes the place of this one',
     parse: parseKey,
   },
   { flags: '--debounce-delay <time>', help: 'delay of --debounce-key: 30s, 5m, 1h', parse: parseTime },
@@ -46,7 +46,7 @@ const OPTIONS = [
   },
   {
     flags: '--idempotency-key <key>',
-    help: 'a repeated request with this key gets the first invocation once that has ended, and is refused before',
+    help: 'a repeated request with this key gets the ended first invocation; it is refused until the first has ended',
   },
 ] as const;
 
@@ -89,7 +89,7 @@ export const invoke = defineCommand({
       terminal.note(`Next: pie attach ${state.id}`);
       return EXIT.ok;
     }
-    // Without the signal: Ctrl-C asks for cancellation, and the stream then reports the invocation's end.
+    // Do not pass the signal: on Ctrl-C, `withCancel` cancels the invocation, and the stream then reports the invocation's end.
     const stream = await client.invoke(name, input, requestOptions);
     return await withCancel(client, stream.id, call, async () => {
       const talk = new Talk(client, stream.id, (text) => terminal.note(text));
@@ -144,7 +144,7 @@ function parseKey(value: string): string {
   throw new Failure(`It must be 1 to ${MAX_CHOSEN_KEY_LENGTH} visible ASCII characters without spaces.`);
 }
 
-/** A URL that travels as a header: without its ASCII form, no request could carry it. The gateway checks the rest. */
+/** A URL that travels as a header, so it must be visible ASCII. The gateway checks the rest. */
 function parseUrl(value: string): string {
   if (VISIBLE_ASCII.test(value)) return value;
   throw new Failure('It must be visible ASCII: write the host in its xn-- form, and other characters as %XX.');
@@ -158,7 +158,7 @@ export function parseTime(value: string): number {
 }
 
 /**
- * Awaits `run`. Ctrl-C, or a reader of the output that leaves, cancels the invocation; `run` still waits for its end. SIGTERM cancels the
+ * Awaits `run`. Ctrl-C cancels the invocation, and so does a closed output; `run` still waits for the invocation's end. SIGTERM cancels the
  * invocation and ends this process.
  */
 export async function withCancel(
@@ -192,8 +192,9 @@ export async function withCancel(
 
 /** Lines that may wait to be sent. The command reads no further from standard input while so many wait. */
 const MAX_UNSENT = 256;
-/** Codes of messages that were not stored and are sent again: the function has not taken the earlier ones, or the gateway lacks memory. */
+/** Errors after which a message is sent again: the function has not taken the earlier messages yet, or the gateway lacks memory. */
 const RETRIED_CODES: ReadonlySet<string> = new Set(['too-many-requests', 'gateway-busy']);
+const FIRST_PAUSE_MS = 50;
 const MAX_PAUSE_MS = 1000;
 
 /** The client's side of a conversation; sends messages in order. */
@@ -215,7 +216,7 @@ class Talk {
     return this.#queue('A message was not sent', () => this.#client.send(this.#id, message));
   }
 
-  /** Tells the function that no more messages follow. Returns a function that stops the reading, as `readLines` does; here it does nothing. */
+  /** Tells the function that no more messages follow. Returns a function that does nothing, for callers that may also call `readLines`. */
   close(): () => void {
     void this.#queue('The function was not told that no more messages follow', () =>
       this.#client.closeSession(this.#id),
@@ -265,10 +266,10 @@ class Talk {
     return this.#lastSend;
   }
 
-  /** Sends again while the gateway refuses the message, so that a function that is slow or waits to start loses none. */
+  /** Sends again while the gateway refuses the message. A function that is slow or waits to start thus loses no message. */
   async #sendWithRetries(send: () => Promise<void>): Promise<void> {
     if (this.#isOver) return;
-    for (let pauseMs = 50; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
       try {
         return await send();
       } catch (error) {

@@ -68,6 +68,8 @@ function lineCount(value: string): number {
 
 /** Checks the text of a time and returns it unchanged: the gateway subtracts durations from its own clock. */
 function checkedTime(value: string): string {
-  if (/[a-z]$/.test(value) ? durationMs(value) !== null : timeMs(value, 0) !== null) return value;
+  const isDuration = /[a-z]$/.test(value);
+  const ms = isDuration ? durationMs(value) : timeMs(value, 0);
+  if (ms !== null) return value;
   throw new Failure('It must be a time before now (30s, 10m, 2h, 1d), or ISO 8601 (2026-11-20T05:12:00Z).');
 }

@@ -106,13 +106,13 @@ export const undrainedMeanwhile = (name: string): Failure =>
 
 /** Waits until nothing runs on the machine. Throws {@link Failure} when its drain ends meanwhile. */
 async function waitUntilEmpty(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {
-  for (let now: MachineState | undefined = state; ; ) {
+  for (let latest: MachineState | undefined = state; ; ) {
     // A machine that left the list has stopped, so nothing runs there.
-    if (now === undefined) return { ...state, running: 0 };
-    if (!now.drained) throw undrainedMeanwhile(state.name);
-    if (now.running === 0) return now;
+    if (latest === undefined) return { ...state, running: 0 };
+    if (!latest.drained) throw undrainedMeanwhile(state.name);
+    if (latest.running === 0) return latest;
     await sleep(POLL_MS, undefined, { signal });
-    now = (await client.operations.load({ signal })).machines.find(({ name }) => name === state.name);
+    latest = (await client.operations.load({ signal })).machines.find(({ name }) => name === state.name);
   }
 }
 

@@ -4,7 +4,7 @@ import { EXIT } from '../failure.ts';
 import { quoted } from '../format.ts';
 import { createProject, TEMPLATES } from '../project/create.ts';
 
-const [DEFAULT = ''] = Object.keys(TEMPLATES);
+const [DEFAULT_TEMPLATE = ''] = Object.keys(TEMPLATES);
 
 export const create = defineCommand({
   name: 'new',
@@ -18,7 +18,7 @@ export const create = defineCommand({
   options: [
     {
       flags: '-t, --template <template>',
-      help: `template to start from (default: ${DEFAULT})`,
+      help: `template to start from (default: ${DEFAULT_TEMPLATE})`,
       choices: Object.keys(TEMPLATES),
     },
   ],
@@ -27,7 +27,7 @@ export const create = defineCommand({
     { line: 'pie new helper --template agent', does: 'creates an agent that calls tools over HTTP' },
   ],
   async run({ args: [name], options, terminal, signal }) {
-    const { template = DEFAULT } = options;
+    const { template = DEFAULT_TEMPLATE } = options;
     const folder = path.resolve(name);
     const progress = terminal.progress(`Making ${name}`);
     try {

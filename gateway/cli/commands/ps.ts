@@ -15,6 +15,8 @@ const OPEN_STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'waitin
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;
 const REFRESH_MS = 1000;
+/** Moves a terminal's cursor to the top left, then clears the screen. */
+const CLEAR_SCREEN = '\x1b[H\x1b[2J';
 
 const OPTIONS = [
   { flags: '-a, --all', help: 'also list ended invocations' },
@@ -68,7 +70,7 @@ export const ps = defineCommand({
       );
       if (rows === null) break;
       if (terminal.interactive) {
-        await terminal.write('\x1b[H\x1b[2J');
+        await terminal.write(CLEAR_SCREEN);
         table(terminal, rows, 'Nothing waits or runs.');
       } else {
         // Print nothing for an invocation that left the list: it has ended, or newer ones pushed it out.
@@ -119,7 +121,7 @@ function show(terminal: Terminal, rows: readonly ListedInvocation[]): void {
   table(terminal, rows, 'There are none. `pie ps --all` shows ended ones too.');
 }
 
-/** Adds a column for the GPU host when the gateway reports one: to operators, with several hosts. */
+/** Adds a column for the GPU host if the gateway reports one. It does so for operators, if there are several hosts. */
 function table(terminal: Terminal, rows: readonly ListedInvocation[], emptyText: string): void {
   if (rows.every(({ gpuHost }) => gpuHost === undefined)) terminal.table(HEADING, rows.map(cells), emptyText);
   else
@@ -151,7 +153,7 @@ export function cells(row: InvocationState): string[] {
   ];
 }
 
-/** `running`, `queued for 30 s more`, `failed (trap)`, `running, attempt 2`. */
+/** The state in words, such as `running, attempt 2`, `queued for 30 s more` or `failed (trap)`. */
 function stateOf({ status, error, attempts, notBefore }: InvocationState): string {
   if (status === 'queued' && notBefore !== undefined)
     return `queued for ${duration(Math.max(0, Date.parse(notBefore) - Date.now()))} more`;

@@ -84,23 +84,23 @@ export const quotaSet = defineCommand({
       { signal, tenant },
     );
     terminal.value(status);
-    terminal.print(
-      `${name} of ${holderOf(tenant, fn)}: ${status === null ? unlimited(name) : `at most ${quotaAmount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
-    );
+    const outcomeText =
+      status === null ? unlimited(name) : `at most ${quotaAmount(status.quota, status.limit)}, set by ${setBy(status)}`;
+    terminal.print(`${name} of ${holderOf(tenant, fn)}: ${outcomeText}.`);
     return EXIT.ok;
   },
 });
 
 /**
- * Describes a quota for which neither the tenant nor the platform sets a limit. Then Pie's own default holds for `schedules`. The quota
- * `latency-invocations` is a grant: up to that many invocations have latency targets, and without the quota none has.
+ * Describes a quota for which neither the tenant nor the platform sets a limit. The quota `schedules` then has Pie's own default. The quota
+ * `latency-invocations` is a grant: its limit is the number of invocations that may have latency targets, and without a limit none may.
  */
 function unlimited(quota: string): string {
   if (quota === 'schedules') return `the default again, at most ${number(DEFAULT_SCHEDULES)}`;
   return quota === 'latency-invocations' ? 'no limit now, and so no latency targets are granted' : 'no limit now';
 }
 
-/** `tenant acme`, `function story of tenant acme`. */
+/** The tenant or function of a limit, such as `tenant acme` or `function story of tenant acme`. */
 function holderOf(tenant: string | undefined, fn: string | undefined): string {
   const tenantText = tenant === undefined ? 'your tenant' : `tenant ${tenant}`;
   return fn === undefined ? tenantText : `function ${fn} of ${tenantText}`;

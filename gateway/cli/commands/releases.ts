@@ -9,7 +9,7 @@ import { EXIT, Failure } from '../failure.ts';
 import { ago, counted } from '../format.ts';
 
 /** Interval between checks of a draining removal. */
-const LOOK_MS = 500;
+const POLL_MS = 500;
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
 const alias = { name: 'alias', help: 'name of the alias, such as live or canary', required: true } as const;
@@ -127,7 +127,7 @@ export const rollback = defineCommand({
       return EXIT.ok;
     }
     await confirm('Roll back?', options.yes, signal);
-    // With the revision of the plan, the gateway rolls back exactly as shown, or refuses.
+    // Pass the plan's revision: the gateway then rolls back exactly as shown, or refuses.
     const { revision } = plan.alias;
     const result = await client.rollback(fn, { ...request, ifRevision: revision }, { signal });
     terminal.value(result);
@@ -191,7 +191,7 @@ async function waitForDrain(
   const progress = terminal.progress(`draining: ${unfinishedText(stillDraining)}`);
   try {
     while (stillDraining.length > 0) {
-      await sleep(LOOK_MS, undefined, { signal });
+      await sleep(POLL_MS, undefined, { signal });
       stillDraining = ofThisRemoval(await client.draining(fn, { signal }));
       progress.update(`draining: ${unfinishedText(stillDraining)}`);
     }

@@ -35,12 +35,11 @@ export const replay = defineCommand({
       terminal.note(`Next: pie attach ${state.id}`);
       return EXIT.ok;
     }
-    // Without the signal: Ctrl-C asks for cancellation, and the stream then reports the invocation's end.
+    // Do not pass the signal: on Ctrl-C, `withCancel` cancels the invocation, and the stream then reports the invocation's end.
     const stream = await client.invoke(reference, input);
     terminal.note(`${reference} runs as ${stream.id}`);
     return withCancel(client, stream.id, call, async () => {
-      // No messages follow. If this fails, for example because the invocation has ended, the stream still reports the
-      // outcome.
+      // No messages follow. If closing fails, for example because the invocation has ended, the stream still reports the outcome.
       await client.closeSession(stream.id, { signal }).catch(() => undefined);
       return follow(stream, { terminal, logs: options.logs, lines: false });
     });

@@ -46,7 +46,7 @@ export const usage = defineCommand({
 const HEADING = ['FROM', 'FUNCTION', 'INVOCATIONS', 'FAILED', 'TOKENS IN', 'CACHED', 'OUT', 'GPU', 'CPU', 'PAGE-S'];
 
 function cells(row: UsageRow, byHour: boolean): string[] {
-  // A row begins with an hour, day or month: leave out the seconds and, except by hour, the time.
+  // Every row begins on a full hour, so leave out the seconds. Rows by day or month begin at midnight: leave out the time, too.
   const at = row.at.replace(/:00(\.000)?Z$/, 'Z');
   return [
     byHour ? at : at.replace('T00:00Z', ''),

@@ -10,6 +10,7 @@ import { ROOT } from '../paths.ts';
 
 describe('pie demo', () => {
   let platform: TestPlatform;
+  /** Functions that the starting platform has not deployed yet. */
   let awaited: readonly string[] = ['text-completion'];
   let awaitedReads = 0;
   let builds = 0;
@@ -37,7 +38,7 @@ describe('pie demo', () => {
       stderr += text;
     });
     const closed = once(child, 'close');
-    // After three reads of the list, the command has seen it and waited.
+    // After three reads of the list, the command has seen that a function is missing, and has waited.
     while (awaitedReads < 3 && child.exitCode === null) await sleep(10);
     assert.equal(builds, 0);
     awaited = [];

@@ -22,7 +22,7 @@ export async function runLoop(http: Http, side: Side): Promise<Run> {
   const { task, show, signal } = side;
   const startedAt = performance.now();
   const total = { requests: 0, tokens: 0, promptTokens: 0 };
-  /** Completes a sentence and adds its full stop: an answer ends before the stop text. A sentence that was cut at `maxTokens` gets one, too. */
+  /** Completes a sentence and adds the full stop, which the answer lacks: it ends before the stop text, or was cut at `maxTokens`. */
   const completeSentence = async (prompt: string, onText?: (text: string) => void): Promise<string> => {
     await pause(side.roundTripMs, signal);
     const { text, tokens, promptTokens } = await completion(http, side, prompt, onText);
@@ -35,7 +35,7 @@ export async function runLoop(http: Http, side: Side): Promise<Run> {
   show(text);
   for (let turn = 0; turn < task.turns; turn++) {
     text += await completeSentence(text, show);
-    // The agent's tool picks an event by the length of the text, as that of `story-agent` does: equal texts then get equal events.
+    // Pick the event by the length of the text, as the tool of `story-agent` does: equal texts then get equal events.
     const event = task.events[text.length % task.events.length] ?? '';
     text += event;
     // The stream has shown the sentence without its full stop.
@@ -51,7 +51,7 @@ export async function runLoop(http: Http, side: Side): Promise<Run> {
   return { text, ms: performance.now() - startedAt, ...total };
 }
 
-/** Requests one completion, up to `STOP` or `maxTokens` tokens. Streams it when `onText` is given, which then gets each piece. */
+/** Requests one completion, up to `STOP` or `maxTokens` tokens. With `onText`, streams the completion and passes each piece to `onText`. */
 async function completion(
   http: Http,
   { task: { model, maxTokens }, signal }: Side,

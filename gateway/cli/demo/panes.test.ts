@@ -26,5 +26,6 @@ test('two panes have equal heights, and a long text shows its end', () => {
     'four',
     '1 s      2 s',
   ]);
+  // Two columns of 24 characters and a gap of 3 take 51.
   assert.deepEqual([fits(50), fits(51)], [false, true]);
 });

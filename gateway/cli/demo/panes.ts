@@ -5,6 +5,7 @@ export interface Pane {
   readonly figures: string;
 }
 
+/** Characters between the columns. */
 const GAP = 3;
 /** Narrower columns are hard to read. */
 const MIN_COLUMN = 24;

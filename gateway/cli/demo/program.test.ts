@@ -3,6 +3,6 @@ import { test } from 'node:test';
 import { firstFunctions } from '#infra/bundled.ts';
 import { PROGRAM } from './program.ts';
 
-test('a start deploys the function of the demo before it serves', () => {
+test('a starting platform deploys the function of the demo before it serves requests', () => {
   assert.ok(firstFunctions({ encoders: [] }).includes(PROGRAM));
 });

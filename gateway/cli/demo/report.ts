@@ -20,7 +20,7 @@ export interface Report {
   /** True when every run of both sides came to the same text. */
   readonly equalTexts: boolean;
   readonly equalTokens: boolean;
-  /** The loop's median time over the program's. */
+  /** The loop's median time divided by the program's. */
   readonly ratio: number;
   readonly program: Omit<Run, 'ms'> & { readonly ms: Times };
   readonly loop: Omit<Run, 'ms'> & { readonly ms: Times };
@@ -49,8 +49,8 @@ export function reportOf({ program, loop }: Rounds, roundTripMs: number): Report
 function timesOf(runs: readonly Run[]): Times {
   const sorted = runs.map(({ ms }) => ms).toSorted((a, b) => a - b);
   const at = (index: number) => sorted[index] ?? Number.NaN;
-  const half = (sorted.length - 1) / 2;
-  return { median: (at(Math.floor(half)) + at(Math.ceil(half))) / 2, min: at(0), max: at(sorted.length - 1) };
+  const middle = (sorted.length - 1) / 2;
+  return { median: (at(Math.floor(middle)) + at(Math.ceil(middle))) / 2, min: at(0), max: at(sorted.length - 1) };
 }
 
 /** The rows of the table: figure, program, loop. */

@@ -4,8 +4,9 @@ import { fits, type Pane, sideBySide } from './panes.ts';
 import type { Run } from './task.ts';
 
 const TEXT_ROWS = 14;
+const CLEAR_LINE = '\x1b[2K';
 
-/** Both sides on a terminal, redrawn in place as their texts grow. Draws nothing where no person watches, or where two panes do not fit. */
+/** Shows both sides on a terminal, and redraws them in place as their texts grow. Draws nothing if the output is not a terminal or is too narrow. */
 export class Screen {
   readonly #terminal: Terminal;
   readonly #titles: readonly [string, string];
@@ -53,8 +54,8 @@ export class Screen {
       figures: this.#figures[side],
     });
     const lines = sideBySide(pane(0), pane(1), this.#columns, TEXT_ROWS);
-    const up = this.#drawnLines > 0 ? `\x1b[${this.#drawnLines}A` : '';
-    void this.#terminal.write(`${up}${lines.map((line) => `\x1b[2K${line}\n`).join('')}`);
+    const cursorUp = this.#drawnLines > 0 ? `\x1b[${this.#drawnLines}A` : '';
+    void this.#terminal.write(`${cursorUp}${lines.map((line) => `${CLEAR_LINE}${line}\n`).join('')}`);
     this.#drawnLines = lines.length;
   }
 }

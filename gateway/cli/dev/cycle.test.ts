@@ -43,7 +43,7 @@ describe('invokeOnce', () => {
 });
 
 describe('follow', () => {
-  it('keeps the messages before a question when a later attempt takes back those after it', async () => {
+  it('keeps the messages before a question when a later attempt voids the messages after it', async () => {
     const asked = { id: '0', event: 'question', data: { text: 'Publish?', schema: true, until: 'noon' } };
     const warning = (message: string) => ({ id: '0', event: 'log', data: { level: 'warn', message } });
     const start = (attempt: number) => ({ id: '0', event: 'start', data: { attempt } });
@@ -59,6 +59,7 @@ describe('follow', () => {
       await follow(stream, { terminal, logs: false, lines: false });
       out.end();
       err.end();
+      // Leave out the question, the hint how to answer it, and the text after the last line break.
       return [await text(out), (await text(err)).split('\n').slice(2, -1)];
     };
     const answered = [start(1), message('A draft.'), warning('of the function'), asked, start(2)];

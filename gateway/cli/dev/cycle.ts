@@ -47,7 +47,7 @@ export async function deployOnce(
   }
 }
 
-/** Removes a version that a later save replaced, unless an alias serves it: the number of versions per function is limited. */
+/** Removes a version that a later save replaced, since a function's number of versions is limited. Keeps a version that an alias serves. */
 export async function removeReplaced(
   client: PieClient,
   name: string,

@@ -62,7 +62,7 @@ class Dev {
 }
 
 describe('the log that pie dev follows', () => {
-  it('is followed once, and again after the next deploy when following has failed', async () => {
+  it('is followed once, and the next deploy follows it again after a failure', async () => {
     const following = new Following();
     const begun: AbortSignal[] = [];
     const fails = async (until: AbortSignal) => {
@@ -147,21 +147,21 @@ describe('pie dev', () => {
     await assert.rejects(fetch(`http://127.0.0.1:${environment.PIE_PORT}/readyz`));
   });
 
-  it('stops its own platform even when killed, and leaves a platform alone that it did not start', async () => {
+  it('stops the platform that it started, even when killed, and no other platform', async () => {
     write('src/word.ts', `export const word: string = 'one';\n`);
     const owner = new Dev([], project, environment);
     let pid = 0;
     try {
       await owner.next('deployed');
       pid = Number(readFileSync(path.join(home, 'run/supervisor.pid'), 'utf8'));
-      const guest = new Dev([], project, environment);
+      const second = new Dev([], project, environment);
       try {
-        assert.equal((await guest.next('serving')).own, false);
-        await guest.next('deployed');
+        assert.equal((await second.next('serving')).own, false);
+        await second.next('deployed');
       } finally {
-        guest.process.kill('SIGINT');
+        second.process.kill('SIGINT');
       }
-      assert.equal(await guest.ended, 0, guest.stderr);
+      assert.equal(await second.ended, 0, second.stderr);
       assert.ok(isAlive(pid));
     } finally {
       owner.process.kill('SIGKILL');

@@ -18,17 +18,16 @@ export class SourceWatch implements Disposable {
   #notify: () => void = () => undefined;
 
   /**
-   * Replaces the set of watched files (absolute paths). A file that was not watched before and was written after
-   * `sinceMs` counts as changed at once.
-   * @param acceptsAnyFile true to notice every file in the folders of `files`: the build failed, and a missing file may
-   * be created there
+   * Replaces the set of watched files (absolute paths). A newly watched file that was written after `sinceMs` counts as changed at once.
+   * @param acceptsAnyFile true after a failed build: notices every file in the folders of `files`, since a missing file may be created there
    */
   watch(files: readonly string[], sinceMs: number, acceptsAnyFile: boolean): void {
     const ownFiles = files.filter((file) => !file.split(path.sep).includes('node_modules'));
     const newFiles = ownFiles.filter((file) => !this.#files.has(file));
     this.#files = new Set(ownFiles);
     this.#acceptsAnyFile = acceptsAnyFile;
-    const folders = new Set([...new Set(ownFiles.map((file) => path.dirname(file)))].slice(0, MAX_FOLDERS));
+    const allFolders = new Set(ownFiles.map((file) => path.dirname(file)));
+    const folders = new Set([...allFolders].slice(0, MAX_FOLDERS));
     for (const folder of this.#folders.keys()) if (!folders.has(folder)) this.#forget(folder);
     for (const folder of folders) this.#watchFolder(folder);
     if (newFiles.some((file) => writtenAfter(file, sinceMs))) this.#markChanged();

@@ -7,7 +7,7 @@ const PROGRAM = 'gpu-host/backends/cuda/cards.ts';
 /** Without the persistence daemon a driver takes a second or two per card to start. */
 const CARDS_DEADLINE_MS = 30_000;
 
-// `CardsAnswer` of the program, of which doctor needs these members. This room may not import the other's type.
+// The members of the program's answer (its type `CardsAnswer`) that the doctor needs. `gateway` may not import types of `gpu-host`.
 const cardSchema = z.object({
   name: z.string(),
   memoryBytes: z.number(),

@@ -42,7 +42,7 @@ function assertOnlyLine(seen: Partial<CardsSeen>, text: RegExp): void {
   assert.match(lines[0]!, text);
 }
 
-test('a machine without a card or an addon is in order while no model computes on a card', () => {
+test('while no model computes on a card, a missing card or addon is ok, and a card that models could use gives a warning', () => {
   const none: CardsAnswer = { kind: 'no-addon', file: '/a', named: false };
   assertOnlyLine({ hosts: ON_CPU, answer: none }, /^ok cards: none; models compute on the CPU$/);
   assertOnlyLine({ hosts: ON_CPU, answer: cardsOf() }, /^ok cards: none/);
@@ -72,7 +72,7 @@ test('a card that no model uses gives a warning', () => {
   assert.match(built[1]!, /^warning devices: every model computes on the CPU, although NVIDIA A100 is available/);
 });
 
-test('the doctor names the obstacle when the configuration wants a card', () => {
+test('the doctor names the cause when a model is configured for a card and none can be used', () => {
   const missing: CardsAnswer = { kind: 'no-addon', file: '/a/pie-cuda.node', named: false };
   assertOnlyLine(
     { answer: missing },
@@ -131,6 +131,7 @@ test('a model on a missing device is a failure', () => {
 
 test('memory_mb of all models on a device must fit its free memory', () => {
   const hosts = [{ name: 'gpu-host-1', models: [cuda(0, 60_000), cuda(0, 50_000, 'draft')] }];
+  // The models take 60,000 + 50,000 MiB (107.4 GiB), and 100,000 MiB (97.7 GiB) are free.
   const smi = smiOf([H200], 100_000);
   assert.match(
     linesOf({ hosts, smi })[1]!,

@@ -26,7 +26,7 @@ export interface CardsSeen {
   readonly visible?: string | undefined;
 }
 
-/** How to build the addon for cards of each compute capability. */
+/** The command that builds the addon, by the compute capability of the cards. */
 const BUILDS: Readonly<Record<string, string>> = {
   '8.0': 'npm run build:cuda -- --arch sm_80',
   '8.6': 'npm run build:cuda -- --arch sm_86',
@@ -38,6 +38,8 @@ const BUILDS: Readonly<Record<string, string>> = {
   '12.1': 'npm run build:cuda -- --arch sm_120',
 };
 const MIB = 2 ** 20;
+/** With more models, a finding shows only how many there are. */
+const MAX_LISTED_MODELS = 8;
 const ON_CPU = 'set backend = "onnx" in pie.toml to compute on the CPU';
 
 /** Findings about this machine's cards and the configuration that uses them. */
@@ -189,7 +191,7 @@ function planFindings(cardsSeen: CardsSeen, cards: readonly Card[]): Finding[] {
   if (findings.length > 0) return findings;
   const placements = plan.map(({ host, model, device }) => `${model} on device ${device} (${host})`);
   const detail =
-    placements.length > 8
+    placements.length > MAX_LISTED_MODELS
       ? `${counted(placements.length, 'model')} on ${counted(byDevice.size, 'device')}`
       : placements.join(', ');
   return [{ name: 'devices', state: 'ok', detail }];
@@ -199,7 +201,7 @@ interface PlannedModel {
   readonly host: string;
   readonly model: string;
   readonly device: number;
-  /** 0: all free memory. */
+  /** Limit of the model's memory; 0 when the model takes all free memory. */
   readonly memoryMb: number;
 }
 

@@ -31,7 +31,7 @@ const DEADLINE_MS = 5000;
 /** Longest wait for the list of models. The program that prints it starts slowly on a busy machine. */
 const MODELS_DEADLINE_MS = 60_000;
 
-/** Runs the checks one after another. An error in a check becomes a finding, except an unexpected one from the running platform. */
+/** Runs the checks one after another. Makes a finding of an error in a check, and throws only unexpected errors of the running platform's check. */
 export async function* checkAll(signal: AbortSignal): AsyncGenerator<Finding> {
   const checks = [checkNode, checkPackages, checkRedis, checkModels, checkCredentials];
   for (const check of checks) yield await runCheck(check);
@@ -84,7 +84,7 @@ async function checkPackages(): Promise<Finding> {
   };
 }
 
-/** The list of models: `models` are on this machine. Another member, `available`, has the known models that are not. */
+/** The list of models. `models` are on this machine; a further member, `available`, lists known models that are not on it. */
 const modelListSchema = z.object({ models: z.array(z.object({ name: z.string() })) });
 
 async function checkModels(): Promise<Finding> {

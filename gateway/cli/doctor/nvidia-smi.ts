@@ -14,8 +14,8 @@ export interface SmiCard {
 const FIELDS = 'index,uuid,name,memory.total,memory.free,compute_cap';
 
 /**
- * The cards of this machine, in slot order; empty when `nvidia-smi` is missing or does not answer. The program comes with the driver, and
- * reports free memory without taking any, unlike a CUDA context.
+ * The cards of this machine, in slot order; empty when `nvidia-smi` is missing or does not answer. The program comes with the driver. Unlike a
+ * CUDA context, it takes no memory of the cards.
  */
 export function askNvidiaSmi(timeoutMs: number): Promise<SmiCard[]> {
   return new Promise((resolve) => {
@@ -53,7 +53,7 @@ export function parseSmi(text: string): SmiCard[] {
 
 /**
  * The cards that CUDA shows to a process, in the order of `CUDA_VISIBLE_DEVICES`; without that variable, all in the
- * order of `nvidia-smi`. CUDA may number different cards in another order. It ignores all entries (indices or id
+ * order of `nvidia-smi`. CUDA may number cards of different kinds in another order. Like CUDA, the function ignores all entries (indices or id
  * prefixes) from the first invalid one on.
  */
 export function visibleCards(cards: readonly SmiCard[], visible: string | undefined): readonly SmiCard[] {

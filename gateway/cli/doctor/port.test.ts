@@ -7,7 +7,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { checkPort } from './port.ts';
 
-test('the check of the port listens where pie.toml says', async () => {
+test('checkPort checks the host and port of pie.toml', async () => {
   const home = mkdtempSync(path.join(os.tmpdir(), 'pie-doctor-'));
   const other = net.createServer().listen(0, '127.0.0.2');
   try {

@@ -6,9 +6,9 @@ import { EXIT, Failure } from '../failure.ts';
 const MAX_MESSAGE_BYTES = 16 << 20;
 const NEWLINE = 10;
 
-/** Maximum answers without a running request (refusals, pings) that wait for the client to read; the server then reads no further input. */
+/** Maximum unread answers to messages that start no request (refusals, pings). While so many wait, the server reads no further input. */
 const MAX_UNREAD = 8192;
-/** Longest pause of the input while the client does not read; then the connection ends. */
+/** Longest time for which the server pauses its input until the client reads answers. After it, the connection ends. */
 const UNREAD_MS = 10_000;
 
 // The length is bounded, because a refusal repeats the id.
@@ -19,7 +19,7 @@ const messageSchema = z.looseObject({
   method: z.string().optional(),
   params: z.looseObject({}).optional(),
 });
-/** The id of a malformed message, under which its sender waits for an answer. */
+/** The members that decide how to answer a malformed message: its sender may wait for an answer under the id. */
 const malformedSchema = z.looseObject({ id: z.unknown().optional(), method: z.unknown().optional() });
 
 export type RequestId = string | number;
@@ -45,8 +45,8 @@ export interface Handlers {
 }
 
 /**
- * One side of JSON-RPC over lines, as the Model Context Protocol's stdio transport has it. Requests run at the same time, `maxRequests` at most;
- * further ones are refused.
+ * One side of JSON-RPC over lines, as in the stdio transport of the Model Context Protocol. At most `maxRequests` requests run at the same time;
+ * the connection refuses further ones.
  */
 export class Connection {
   readonly #output: Writable;
@@ -95,7 +95,7 @@ export class Connection {
     await this.#send({ method, params });
   }
 
-  /** `serve` does not wait for this: it must see the end of the input even while the other side does not read. */
+  /** Handles one message. `serve` does not await it, in order to see the end of the input even while the other side does not read. */
   async #handleLine(line: Buffer | null): Promise<void> {
     if (line === null) return this.#refuse(null, RPC_ERROR.parse, `A message has at most ${MAX_MESSAGE_BYTES} bytes.`);
     const text = line.toString('utf8');
@@ -197,7 +197,7 @@ export class Connection {
   }
 }
 
-/** The lines of a stream without their ends; null for one that is too long. Skips empty ones. */
+/** The lines of a stream without their line breaks; null for a line that is too long. Skips empty lines. */
 async function* linesOf(input: Readable): AsyncGenerator<Buffer | null> {
   let parts: Buffer[] = [];
   let bytes = 0;
@@ -206,7 +206,7 @@ async function* linesOf(input: Readable): AsyncGenerator<Buffer | null> {
       const end = remainingBytes.indexOf(NEWLINE);
       const part = end < 0 ? remainingBytes : remainingBytes.subarray(0, end);
       bytes += part.length;
-      // A line that is too long is counted, and none of it is kept.
+      // Count the bytes of a line that is too long, but keep none of them.
       if (bytes <= MAX_MESSAGE_BYTES) parts.push(part);
       else parts = [];
       if (end < 0) break;

@@ -171,7 +171,7 @@ describe('pie mcp', () => {
     });
   });
 
-  it('tells the earlier messages and the question while the function waits for a person', async () => {
+  it('reports the earlier messages and the question as progress while the function waits for a person', async () => {
     await using server = start('story');
     const params = { name: 'story', arguments: { prompt: 'x' }, _meta: { progressToken: 7 } };
     const called = server.send('tools/call', params);
@@ -253,7 +253,7 @@ describe('pie mcp', () => {
     for (const id of [0, 1, 2])
       input.write(`${JSON.stringify({ jsonrpc: '2.0', id, method: 'x', params: { at: id } })}\n`);
     input.write('{"jsonrpc":"2.0","id":"p","method":"ping"}\n');
-    // No more than two calls may run, so the third is refused immediately. The ping came after it.
+    // Two calls run, so the third is refused at once. The ping, which came after it, is answered.
     assert.deepEqual([(await next()).id, (await next()).id], [2, 'p']);
     for (const { resolve } of pendingAnswers) resolve({});
     assert.deepEqual([(await next()).id, (await next()).id], [0, 1]);
@@ -261,7 +261,7 @@ describe('pie mcp', () => {
     await served;
   });
 
-  it('refuses functions that are not there', async () => {
+  it('ends with an error when a named function does not exist', async () => {
     await using server = start('story', 'nothing');
     assert.equal(await server.ended, EXIT.refused);
   });

@@ -2,7 +2,7 @@ import type { PieClient } from '../../client/client.ts';
 import { errorFromEvent, PieError } from '../../client/errors.ts';
 import { type Params, RPC_ERROR, RpcError } from './connection.ts';
 
-/** Revisions of the protocol that this server speaks, newest first. The parts in use are the same in both. 2025-03-26 would require batches. */
+/** Revisions of the protocol that this server speaks, newest first. It uses only parts that both have. 2025-03-26 would require batches. */
 const PROTOCOLS = ['2025-06-18', '2024-11-05'] as const;
 /** Tools on one page of the list. Each tool costs a request to the gateway for its schema. */
 const PAGE = 50;
@@ -16,14 +16,11 @@ const PROGRESS_MS = 250;
 const OFFERED = /^(?!openai-)[a-z0-9-]+$/;
 /** Members that hold definitions. In a wrapped schema they stay at the root, where clients look for them. */
 const DEFINITIONS = ['$defs', 'definitions'] as const;
-/**
- * The part of a reference that changes when its schema is wrapped. References to definitions stay, as the definitions
- * do.
- */
+/** The start of a reference, where `wrap` inserts the schema's new place. References to definitions do not match, as definitions do not move. */
 const MOVED_REFERENCE = /^#(?=$|\/)(?!\/(?:\$defs|definitions)\/)/;
 
 export interface ToolsOptions {
-  /** Functions to offer; all of the tenant without those behind the OpenAI routes by default. */
+  /** Functions to offer. If empty, the tools are all functions of the tenant, except those behind the OpenAI routes. */
   readonly only: readonly string[];
   /** Longest time of a call, queueing included. */
   readonly deadlineMs: number;
@@ -84,7 +81,7 @@ export class FunctionTools {
   }
 
   #initialize({ protocolVersion }: Params): object {
-    // A client of a revision between these knows the older one.
+    // Revisions are dates, so they compare as text. A client of a revision between the two knows the older one.
     const agreedVersion = PROTOCOLS.find((version) => version <= String(protocolVersion)) ?? PROTOCOLS[0];
     return {
       protocolVersion: agreedVersion,
@@ -110,7 +107,7 @@ export class FunctionTools {
     return { tools, ...(names.length > PAGE && { nextCursor: page.at(-1) }) };
   }
 
-  /** Null when the function has been removed meanwhile. */
+  /** Fetches the description and schema of a function. Returns null when there is no such function, or no longer. */
   async #describe(name: string, signal: AbortSignal): Promise<Tool | null> {
     try {
       const { manifest } = await this.#client.function(name, { signal });
@@ -159,7 +156,7 @@ export class FunctionTools {
       cancelOnDisconnect: true,
       signal,
     });
-    // No message follows the arguments. An invocation that has ended has no session to close, and its stream says the outcome.
+    // A tool call sends no messages after its arguments. Closing fails when the invocation has ended; its stream then says the outcome.
     await this.#client.closeSession(stream.id, { signal }).catch(() => undefined);
     const messages = new Messages();
     let [notifiedAt, noteCount] = [performance.now(), 0];
@@ -168,7 +165,7 @@ export class FunctionTools {
       await this.#options.progress({ progressToken: token, progress: noteCount, message });
     };
     for await (const event of stream) {
-      // A later attempt takes back the messages of the earlier one, unless that ended with a question.
+      // A new attempt voids the messages of the earlier one, except those that came before a question.
       if (event.event === 'start') messages.clear();
       else if (event.event === 'question') {
         messages.keep();
@@ -190,10 +187,7 @@ export class FunctionTools {
   }
 }
 
-/**
- * A schema of an object whose one property `input` has the given schema. Adapts the references in that schema to its
- * new place.
- */
+/** Returns the schema of an object whose one property `input` has the given schema, with its references adapted to the new place. */
 function wrap(schema: object): object {
   const root: Record<string, unknown> = { type: 'object', properties: {}, required: ['input'] };
   // References in a schema with `$id` are relative to that schema, so they stay valid.
@@ -219,7 +213,7 @@ function moveReferences(schema: unknown): unknown {
   return Object.fromEntries(entries);
 }
 
-/** Texts that a function sent, up to the bound. */
+/** The text of the messages that a function sent. It takes no more of them once it exceeds the maximum of a result. */
 class Messages {
   #text = '';
   #shownLength = 0;
@@ -232,13 +226,10 @@ class Messages {
   add(
     data: { readonly text: string } | { readonly base64: string } | { readonly file: { readonly name: string } },
   ): void {
-    const text =
-      'text' in data
-        ? data.text
-        : 'file' in data
-          ? `[file ${data.file.name}]`
-          : `[${data.base64.length} characters of base64]`;
-    if (this.#text.length <= MAX_RESULT_CHARACTERS) this.#text += text;
+    if (this.#text.length > MAX_RESULT_CHARACTERS) return;
+    if ('text' in data) this.#text += data.text;
+    else if ('file' in data) this.#text += `[file ${data.file.name}]`;
+    else this.#text += `[${data.base64.length} characters of base64]`;
   }
 
   clear(): void {
@@ -259,14 +250,15 @@ class Messages {
   }
 }
 
-/** Tells the client's user why the call goes on, and how it ends. */
+/** Tells the client's user why the call does not end yet, and which command ends the wait. */
 function questionNote(id: string, { text, until }: { readonly text: string; readonly until: string }): string {
   return `The invocation ${id} waits for the answer of a person until ${until}. To answer: pie answer ${id}\n${text}`;
 }
 
 function outcome(messages: string, output: unknown): object {
   const json = JSON.stringify(output ?? null);
-  const text = messages === '' ? (typeof output === 'string' ? output : json) : messages;
+  const outputText = typeof output === 'string' ? output : json;
+  const text = messages === '' ? outputText : messages;
   if (typeof output !== 'object' || output === null || Array.isArray(output)) return toolResult(text, {});
   if (json.length <= MAX_RESULT_CHARACTERS) return toolResult(text, { structuredContent: output });
   return toolResult(text, {}, `\n[no structured content: it has more than ${MAX_RESULT_CHARACTERS} characters]`);

@@ -19,9 +19,10 @@ export const TEMPLATES: Readonly<Record<string, string>> = {
 const SCHEMA = './node_modules/pie/pie.schema.json';
 
 /**
- * Makes a project in a new or empty folder. Returns its files. Throws {@link Failure}, after removing what it wrote.
+ * Makes a project in a new or empty folder and returns the paths of its files. When it fails, it removes what it wrote. Throws {@link Failure}, or
+ * the reason of the signal.
  *
- * @param name of the function and of the package
+ * @param name name of the function and of the package
  */
 export async function createProject(
   folder: string,
@@ -46,7 +47,7 @@ export async function createProject(
       const at = path.join(folder, file);
       if (path.dirname(file) !== '.') folders.add(path.dirname(file));
       mkdirSync(path.dirname(at), { recursive: true });
-      // Fails when another program has made the file meanwhile.
+      // `wx` fails when another program has made the file meanwhile.
       writeFileSync(at, '', { flag: 'wx' });
       writtenFiles.push(file);
       writeFileSync(at, text);
@@ -60,7 +61,7 @@ export async function createProject(
   }
 }
 
-/** Other programs may have put files into the folder, or removed it. */
+/** Leaves a folder into which other programs have put files, and accepts one that they have removed. */
 function removeIfEmpty(folder: string): void {
   try {
     rmdirSync(folder);

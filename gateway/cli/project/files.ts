@@ -3,7 +3,7 @@ import path from 'node:path';
 import { ROOT } from '#infra/install.ts';
 import type { Tarballs } from './vendor.ts';
 
-/** The project's folder with the tarballs of Pie and its library, which package.json refers to. */
+/** Folder of the project that holds the tarballs of Pie and its library. package.json refers to them. */
 export const VENDOR = 'vendor';
 
 /** Files of every project, by path. */
@@ -56,7 +56,7 @@ function packageJson(name: string, description: string, tarballs: Tarballs): obj
   };
 }
 
-/** Versions of this Pie's development packages: those of the clone, which an installed Pie records. */
+/** Versions of Pie's development packages: `devDependencies` in a clone, recorded as `developedWith` in an installed Pie. */
 function developmentVersions(): Readonly<Record<string, string>> {
   const manifest = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>;
   return (manifest.devDependencies ?? manifest.developedWith ?? {}) as Record<string, string>;

@@ -6,15 +6,15 @@ import { INSTALLED, packageFolder, pinnedNode, ROOT } from '#infra/install.ts';
 import { Failure } from '../failure.ts';
 
 const PACK_LIMIT_MS = 120_000;
-/** Writes the tarballs of a clone; an installed package lacks this program. */
+/** Program of a clone that writes the tarballs. An installed Pie lacks it. */
 const PACKAGE_PROGRAM = path.join(ROOT, 'infra', 'package', 'main.ts');
 
 /** File names of the tarballs of this Pie and its library, by package name. */
 export type Tarballs = Readonly<Record<'pie' | '@pie/inferlet', string>>;
 
-/** Writes both tarballs: a clone makes them, an installed Pie packs itself again. Throws {@link Failure}, or the signal's reason. */
+/** Writes the two tarballs: a clone makes them, an installed Pie packs itself again. Throws {@link Failure}, or the signal's reason. */
 export async function vendor(folder: string, signal: AbortSignal): Promise<Tarballs> {
-  // A listener is not told of an abort that came before it.
+  // `run` listens for the abort, and a listener that is added after the abort is never called.
   signal.throwIfAborted();
   mkdirSync(folder, { recursive: true });
   try {
@@ -78,7 +78,10 @@ async function run(program: string, args: readonly string[], cwd: string, signal
   }
 }
 
-/** npm names a tarball by scope, name and version with dashes. */
+/**
+ * Finds a tarball by its prefix. npm joins scope, name and version with dashes, so a digit, the beginning of the version, must follow
+ * the prefix: `pie-` also fits `pie-inferlet-1.0.0.tgz`.
+ */
 function tarball(files: readonly string[], prefix: string): string {
   const found = files.find(
     (file) => file.endsWith('.tgz') && file.startsWith(prefix) && /\d/.test(file[prefix.length] ?? ''),

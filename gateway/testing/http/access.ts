@@ -133,12 +133,12 @@ export function describeAccess(get: () => Harness): void {
 
     it('reports its health without a key', async () => {
       const h = get();
-      const plain = async (path: string) => fetch(`${h.target.url}${path}`);
-      assert.equal((await json(await plain('/healthz'))).status, 'ok');
-      const ready = await plain('/readyz');
+      const fetchWithoutKey = async (path: string) => fetch(`${h.target.url}${path}`);
+      assert.equal((await json(await fetchWithoutKey('/healthz'))).status, 'ok');
+      const ready = await fetchWithoutKey('/readyz');
       assert.deepEqual([ready.status, (await json(ready)).ready], [200, true]);
-      assert.equal((await plain('/openapi.json')).status, 200);
-      assert.equal((await plain('/docs')).status, 200);
+      assert.equal((await fetchWithoutKey('/openapi.json')).status, 200);
+      assert.equal((await fetchWithoutKey('/docs')).status, 200);
     });
   });
 }

@@ -13,7 +13,10 @@ export interface Document {
   readonly components: object;
 }
 
-/** Checks answers against the API's own documentation: the status is listed, and the JSON fits its schema. An undocumented request must fail. */
+/**
+ * Checks answers against the API's own documentation: the status is listed, and the JSON fits its schema. A request that the documentation does
+ * not list must be refused.
+ */
 export class Conformance {
   readonly #components: object;
   readonly #routes: { pattern: RegExp; operations: Readonly<Record<string, Operation>> }[];

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { componentBytes } from '../platform.ts';
 import { type Harness, JSON_TYPE } from './harness.ts';
+import { SUITE_LIMITS } from './suite.ts';
 
 /** Tests of deploying, listing, inspecting and removing functions. */
 export function describeFunctions(get: () => Harness): void {
@@ -58,15 +59,15 @@ export function describeFunctions(get: () => Harness): void {
       const good = { name: 'bad' };
       const stored = async () => (await h.platform.client().functions()).map(({ name }) => name);
       const core = new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0]);
-      const text = (parts: string) => ({
+      const formRequest = (body: string) => ({
         method: 'PUT',
-        body: parts,
+        body,
         headers: { 'content-type': 'multipart/form-data; boundary=b' },
       });
       h.refused(await h.deploy(good, new Uint8Array()), 'not-wasm');
       h.refused(await h.deploy(good, new TextEncoder().encode('export default 1')), 'not-wasm');
       h.refused(await h.deploy(good, core), 'core-module');
-      h.refused(await h.deploy(good, componentBytes('x'.repeat(6000))), 'component-too-large');
+      h.refused(await h.deploy(good, componentBytes('x'.repeat(SUITE_LIMITS.componentBytes))), 'component-too-large');
       h.refused(await h.deploy('{"name": ', componentBytes(), 'bad'), 'malformed-json');
       h.refused(await h.deploy('[]', componentBytes(), 'bad'), 'invalid-manifest', '/name');
       h.refused(await h.deploy(good, componentBytes(), 'other'), 'invalid-manifest', '/name');
@@ -85,11 +86,11 @@ export function describeFunctions(get: () => Harness): void {
         await h.ask('/v1/functions/bad', { method: 'PUT', body: '{}', headers: JSON_TYPE }),
         'unsupported-media-type',
       );
-      h.refused(await h.ask('/v1/functions/bad', text('')), 'malformed-request');
+      h.refused(await h.ask('/v1/functions/bad', formRequest('')), 'malformed-request');
       h.refused(
         await h.ask(
           '/v1/functions/bad',
-          text('--b\r\nContent-Disposition: form-data; name="manifest"\r\n\r\n{}\r\n--b--'),
+          formRequest('--b\r\nContent-Disposition: form-data; name="manifest"\r\n\r\n{}\r\n--b--'),
         ),
         'malformed-request',
       );
@@ -116,7 +117,7 @@ export function describeFunctions(get: () => Harness): void {
       const used = new Set(
         (await Promise.all((await stored()).map((fn) => h.platform.client().versions(fn))))
           .flat()
-          .map((fn) => `pie:blob:${fn.componentHash}`),
+          .map((version) => `pie:blob:${version.componentHash}`),
       );
       assert.deepEqual(
         blobs.filter((key) => !key.endsWith(':users') && !used.has(key)),

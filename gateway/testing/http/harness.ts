@@ -100,7 +100,7 @@ export class Harness {
     return { response, attempt: await this.platform.attempt(id) };
   }
 
-  /** Invokes `echo` and waits for the answer, while the caller controls the attempt. */
+  /** Invokes `echo` with a request that waits for the outcome. Returns the pending answer, and the attempt, which the caller controls. */
   async waiting(): Promise<{ answer: Promise<Answer>; attempt: Attempt }> {
     const known = await this.invocations();
     const answer = this.ask('/v1/functions/echo/invocations', {

@@ -11,8 +11,7 @@ export function describeInvocations(get: () => Harness): void {
       const id = await h.submit();
       const attempt = await h.platform.attempt(id);
       await attempt.say('1', '2', '3');
-      const live = h.send(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': '2' } });
-      const response = await live;
+      const response = await h.send(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': '2' } });
       await attempt.say('4');
       await attempt.succeed(null);
       const { epoch } = attempt;
@@ -60,25 +59,25 @@ export function describeInvocations(get: () => Harness): void {
       h.refused(await h.ask('/v1/invocations/nothing', { method: 'DELETE' }), 'unknown-invocation');
     });
 
-    it('tells its input while it waits, while it runs, and after its end', async () => {
+    it('shows its input while it waits, while it runs, and after its end', async () => {
       const h = get();
       const body = '{"prompt":"Hé \\"x\\"","maxTokens":9007199254740993}';
-      const given = JSON.parse(body);
+      const input = JSON.parse(body);
       const headers = { ...JSON_TYPE, ...ASYNC };
       const { id } = (await h.ask('/v1/functions/echo/invocations', { method: 'POST', body, headers })).body;
       const read = () => h.ask(`/v1/invocations/${id}/input`);
-      assert.deepEqual((await read()).body, given);
+      assert.deepEqual((await read()).body, input);
       assert.equal(await (await h.send(`/v1/invocations/${id}/input`)).text(), body, 'a large integer is not rounded');
       const attempt = await h.platform.attempt(id);
-      assert.deepEqual((await read()).body, given);
+      assert.deepEqual((await read()).body, input);
       await attempt.succeed(null);
-      assert.deepEqual((await read()).body, given);
+      assert.deepEqual((await read()).body, input);
       await h.platform.scheduler.store.redis.del(h.platform.scheduler.store.keys.input(id));
       h.refused(await read(), 'unknown-input');
       h.refused(await h.ask('/v1/invocations/nothing/input'), 'unknown-invocation');
     });
 
-    it('tells its output as the inferlet wrote it', async () => {
+    it('shows its output exactly as the inferlet wrote it', async () => {
       const h = get();
       const written = `{"id":9007199254740993, "deep":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
       const keyedHeaders = { ...ASYNC, 'idempotency-key': 'output-as-written' };
@@ -171,9 +170,9 @@ export function describeInvocations(get: () => Harness): void {
       };
       const continuing = await begin();
       const cancelled = await begin('cancel-on-disconnect');
-      let isAsked = false;
+      let isContinuingCancelled = false;
       void continuing.asked.then(() => {
-        isAsked = true;
+        isContinuingCancelled = true;
       });
       leave.abort();
       await cancelled.asked;
@@ -183,7 +182,7 @@ export function describeInvocations(get: () => Harness): void {
       );
       await cancelled.attempt.fail('cancelled', 'The client left.');
       await continuing.attempt.say('y');
-      assert.equal(isAsked, false, 'the gateway does not cancel an invocation that should continue');
+      assert.equal(isContinuingCancelled, false, 'the gateway does not cancel an invocation that should continue');
       await continuing.attempt.succeed(1);
       assert.equal((await h.ask(`/v1/invocations/${continuing.attempt.id}`)).body.status, 'succeeded');
     });
@@ -221,7 +220,7 @@ export function describeInvocations(get: () => Harness): void {
       assert.deepEqual(await read('?since=2100-01-01'), []);
       assert.deepEqual(await read('?until=1h'), []);
       assert.deepEqual(await read(`?since=${new Date(Date.parse(first.time)).toISOString()}&limit=1`), ['w2']);
-      // Random ids in the lines of other tests may contain the text.
+      // The search may also find lines of other tests, whose random ids may contain `w2`.
       const everything: { function: string; message: string }[] = (await h.ask('/v1/logs?search=w2')).body.logs;
       const found = everything.filter(({ message }) => message === 'w2');
       assert.deepEqual(

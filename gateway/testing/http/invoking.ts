@@ -6,6 +6,7 @@ import { silentLog } from '#scheduler/testing/log.ts';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
 import { ASYNC, frames, type Harness, type Init, JSON_TYPE, json, SSE } from './harness.ts';
+import { SUITE_LIMITS } from './suite.ts';
 
 /** Tests of streams, waiting answers, 202, and bad input. */
 export function describeInvoking(get: () => Harness): void {
@@ -137,7 +138,7 @@ export function describeInvoking(get: () => Harness): void {
       await attempt.succeed({ done: true });
       const state = (await h.ask(`/v1/invocations/${body.id}`)).body;
       assert.deepEqual([state.status, state.output], ['succeeded', { done: true }]);
-      // `<epoch>-<number>`: the epoch is the time of the attempt's begin in milliseconds.
+      // `<epoch>-<number>`: the epoch is the time in milliseconds at which the attempt began.
       assert.match(state.lastEventId, /^\d{13}-1$/);
     });
 
@@ -155,7 +156,7 @@ export function describeInvoking(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/echo@000000000000/invocations', init), 'unknown-alias');
     });
 
-    it('refuses bad input, each with its code', async () => {
+    it('refuses each kind of bad input with its own code', async () => {
       const h = get();
       const post = (body: NonNullable<Init['body']>, headers: Record<string, string> = JSON_TYPE) =>
         h.ask('/v1/functions/echo/invocations', { method: 'POST', body, headers });
@@ -171,7 +172,7 @@ export function describeInvoking(get: () => Harness): void {
         await post('prompt=x', { 'content-type': 'application/x-www-form-urlencoded' }),
         'unsupported-media-type',
       );
-      h.refused(await post(JSON.stringify({ prompt: 'x'.repeat(3000) })), 'body-too-large');
+      h.refused(await post(JSON.stringify({ prompt: 'x'.repeat(SUITE_LIMITS.inputBytes) })), 'body-too-large');
       // This body has no declared length.
       const pieces = ['{"prompt":""}', ...Array.from({ length: 50 }, () => ' '.repeat(1000))];
       const unannounced = new ReadableStream<Uint8Array>({
@@ -226,7 +227,7 @@ export function describeInvoking(get: () => Harness): void {
         h.refused(await post(bad), 'invalid-input', 'cancel-after');
       assert.deepEqual(await h.invocations(), known, 'no invocation was stored');
       const { id } = await json(await h.invoke({ ...ASYNC, 'cancel-after': '1ms' }));
-      // The test platform runs no reaper. This one ends the invocation whose deadline has passed.
+      // The test platform runs no reaper. The reaper of this second scheduler ends the invocation whose deadline has passed.
       const { connect } = h.platform.redis;
       const other = openScheduler({ log: silentLog, connect, leaseMs: 1000 });
       other.reaper.start();

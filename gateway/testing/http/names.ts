@@ -24,7 +24,7 @@ export function describeNames(get: () => Harness): void {
           for (const name of INHERITED) {
             const address = path.replaceAll(/\{[^}]+\}/g, name);
             const query = INHERITED.map((each) => `${each}=${name}`).join('&');
-            // JSON.parse creates even `__proto__` as an own member.
+            // The body is written as text: the gateway's `JSON.parse` makes even `__proto__` an own member.
             const members = ['name', 'model', 'quota', 'alias', 'tenant', 'text', 'value', name];
             const body = `{${members.map((each) => `${JSON.stringify(each)}:${JSON.stringify(name)}`).join(',')}}`;
             const answer = await h.ask(`${address}?${query}`, {

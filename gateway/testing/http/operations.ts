@@ -114,7 +114,7 @@ export function describeOperations(get: () => Harness): void {
     await store.redis.del(store.keys.machine('west'));
   });
 
-  it('a machine counts each invocation once that one of its runtimes or GPU hosts runs', async () => {
+  it('a machine counts an invocation once when its runtime and its GPU host both run it', async () => {
     const h = get();
     const { store, runtimes } = h.platform.scheduler;
     const host = { name: 'gpu-host-1@east', address: '10.0.0.1:7400' };
@@ -152,7 +152,7 @@ export function describeOperations(get: () => Harness): void {
     }
   });
 
-  it('an operator drains a machine with its GPU hosts while another GPU host is connected, and takes it back', async () => {
+  it('an operator drains a machine with its GPU hosts only while another GPU host is connected, and undrains it', async () => {
     const h = get();
     const { store, drains } = h.platform.scheduler;
     const host = { name: 'gpu-host-1@east', address: '10.0.0.1:7400' };
@@ -282,7 +282,7 @@ export function describeOperations(get: () => Harness): void {
     ]);
   });
 
-  it('operators drain GPU hosts and take them back, and drain the last one only by force', async () => {
+  it('operators drain and undrain GPU hosts, and drain the last connected one only by force', async () => {
     const h = get();
     const { drains } = h.platform.scheduler;
     const names = ['drain-1', 'drain-2', 'drain-away'];
@@ -351,11 +351,11 @@ export function describeOperations(get: () => Harness): void {
     }
   });
 
-  it('the audit log of a tenant has the acts of operators on its invocations, and not its own acts', async () => {
+  it('the audit log of a tenant has the acts of operators on its invocations, but none of its own', async () => {
     const h = get();
     await h.platform.register({ name: 'theirs' }, 'theirs');
     const owner = { authorization: `Bearer ${await h.platform.key(['admin'], 'theirs')}` };
-    // Requests without a key of their own carry the harness's key: it is an operator's, and of another tenant.
+    // Without an `authorization` header, the harness sends its own key: an operator's key of another tenant.
     const operator = {};
     const { keyId: operatorKey } = (await h.ask('/v1/keys/self')).body;
     const submit = { method: 'POST', headers: { ...owner, ...ASYNC, 'webhook-url': 'https://u.example/a?token=s' } };
@@ -375,7 +375,7 @@ export function describeOperations(get: () => Harness): void {
     assert.deepEqual(await entries(), []);
     await act(operator);
     await attempt.succeed(1);
-    // Refused acts, which have no entries.
+    // These acts are refused, so they have no entries.
     const message = { method: 'POST', headers: JSON_TYPE };
     for (const body of ['{"text":"x"}', '{"close":true}'])
       h.refused(await h.ask(`/v1/invocations/${id}/messages`, { ...message, body }), 'conflict');
@@ -390,11 +390,15 @@ export function describeOperations(get: () => Harness): void {
       (await entries()).map(({ actor, action, target }: Record<string, string>) => [actor, action, target]),
       [
         [operatorKey, 'invocation.list', 'theirs'],
-        ...['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [operatorKey, `invocation.${did}`, id]),
+        ...['read', 'cancel', 'read-file', 'put-file', 'message'].map((verb) => [
+          operatorKey,
+          `invocation.${verb}`,
+          id,
+        ]),
       ],
     );
-    const count = async (did: string) =>
-      (await entries()).filter(({ action }: { action: string }) => action === `invocation.${did}`).length;
+    const count = async (verb: string) =>
+      (await entries()).filter(({ action }: { action: string }) => action === `invocation.${verb}`).length;
     // One read is recorded so far, so the loop begins with the second.
     for (const [index, part] of ['', '/input', '/events', '/files'].entries()) {
       for (const headers of [owner, operator]) {
@@ -404,10 +408,14 @@ export function describeOperations(get: () => Harness): void {
       }
       assert.equal(await count('read'), 2 + index, `one more entry for the operator's read of "${part}"`);
     }
-    const before = await count('read-file');
+    const readsBefore = await count('read-file');
     for (const headers of [owner, operator])
       assert.equal((await h.send(`/v1/invocations/${id}/files/f.txt`, { method: 'HEAD', headers })).status, 200);
-    assert.equal(await count('read-file'), before + 1, 'HEAD counts as a read, since it tells that the file exists');
+    assert.equal(
+      await count('read-file'),
+      readsBefore + 1,
+      'HEAD counts as a read, since it tells that the file exists',
+    );
   });
 
   it('the webhook secret stays until rotated, belongs to one tenant, and needs the admin scope', async () => {

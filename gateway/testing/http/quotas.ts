@@ -38,7 +38,7 @@ export function describeQuotas(get: () => Harness): void {
       const h = get();
       await put({ quota: 'requests-per-month', limit: 3 });
       const [{ used, resetsAt }] = await list();
-      assert.equal(used, 1);
+      assert.equal(used, 1, 'the request of the previous test');
       const key = { 'idempotency-key': 'twice' };
       const first = await invoke(key);
       assert.equal(first.headers.get('ratelimit-policy')?.split(';w=')[0], '"requests-per-month";q=3');
@@ -95,8 +95,8 @@ export function describeQuotas(get: () => Harness): void {
     it('an invalid limit is refused and changes nothing', async () => {
       const h = get();
       const before = await list('?function=echo');
-      const putForTenant = (query: string, change: object) =>
-        h.ask(`/v1/quotas?tenant=${query}`, { method: 'PUT', body: JSON.stringify(change), headers: JSON_TYPE });
+      const putForTenant = (tenant: string, change: object) =>
+        h.ask(`/v1/quotas?tenant=${tenant}`, { method: 'PUT', body: JSON.stringify(change), headers: JSON_TYPE });
       const limit = { quota: 'tokens-per-month', limit: 7 };
       h.refused(await putForTenant('default', { ...limit, tenant: TENANT }), 'invalid-input', 'tenant');
       h.refused(await putForTenant('nobody', limit), 'unknown-tenant');

@@ -12,7 +12,7 @@ export function describeReleases(get: () => Harness): void {
       form.set('component', new Blob([componentBytes(content)]), 'a.wasm');
       return get().ask(`/v1/functions/${name}${query}`, { method: 'PUT', body: form });
     };
-    const version = async (name: string, content: string, query = '', more: object = {}): Promise<string> => {
+    const deployVersion = async (name: string, content: string, query = '', more: object = {}): Promise<string> => {
       const { status, body } = await deploy(name, content, query, more);
       assert.ok(status === 201 || status === 200, JSON.stringify(body));
       return body.version;
@@ -69,7 +69,7 @@ export function describeReleases(get: () => Harness): void {
 
     it('a dry run reports the changes and stores nothing', async () => {
       const h = get();
-      const first = await version('dry', '1', '', { limits: { pages: 4 } });
+      const first = await deployVersion('dry', '1', '', { limits: { pages: 4 } });
       const { status, body } = await deploy('dry', '2', '?dry_run=true', { limits: { pages: 8 } });
       assert.deepEqual([status, body.exists, body.alias], [200, false, 'live']);
       assert.deepEqual(body.from, [{ version: first, weight: 100 }]);
@@ -94,7 +94,7 @@ export function describeReleases(get: () => Harness): void {
 
     it('invalid aliases and tags are refused with the field named, and nothing is stored', async () => {
       const h = get();
-      const first = await version('named', '1', '?tag=v1');
+      const first = await deployVersion('named', '1', '?tag=v1');
       for (const alias of ['Upper', 'feed', 'a%2Fb']) {
         h.refused(await deploy('named', '2', `?alias=${alias}`), 'invalid-alias', 'alias');
       }
@@ -102,7 +102,7 @@ export function describeReleases(get: () => Harness): void {
       h.refused(await deploy('named', '2', `?message=${'x'.repeat(600)}`), 'invalid-alias', 'message');
       h.refused(await deploy('named', '2', '?tag=v1'), 'conflict', 'tag');
       h.refused(await deploy('named', '2', '?dry_run=true&tag=v1'), 'conflict', 'tag');
-      const second = await version('named', '2', '?alias=none');
+      const second = await deployVersion('named', '2', '?alias=none');
       assert.deepEqual(await live('named'), [{ version: first, weight: 100 }]);
       const faults: [unknown, string][] = [
         [{ shares: [{ version: first, weight: 99 }] }, '/shares'],
@@ -144,8 +144,8 @@ export function describeReleases(get: () => Harness): void {
     });
 
     it('invocations resolve a name, an alias, a version, and a split by its weights', async () => {
-      const first = await version('drawn', '1');
-      const second = await version('drawn', '2', '?alias=canary');
+      const first = await deployVersion('drawn', '1');
+      const second = await deployVersion('drawn', '2', '?alias=canary');
       assert.equal((await submit('drawn')).body.version, first);
       assert.equal((await submit('drawn@canary')).body.version, second);
       assert.equal((await submit(`drawn@${second}`)).body.version, second);
@@ -168,14 +168,14 @@ export function describeReleases(get: () => Harness): void {
       const seen: string[] = [];
       for (let i = 0; i < 20; i++) seen.push((await submit('drawn')).body.version);
       assert.ok(seen.every((drawn) => drawn === first || drawn === second));
-      // Six draws of the version with 1 % come about once in thirty million runs.
+      // A draw takes `first` with a probability of 1 %. Six or more of twenty do so about once in thirty million runs.
       assert.ok(seen.filter((drawn) => drawn === first).length <= 5, seen.join(' '));
     });
 
     it('a rollback goes back one step, reports the changes, and has a dry run', async () => {
       const h = get();
-      const first = await version('back', '1', '', { description: 'one' });
-      const second = await version('back', '2', '', { description: 'two' });
+      const first = await deployVersion('back', '1', '', { description: 'one' });
+      const second = await deployVersion('back', '2', '', { description: 'two' });
       const planned = (await rollback('back', { dryRun: true })).body;
       assert.deepEqual([planned.dryRun, planned.to], [true, [{ version: first, weight: 100 }]]);
       assert.deepEqual(
@@ -200,14 +200,14 @@ export function describeReleases(get: () => Harness): void {
 
     it('a removed function drains: it takes no new invocations, running ones end, and its name is free', async () => {
       const h = get();
-      const first = await version('drains', '1');
+      const first = await deployVersion('drains', '1');
       const { body } = await submit('drains');
       const attempt = await h.platform.attempt(body.id);
       const answer = await remove('drains');
       assert.deepEqual([answer.status, answer.body], [202, { draining: [{ version: first, unfinished: 1 }] }]);
       h.refused(await submit('drains'), 'unknown-function');
       h.refused(await submit(`drains@${first}`), 'unknown-function');
-      const second = await version('drains', '2');
+      const second = await deployVersion('drains', '2');
       assert.equal((await submit('drains')).body.version, second);
       assert.equal((await h.ask('/v1/functions/drains/draining')).body.draining.length, 1);
       await attempt.start();
@@ -217,9 +217,9 @@ export function describeReleases(get: () => Harness): void {
       assert.deepEqual((await h.ask('/v1/functions/drains/draining')).body, { draining: [] });
     });
 
-    it('a repeated removal of a draining function is recorded only when it adds the cancels', async () => {
+    it('the audit log has a repeated removal of a draining function only when it also cancels the invocations', async () => {
       const h = get();
-      await version('twice', '1');
+      await deployVersion('twice', '1');
       const attempt = await h.platform.attempt((await submit('twice')).body.id);
       for (const path of ['twice', 'twice', 'twice?now=true', 'twice?now=true'])
         assert.equal((await remove(path)).status, 202);
@@ -236,8 +236,8 @@ export function describeReleases(get: () => Harness): void {
 
     it('a version without an alias can be removed, and its queued invocations cancelled', async () => {
       const h = get();
-      const first = await version('single', '1');
-      const second = await version('single', '2');
+      const first = await deployVersion('single', '1');
+      const second = await deployVersion('single', '2');
       h.refused(await remove(`single/versions/${second}`), 'conflict');
       const { body } = await submit(`single@${first}`);
       h.refused(await remove('single/versions/live'), 'conflict');
@@ -248,7 +248,7 @@ export function describeReleases(get: () => Harness): void {
 
     it('a key with the invoke scope alone cannot change functions', async () => {
       const h = get();
-      await version('kept', '1');
+      await deployVersion('kept', '1');
       const authorization = `Bearer ${await h.platform.key(['invoke'])}`;
       for (const [method, path] of [
         ['DELETE', 'kept'],
@@ -268,8 +268,8 @@ export function describeReleases(get: () => Harness): void {
     it('functions that run requests of all tenants can be changed by operators only', async () => {
       const h = get();
       const name = 'openai-chat';
-      const first = await version(name, '1', '?tag=v1');
-      const second = await version(name, '2');
+      const first = await deployVersion(name, '1', '?tag=v1');
+      const second = await deployVersion(name, '2');
       const deployer = `Bearer ${await h.platform.key(['deploy', 'admin'])}`;
       const form = () => {
         const body = new FormData();
@@ -306,7 +306,7 @@ export function describeReleases(get: () => Harness): void {
         ...form(),
       });
       assert.equal(deployElsewhere.status, 201);
-      await version('mine', '1');
+      await deployVersion('mine', '1');
       const headers = { authorization: deployer };
       assert.equal((await h.ask('/v1/functions/mine', { method: 'DELETE', headers })).status, 204);
       // An operator may change the shared function, and the audit log records the acts.
@@ -326,7 +326,7 @@ export function describeReleases(get: () => Harness): void {
     it('a quarantined version is refused until its quarantine is lifted, and another version runs', async () => {
       const h = get();
       const name = 'quarantined';
-      const first = await version(name, '1');
+      const first = await deployVersion(name, '1');
       const { body: invocation } = await submit(name);
       // `true`: each time, the lost sandbox held only this invocation.
       for (let i = 0; i < 2; i++) await h.platform.scheduler.quarantine.noteLoss(invocation.id, true);
@@ -340,7 +340,7 @@ export function describeReleases(get: () => Harness): void {
         return functions.find((one: { name: string }) => one.name === name).quarantinedAt;
       };
       assert.ok(Math.abs(Date.parse(await readQuarantinedAt()) - Date.now()) < 60_000);
-      await version(name, '2');
+      await deployVersion(name, '2');
       assert.equal(await readQuarantinedAt(), undefined, 'the list shows the new version');
       assert.equal((await submit(name)).status, 202);
       const { versions } = (await h.ask(`/v1/functions/${name}/versions`)).body;

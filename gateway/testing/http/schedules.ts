@@ -22,8 +22,8 @@ export function describeSchedules(get: () => Harness): void {
         [['nightly', '0 4 * * *']],
       );
       const exact = '{"prompt":"a","maxTokens":9007199254740993}';
-      const large = `{"function":"echo","input":${exact},"cron":"0 4 * * *"}`;
-      await h.ask('/v1/schedules/nightly', { method: 'PUT', headers: JSON_TYPE, body: large });
+      const bodyWithLargeInteger = `{"function":"echo","input":${exact},"cron":"0 4 * * *"}`;
+      await h.ask('/v1/schedules/nightly', { method: 'PUT', headers: JSON_TYPE, body: bodyWithLargeInteger });
       const [stored] = await h.platform.scheduler.schedules.list('default');
       assert.equal(stored?.input, exact, 'a large integer is not rounded');
       h.refused(await put({ ...settings, cron: '61 4 * * *' }), 'invalid-input', '/cron');

@@ -17,7 +17,7 @@ export function describeTenants(get: () => Harness): void {
     authorizationWith(await get().platform.key(scopes, tenant));
 
   describe('tenants', () => {
-    it('operators create, show, weight and suspend tenants, and requests of a suspended tenant are refused', async () => {
+    it('operators create, show, change and suspend tenants, and requests of a suspended tenant are refused', async () => {
       const h = get();
       const made = await h.ask('/v1/tenants', post({ name: 'acme', weight: 5 }));
       assert.deepEqual([made.status, made.body.name, made.body.weight, made.body.suspended], [201, 'acme', 5, false]);
@@ -28,16 +28,16 @@ export function describeTenants(get: () => Harness): void {
       assert.ok((await h.ask('/v1/tenants')).body.tenants.length > 1);
       assert.equal((await h.ask('/v1/tenants/acme', post({ weight: 9 }, {}, 'PATCH'))).body.weight, 9);
       assert.equal((await h.ask('/v1/tenants/acme', post({ suspended: true }, {}, 'PATCH'))).body.suspended, true);
-      const fresh = authorizationWith(await h.platform.key(['invoke'], 'acme'));
-      h.refused(await h.ask('/v1/functions', { headers: fresh }), 'tenant-suspended');
+      const uncachedKey = authorizationWith(await h.platform.key(['invoke'], 'acme'));
+      h.refused(await h.ask('/v1/functions', { headers: uncachedKey }), 'tenant-suspended');
       await h.ask('/v1/tenants/acme', post({ suspended: false }, {}, 'PATCH'));
-      assert.equal((await h.ask('/v1/functions', { headers: fresh })).status, 200);
+      assert.equal((await h.ask('/v1/functions', { headers: uncachedKey })).status, 200);
       h.refused(await h.ask('/v1/tenants/default', post({ suspended: true }, {}, 'PATCH')), 'conflict');
       h.refused(await h.ask('/v1/tenants/nobody'), 'unknown-tenant');
       h.refused(await h.ask('/v1/tenants/nobody', post({}, {}, 'PATCH')), 'unknown-tenant');
     });
 
-    it('operators set and take back the latency targets of a tenant for functions that state none', async () => {
+    it('operators set and remove the latency targets that a tenant has for functions without their own', async () => {
       const h = get();
       const latency = { firstTokenMs: 300, perTokenMs: 40 };
       assert.deepEqual((await h.ask('/v1/tenants', post({ name: 'prompt', latency }))).body.latency, latency);
@@ -103,7 +103,7 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await create({}, {}, '/v1/tenants/nobody/keys'), 'unknown-tenant');
     });
 
-    it('an API key can give only its own scopes, and cannot change keys that have more', async () => {
+    it('an API key can create keys only with its own scopes, and cannot change keys that have more', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'scoped');
       const operator = await create({}, { scopes: ['operator'] }, '/v1/tenants/scoped/keys');
@@ -182,7 +182,7 @@ export function describeTenants(get: () => Harness): void {
       assert.deepEqual(acts(await read('')), expectedActs);
       const [first] = await read('?limit=1');
       assert.deepEqual(acts(await read(`?before=${first.cursor}`)), expectedActs.slice(1));
-      // Without headers of their own, these requests carry the harness's key, an operator's.
+      // Without an `authorization` header, the harness sends its own key, an operator's.
       assert.deepEqual(acts(await read('?tenant=watched', {} as never)), expectedActs);
       assert.ok((await read('?limit=1000', {} as never)).length > 3);
       h.refused(await h.ask('/v1/audit?before=x'), 'invalid-input', 'before');

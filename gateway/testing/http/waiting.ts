@@ -5,11 +5,11 @@ import { ASYNC, frames, type Harness, JSON_TYPE, json, SSE } from './harness.ts'
 /** Tests of invocations that wait: for the delay of a debounce key, and for a person. */
 export function describeWaiting(get: () => Harness): void {
   describe('waiting', () => {
-    it('runs the last invocation with a debounce key, and tells each earlier caller the successor', async () => {
+    it('an invocation with a debounce key supersedes the one before it, whose caller learns the id of the successor', async () => {
       const h = get();
       const debounce = { 'debounce-key': 'doc-1', 'debounce-delay': '1h' };
-      const streamed = h.invoke({ ...SSE, ...debounce });
-      const first = (await streamed).headers.get('content-location')?.split('/').at(-1);
+      const stream = await h.invoke({ ...SSE, ...debounce });
+      const first = stream.headers.get('content-location')?.split('/').at(-1);
       const known = await h.invocations();
       const answer = h.ask('/v1/functions/echo/invocations', {
         method: 'POST',
@@ -17,7 +17,7 @@ export function describeWaiting(get: () => Harness): void {
         headers: { ...JSON_TYPE, ...debounce },
       });
       const second = await h.platform.submitted('echo', known);
-      const [end, ...more] = await frames(await streamed);
+      const [end, ...more] = await frames(stream);
       assert.deepEqual([end?.event, more.length], ['error', 0]);
       const { code, successor } = JSON.parse(end?.data ?? '');
       assert.deepEqual([code, successor], ['superseded', second]);
@@ -89,7 +89,7 @@ export function describeWaiting(get: () => Harness): void {
       assert.deepEqual(
         body.messages,
         [{ text: 'before' }, { text: 'after' }],
-        'the messages before the question count',
+        'the answer has the messages from before the question',
       );
       const events = await frames(await h.send(`/v1/invocations/${id}/events`));
       assert.deepEqual(

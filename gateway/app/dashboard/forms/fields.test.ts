@@ -38,7 +38,7 @@ test('a form has a field of the right kind for each property', () => {
     assert.equal(fieldsOf(schema), null);
 });
 
-test('a form that is filled with an input gives that input', () => {
+test('a form that was filled from an input yields the same input', () => {
   const input = fc.record(
     {
       prompt: fc.string(),
@@ -60,14 +60,14 @@ test('a form that is filled with an input gives that input', () => {
   );
 });
 
-test('an input that a form cannot give is edited as JSON', () => {
+test('an input that no form can yield has no texts, so that it is edited as JSON', () => {
   for (const input of [null, 1, [], { prompt: 'x', other: 1 }, { count: 1 }, { prompt: 1 }, { prompt: '', count: 'x' }])
     assert.equal(textsOf(fields, input), null, JSON.stringify(input));
-  // In a form, an optional empty text looks like a missing one.
+  // A form cannot tell an empty optional text from a missing one.
   assert.equal(textsOf(fieldsOf({ type: 'object', properties: { a: { type: 'string' } } }) ?? [], { a: '' }), null);
 });
 
-test('a text that is not a value of its field is refused by name', () => {
+test('a text that is not a value of its field is refused with the name of the field', () => {
   const refused = (texts: Record<string, string>) => {
     try {
       inputOf(fields, texts);

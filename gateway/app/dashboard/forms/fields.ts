@@ -20,7 +20,7 @@ export interface Field {
   readonly isInteger: boolean;
 }
 
-/** The texts of a form, by field name. The input leaves out a field without text, unless it is a required text. */
+/** The texts of a form, by field name. A field without text is left out of the input, unless it is required and of the kind `text`. */
 export type Texts = Readonly<Record<string, string>>;
 
 /** A text that cannot be read as a value of its field. */
@@ -39,7 +39,7 @@ const MAX_FIELDS = 40;
 /** A property with more values in its `enum` gets the field of its `type` instead of a choice. */
 const MAX_CHOICES = 200;
 
-/** The fields for an input schema; null when a form cannot describe it, so that the whole input is edited as JSON. */
+/** The fields for an input schema. Null when no form can describe the input: the page then edits the whole input as JSON. */
 export function fieldsOf(schema: unknown): readonly Field[] | null {
   if (!isObject(schema) || schema.type !== 'object' || !isObject(schema.properties)) return null;
   const properties = Object.entries(schema.properties);
@@ -53,19 +53,9 @@ export function fieldsOf(schema: unknown): readonly Field[] | null {
 function fieldOf(name: string, property: Record<string, unknown>, required: boolean): Field {
   const { type, description, minimum, maximum } = property;
   const choices = Array.isArray(property.enum) && property.enum.length <= MAX_CHOICES ? property.enum : [];
-  const kind: FieldKind =
-    choices.length > 0
-      ? 'choice'
-      : type === 'string'
-        ? 'text'
-        : type === 'integer' || type === 'number'
-          ? 'number'
-          : type === 'boolean'
-            ? 'flag'
-            : 'json';
   return {
     name,
-    kind,
+    kind: choices.length > 0 ? 'choice' : kindOf(type),
     required,
     description: typeof description === 'string' ? description : '',
     choices: choices.map((choice) => JSON.stringify(choice)),
@@ -74,6 +64,20 @@ function fieldOf(name: string, property: Record<string, unknown>, required: bool
     ...(typeof maximum === 'number' && { maximum }),
     isInteger: type === 'integer',
   };
+}
+
+function kindOf(type: unknown): FieldKind {
+  switch (type) {
+    case 'string':
+      return 'text';
+    case 'integer':
+    case 'number':
+      return 'number';
+    case 'boolean':
+      return 'flag';
+    default:
+      return 'json';
+  }
 }
 
 /** The text of a field. Ignores members that every object inherits. */
@@ -91,7 +95,7 @@ export function inputOf(fields: readonly Field[], texts: Texts, parse = parsedJs
     if (text === '' && !(field.required && field.kind === 'text')) return [];
     return [[field.name, parsedValue(field, text, parse)]];
   });
-  // Not by assignment, which would set the prototype for a property of the name `__proto__`.
+  // Assigning a property with the name `__proto__` would set the prototype; `fromEntries` makes an ordinary property.
   return Object.fromEntries(entries);
 }
 
@@ -117,7 +121,7 @@ export function parsedJson(text: string): unknown {
   return jsonValue(text);
 }
 
-/** The texts with which a filled form yields `input`; null when no texts do, so that the input is edited as JSON. */
+/** The texts with which a filled form yields `input`. Null when no texts do: the page then edits the input as JSON. */
 export function textsOf(fields: readonly Field[], input: unknown): Texts | null {
   if (!isObject(input)) return null;
   const texts: Record<string, string> = {};

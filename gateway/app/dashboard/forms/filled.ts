@@ -3,12 +3,12 @@ import { GatewayError } from '../../errors/gateway-error.ts';
 import { exactJson } from '../../http/exact-json.ts';
 import { type Field, FieldFault, inputOf, parsedJson, type Texts, textOf } from './fields.ts';
 
-/** Prefix of the fields that stand for properties, so that none takes the name of another field, such as `token`. */
+/** Prefix of the form fields that stand for properties. It keeps a property from taking the name of another form field, such as `token`. */
 export const FIELD_PREFIX = 'field.';
 
 /** A form as the user left it. */
 export interface Filled {
-  /** `json`: the one text field `json` holds the whole value. */
+  /** `form`: each field has a text. `json`: one text with the name `json` holds the whole value. */
   readonly mode: 'form' | 'json';
   readonly texts: Texts;
   readonly fault?: FormFault;
@@ -40,8 +40,8 @@ export function filledOf(form: URLSearchParams): Filled {
 }
 
 /**
- * The value that the user entered, twice: `value` is for checks, `exact` (made by `exactJson`) is for the store. Throws
- * `FieldFault`, and `invalid-input` for JSON whose shape is out of bounds.
+ * The value that the user entered, in two forms: `value` for checks, and `exact` (made by `exactJson`, which keeps large numbers as written) for the
+ * store. Throws `FieldFault`, and `invalid-input` for JSON whose shape is out of bounds.
  */
 export function givenValue(
   fields: readonly Field[] | null,
@@ -57,7 +57,7 @@ export function givenValue(
   }
 }
 
-/** The form with the reason of its refusal. Throws an error after which it is useless to send the form again. */
+/** The form with the error `caught` as the reason of its refusal. Throws the error instead when sending the form again cannot succeed. */
 export function refused(filled: Filled, caught: unknown): Refused {
   if (caught instanceof FieldFault) {
     const { field, message } = caught;

@@ -119,7 +119,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal((await run(browser, { mode: 'form', 'field.prompt': 'x'.repeat(1 << 20) })).status, 413);
     });
 
-    it('the playground says when the inferlet could not be told that no messages follow', async (t) => {
+    it('the playground reports a failure to tell the inferlet that no messages follow', async (t) => {
       const browser = await signedIn();
       const fields = { mode: 'form', 'field.prompt': 'x' };
       const addressOf = async () => (await run(browser, fields)).headers.get('location')?.replace('#run', '') ?? '';
@@ -135,7 +135,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.doesNotMatch(await browser.page(untoldAddress), /could not be told/);
     });
 
-    it('the playground shows a fault beside its field, with all that was entered', async () => {
+    it('the playground shows a fault beside its field, and keeps all entered texts', async () => {
       const browser = await signedIn();
       // Each form, and the id of its fault. The fault of a list that is nested too deeply belongs to no field.
       const faults = [
@@ -190,7 +190,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       return { id, page, answer, given };
     };
 
-    it('the page of an invocation shows its question with an answer form, and lists show the question', async () => {
+    it('the page of an invocation shows its question with an answer form, and lists mark the invocation', async () => {
       const browser = await signedIn();
       const { id, page, answer, given } = await asking({
         type: 'object',
@@ -224,9 +224,9 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       });
       const after = await browser.page(`${page}?done=answered`);
       assert.ok(after.includes('The answer was taken.') && !after.includes('data-key'));
-      const late = await answer(browser, { 'field.decision': '"reject"', 'field.text': HOSTILE });
-      const refusalPage = await late.text();
-      assert.equal(late.status, 409, refusalPage);
+      const lateAnswer = await answer(browser, { 'field.decision': '"reject"', 'field.text': HOSTILE });
+      const refusalPage = await lateAnswer.text();
+      assert.equal(lateAnswer.status, 409, refusalPage);
       assert.ok(
         /Question 2 is over/.test(refusalPage) &&
           refusalPage.includes(
@@ -239,7 +239,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
     it('an answer may be any JSON that the schema of its question accepts, of 64 KiB at most', async () => {
       const browser = await signedIn();
       const text = await asking({ type: 'string' });
-      // Each é takes two bytes, and the JSON text has two quotation marks. 100,000 exceed the bound of the form.
+      // Each é takes two bytes, and the JSON text has two quotation marks: 32,767 é make exactly 64 KiB. 100,000 é exceed even the bound on forms.
       assert.match(await browser.page(text.page), /<textarea id="field.answer"/);
       const long = await text.answer(browser, { 'field.answer': 'é'.repeat(32_768) });
       assert.equal(long.status, 413);
@@ -283,7 +283,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal((await answer(browser, fields)).status, 303);
     });
 
-    it('a followed page gets the question when it is asked, and loses it when it is answered', async () => {
+    it('a followed page shows the open question, and removes it once it is answered', async () => {
       const browser = await signedIn();
       const { id, page, answer } = await asking({ type: 'boolean' });
       const seen: boolean[] = [];
@@ -345,26 +345,17 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       const again = await browser.page('/dashboard/administration');
       assert.ok(!again.includes(key) && again.includes(self.keyId) && again.includes('>ci<'));
       assert.equal(again.includes('Change a limit'), false, 'only operators change limits');
-      const wider: string[][] = [
+      const operatorKey: string[][] = [
         ['token', token],
         ['name', 'x'],
         ['scope', 'operator'],
         ['lasts', ''],
       ];
-      assert.equal((await browser.post('/dashboard/administration/keys', wider)).status, 403);
-      for (const more of [{ name: '' }, { scope: 'root' }, { lasts: 'ever' }])
-        assert.equal(
-          (
-            await browser.post('/dashboard/administration/keys', {
-              token,
-              name: 'x',
-              scope: 'invoke',
-              lasts: '',
-              ...more,
-            })
-          ).status,
-          422,
-        );
+      assert.equal((await browser.post('/dashboard/administration/keys', operatorKey)).status, 403);
+      for (const invalid of [{ name: '' }, { scope: 'root' }, { lasts: 'ever' }]) {
+        const form = { token, name: 'x', scope: 'invoke', lasts: '', ...invalid };
+        assert.equal((await browser.post('/dashboard/administration/keys', form)).status, 422);
+      }
       const limit = { token, quota: 'kv-pages', limit: '1', function: '', lasts: '', reason: '' };
       assert.equal((await browser.post('/dashboard/administration/limits', limit)).status, 403);
       const other = await signedIn(await platform.key(['invoke'], 'acme'));
@@ -398,7 +389,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         false,
       );
       assert.equal((await changeLimit({ function: 'story' })).status, 404, 'the tenant has no such function');
-      const wrongs: Record<string, string>[] = [
+      const invalidFields: Record<string, string>[] = [
         { quota: 'x' },
         { limit: '-1' },
         { limit: '1.5' },
@@ -407,9 +398,9 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         { reason: 'a\u0007b' },
         { reason: 'a\u2028b' },
       ];
-      for (const wrong of wrongs) {
-        const refused = await changeLimit(wrong);
-        assert.equal(refused.status, 422, JSON.stringify(wrong));
+      for (const invalid of invalidFields) {
+        const refused = await changeLimit(invalid);
+        assert.equal(refused.status, 422, JSON.stringify(invalid));
         assert.match(await refused.text(), /href="\/dashboard\/administration\?tenant=acme">Back</);
       }
     });

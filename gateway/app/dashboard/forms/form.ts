@@ -5,10 +5,10 @@ import { type Field, textOf } from './fields.ts';
 import { FIELD_PREFIX, type Filled } from './filled.ts';
 
 /**
- * The fields of a form, each with its label, its description and its fault. One field for the whole value as JSON replaces them when
- * `fields` is null or the user chose JSON. A fault that belongs to no field comes first.
+ * The fields of a form, each with its label, its description and its fault. A fault that belongs to no field comes first. When `fields` is null or
+ * the user chose JSON, one field for the whole value as JSON replaces them.
  *
- * @param name label of the field for JSON
+ * @param name label of that JSON field
  */
 export function formFields(fields: readonly Field[] | null, filled: Filled, name: string): Html {
   const { mode, texts, fault } = filled;
@@ -54,18 +54,13 @@ function control({ kind, required, choices, minimum, maximum, isInteger }: Field
 
 /** Bounds and default, in words. */
 function limits({ kind, minimum, maximum, fallback }: Field): string {
-  const parts = [
-    ...(kind === 'json' ? ['JSON'] : []),
-    ...(minimum !== undefined && maximum !== undefined
-      ? [`${exact(minimum)} to ${exact(maximum)}`]
-      : minimum !== undefined
-        ? [`at least ${exact(minimum)}`]
-        : maximum !== undefined
-          ? [`at most ${exact(maximum)}`]
-          : []),
-    // An empty text as the default would show as a pair of quotation marks.
-    ...(fallback === '' || fallback === '""' ? [] : [`default ${fallback}`]),
-  ];
+  const parts: string[] = [];
+  if (kind === 'json') parts.push('JSON');
+  if (minimum !== undefined && maximum !== undefined) parts.push(`${exact(minimum)} to ${exact(maximum)}`);
+  else if (minimum !== undefined) parts.push(`at least ${exact(minimum)}`);
+  else if (maximum !== undefined) parts.push(`at most ${exact(maximum)}`);
+  // An empty text as the default would show as a pair of quotation marks.
+  if (fallback !== '' && fallback !== '""') parts.push(`default ${fallback}`);
   const text = parts.join(', ');
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

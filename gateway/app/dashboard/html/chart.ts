@@ -1,6 +1,6 @@
 import { type Html, html, NONE } from './html.ts';
 
-/** One line or one row of columns; null for a time without a measurement. */
+/** The values of one line or of one row of columns. A value is null for a time without a measurement. */
 export interface Series {
   readonly name: string;
   readonly values: readonly (number | null)[];
@@ -13,14 +13,20 @@ export interface ChartOptions {
   readonly format: (value: number) => string;
   /** Formats the number of one column; `format` by default. */
   readonly exact?: (value: number) => string;
-  /** Labels of the ends of the time axis. */
+  /** Label of the start of the time axis. */
   readonly from: string;
+  /** Label of the end of the time axis. */
   readonly to: string;
 }
 
 const WIDTH = 600;
 const HEIGHT = 72;
+/** Space between two columns. */
 const GAP = 2;
+/** Minimum height of a column, so that any value above 0 stays visible. */
+const MIN_COLUMN = 2;
+/** Space above and below lines, so that the edge of the image does not cut the thick lines. */
+const LINE_MARGIN = 3;
 
 /** Columns from left to right. A pointer over a column shows its name and its value. */
 export function columns(series: Series, names: readonly string[], options: ChartOptions): Html {
@@ -29,8 +35,7 @@ export function columns(series: Series, names: readonly string[], options: Chart
   const exact = options.exact ?? options.format;
   const marks = series.values.map((value, index) => {
     if (value === null || value <= 0) return NONE;
-    // Any value above 0 stays visible.
-    const height = Math.max(2, (value / top) * HEIGHT);
+    const height = Math.max(MIN_COLUMN, (value / top) * HEIGHT);
     return html`<g><title>${names[index]}: ${exact(value)}</title><rect class="hover-area" x="${(index * step).toFixed(1)}" y="0" width="${step.toFixed(1)}" height="${HEIGHT}"/><rect x="${(index * step + GAP / 2).toFixed(1)}" y="${(HEIGHT - height).toFixed(1)}" width="${(step - GAP).toFixed(1)}" height="${height.toFixed(1)}"/></g>`;
   });
   return frame('columns', marks, top, [series], options);
@@ -41,8 +46,10 @@ export function lines(series: readonly Series[], options: ChartOptions): Html {
   const top = Math.max(...series.flatMap(({ values }) => values.map((value) => value ?? 0)), 0);
   const marks = series.map(({ values }, order) => {
     const step = WIDTH / Math.max(1, values.length - 1);
-    // Keep a margin of 3 above and below, so that the edge of the image does not cut the thick lines.
-    const yOf = (value: number) => (HEIGHT - 3 - (top === 0 ? 0 : value / top) * (HEIGHT - 6)).toFixed(1);
+    const yOf = (value: number) => {
+      const fraction = top === 0 ? 0 : value / top;
+      return (HEIGHT - LINE_MARGIN - fraction * (HEIGHT - 2 * LINE_MARGIN)).toFixed(1);
+    };
     let path = '';
     let isPenDown = false;
     const dots: Html[] = [];

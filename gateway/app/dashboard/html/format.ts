@@ -15,17 +15,17 @@ const CLOCK = new Intl.DateTimeFormat('en-GB', {
   timeZone: 'UTC',
 });
 
-/** All digits: `1,024`, `0.05`. */
+/** A number with all its digits: `1,024`, `0.05`. */
 export function exact(value: number): string {
   return EXACT.format(value);
 }
 
-/** `12.3K`, for tiles. */
+/** A short number for tiles: `12.3K`. */
 export function compact(value: number): string {
   return Math.abs(value) < 10_000 ? number(value) : COMPACT.format(value);
 }
 
-/** `25%`. */
+/** A fraction as whole percents: `25%`. */
 export function percent(part: number): string {
   return `${WHOLE.format(part * 100)}%`;
 }
@@ -38,16 +38,18 @@ export function moment(iso: string, now: number): Html {
   return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
 }
 
-/** `in 4 min`, in one coarse unit, so that the text changes seldom. */
+/** The time until a moment: `in 4 min`. It is rounded up to a coarse unit, so that the text changes seldom. */
 export function until(iso: string, now: number): Html {
   const remainingMs = Math.max(0, Date.parse(iso) - now);
-  const rounded =
-    remainingMs < MINUTE
-      ? Math.ceil(remainingMs / (10 * SECOND)) * 10 * SECOND
-      : Math.ceil(remainingMs / MINUTE) * MINUTE;
-  const text =
-    remainingMs === 0 ? 'now' : `in ${duration(remainingMs < HOUR ? rounded : Math.ceil(remainingMs / HOUR) * HOUR)}`;
+  const text = remainingMs === 0 ? 'now' : `in ${duration(roundedUp(remainingMs))}`;
   return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
+}
+
+function roundedUp(ms: number): number {
+  let unit = HOUR;
+  if (ms < MINUTE) unit = 10 * SECOND;
+  else if (ms < HOUR) unit = MINUTE;
+  return Math.ceil(ms / unit) * unit;
 }
 
 /** A prefix of a content hash, long enough to tell versions apart. */
@@ -55,7 +57,7 @@ export function shortVersion(version: string): string {
   return version.length > 12 ? version.slice(0, 12) : version;
 }
 
-/** Labels a usage counter, `outputTokens` as `Output tokens`, and formats its value in its unit. */
+/** The label of a usage counter (`Output tokens` for `outputTokens`), and its value as text in its unit. */
 export function measured(name: string, value: unknown): { readonly label: string; readonly text: string } {
   const [unit] = /(Ms|Bytes)$/.exec(name) ?? [''];
   const words = name
@@ -66,7 +68,8 @@ export function measured(name: string, value: unknown): { readonly label: string
     .replaceAll(/\b(cpu|gpu|kv)\b/g, (word) => word.toUpperCase());
   const label = words.charAt(0).toUpperCase() + words.slice(1);
   if (typeof value !== 'number') return { label, text: JSON.stringify(value) ?? '' };
-  return { label, text: unit === 'Ms' ? duration(value) : unit === 'Bytes' ? bytes(value) : number(value) };
+  if (unit === 'Ms') return { label, text: duration(value) };
+  return { label, text: unit === 'Bytes' ? bytes(value) : number(value) };
 }
 
 /** Text in which backticks become code. */
@@ -74,7 +77,7 @@ export function prose(text: string): Html {
   return html`${text.split(/`([^`]+)`/).map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
 }
 
-/** Characters of indentation from which on a value stays on one line: deep nesting would give more indentation than text. */
+/** A value that is indented by this many characters stays on one line. Otherwise deeply nested JSON would have more indentation than text. */
 const MAX_INDENT = 64;
 
 /** Readable JSON: indented, with lists of plain values on one line. */

@@ -13,7 +13,7 @@ export interface Frame {
     readonly operator: boolean;
     readonly formToken: string;
   };
-  /** Address that the script follows, when the page updates itself. */
+  /** Address of the event stream from which the script updates the page; absent when the page stays as it is. */
   readonly live?: string | undefined;
   readonly body: Html;
 }
@@ -64,9 +64,10 @@ function navigation(
   place: Place | undefined,
   { tenant, keyId, admin, operator, formToken }: NonNullable<Frame['signedIn']>,
 ) {
-  const visiblePlaces = PLACES.filter((entry) =>
-    entry.place === 'platform' ? operator : entry.place !== 'administration' || admin,
-  );
+  const visiblePlaces = PLACES.filter((entry) => {
+    if (entry.place === 'platform') return operator;
+    return entry.place !== 'administration' || admin;
+  });
   const links = visiblePlaces.map(
     (entry) =>
       html`<li><a href="${entry.href}"${entry.place === place ? html` aria-current="page"` : NONE}>${entry.name}</a></li>`,

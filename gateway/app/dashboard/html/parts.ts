@@ -50,7 +50,7 @@ export function tiles(...list: readonly Html[]): Html {
   return html`<dl class="tiles">${list}</dl>`;
 }
 
-/** The notice in place of missing content; `todo` says how to get some. */
+/** The notice in place of missing content. `what` is missing, and `todo` says how to get it. */
 export function empty(what: string, todo: Html | string = ''): Html {
   return html`<div class="empty"><p>${what}</p>${todo === '' ? NONE : html`<p class="muted">${todo}</p>`}</div>`;
 }
@@ -74,16 +74,18 @@ export function badge(word: string, tone = TONES.get(word) ?? 'quiet'): Html {
   return html`<span class="badge ${tone}">${word}</span>`;
 }
 
-/** A bar for a fraction from 0 to 1; the caller shows the numbers beside it. A neutral bar does not change its colour as it fills. */
+/** A bar for a fraction from 0 to 1. The caller shows the numbers beside the bar. A bar changes its colour as it fills, unless it is neutral. */
 export function bar(part: number, label: string, neutral = false): Html {
   const fraction = Math.min(1, Math.max(0, part));
-  const tone = neutral ? 'busy' : fraction >= 1 ? 'bad' : fraction >= 0.8 ? 'wait' : 'busy';
+  let tone = 'busy';
+  if (!neutral && fraction >= 1) tone = 'bad';
+  else if (!neutral && fraction >= 0.8) tone = 'wait';
   // Any value above 0 stays visible.
   const width = fraction === 0 ? 0 : Math.max(1.5, fraction * 100);
   return html`<svg class="bar ${tone}" role="img" aria-label="${label}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="4"/><rect class="fill" width="${width.toFixed(1)}%" height="8" rx="4"/></svg>`;
 }
 
-/** An error code, linked to its page if it has one. */
+/** An error code, linked to its documentation page if it has one. */
 export function code(name: string): Html {
   return isErrorCode(name) ? html`<a href="/docs/errors/${name}"><code>${name}</code></a>` : html`<code>${name}</code>`;
 }

@@ -2,8 +2,9 @@ import type { InvocationEvent } from '../../control.ts';
 import { pause } from '../../pause.ts';
 import { MAX_TEXT } from '../pages/transcript.ts';
 
-/** Bounds of the waiting events, by number and by characters. At either bound the buffer stops reading from its source. */
+/** Number of waiting events at which the buffer stops reading from its source. */
 const MAX_WAITING = 1000;
+/** Characters of waiting events at which the buffer stops reading from its source. */
 const MAX_CHARACTERS = MAX_TEXT;
 
 /** Collects an invocation's events between two reads. */
@@ -16,14 +17,14 @@ export class EventBuffer {
   #wakeReader: () => void = () => undefined;
   #resumeSource: () => void = () => undefined;
 
-  /** `close` ends the source only at its next event, so the caller must also abort the signal that ends the source. */
+  /** `close` takes effect only at the source's next event. To end a quiet source, the caller must also abort the signal of the source. */
   constructor(source: AsyncIterable<InvocationEvent>) {
     void this.#fill(source);
   }
 
   /**
-   * Returns the events since the last call, at once if there are any. Otherwise waits at most `waitMs` for one, then `gatherMs` for more;
-   * empty after a timeout, an abort or the end of the source. Throws the source's error once all earlier events were taken.
+   * Returns the events since the last call, at once if any have come. Otherwise waits at most `waitMs` for one, then `gatherMs` for more. The result
+   * is empty after a timeout, an abort or the end of the source. Throws the source's error once all earlier events were taken.
    */
   async take(waitMs: number, gatherMs: number, signal: AbortSignal): Promise<readonly InvocationEvent[]> {
     if (this.#events.length === 0 && !this.#isOver) {

@@ -26,7 +26,7 @@ export interface Followed {
   readonly signal: AbortSignal;
 }
 
-/** Changes of a page, until its session ends or the page is final. Throws when it cannot go on; the browser then reconnects. */
+/** Yields the changes of a page until the session ends or the page is final. Throws when it cannot go on; the browser then reconnects. */
 export async function* follow(followed: Followed): AsyncGenerator<LiveFrame, void, undefined> {
   try {
     yield* liveFrames(followed);
@@ -65,7 +65,7 @@ async function* liveFrames(followed: Followed): AsyncGenerator<LiveFrame, void, 
   }
 }
 
-/** Reads the events of one invocation, and gathers them into frames. */
+/** Reads the events of one invocation and gathers them into frames. */
 class EventFeed {
   readonly #buffer: EventBuffer;
   readonly #reading = new AbortController();
@@ -77,13 +77,14 @@ class EventFeed {
     this.#buffer = new EventBuffer(new Items(control.events(call, id, this.#sentPosition), signal));
   }
 
-  /** The events of the next `ms`; ends early after the terminal event. */
+  /** Yields the events of the next `ms` milliseconds. Ends early after the terminal event. */
   async *during(ms: number, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
-    for (const end = performance.now() + ms; !signal.aborted && performance.now() < end; ) {
+    const end = performance.now() + ms;
+    while (!signal.aborted && performance.now() < end) {
       const events = await this.#buffer.take(end - performance.now(), GATHER_MS, signal);
       const last = events.at(-1);
       if (last === undefined) {
-        // Only a fault ends the source without a terminal event: then poll no faster than any other page.
+        // Without a terminal event, only a fault ends the source. Then wait for the next render, as a page without events does.
         if (this.#buffer.isOver) await pause(end - performance.now(), signal);
         continue;
       }
@@ -93,7 +94,7 @@ class EventFeed {
     }
   }
 
-  /** The unsent events of an ended invocation, up to its `last` one, as far as they come within `LAST_EVENTS_MS`. */
+  /** Yields the unsent events of an ended invocation up to the position `last`. Waits for them at most `LAST_EVENTS_MS`. */
   async *remainingEvents(last: Position, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
     const end = performance.now() + LAST_EVENTS_MS;
     while (!hasUpTo(this.#sentPosition, last) && !this.#buffer.isOver && performance.now() < end && !signal.aborted)

@@ -24,7 +24,7 @@ describe('the live updates of a page', () => {
   });
 
   it('encode an event with line breaks as a single frame', () => {
-    // The lines id, event and data, then two empty texts, because the frame ends with two line breaks.
+    // Five pieces: the lines id, event and data, and two empty pieces, because the frame ends with two line breaks.
     const text = frameText({ event: 'events', id: '1-7', data: { text: 'a\n\nevent: end\ndata: x', rows: '\r\n' } });
     assert.equal(text.split('\n').length, 5);
     assert.ok(text.startsWith('id: 1-7\nevent: events\ndata: {'));
@@ -34,7 +34,7 @@ describe('the live updates of a page', () => {
 describe('EventBuffer', () => {
   const event = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'message', data: '{}' });
 
-  it('returns the buffered events in order, and their error on the next call', async () => {
+  it("returns the buffered events in order, and throws the source's error on the next call", async () => {
     const buffer = new EventBuffer(
       (async function* () {
         yield event(1);
@@ -51,7 +51,7 @@ describe('EventBuffer', () => {
     assert.equal(buffer.isOver, true);
   });
 
-  it('stops its source at its bound of events or characters, and ends the source on close', async () => {
+  it('stops reading its source at its bound of events or characters, and ends the source on close', async () => {
     // Two events of 150,000 characters reach the bound of 200,000.
     let largeYielded = 0;
     const largeEventBuffer = new EventBuffer(

@@ -18,7 +18,9 @@ const PATH = '/dashboard/administration';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** Choices of a duration: its value in the form, its words, and its length (null for no end). */
+/** Choices of a duration. `value` is sent by the form, `words` are shown, and `ms` is the length (null for no end). */
+type Choices = readonly (readonly [value: string, words: string, ms: number | null])[];
+
 const LIFETIMES = [
   ['', 'does not expire', null],
   ['1d', 'a day', DAY_MS],
@@ -33,7 +35,6 @@ const LIMIT_DURATIONS = [
   ['7d', 'for a week', 7 * DAY_MS],
   ['30d', 'for 30 days', 30 * DAY_MS],
 ] as const;
-type Choices = readonly (readonly [value: string, words: string, ms: number | null])[];
 
 const keyForm = z.object({
   name: z.string().trim().pipe(NewKeySchema.shape.name),
@@ -48,7 +49,7 @@ const limitForm = z.object({
   reason: QuotaChangeSchema.shape.reason.unwrap(),
 });
 
-/** API keys and limits of a tenant, with the forms that change them. `created` is a key that this answer shows once. */
+/** API keys and limits of a tenant, with the forms that change them. `created` is a new key, which only this answer shows. */
 export function administrationPage(visit: Visit, created: NewKeyText | null): Page {
   demand(visit, 'admin');
   const { control, call, now, url } = visit;
@@ -83,8 +84,8 @@ export function administrationPage(visit: Visit, created: NewKeyText | null): Pa
 }
 
 /**
- * Creates the key that the form describes, and gives it to `keep` for the next page, since nothing returns it again. Returns the address to
- * redirect to.
+ * Creates the key that the form describes. Passes it to `keep`, so that the next page can show it: no later call returns the key again. Returns the
+ * address to redirect to.
  */
 export async function createKey(
   visit: Visit,
@@ -132,7 +133,7 @@ export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<
 }
 
 function endOf(choices: Choices, chosenValue: string, now: number): string | undefined {
-  const ms = choices.find(([value]) => value === chosenValue)?.[2] ?? null;
+  const [, , ms = null] = choices.find(([value]) => value === chosenValue) ?? [];
   return ms === null ? undefined : new Date(now + ms).toISOString();
 }
 

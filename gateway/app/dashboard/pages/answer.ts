@@ -9,13 +9,13 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { notice, tokenField } from '../html/parts.ts';
 import { demand, may, unknownInvocation, type Visit } from '../page.ts';
 
-/** In the encoding of forms, a byte of the answer takes three at most. The token and the names of the fields come on top. */
+/** Maximum bytes of the form. Its encoding takes at most three bytes for each byte of the answer; 16 KiB are for the token and the field names. */
 export const MAX_ANSWER_FORM_BYTES = 3 * MAX_ANSWER_BYTES + 16 * 1024;
 
 /** Name of the only form field for an answer whose schema is not an object. */
 const WHOLE = 'answer';
 
-/** The form fields of an answer; null when its schema fits no form: the page then asks for JSON. `isWhole`: the field `WHOLE` is the answer. */
+/** The form fields of an answer. `fields` is null when its schema fits no form. `isWhole`: the answer is the value of the only field, `WHOLE`. */
 function answerFields(schema: Question['schema']): {
   readonly fields: readonly Field[] | null;
   readonly isWhole: boolean;
@@ -47,7 +47,7 @@ ${formFields(fields, filled, 'Answer')}${asJson ? html`<details><summary>Schema 
 ${may(visit, 'invoke') ? form : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div>`;
 }
 
-/** The notice that an answer came too late, with what its reader had entered. */
+/** The notice that an answer came too late, with the texts that the reader had entered. */
 export function lateNotice({ texts, fault }: Refused): Html {
   const enteredTexts = Object.entries(texts).filter(([, text]) => text !== '');
   return html`${notice('bad', fault.message)}<div class="card section"><h2>You had entered</h2>${enteredTexts.map(
@@ -68,14 +68,14 @@ export async function answerQuestion(visit: Visit, id: string, form: URLSearchPa
   const filled = filledOf(form);
   const state = await control.invocation(call, id);
   if (state === null) throw unknownInvocation(id);
-  // The schema of another question says nothing about this answer.
+  // The invocation now asks another question, whose schema says nothing about this answer, or none.
   if (state.question?.number !== number) return refused(filled, questionOver(number));
   const { fields, isWhole } = answerFields(state.question.schema);
   try {
-    const formValue = givenValue(fields, filled);
-    const [value, exact] = [formValue.value, formValue.exact].map(
-      isWhole && filled.mode === 'form' ? wholeOf : (answer) => answer,
-    );
+    const entered = givenValue(fields, filled);
+    const isInWhole = isWhole && filled.mode === 'form';
+    const value = isInWhole ? wholeOf(entered.value) : entered.value;
+    const exact = isInWhole ? wholeOf(entered.exact) : entered.exact;
     const text = JSON.stringify(exact);
     if (new TextEncoder().encode(text).length > MAX_ANSWER_BYTES)
       throw new GatewayError('body-too-large', `The answer has more than ${bytes(MAX_ANSWER_BYTES)} of JSON.`);
@@ -88,6 +88,7 @@ export async function answerQuestion(visit: Visit, id: string, form: URLSearchPa
   }
 }
 
+/** Takes the answer out of the form's only field `WHOLE`. */
 function wholeOf(formValue: unknown): unknown {
   const value = (formValue as Readonly<Record<string, unknown>>)[WHOLE];
   if (value === undefined) throw new FieldFault(WHOLE, 'must not be empty');

@@ -7,10 +7,10 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, facts, notice, table } from '../html/parts.ts';
 import { may, once, type Page, type Visit } from '../page.ts';
 
-/** Past states of an alias that the page shows. */
-const HISTORY = 10;
+/** Maximum past states of an alias that the page shows. */
+const MAX_HISTORY = 10;
 
-/** One function: the versions that its aliases serve, its deploys, and the rollback. */
+/** One function: its aliases with links to roll back, its versions, the history of its first alias (often `live`), its schedules, its manifest. */
 export async function functionPage(visit: Visit, name: string): Promise<Page> {
   const { control, call, now, url } = visit;
   const versions = await control.versions(call, name);
@@ -45,7 +45,7 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
           const liveAlias = (await aliases())[0];
           if (liveAlias === undefined) return NONE;
           const history = await control.releases.history(call, name, liveAlias.alias);
-          return html`<h2>What <code>${liveAlias.alias}</code> meant</h2>${historyTable(history.slice(0, HISTORY), now)}`;
+          return html`<h2>What <code>${liveAlias.alias}</code> meant</h2>${historyTable(history.slice(0, MAX_HISTORY), now)}`;
         },
       },
       {
@@ -72,7 +72,7 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
   };
 }
 
-/** The shares of an alias, in words. */
+/** The versions that an alias serves, each with its share of invocations. */
 export function sharesText(shares: readonly Share[]): Html {
   if (shares.length === 0) return html`nothing`;
   return html`<span class="shares">${shares.map(({ version, weight }) => html`<span><code title="${version}">${shortVersion(version)}</code> ${weight}%</span>`)}</span>`;

@@ -36,14 +36,15 @@ function functionTable(functions: readonly FunctionVersion[], now: number): Html
     functions.map(({ name, version, manifest, live, createdAt, platform, quarantinedAt }) => [
       html`<a href="/dashboard/functions/${encodeURIComponent(name)}">${name}</a>${quarantinedAt === undefined ? NONE : html` ${badge('quarantined', 'bad')}`}`,
       html`<span class="muted">${manifest.description ?? '–'}</span>`,
-      platform === true
-        ? badge('of the platform')
-        : live === undefined
-          ? html`<code>${shortVersion(version)}</code>`
-          : live.length === 0
-            ? badge('nothing')
-            : html`<span class="shares">${live.map((share) => html`<span><code>${shortVersion(share.version)}</code>${share.weight === 100 ? NONE : ` ${share.weight}%`}</span>`)}</span>`,
+      platform === true ? badge('of the platform') : liveCell(live, version),
       moment(createdAt, now),
     ]),
   );
+}
+
+/** The versions that `live` serves; `version` when the answer does not state them. */
+function liveCell(live: FunctionVersion['live'], version: string): Html {
+  if (live === undefined) return html`<code>${shortVersion(version)}</code>`;
+  if (live.length === 0) return badge('nothing');
+  return html`<span class="shares">${live.map((share) => html`<span><code>${shortVersion(share.version)}</code>${share.weight === 100 ? NONE : ` ${share.weight}%`}</span>`)}</span>`;
 }

@@ -28,10 +28,9 @@ export function invocationTable(caption: string, rows: readonly Row[], now: numb
   );
 }
 
-/** Time that the invocation ran, or has waited or run so far. */
+/** The time from an invocation's start (from its creation, without a start) to its end or, in whole seconds, to `now`. */
 export function lasted(row: Pick<Row, 'createdAt' | 'startedAt' | 'endedAt'>, now: number): string {
   const end = row.endedAt === undefined ? now : Date.parse(row.endedAt);
-  // Whole seconds while the invocation has not ended.
   const ms = Math.max(0, end - Date.parse(row.startedAt ?? row.createdAt));
   return duration(row.endedAt === undefined ? Math.floor(ms / 1000) * 1000 : ms);
 }

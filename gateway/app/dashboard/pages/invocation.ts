@@ -15,14 +15,14 @@ import { lasted } from './invocation-table.ts';
 import { MAX_TEXT, type Transcript, transcript } from './transcript.ts';
 import { stepsOf, waterfall } from './waterfall.ts';
 
-/** Maximum past events that the page begins with. Their text is also bounded by `MAX_TEXT`, except for a single event. */
+/** Maximum past events that the page begins with. `MAX_TEXT` bounds their characters, too, but never drops the last event. */
 const PAST_EVENTS = 500;
 /** Longest wait for the past events. */
 const PAST_MS = 3000;
 /** Maximum characters of the result that the page shows. */
 const MAX_RESULT = 20_000;
 
-/** One invocation: its state, what it asks, its usage, and its output as it arrives. `refusedForm` is an answer that was refused. */
+/** One invocation: its state, its open question, its usage, and its output as it arrives. `refusedForm` is the form of a refused answer. */
 export async function invocationPage(visit: Visit, id: string, refusedForm?: Refused): Promise<Page> {
   const { control, call, now } = visit;
   const state = await control.invocation(call, id);
@@ -143,7 +143,7 @@ function textOf(output: unknown): string {
 }
 
 export interface Past extends Transcript {
-  /** Number of the first event shown; the page leaves out earlier ones. */
+  /** Number of the first event that the page shows. */
   readonly first: number;
   readonly events: readonly InvocationEvent[];
 }
@@ -164,6 +164,7 @@ export function eventsCard({ rows }: Past): Html {
   return html`<h2 id="h-events">Events</h2><ol id="events" class="console rows" tabindex="0" role="log" aria-live="off" aria-labelledby="h-events">${raw(rows)}</ol>`;
 }
 
+/** Reads the last events of an invocation, up to the last one that its state names. */
 export async function readPast({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
   const last = positionOf(lastEventId) ?? BEGINNING;
   const after = { epoch: null, seq: Math.max(0, last.seq - PAST_EVENTS) };
@@ -176,12 +177,15 @@ export async function readPast({ control, call }: Visit, { id, lastEventId }: He
       for await (const event of new Items(control.events(call, id, after), signal)) {
         events.push(event);
         heldCharacters += event.data.length;
-        while (heldCharacters > MAX_TEXT && events.length > 1) heldCharacters -= events.shift()?.data.length ?? 0;
+        while (heldCharacters > MAX_TEXT && events.length > 1) {
+          const dropped = events.shift();
+          heldCharacters -= dropped?.data.length ?? 0;
+        }
         if (event.seq >= last.seq) break;
       }
   } catch (error) {
-    // An old invocation may have a state but no events, since the store keeps events for a shorter time. After
-    // `PAST_MS`, the page shows the events that have come until then.
+    // An old invocation may have a state but no events, since the store keeps events for a shorter time. When `PAST_MS` have passed, the page shows
+    // the events that have come so far.
     const isGone = error instanceof GatewayError && error.code === 'unknown-invocation';
     if (!signal.aborted && !isGone) throw error;
   } finally {

@@ -7,7 +7,7 @@ import { bar, code, empty, table, tile, tiles } from '../html/parts.ts';
 export const MINUTES = 60;
 const MINUTE_MS = 60_000;
 
-/** The last hour, one entry a minute, oldest first; null for a minute without activity. */
+/** One entry for each minute of the last hour, oldest first. It is null for a minute without activity. */
 function byMinute(rows: readonly MinuteRow[], now: number): readonly (MinuteRow | null)[] {
   const rowByMinute = new Map(rows.map((row) => [Math.floor(Date.parse(row.at) / MINUTE_MS), row]));
   const last = Math.floor(now / MINUTE_MS);
@@ -22,10 +22,10 @@ export function causes(
   const sums = new Map<string, number>();
   for (const row of rows)
     for (const [cause, count] of Object.entries(row[kind])) sums.set(cause, (sums.get(cause) ?? 0) + count);
-  return [...sums].sort(([a, x], [b, y]) => y - x || (a < b ? -1 : 1));
+  return [...sums].sort(([causeA, countA], [causeB, countB]) => countB - countA || (causeA < causeB ? -1 : 1));
 }
 
-/** Invocations, tokens and the time to the first token, now and over the hour. */
+/** Tiles for the state now (`running`, `waiting`), the sums over the last hour, and the time to the first token in the latest minute that has one. */
 export function hourTiles(rows: readonly MinuteRow[], running: Html, waiting: Html): Html {
   const sum = (member: 'invocations' | 'outputTokens') => rows.reduce((total, row) => total + row[member], 0);
   const latest = rows.findLast((row) => row.firstTokenMs !== null)?.firstTokenMs;
@@ -61,7 +61,7 @@ export function tokensChart(rows: readonly MinuteRow[], now: number): Html {
   const first = Math.floor(now / MINUTE_MS) - MINUTES + 1;
   return columns(
     { name: 'Output tokens', values: byMinute(rows, now).map((row) => row?.outputTokens ?? null) },
-    Array.from({ length: MINUTES }, (_, index) => new Date((first + index) * MINUTE_MS).toISOString().slice(11, 16)),
+    Array.from({ length: MINUTES }, (_, index) => clockTime(new Date((first + index) * MINUTE_MS).toISOString())),
     {
       label: 'Output tokens by minute',
       format: (value) => `${compact(value)} a minute`,
@@ -71,13 +71,18 @@ export function tokensChart(rows: readonly MinuteRow[], now: number): Html {
   );
 }
 
-/** The numbers behind both charts, newest first. */
+/** Hours and minutes of an ISO 8601 time: `10:30` of `2026-03-01T10:30:00Z`. */
+function clockTime(iso: string): string {
+  return iso.slice(11, 16);
+}
+
+/** The numbers behind the charts of tokens and first tokens, newest first. */
 export function minuteTable(rows: readonly MinuteRow[]): Html {
   if (rows.length === 0) return NONE;
   const cells = [...rows]
     .reverse()
     .map(({ at, invocations, outputTokens, firstTokenMs }) => [
-      html`<time datetime="${at}">${at.slice(11, 16)}</time>`,
+      html`<time datetime="${at}">${clockTime(at)}</time>`,
       number(invocations),
       number(outputTokens),
       firstTokenMs === null ? '–' : duration(firstTokenMs.p50),

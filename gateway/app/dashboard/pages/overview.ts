@@ -8,9 +8,9 @@ import { invocationTable } from './invocation-table.ts';
 import { causeTable, firstTokenChart, hourTiles, MINUTES, minuteTable, tokensChart } from './last-hour.ts';
 import { quotaBars } from './usage-bars.ts';
 
-/** Maximum invocations of a state that the page lists. */
+/** Maximum invocations of each status that the page lists. */
 const SHOWN = 8;
-/** Maximum characters of a question in its list. */
+/** Maximum characters of a question in the list of questions. */
 const MAX_QUESTION = 160;
 
 /** A tenant's state: use of its limits, running invocations, latency, and failures. */
@@ -20,13 +20,13 @@ export function overviewPage(visit: Visit): Page {
   const minutes = once(() => control.quotas.minutes(call, tenant, MINUTES));
   const quotas = once(() => control.quotas.status(call, tenant));
   const active = once(async () => {
-    // One more than shown, so that `count` knows whether there are more.
+    // Ask for one more than the page shows, so that `count` can tell that there are more.
     const ask = (status: InvocationStatus) =>
       control.operations.invocations(call, { tenant, status, limit: SHOWN + 1 });
     const [running, queued, asking] = await Promise.all([ask('running'), ask('queued'), ask('waiting')]);
     return { running: running.invocations, queued: queued.invocations, asking: asking.invocations };
   });
-  /** The exact count when a quota tracks it. */
+  /** The number of invocations with a status: exact when a quota counts them, otherwise `8+` for more than the page lists. */
   const count = async (status: 'running' | 'queued'): Promise<Html> => {
     const name = status === 'running' ? 'concurrent-invocations' : 'waiting-invocations';
     const limit = (await quotas()).find(({ quota, function: fn }) => quota === name && fn === null);

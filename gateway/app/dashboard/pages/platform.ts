@@ -6,7 +6,7 @@ import { type Html, html } from '../html/html.ts';
 import { badge, bar, empty, table, tile, tiles } from '../html/parts.ts';
 import { demand, once, type Page, type Visit } from '../page.ts';
 
-/** For operators: every tenant, the GPU hosts, the models' memory and batches, the runtimes. */
+/** For operators: every tenant, the machines, the GPU hosts, memory and batches of the models and encoders, and the runtimes. */
 export function platformPage(visit: Visit): Page {
   demand(visit, 'operator');
   const { control, call } = visit;
@@ -109,8 +109,10 @@ function machineTable(machines: PlatformLoad['machines']): Html {
 
 function stateBadge(machine: MachineState): Html {
   const { alive, drained, startedAt } = machine;
-  const hasDied = !alive && startedAt !== null;
-  return badge(machineState(machine), hasDied ? 'bad' : alive && !drained ? 'good' : 'wait');
+  let tone = 'wait';
+  if (alive && !drained) tone = 'good';
+  else if (!alive && startedAt !== null) tone = 'bad'; // It has died.
+  return badge(machineState(machine), tone);
 }
 
 /** One line per model of each GPU host; a disconnected host shows the models that it last reported. */
@@ -134,7 +136,8 @@ function gpuHostTable(hosts: readonly GpuHostState[]): Html {
     ],
     hosts.flatMap((host) => {
       const { name, models, connected, drained } = host;
-      const state = badge(hostState(host), drained ? 'wait' : connected ? 'good' : 'bad');
+      const tone = connected ? 'good' : 'bad';
+      const state = badge(hostState(host), drained ? 'wait' : tone);
       const running = number(host.running);
       if (models.length === 0) return [[name, state, running, '–', '–', '–', '–', '–']];
       return models.map((hosted) => [
@@ -253,7 +256,7 @@ function runtimeTable(runtimes: PlatformLoad['runtimes']): Html {
   );
 }
 
-/** The kernel's limits on sandboxes. `pie doctor` says how to get the missing ones; the platform runs without them. */
+/** The kernel's limits on sandboxes. The platform also runs without them; `pie doctor` says how to get the missing ones. */
 function limitsCell(limits: PlatformLoad['runtimes'][number]['limits']): Html {
   return limits === null ? html`–` : html`memory: ${limits.memory}<br>demotion: ${limits.demotion}`;
 }

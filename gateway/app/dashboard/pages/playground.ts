@@ -14,14 +14,15 @@ import { eventsCard, isOpen, outputCard, readPast, resultCard } from './invocati
 
 const PATH = '/dashboard/playground';
 
-/** Maximum bytes of the form. JSON escapes make its input at most six times as long, which is within the gateway's limit on inputs. */
+/** Maximum bytes of the form. JSON escapes make the input at most six times as long (3 MiB), which is within the gateway's limit of 4 MiB. */
 export const MAX_RUN_FORM_BYTES = 512 * 1024;
 
 const STILL_OPEN =
   'The inferlet could not be told that no messages follow. If it waits for messages, it waits until its deadline: cancel it on its own page.';
+/** The form of a version or alias in an address. */
 const REFERENCE = /^[\w.-]{1,64}$/;
 
-/** A form for the input of a function, and the run that it began: output as it arrives, tokens and device time. */
+/** A form for the input of a function, and the run that the form began: its output as it arrives, its tokens and its device time. */
 export async function playgroundPage(visit: Visit, refusedForm?: Filled): Promise<Page> {
   const { control, call, url } = visit;
   const name = url.searchParams.get('function') ?? '';
@@ -29,7 +30,7 @@ export async function playgroundPage(visit: Visit, refusedForm?: Filled): Promis
   const state = id === null ? null : await control.invocation(call, id);
   if (id !== null && state === null) throw unknownInvocation(id);
   const fn = name === '' ? null : await functionOf(visit, name);
-  const loadPast = once(() => readPast(visit, state ?? never()));
+  const loadPast = once(() => readPast(visit, state ?? throwNoRun()));
   const run = state === null ? [] : runFragments(state, loadPast);
 
   return {
@@ -131,17 +132,15 @@ async function formCard(visit: Visit, fn: FunctionVersion, refusedForm: Filled |
   const fields = fieldsOf(fn.manifest.input);
   const filled = refusedForm ?? (await filledFor(visit, fn));
   const asJson = fields === null || filled.mode === 'json';
-  const otherModeLink = asJson
-    ? fields === null
-      ? NONE
-      : html`<a href="${PATH}?${query(fn, visit)}">As a form</a>`
-    : html`<a href="${PATH}?${query(fn, visit, { as: 'json' })}">As JSON</a>`;
+  let otherModeLink = NONE;
+  if (!asJson) otherModeLink = html`<a href="${PATH}?${query(fn, visit, { as: 'json' })}">As JSON</a>`;
+  else if (fields !== null) otherModeLink = html`<a href="${PATH}?${query(fn, visit)}">As a form</a>`;
   return html`<div class="card-head"><h2>Input of ${fn.name}</h2>${otherModeLink}</div>${fn.manifest.description === undefined ? NONE : html`<p class="muted">${fn.manifest.description}</p>`}
 <form method="post" action="${PATH}?${query(fn, visit)}">${tokenField(visit.formToken)}${formFields(fields, filled, 'Input')}
 <div class="actions">${may(visit, 'invoke') ? html`<button class="primary">Run</button>` : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div></form>`;
 }
 
-/** The form's first state: the input of the shown run, else of an earlier invocation, else the schema's example. */
+/** The form before its first submission: the input of the shown run, else of the invocation `from`, else the schema's example. */
 async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<Filled> {
   const earlierId = earlierOf(visit.url);
   const earlierInput = earlierId === null ? null : await inputOfEarlier(visit, earlierId);
@@ -149,12 +148,13 @@ async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<F
   const fields = visit.url.searchParams.get('as') === 'json' ? null : fieldsOf(manifest.input);
   if (input === undefined && fields !== null) return { mode: 'form', texts: {} };
   const plainInput = earlierInput === null ? input : jsonValue(earlierInput);
-  const texts =
-    fields === null || (earlierInput !== null && roundsIntegers(earlierInput)) ? null : textsOf(fields, plainInput);
+  // Form fields would round large integers, so an input with such integers is edited as JSON.
+  const mustBeJson = fields === null || (earlierInput !== null && roundsIntegers(earlierInput));
+  const texts = mustBeJson ? null : textsOf(fields, plainInput);
   return texts === null ? { mode: 'json', texts: { json: jsonText(input ?? {}) } } : { mode: 'form', texts };
 }
 
-/** The invocation whose input the form has. */
+/** The id of the invocation whose input fills the form. */
 const earlierOf = ({ searchParams }: URL): string | null => searchParams.get('invocation') ?? searchParams.get('from');
 
 /** The JSON text of an invocation's input; null when the store does not have it. */
@@ -187,8 +187,8 @@ function runFragments(state: HeldInvocation, loadPast: () => ReturnType<typeof r
 }
 
 /**
- * The query of an address of this page. It keeps the invocation whose input the form has, and the version, since a replay runs the version of
- * its invocation.
+ * The query of an address of this page. It keeps the invocation whose input fills the form. It also keeps the version: a replay runs the same version
+ * as that invocation.
  */
 function query({ name }: FunctionVersion, { url }: Visit, extraParams: Readonly<Record<string, string>> = {}): string {
   const version = url.searchParams.get('version');
@@ -211,6 +211,6 @@ function usageTiles(
   ];
 }
 
-function never(): never {
+function throwNoRun(): never {
   throw new GatewayError('internal', 'The page has no run.');
 }

@@ -72,7 +72,7 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
   };
 }
 
-/** Shortens hashes: their prefixes tell them apart. */
+/** The text of a changed field. Shortens the component's hash: a prefix is enough to tell two hashes apart. */
 function changedText(field: string, text: string) {
   return field === 'component' ? html`<span title="${text}">${shortVersion(text)}</span>` : html`${text}${NONE}`;
 }

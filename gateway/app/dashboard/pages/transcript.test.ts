@@ -6,11 +6,11 @@ import { transcript } from './transcript.ts';
 
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
 
-test('the beginning of a result is shown, without parsing a result that may be long and deep', async (t) => {
+test('the row of a result shows the beginning of the output, without parsing the output', async (t) => {
   const parse = t.mock.method(JSON, 'parse');
   const rowOf = async (data: string) => (await transcript([{ seq: 3, epoch: 1, event: 'result', data }])).rows;
   assert.match(await rowOf(resultData(nested(1_000_000), { cpuMs: 1 })), />\[{160}…<\/span><\/li>$/);
-  // Only the usage in the result event is parsed.
+  // Only the usage in the result event is parsed, a short text.
   for (const { arguments: parsed } of parse.mock.calls) assert.ok(String(parsed[0]).length < 100);
   assert.match(await rowOf('{"output":{"a":1}}'), />\{&quot;a&quot;:1\}<\/span>/);
 });

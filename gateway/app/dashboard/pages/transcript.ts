@@ -8,13 +8,13 @@ const MAX_ROW = 600;
 /** Maximum characters of a result's row: the page shows the result elsewhere. */
 const MAX_RESULT_ROW = 160;
 
-/** Maximum characters of text in one frame, and of events in a buffer: as much as a page shows. */
+/** Maximum characters of text that a page or a frame shows. A buffer of events reads no further event at this size. */
 export const MAX_TEXT = 200_000;
 
 /** Characters of `MAX_TEXT` that the note about omitted characters may take. */
 const NOTE_LENGTH = 200;
 
-/** Readable form of some of an invocation's events. */
+/** A readable form of consecutive events of an invocation. */
 export interface Transcript {
   /** The inferlet's text messages, joined. */
   readonly text: string;
@@ -36,7 +36,7 @@ export async function transcript(events: readonly InvocationEvent[]): Promise<Tr
   return { text: endOf(text), rows: (await Promise.all(rows.map(textOf))).join('') };
 }
 
-/** The end of a text, after a note about the omitted beginning. */
+/** The text itself or, if it is too long, its end after a note about the omitted beginning. */
 function endOf(text: string): string {
   if (text.length <= MAX_TEXT) return text;
   const omittedCharacters = text.length - MAX_TEXT + NOTE_LENGTH;
@@ -64,12 +64,15 @@ function rowText(event: InvocationEvent['event'], data: Members, raw: string): s
   if (event === 'start' || event === 'metric')
     return Object.entries(data)
       .filter(([name]) => name !== 'invocation' && name !== 'function' && name !== 'version')
-      .map(
-        ([name, value]) =>
-          `${name} ${typeof value === 'string' ? value : JSON.stringify(Array.isArray(value) ? value.length : value)}`,
-      )
+      .map(([name, value]) => `${name} ${memberText(value)}`)
       .join('  ');
   return raw;
+}
+
+/** A member of an event as text; a list as the number of its entries. */
+function memberText(value: unknown): string {
+  if (typeof value === 'string') return value;
+  return JSON.stringify(Array.isArray(value) ? value.length : value);
 }
 
 function outputText(result: string): string {

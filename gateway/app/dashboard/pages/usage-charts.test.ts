@@ -27,7 +27,7 @@ const row = (at: string, outputTokens: number): UsageRow => ({
 });
 const NOW = Date.parse('2026-03-01T10:30:00Z');
 
-test('each span has its place, and spans without rows are 0', () => {
+test('each hour, day or month in a chart has the sum of its rows, 0 without rows', () => {
   const hours = bySpan([row('2026-03-01T10:00:00Z', 5), row('2026-02-28T11:00:00Z', 7)], 'hour', 'outputTokens', NOW);
   assert.deepEqual([hours.length, hours.at(-1), hours[0], hours[1]], [24, 5, 7, 0]);
   const days = bySpan([row('2026-02-28T00:00:00Z', 3), row('2026-01-30T00:00:00Z', 9)], 'day', 'outputTokens', NOW);
@@ -36,14 +36,14 @@ test('each span has its place, and spans without rows are 0', () => {
   assert.deepEqual([months.length, months[0], months.at(-1)], [12, 2, 0], 'March of last year is out of the chart');
 });
 
-test('each span has its name in UTC', () => {
+test('each hour, day or month has its name in UTC', () => {
   const ends = (by: Span) => [spanNames(by, NOW)[0], spanNames(by, NOW).at(-1)];
   assert.deepEqual(ends('hour'), ['2026-02-28 11:00', '2026-03-01 10:00']);
   assert.deepEqual(ends('day'), ['2026-01-30', '2026-03-01']);
   assert.deepEqual(ends('month'), ['2025-04', '2026-03']);
 });
 
-test('the page asks for the usage from the start of the first shown span, on every day of a month', async () => {
+test('the page asks for the usage from the start of the first shown hour, day or month', async () => {
   const askedFrom = async (by: Span, now: number) => {
     let asked: string | undefined;
     const quotas = {
@@ -70,12 +70,12 @@ test('the page asks for the usage from the start of the first shown span, on eve
   );
 });
 
-test('the shown spans sum to the sum of the rows, and no number breaks the markup', async () => {
+test('the values of a chart sum to the sum of the rows, and no number breaks the markup', async () => {
   // All rows lie within 20 hours, so even the shortest chart (24 hours) shows each of them.
   const minutes = fc.integer({ min: 0, max: 20 * 60 });
   await fc.assert(
     fc.asyncProperty(fc.array(fc.tuple(minutes, fc.nat(1e9))), async (list) => {
-      const rows = list.map(([back, tokens]) => row(new Date(NOW - back * 60_000).toISOString(), tokens));
+      const rows = list.map(([minutesAgo, tokens]) => row(new Date(NOW - minutesAgo * 60_000).toISOString(), tokens));
       const sum = list.reduce((total, [, tokens]) => total + tokens, 0);
       for (const by of SPANS) {
         const values = bySpan(rows, by, 'outputTokens', NOW);

@@ -6,7 +6,7 @@ import { type Html, html } from '../html/html.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** Spans that the charts show, and their ends in words. */
+/** A span is an hour, a day or a month. For each kind: the number of spans in a chart, and the labels of the first and the last one. */
 const AXES: Readonly<Record<Span, { readonly count: number; readonly from: string; readonly to: string }>> = {
   hour: { count: 24, from: '23 h ago', to: 'this hour' },
   day: { count: 31, from: '30 days ago', to: 'today' },
@@ -41,10 +41,11 @@ function spanStart(by: Span, span: number): Date {
 function spanName(by: Span, span: number): string {
   const start = spanStart(by, span).toISOString();
   if (by === 'hour') return start.slice(0, 16).replace('T', ' ');
+  // `2026-03-01` for a day, `2026-03` for a month.
   return start.slice(0, by === 'day' ? 10 : 7);
 }
 
-/** The sums of a member over all rows of each span, oldest first, up to the present one; 0 for a span without a row. */
+/** For each shown span, oldest first, the sum of a member over the rows of the span; 0 for a span without a row. */
 export function bySpan(
   rows: readonly UsageRow[],
   by: Span,

@@ -14,6 +14,10 @@ const NAMES: Readonly<Record<Span, string>> = {
   month: 'The last 12 months',
 };
 
+const SPAN_HEADS: Readonly<Record<Span, string>> = { hour: 'Hour', day: 'Day', month: 'Month' };
+/** Characters of an ISO 8601 time that name a span: `2026-03-01T10:00`, `2026-03-01`, `2026-03`. */
+const NAME_LENGTHS: Readonly<Record<Span, number>> = { hour: 16, day: 10, month: 7 };
+
 /** All limits of a tenant and its functions, and its usage over time. */
 export function usagePage(visit: Visit): Page {
   const { control, call, now, url } = visit;
@@ -70,13 +74,15 @@ ${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tena
 }
 
 function usageTable(rows: readonly UsageRow[], by: Span, perFunction: boolean): Html {
-  const span = (at: string) =>
-    html`<time datetime="${at}">${by === 'hour' ? at.slice(0, 16).replace('T', ' ') : by === 'day' ? at.slice(0, 10) : at.slice(0, 7)}</time>`;
-  const newestFirst = [...rows].sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
+  const span = (at: string) => html`<time datetime="${at}">${at.slice(0, NAME_LENGTHS[by]).replace('T', ' ')}</time>`;
+  const newestFirst = [...rows].sort((a, b) => {
+    if (a.at === b.at) return 0;
+    return a.at < b.at ? 1 : -1;
+  });
   return html`<div class="sideways" tabindex="0" role="region" aria-label="Usage by ${by}">${table(
     `Usage by ${by}, newest first`,
     [
-      { head: by === 'hour' ? 'Hour' : by === 'day' ? 'Day' : 'Month' },
+      { head: SPAN_HEADS[by] },
       ...(perFunction ? [{ head: 'Function' }] : []),
       { head: 'Invocations', numeric: true },
       { head: 'Failed', numeric: true },

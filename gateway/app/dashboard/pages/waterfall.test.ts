@@ -30,7 +30,7 @@ const events = [
   event(2, 'metric', { buildMs: 0, compileMs: 4, instantiateMs: 1, firstCallMs: 2 }),
 ];
 
-test('the steps follow each other, and sums lie within the program', () => {
+test('the steps follow each other, and the bars of device and CPU time lie within the program', () => {
   const usage = { calls: 1234, gpuMs: 40, cpuMs: 500 };
   assert.deepEqual(
     stepsOf(state({ usage }), events).map(({ name, fromMs, toMs, note }) => [name, fromMs, toMs, note]),
@@ -43,10 +43,14 @@ test('the steps follow each other, and sums lie within the program', () => {
     ],
   );
   assert.deepEqual(stepsOf(state({ usage }), []), [], 'no steps once the events are deleted');
-  assert.equal(stepsOf(state(), events)[2]?.note, '0 calls', 'the first call was cancelled, so its time is left out');
+  assert.equal(
+    stepsOf(state(), events)[2]?.note,
+    '0 calls',
+    'without a counted call, the time of the first call is left out',
+  );
 });
 
-test('the waits for a person are not part of the queue, and sums are those of all attempts', () => {
+test('a wait for a person is not part of the queue, and device time is that of all attempts', () => {
   const asked = [{ ...event(1, 'start', {}), event: 'question' as const }, event(2, 'metric', { queuedMs: 3 })];
   assert.deepEqual(
     stepsOf(state({ usage: { gpuMs: 95 } }), asked).map(({ name, fromMs, toMs, note }) => [name, fromMs, toMs, note]),
@@ -60,7 +64,7 @@ test('the waits for a person are not part of the queue, and sums are those of al
   );
 });
 
-test('the spans of a program lie in its step, with escaped names, and failed spans are marked', async () => {
+test('the recorded parts of a program lie within its step, with escaped names, and failed parts are marked', async () => {
   const spans = [
     { name: 'search', kind: 'searching', fromMs: 0, toMs: 20 },
     { name: '<b>"answer"</b>', kind: 'decoding', fromMs: 20, toMs: 1000, failed: true },

@@ -3,23 +3,27 @@ import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { duration, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 
-/** One step of an invocation: a bar on the time axis, from its submission on. */
+/** One step of an invocation: a bar on a time axis that begins with the submission. */
 export interface Step {
   readonly name: string;
   readonly note: string;
-  /** Milliseconds after the submission. */
+  /** Beginning, in milliseconds after the submission. */
   readonly fromMs: number;
+  /** End, in milliseconds after the submission. */
   readonly toMs: number;
-  /** Set for a span that the program recorded; `not shown` marks the row that counts the spans without a bar. */
+  /** Set for a part (span) that the program recorded. `not shown` marks the row that counts the parts without a bar. */
   readonly part?: 'ended' | 'failed' | 'not shown';
-  /** True for a sum of times, which is drawn from the beginning of its step although it happened in parts. */
+  /** True for a sum of separate times. One bar shows the sum, as if these times followed each other from `fromMs` on. */
   readonly isSum?: true;
 }
 
+/** Minimum width of a bar, in percent: a short step stays visible, also at the right end of the axis. */
+const MIN_WIDTH = 0.4;
+
 /**
- * The steps of an ended invocation: the wait in the queue, the instance, the program with the parts that it recorded, and what it used. Empty
- * while the invocation runs, and for one that never began. Of several attempts, the last one is shown in steps; one step before them stands for
- * the earlier attempts and the waits for a person.
+ * The steps of an ended invocation: the wait in the queue, the instance, the program with the parts that it recorded, and its preempted,
+ * device and CPU time. Empty while the invocation runs, and for one that never began. Only the last attempt is shown in steps. One step before it
+ * stands for all earlier attempts and the waits for a person.
  */
 export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[]): readonly Step[] {
   const { createdAt, startedAt, endedAt } = state;
@@ -34,7 +38,8 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
   const begunMs = Math.min(endMs, Math.max(0, Date.parse(startedAt) - Date.parse(createdAt)));
   const { queuedMs = begunMs, buildMs = 0, compileMs = 0, instantiateMs = 0, firstCallMs, preemptedMs = 0 } = metric;
   const readyMs = Math.min(endMs, begunMs + buildMs + compileMs + instantiateMs);
-  const parts = [
+  const instanceNotes = [
+    coldStart ? 'cold' : 'warm',
     ...(buildMs > 0 ? [`build ${duration(buildMs)}`] : []),
     ...(compileMs > 0 ? [`compile ${duration(compileMs)}`] : []),
     ...(instantiateMs > 0 ? [`instantiate ${duration(instantiateMs)}`] : []),
@@ -43,9 +48,11 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
   const queuedFromMs = questions > 0 || state.attempts > 1 ? Math.max(0, begunMs - queuedMs) : 0;
   const questionNote =
     questions === 0 ? '' : `with ${number(questions)} ${questions === 1 ? 'question' : 'questions'} to a person`;
+  const firstCallNote =
+    firstCallMs === undefined || usage('calls') === 0 ? '' : `, the first after ${duration(firstCallMs)}`;
   const sumStep = (name: string, ms: number, note: string, fromMs: number): Step[] =>
     ms > 0 ? [{ name, note, fromMs, toMs: Math.min(endMs, fromMs + ms), isSum: true }] : [];
-  // Usage is the sum over all attempts: after several attempts, the bars of the usage begin at the submission.
+  // Usage sums over all attempts, so after earlier attempts its bars begin at the submission.
   const usedFromMs = queuedFromMs > 0 ? 0 : readyMs;
   return [
     ...(queuedFromMs > 0 ? [{ name: 'Earlier attempts', note: questionNote, fromMs: 0, toMs: queuedFromMs }] : []),
@@ -55,10 +62,10 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
       fromMs: queuedFromMs,
       toMs: begunMs,
     },
-    { name: 'Instance', note: [coldStart ? 'cold' : 'warm', ...parts].join(', '), fromMs: begunMs, toMs: readyMs },
+    { name: 'Instance', note: instanceNotes.join(', '), fromMs: begunMs, toMs: readyMs },
     {
       name: 'Program',
-      note: `${number(usage('calls'))} calls${firstCallMs === undefined || usage('calls') === 0 ? '' : `, the first after ${duration(firstCallMs)}`}`,
+      note: `${number(usage('calls'))} calls${firstCallNote}`,
       fromMs: readyMs,
       toMs: endMs,
     },
@@ -69,7 +76,7 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
   ];
 }
 
-/** The spans of the program, moved into its step, and a row for the number of those that were not kept. */
+/** The parts that the program recorded, placed within its step, and a row with the number of parts that were not kept. */
 function partsOf({ spans = [], moreSpans = 0 }: SpanReport, fromMs: number, endMs: number): readonly Step[] {
   const axisMs = (ms: number) => Math.min(endMs, fromMs + ms);
   const parts = spans.map(({ name, kind, failed, ...span }): Step => {
@@ -88,15 +95,16 @@ export function waterfall(steps: readonly Step[]): Html {
   const rows = steps.map(({ name, note, fromMs, toMs, part, isSum }) => {
     if (part === 'not shown') return html`<li class="part"><small>${name}</small></li>`;
     const left = (fromMs / totalMs) * 100;
-    // Percent. A short step keeps a bar that can be seen, also at the right end.
-    const width = Math.max(0.4, ((toMs - fromMs) / totalMs) * 100);
+    const width = Math.max(MIN_WIDTH, ((toMs - fromMs) / totalMs) * 100);
     const durationText = duration(toMs - fromMs);
-    const look = isSum ? 'sum' : part === 'failed' ? 'bad' : 'busy';
-    const description = `${durationText}${isSum ? ' in all' : `, from ${duration(fromMs)} on`}${part === 'failed' ? ', failed' : ''}`;
+    const barLook = part === 'failed' ? 'bad' : 'busy';
+    const look = isSum ? 'sum' : barLook;
+    const timeText = isSum ? `${durationText} in all` : `${durationText}, from ${duration(fromMs)} on`;
+    const description = part === 'failed' ? `${timeText}, failed` : timeText;
     const small = note === '' ? NONE : html`<small>${note}</small>`;
     const [beside, below] = part === undefined ? [NONE, small] : [small, NONE];
     return html`<li class="${part === undefined ? 'whole' : 'part'}"><span class="step"><span><strong>${name}</strong> ${beside}</span> <span>${durationText}</span></span>
-<svg class="bar ${look}" role="img" aria-label="${name}: ${description}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="2"/><rect class="fill" x="${Math.min(left, 99.6).toFixed(2)}%" width="${Math.min(width, 100).toFixed(2)}%" height="8" rx="2"/></svg>${below}</li>`;
+<svg class="bar ${look}" role="img" aria-label="${name}: ${description}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="2"/><rect class="fill" x="${Math.min(left, 100 - MIN_WIDTH).toFixed(2)}%" width="${Math.min(width, 100).toFixed(2)}%" height="8" rx="2"/></svg>${below}</li>`;
   });
   return html`<h2>Where the time went</h2><ol class="waterfall">${rows}</ol>`;
 }

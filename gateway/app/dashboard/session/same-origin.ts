@@ -1,6 +1,6 @@
 /**
- * True when a page of this site sent the form, by headers that a page cannot forge. If the browser sends `Sec-Fetch-Site` (over https, and to
- * localhost), that header decides; otherwise `Origin` must name this host. A request with neither is refused: every browser sends one.
+ * True when a page of this site sent the form. Headers that a page cannot forge decide: `Sec-Fetch-Site` if the browser sends it (over https, and to
+ * localhost), otherwise `Origin`, which must name this host. A request with neither header is refused: every browser sends one of them.
  */
 export function isSameOrigin(request: Request): boolean {
   const site = request.headers.get('sec-fetch-site');

@@ -22,7 +22,7 @@ export const SECRET_BYTES = 32;
 const ID_BYTES = 16;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** The gateway opens no longer cookie. A sealed session has about 140 characters, a sealed key at most about 480. */
+/** Maximum characters of a cookie. A sealed session has about 140 characters, a sealed key at most about 480. */
 const MAX_COOKIE_LENGTH = 1024;
 type DeriveKey = Parameters<typeof crypto.subtle.deriveKey>;
 
@@ -47,7 +47,7 @@ export class Sessions {
   #keys: Keys | undefined;
   #randomSecret: Uint8Array | undefined;
 
-  /** `secret` has at least 32 bytes. When absent it is random, so that sessions end with this object. Throws `RangeError`. */
+  /** `secret` has at least 32 bytes; a shorter one throws `RangeError`. Without a secret, a random one is used, and sessions end with this object. */
   constructor(secret?: Uint8Array) {
     if (secret !== undefined && secret.length < SECRET_BYTES)
       throw new RangeError(`a session secret has at least ${SECRET_BYTES} bytes`);
@@ -63,7 +63,7 @@ export class Sessions {
     return this.#encrypt([apiKey, id, expiresAt], '');
   }
 
-  /** The session of a cookie; null when the cookie was not sealed here, was changed, or has expired. */
+  /** The session of a cookie; null when the cookie was sealed under another secret, was changed, or has expired. */
   async open(cookie: string, now: number): Promise<Session | null> {
     const content = (await this.#decrypt(cookie, '')) as [string, string, number] | null;
     if (content === null) return null;
@@ -71,7 +71,7 @@ export class Sessions {
     return expiresAt > now ? { apiKey, id, expiresAt } : null;
   }
 
-  /** The value of the cookie that carries a new key over a redirect. It opens in the same session only, and is no session itself. */
+  /** The value of the cookie that carries a new key over a redirect. Only the same session can open it, and it is not valid as a session cookie. */
   sealNewKey(session: Session, { name, id, apiKey }: NewKeyText, now: number): Promise<string> {
     return this.#encrypt([name, id, apiKey, now + NEW_KEY_MS], newKeyOf(session));
   }
@@ -84,7 +84,7 @@ export class Sessions {
     return expiresAt > now ? { name, id, apiKey } : null;
   }
 
-  /** Token in every form of this session; only a reader of the session's pages can know it. */
+  /** The token in every form of this session. Only a reader of the session's pages can know the token. */
   async formToken({ id }: Session): Promise<string> {
     const { forms } = await this.#deriveKeys();
     const mac = await crypto.subtle.sign('HMAC', forms, new TextEncoder().encode(id));
@@ -99,7 +99,7 @@ export class Sessions {
     return crypto.subtle.verify('HMAC', forms, mac, new TextEncoder().encode(id));
   }
 
-  /** Seals a value of JSON; only `#decrypt` with the same purpose opens it. */
+  /** Seals a JSON value. Only `#decrypt` with the same purpose opens the result. */
   async #encrypt(value: readonly unknown[], purpose: string): Promise<string> {
     const { seal } = await this.#deriveKeys();
     const nonce = randomBytes(NONCE_BYTES);
@@ -126,7 +126,7 @@ export class Sessions {
   /** Caches the keys rather than a promise: in workerd a request must not wait for another request's promise. */
   async #deriveKeys(): Promise<Keys> {
     if (this.#keys !== undefined) return this.#keys;
-    // Not in the constructor: workerd has no randomness before the first request.
+    // Draw the secret here and not in the constructor: workerd has no randomness before the first request.
     this.#randomSecret ??= randomBytes(SECRET_BYTES);
     const secret = new Uint8Array(this.#givenSecret ?? this.#randomSecret);
     const master = await crypto.subtle.importKey('raw', secret, 'HKDF', false, ['deriveKey']);

@@ -3,15 +3,16 @@ export interface SignInLimits {
   readonly burst: number;
   /** Time until one more attempt is allowed. */
   readonly refillMs: number;
-  /** Maximum addresses remembered; the one used longest ago is forgotten first. */
+  /** Maximum remembered addresses. Beyond it, the address whose last attempt is the oldest is forgotten. */
   readonly maxAddresses: number;
 }
 
 const DEFAULT_LIMITS: SignInLimits = { burst: 10, refillMs: 3000, maxAddresses: 10_000 };
 
 interface Bucket {
+  /** Attempts that were left at `updatedAt`; not a whole number while one is being refilled. */
   tokens: number;
-  at: number;
+  updatedAt: number;
 }
 
 /** A token bucket per address: bounds sign-in attempts with unknown keys. */
@@ -31,10 +32,10 @@ export class SignInAttempts {
   take(address: string, now: number): number {
     const { burst, refillMs, maxAddresses } = this.#options;
     const old = this.#buckets.get(address);
-    const tokens = old === undefined ? burst : Math.min(burst, old.tokens + (now - old.at) / refillMs);
+    const tokens = old === undefined ? burst : Math.min(burst, old.tokens + (now - old.updatedAt) / refillMs);
     const isAllowed = tokens >= 1;
     this.#buckets.delete(address);
-    this.#buckets.set(address, { tokens: isAllowed ? tokens - 1 : tokens, at: now });
+    this.#buckets.set(address, { tokens: isAllowed ? tokens - 1 : tokens, updatedAt: now });
     if (this.#buckets.size > maxAddresses) {
       const [oldest] = this.#buckets.keys();
       if (oldest !== undefined) this.#buckets.delete(oldest);

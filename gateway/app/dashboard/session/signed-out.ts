@@ -1,4 +1,4 @@
-/** Maximum sessions remembered; beyond that the one that ends first is forgotten. */
+/** Maximum remembered sessions. Beyond it, the session that expires first is forgotten. */
 const MAX_REMEMBERED = 10_000;
 
 /** Sessions that signed out before their expiry. This gateway refuses copies of their cookies. */
@@ -14,10 +14,10 @@ export class SignedOut {
   add(id: string, expiresAt: number, now: number): void {
     this.#expiries.set(id, expiresAt);
     if (this.#expiries.size <= this.#maxRemembered) return;
-    for (const [old, until] of this.#expiries) if (until <= now) this.#expiries.delete(old);
+    for (const [other, expiry] of this.#expiries) if (expiry <= now) this.#expiries.delete(other);
     if (this.#expiries.size <= this.#maxRemembered) return;
-    const [first] = [...this.#expiries].sort(([, a], [, b]) => a - b);
-    if (first !== undefined) this.#expiries.delete(first[0]);
+    const [[firstToExpire] = []] = [...this.#expiries].sort(([, a], [, b]) => a - b);
+    if (firstToExpire !== undefined) this.#expiries.delete(firstToExpire);
   }
 
   has(id: string): boolean {

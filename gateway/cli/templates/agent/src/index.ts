@@ -9,7 +9,7 @@ interface Input {
   readonly script?: readonly string[];
 }
 
-/** Reasons and acts in turns: the model calls tools over HTTP, sees their answers, and goes on until it has an answer. */
+/** Reasons and acts in turns: the model calls tools over HTTP, reads their results, and goes on until it can answer the question. */
 export const run = defineInferlet(async (input: Input) => {
   const { question, service = 'http://127.0.0.1:8080', script: replies } = input;
   const weather = tool({
