@@ -42,7 +42,7 @@ test('kill -9 amid upserts loses no acknowledged entry, and stores each upsert a
   try {
     await client.create({ name: 'notes', dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
     for (let kill = 0; kill < KILLS; kill++) {
-      const calls = 8 + Math.floor(random() * 60);
+      const callsBeforeKill = 8 + Math.floor(random() * 60);
       let unacknowledged: string[] = [];
       for (let call = 0; ; call++) {
         // The ids `old-…` are the same in every call: these entries replace those of earlier calls.
@@ -52,7 +52,7 @@ test('kill -9 amid upserts loses no acknowledged entry, and stores each upsert a
         const flat = Float32Array.from(vectors.flatMap((vector) => [...vector]));
         const upsert = client.upsert('notes', entries, flat, OPTIONS);
         // The signal arrives before, amid or after the commit.
-        if (call === calls) setTimeout(() => host.kill('SIGKILL'), random() * 6);
+        if (call === callsBeforeKill) setTimeout(() => host.kill('SIGKILL'), random() * 6);
         try {
           await upsert;
           for (const [i, id] of ids.entries()) acknowledged.set(id, vectors[i]!);
@@ -65,16 +65,19 @@ test('kill -9 amid upserts loses no acknowledged entry, and stores each upsert a
       if (host.exitCode === null && host.signalCode === null) await once(host, 'exit');
       host = await start(folder.path);
       const { entries } = await client.stats('notes', OPTIONS);
-      const fresh = unacknowledged.filter((id) => !acknowledged.has(id)).length;
+      const newIdCount = unacknowledged.filter((id) => !acknowledged.has(id)).length;
       // The index has all entries of the call without an answer, or none of them.
-      assert.ok([acknowledged.size, acknowledged.size + fresh].includes(entries), `${entries} of ${acknowledged.size}`);
+      assert.ok(
+        [acknowledged.size, acknowledged.size + newIdCount].includes(entries),
+        `${entries} of ${acknowledged.size}`,
+      );
       for (const [id, vector] of [...acknowledged].filter(([id]) => !unacknowledged.includes(id)).slice(-200)) {
         const query = { vector, text: null, filter: [], limit: 1 } as const;
         const [best] = await client.query('notes', query, OPTIONS);
         assert.equal(best?.id, id);
         assert.ok(best.score > 0.9999, `${id}: ${best.score}`);
       }
-      // Delete what the call without an answer may have written, so that the next round counts what was acknowledged.
+      // Delete the entries that the call without an answer may have written, so that all entries are acknowledged at the start of the next round.
       await client.delete('notes', unacknowledged, OPTIONS);
       for (const id of unacknowledged) acknowledged.delete(id);
     }
@@ -84,12 +87,12 @@ test('kill -9 amid upserts loses no acknowledged entry, and stores each upsert a
   }
 });
 
-test('the process saves its indexes when it is told to stop, and finds them again', async () => {
+test('the process saves its indexes at SIGTERM, and a new process serves them', async () => {
   using folder = temporaryFolder();
   const { index } = loadConfig({ ...process.env, PIE_HOME: folder.path });
   mkdirSync(path.dirname(index.socket), { recursive: true });
   const random = randomFrom(5);
-  // A running index host saves a graph only when it has more than `SAVED_LEAST` new vectors: not before the stop.
+  // A running index host saves a graph only when it has more than `SAVED_LEAST` new vectors, so it saves none before the stop.
   const vectors = Array.from({ length: SAVED_LEAST }, () => randomVector(DIMENSIONS, random));
   let host = await start(folder.path);
   let client = new IndexClient(index.socket, 'one');

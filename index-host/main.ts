@@ -8,10 +8,10 @@ import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { IndexHost } from './server.ts';
 
 const MIB = 2 ** 20;
-/** Replaced once the configuration is read. */
+/** The log of this process; `main` replaces it once the configuration is read. */
 let log = openLog(INDEX_HOST);
 
-/** Time to save the open indexes. An index that is not saved adds its newest vectors again when it opens. */
+/** Time to save the open indexes at the end. An index that is not saved in time adds its newest vectors to its graph again later. */
 const STOP_DEADLINE_MS = 2500;
 
 /** The index host process: serves the tenants' indexes until it is told to stop or its supervisor is gone. */

@@ -8,6 +8,7 @@ import { CollectedLog } from '#scheduler/testing/log.ts';
 import { IndexClient } from './protocol/client.ts';
 import { IndexError, type IndexErrorCode } from './protocol/errors.ts';
 import { encodeFrame, FRAME } from './protocol/frames.ts';
+import { MAX_VALUE } from './protocol/messages.ts';
 import { IndexHost } from './server.ts';
 import type { Limits } from './service/catalog.ts';
 import { temporaryFolder } from './testing/folder.ts';
@@ -89,13 +90,18 @@ test('names that lead out of the folder, wrong vectors and wrong shapes are refu
   await client.create(shape('notes'), OPTIONS);
   await assert.rejects(client.create({ ...shape('notes'), dimensions: 9 }, OPTIONS), refused('invalid-argument'));
   const { entries } = randomEntries('a', 1);
-  const wrong = [new Float32Array(7).fill(1), new Float32Array(8), new Float32Array(8).fill(Number.NaN)];
+  // One value too few, a vector without a direction, and values that are no numbers.
+  const wrong = [
+    new Float32Array(DIMENSIONS - 1).fill(1),
+    new Float32Array(DIMENSIONS),
+    new Float32Array(DIMENSIONS).fill(Number.NaN),
+  ];
   for (const vectors of wrong) {
     await assert.rejects(client.upsert('notes', entries, vectors, OPTIONS), refused('invalid-argument'));
   }
   const twice = [...entries, ...entries];
   await assert.rejects(
-    client.upsert('notes', twice, new Float32Array(16).fill(1), OPTIONS),
+    client.upsert('notes', twice, new Float32Array(2 * DIMENSIONS).fill(1), OPTIONS),
     refused('invalid-argument'),
   );
   await assert.rejects(client.query('notes', { ...anyQuery, vector: null }, OPTIONS), refused('invalid-argument'));
@@ -110,8 +116,8 @@ test('values that 16 bits cannot hold are refused, except for cosine', async () 
   const { entries } = randomEntries('a', 1);
   for (const metric of ['dot-product', 'euclidean', 'cosine'] as const) {
     await client.create({ ...shape(metric), metric }, OPTIONS);
-    await client.upsert(metric, entries, new Float32Array(8).fill(-65_504), OPTIONS);
-    const vector = new Float32Array(8).fill(-65_505);
+    await client.upsert(metric, entries, new Float32Array(DIMENSIONS).fill(-MAX_VALUE), OPTIONS);
+    const vector = new Float32Array(DIMENSIONS).fill(-MAX_VALUE - 1);
     const calls = [
       client.upsert(metric, entries, vector, OPTIONS),
       client.query(metric, { ...anyQuery, vector }, OPTIONS),
@@ -134,20 +140,20 @@ test('the limits hold for all indexes of a tenant together, and a refused write 
   await client.upsert('a', twenty.entries, twenty.vectors, OPTIONS);
   const before = await client.list(OPTIONS);
   await assert.rejects(client.upsert('b', twenty.entries, twenty.vectors, OPTIONS), refused('limit-exceeded'));
-  const byTenant = client.upsert('a', randomEntries('y', 1).entries, randomEntries('y', 1).vectors, {
+  const aboveTenantLimit = client.upsert('a', randomEntries('y', 1).entries, randomEntries('y', 1).vectors, {
     ...OPTIONS,
     maxBytes: 1000,
   });
-  await assert.rejects(byTenant, refused('limit-exceeded'));
+  await assert.rejects(aboveTenantLimit, refused('limit-exceeded'));
   assert.deepEqual(await client.list(OPTIONS), before);
   assert.deepEqual(await client.query('b', anyQuery, OPTIONS), []);
-  // Entries that replace others need no room.
+  // Entries that replace others of the same size need no room.
   await client.upsert('a', twenty.entries, twenty.vectors, OPTIONS);
   await host.client('other').create(shape('a'), OPTIONS);
   await host.client('other').upsert('a', twenty.entries, twenty.vectors, OPTIONS);
 });
 
-test('more indexes than may be open serve all their calls', async () => {
+test('a tenant with more indexes than may be open at once can use all of them', async () => {
   using folder = temporaryFolder();
   await using host = await startHost(folder.path, { open: 3 });
   const client = host.client('one');
@@ -192,7 +198,9 @@ test('a withdrawn call, a late call and a call to a dropped index each end with 
   assert.deepEqual(host.log.errors, []);
 });
 
-test('a call whose caller ran out of time, or withdrew it, says so', { timeout: 240_000 }, async (t) => {
+test('a call that its caller aborts fails with `deadline-exceeded` after a timeout, else with `cancelled`', {
+  timeout: 240_000,
+}, async (t) => {
   const folder = temporaryFolder();
   const socket = path.join(folder.path, 'silent.sock');
   const server = net.createServer((connection) => connection.resume());
@@ -246,12 +254,13 @@ test('a connection that breaks the protocol is closed, and the others go on', as
   using folder = temporaryFolder();
   await using host = await startHost(folder.path);
   const hello = encodeFrame(FRAME.hello, 0, { tenant: 'one' });
-  const huge = Buffer.alloc(13, 0xff);
+  /** The header of a frame that is far too long. */
+  const hugeHeader = Buffer.alloc(13, 0xff);
   const attacks = [
     encodeFrame(FRAME.request, 1, { deadlineMs: 1, request: { op: 'list' } }),
     Buffer.concat([hello, hello]),
     Buffer.concat([hello, encodeFrame(77, 1, null)]),
-    huge,
+    hugeHeader,
   ];
   for (const bytes of attacks) {
     const socket = net.connect(host.socket);
@@ -267,7 +276,7 @@ test('a connection that breaks the protocol is closed, and the others go on', as
   assert.deepEqual(await host.client('one').list(OPTIONS), []);
 });
 
-test('an answer and a request that are too long fail alone, and the other calls of the tenant go on', async () => {
+test('calls whose answer, request or index name is too long fail alone, and the other calls of the tenant go on', async () => {
   using folder = temporaryFolder();
   await using host = await startHost(folder.path);
   const client = host.client('one');
@@ -277,17 +286,23 @@ test('an answer and a request that are too long fail alone, and the other calls 
     const long = entries.map(({ id }) => ({ id: `${i}-${id}`, text: 'x'.repeat(60_000), metadata: [] }));
     await client.upsert('notes', long, vectors, OPTIONS);
   }
+  // JSON writes each of these characters as six bytes, so the request is longer than a frame.
   const escaped = entries.map((entry) => ({ ...entry, text: '\u0001'.repeat(60_000) }));
+  // 256 matches of 60,000 bytes are longer than an answer may be; 50 are not.
   const calls = [
     client.query('notes', { ...anyQuery, limit: 256 }, OPTIONS),
     client.upsert('notes', escaped, vectors, OPTIONS),
     client.stats('n'.repeat(10_000), OPTIONS),
     client.query('notes', { ...anyQuery, limit: 50 }, OPTIONS),
   ] as const;
-  const [answer, request, name, other] = await Promise.allSettled(calls);
+  const [longAnswer, longRequest, longName, ordinary] = await Promise.allSettled(calls);
   const codeOf = (result: PromiseSettledResult<unknown>) => result.status === 'rejected' && result.reason.code;
-  assert.deepEqual([answer, request, name].map(codeOf), ['limit-exceeded', 'invalid-argument', 'invalid-argument']);
-  assert.equal(other.status === 'fulfilled' && other.value.length, 50);
+  assert.deepEqual([longAnswer, longRequest, longName].map(codeOf), [
+    'limit-exceeded',
+    'invalid-argument',
+    'invalid-argument',
+  ]);
+  assert.equal(ordinary.status === 'fulfilled' && ordinary.value.length, 50);
   assert.deepEqual(host.log.errors, []);
 });
 

@@ -11,7 +11,7 @@ import { Turns } from './service/turns.ts';
 const MAX_PENDING = 64;
 /** Maximum bytes of answers that a client has not read; above it, the host reads no more requests. */
 const MAX_UNREAD_BYTES = 8 * 2 ** 20;
-/** Longest time for one request. */
+/** Longest time for one request, whatever deadline it names. */
 const MAX_CALL_MS = 300_000;
 
 export interface IndexHostOptions {
@@ -55,6 +55,7 @@ export class IndexHost {
     const reader = new FrameReader();
     const pending = new Map<number, AbortController>();
     let tenant: string | null = null;
+    /** Stops reading while this connection has too many pending requests or unread answers. */
     const pace = () => {
       const isFull = pending.size >= MAX_PENDING || socket.writableLength > MAX_UNREAD_BYTES;
       if (isFull) socket.pause();
@@ -66,9 +67,9 @@ export class IndexHost {
         tenant = helloSchema.parse(json).tenant;
       } else if (kind === FRAME.cancel) pending.get(id)?.abort(new IndexError('cancelled', 'the call was withdrawn'));
       else if (kind === FRAME.request && !pending.has(id)) {
-        const withdrawn = new AbortController();
-        pending.set(id, withdrawn);
-        void this.#answer(tenant, json, floats, withdrawn.signal).then((reply) => {
+        const withdrawal = new AbortController();
+        pending.set(id, withdrawal);
+        void this.#answer(tenant, json, floats, withdrawal.signal).then((reply) => {
           pending.delete(id);
           if (!socket.destroyed) socket.write(encodeFrame(FRAME.answer, id, reply));
           pace();
@@ -92,7 +93,7 @@ export class IndexHost {
     socket.on('error', () => undefined); // `close` follows.
     socket.on('close', () => {
       this.#sockets.delete(socket);
-      for (const withdrawn of pending.values()) withdrawn.abort(new IndexError('cancelled', 'the caller is gone'));
+      for (const withdrawal of pending.values()) withdrawal.abort(new IndexError('cancelled', 'the caller is gone'));
     });
   }
 
@@ -116,10 +117,10 @@ export class IndexHost {
 }
 
 function deadlineAfter(ms: number): Disposable & { readonly signal: AbortSignal } {
-  const late = new AbortController();
+  const deadline = new AbortController();
   const text = `the call took longer than ${Math.round(ms)} ms`;
-  const end = () => late.abort(new IndexError('deadline-exceeded', text));
+  const end = () => deadline.abort(new IndexError('deadline-exceeded', text));
   if (ms <= 0) end();
   const timer = setTimeout(end, ms);
-  return { signal: late.signal, [Symbol.dispose]: () => clearTimeout(timer) };
+  return { signal: deadline.signal, [Symbol.dispose]: () => clearTimeout(timer) };
 }

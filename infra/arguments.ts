@@ -6,8 +6,8 @@ export class ProgramError extends Error {
 }
 
 /**
- * Reads the program's arguments with `parseArgs`. `--help` prints the usage and exits; for a command line that `parseArgs` rejects, the
- * function prints the error and the usage and exits with 2.
+ * Reads the program's arguments with `parseArgs`. With `--help`, prints the usage and exits. When `parseArgs` rejects the command line,
+ * prints the error and the usage, and exits with 2.
  */
 export function readArguments<const T extends ParseArgsConfig>(
   usage: string,
@@ -26,13 +26,13 @@ export function readArguments<const T extends ParseArgsConfig>(
   }
 }
 
-/** Exits with 2 for arguments that `parseArgs` accepts and the program does not. */
+/** Rejects arguments that `parseArgs` accepted: prints the error and the usage, and exits with 2. */
 export function refuseArguments(usage: string, why: string): never {
   process.stderr.write(`error: ${why}\n\n${usage}`);
   process.exit(2);
 }
 
-/** Runs a program. A {@link ProgramError} or an error of a class in `known` exits with 1 and prints only its message. */
+/** Runs a program. For a {@link ProgramError}, or an error of a class in `known`, prints only the message and exits with 1. */
 export async function runMain(
   main: () => void | Promise<void>,
   known: readonly (new (...args: never[]) => Error)[] = [],

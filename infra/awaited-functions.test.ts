@@ -9,14 +9,18 @@ test('a start notes the functions that it deploys, and each later start replaces
   const runDirectory = await mkdtemp(path.join(os.tmpdir(), 'pie-awaited-'));
   try {
     assert.deepEqual(awaitedFunctions({ runDirectory }), []);
-    const areDeployed = noteAwaited({ runDirectory }, ['story', 'chat']);
+    const removeNote = noteAwaited({ runDirectory }, ['story', 'chat']);
     assert.deepEqual(awaitedFunctions({ runDirectory }), ['story', 'chat']);
-    areDeployed();
-    areDeployed();
+    removeNote();
+    removeNote();
     assert.deepEqual(awaitedFunctions({ runDirectory }), []);
     noteAwaited({ runDirectory }, ['story']);
     noteAwaited({ runDirectory }, []);
-    assert.deepEqual(awaitedFunctions({ runDirectory }), [], 'a start that was killed left its note');
+    assert.deepEqual(
+      awaitedFunctions({ runDirectory }),
+      [],
+      'a start without functions removes the note of a start that was killed',
+    );
   } finally {
     await rm(runDirectory, { recursive: true, force: true });
   }

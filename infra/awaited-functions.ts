@@ -3,8 +3,8 @@ import path from 'node:path';
 import type { Config } from './config.ts';
 
 /**
- * Writes a note for the gateway: the functions that this start of the platform deploys before it serves. Returns a function that removes the
- * note. Call it when they are deployed: a gateway that restarts later must not wait for a function that an operator has removed.
+ * Writes a note for the gateway: the functions that this start of the platform deploys before it serves. Returns a callback that removes the
+ * note. Call it when the functions are deployed: a gateway that restarts later must not wait for a function that an operator has removed.
  */
 export function noteAwaited(config: Pick<Config, 'runDirectory'>, names: readonly string[]): () => void {
   const file = fileOf(config);
@@ -14,7 +14,7 @@ export function noteAwaited(config: Pick<Config, 'runDirectory'>, names: readonl
   return remove;
 }
 
-/** The functions that the running start still deploys; none when it has deployed them. */
+/** Functions in the note of the start that is under way; none when no note exists. */
 export function awaitedFunctions(config: Pick<Config, 'runDirectory'>): readonly string[] {
   try {
     return JSON.parse(readFileSync(fileOf(config), 'utf8')) as string[];

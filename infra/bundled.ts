@@ -14,7 +14,7 @@ const UPGRADING_EXIT = 6;
 /** The function that streams a story after a start, as proof that the platform works. */
 export const STORY_FUNCTION = 'text-completion';
 
-/** Functions that a machine with a gateway and a runtime deploys before it serves: that of the story, and those of routes and first examples. */
+/** Functions that a machine with a gateway and a runtime deploys before it serves: those of the story, of routes and of the first examples. */
 export const FIRST_FUNCTIONS: readonly string[] = [
   STORY_FUNCTION,
   'chat-completion',
@@ -123,7 +123,7 @@ async function waitUntilReady(config: Config, signal: AbortSignal): Promise<bool
   return false;
 }
 
-/** With `--if-new`, content that was deployed before replaces no served version: a restart does not undo a rollback by the operator. */
+/** With `--if-new`, content that was deployed before does not replace the served version: a restart must not undo an operator's rollback. */
 const DEPLOY_OPTIONS = ['--if-new', '--message', 'came with Pie'];
 
 const sourcesOf = (names: readonly string[]): string[] => names.map((name) => path.join('functions', name));

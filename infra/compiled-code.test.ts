@@ -8,7 +8,7 @@ import { forgetCompiledCode } from './compiled-code.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 
-test('compiled code stays while it is used, and goes with its folder after thirty days without a use', async () => {
+test('compiled code is removed thirty days after its last use, and its folder with the last file', async () => {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-compiled-'));
   try {
     const main = path.join(folder, 'main.mjs');
@@ -18,7 +18,7 @@ test('compiled code stays while it is used, and goes with its folder after thirt
     for (const NODE_COMPILE_CACHE of caches) {
       spawnSync(process.execPath, [main], { env: { ...process.env, NODE_COMPILE_CACHE }, stdio: 'inherit' });
     }
-    // Folders and files that Node did not make.
+    // A folder with a file that Node did not make.
     const foreign = path.join(folder, 'compile', 'sandboxes');
     mkdirSync(foreign);
     writeFileSync(path.join(foreign, 'code'), '');
@@ -27,6 +27,7 @@ test('compiled code stays while it is used, and goes with its folder after thirt
         .map((name) => path.join(folder, 'compile', name))
         .filter((file) => statSync(file).isFile() && path.basename(file) !== 'searched');
     const [code] = files().filter((file) => !file.startsWith(foreign));
+    // Two modules in each of two caches, and the foreign file.
     assert.equal(files().length, 5, `${files()}`);
     assert.ok(code);
 
@@ -38,7 +39,7 @@ test('compiled code stays while it is used, and goes with its folder after thirt
     await forget(29);
     assert.equal(files().length, 5);
     assert.ok(existsSync(empty), 'a running process may be about to write there');
-    // For a search on day 31: written 31 days ago, and loaded 11 days ago.
+    // On day 31, the times of this file say that it was written 31 days ago and loaded 11 days ago.
     utimesSync(code, (now + 20 * DAY_MS) / 1000, now / 1000);
     await forget(31, AbortSignal.abort());
     assert.equal(files().length, 5);
@@ -46,7 +47,7 @@ test('compiled code stays while it is used, and goes with its folder after thirt
     assert.deepEqual(files().sort(), [code, path.join(foreign, 'code')].sort());
     utimesSync(code, now / 1000, now / 1000);
     await forget(31.9);
-    assert.ok(existsSync(code), 'a day has one search');
+    assert.ok(existsSync(code), 'the last search was less than a day ago');
     await forget(32.1);
     assert.ok(!existsSync(code));
     await forget(60);

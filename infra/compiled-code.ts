@@ -25,7 +25,7 @@ const NODE_FOLDER = /^v\d+\.\d+\.\d+-/;
 export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
   const { XDG_CACHE_HOME, HOME } = environment;
   const caches = XDG_CACHE_HOME || (HOME && path.join(HOME, '.cache'));
-  // Node does without a folder that it cannot write.
+  // When Node cannot write the folder, it compiles without a cache.
   if (caches) environment.NODE_COMPILE_CACHE ??= path.join(caches, 'pie', 'compile');
 }
 
@@ -37,7 +37,7 @@ export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
 export async function forgetCompiledCode(folder: string, nowMs: number, signal: AbortSignal): Promise<void> {
   const searchMark = path.join(folder, SEARCHED);
   const lastSearch: Stats | null = await lstat(searchMark).catch(() => null);
-  // A time in the future comes from a clock that has been set back.
+  // A mark of more than a day ahead counts as none: the clock has been set back since.
   if (lastSearch !== null && Math.abs(nowMs - lastSearch.mtimeMs) < SEARCHED_EVERY_MS) return;
   for (const parent of [folder, path.join(folder, 'runtime')]) {
     for (const entry of await entriesOf(parent)) {

@@ -68,7 +68,7 @@ test('a GPU host has time to write a block-quantized model as floats, and the ru
   // 4 bytes for each of 32 billion weights, at 100 MB a second.
   for (const ms of [readyMs('gpu-host-1'), readyMs('runtime-1'), gpuHostWaitMs(config)]) assert.ok(ms >= 1_280_000);
   const runtime = withToml('', { PIE_ROLES: 'runtime', REDIS_URL: 'redis://10.0.0.1:6379' });
-  assert.equal(gpuHostWaitMs(runtime), 300_000, 'a runtime that no GPU host will reach says so sooner');
+  assert.equal(gpuHostWaitMs(runtime), 300_000, 'a runtime on a machine without a GPU host waits less');
 });
 
 test('running inferlets get half of the memory unless the file sets it', () => {
@@ -123,10 +123,13 @@ test('a machine has a name and roles; with a shared Redis its processes carry th
       new RegExp(`${table}\\.address: must have a port`),
     );
   assert.equal(withToml(shared, { PIE_GPU_HOST: '[fe80::1]:7400' }).gpuHosts[0]?.address, '[fe80::1]:7400');
-  const reached = withToml(shared, { PIE_ADDRESS: 'fd00::5' });
-  assert.deepEqual([reached.gpuHosts[0]?.address, reached.runtime.address], ['[fd00::5]:7400', '[fd00::5]:7500']);
-  const own = withToml(`${shared}\n[gpu_host]\ncount = 2\n[runtime]\naddress = "b:2"\n[machine]\naddress = "a"`);
-  assert.deepEqual([...own.gpuHosts.map(({ address }) => address), own.runtime.address], ['a:7400', 'a:7401', 'b:2']);
+  const derived = withToml(shared, { PIE_ADDRESS: 'fd00::5' });
+  assert.deepEqual([derived.gpuHosts[0]?.address, derived.runtime.address], ['[fd00::5]:7400', '[fd00::5]:7500']);
+  const explicit = withToml(`${shared}\n[gpu_host]\ncount = 2\n[runtime]\naddress = "b:2"\n[machine]\naddress = "a"`);
+  assert.deepEqual(
+    [...explicit.gpuHosts.map(({ address }) => address), explicit.runtime.address],
+    ['a:7400', 'a:7401', 'b:2'],
+  );
   assert.equal(withToml(shared).runtime.address, undefined);
   for (const wrong of ['0.0.0.0', '::', 'a:7400', 'http://a'])
     assert.throws(() => withToml(shared, { PIE_ADDRESS: wrong }), /PIE_ADDRESS: must be/);
@@ -144,8 +147,8 @@ test('a shared Redis is given by URL, with TLS, user and password; errors and me
   assert.equal(redisOptions({ redis: { kind: 'external', url: 'redis://[fd00::1]:6379' } }).host, 'fd00::1');
   assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
   assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
-  for (const own of ['', 'url = "redis://h"\n'])
-    assert.deepEqual(withToml(`[redis]\n${own}ca = "ca.pem"\n`, { REDIS_URL: url }).redis, redis);
+  for (const overruled of ['', 'url = "redis://h"\n'])
+    assert.deepEqual(withToml(`[redis]\n${overruled}ca = "ca.pem"\n`, { REDIS_URL: url }).redis, redis);
   for (const plain of ['url = "redis://h"\nca = "ca.pem"', 'ca = "ca.pem"'])
     assert.throws(() => withToml(`[redis]\n${plain}\n`), /redis\.ca: needs a url/);
   assert.throws(() => withToml('[redis]\nca = "ca.pem"\n', { REDIS_URL: 'redis://h' }), /redis\.ca: needs a url/);
@@ -245,6 +248,7 @@ test('the time of a drain fits into the timers that bound it', () => {
   const config = withToml('drain_ms = 86400000');
   const gateway = machineProcesses(config).find(({ name }) => name === 'gateway');
   assert.ok(gateway && gateway.stopTimeoutMs > 86_400_000 && gateway.stopTimeoutMs < 2 ** 31);
+  // With the margin that a stop adds, this drain exceeds the longest timer of Node, 2 ** 31 - 1 ms.
   assert.throws(() => withToml('drain_ms = 2147480648'), /drain_ms/);
 });
 
@@ -257,7 +261,7 @@ test('an empty variable counts as unset', () => {
   assert.equal(withToml('', { PIE_PORT: '', REDIS_URL: '' }).port, 8787);
 });
 
-for (const [what, text, says] of [
+for (const [what, text, message] of [
   ['an unknown key', 'colour = "red"', /colour/],
   ['a value out of range', '[[model]]\nname = "m"\npage_size = 64', /model\.0\.page_size/],
   ['tensor parallelism', '[[model]]\nname = "m"\ntensor_parallel_size = 2', /tensor_parallel_size/],
@@ -329,10 +333,10 @@ for (const [what, text, says] of [
   ],
   ['broken TOML', '[[model', /pie\.toml/],
 ] as const) {
-  test(`${what} is refused with its place`, () => {
+  test(`${what} is refused with an error that names the place`, () => {
     assert.throws(
       () => withToml(text),
-      (error) => error instanceof ConfigError && says.test(error.message),
+      (error) => error instanceof ConfigError && message.test(error.message),
     );
   });
 }

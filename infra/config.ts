@@ -48,7 +48,7 @@ export interface RuntimeConfig {
     readonly most: number;
     /** Sandboxes that one tenant may have at once. */
     readonly perTenant: number;
-    /** Sandboxes started ahead that no tenant has yet. */
+    /** Sandboxes that are started in advance and have no tenant yet. */
     readonly spares: number;
     /** The runtime ends a sandbox that has had no invocations for this long. */
     readonly idleMs: number;
@@ -57,7 +57,7 @@ export interface RuntimeConfig {
     /** Part of `memoryMb` that ready instances may use. */
     readonly poolMb: number;
   };
-  /** Confines processes that handle untrusted bytes: `auto` uses namespaces where they work; other values demand exactly that. */
+  /** Confinement of processes that handle untrusted bytes: `auto` uses namespaces where they work; any other value demands the named layer. */
   readonly isolation: (typeof ISOLATIONS)[number];
   /** Components built at once, each in a process of its own that may use 1 GiB. */
   readonly builds: number;
@@ -80,14 +80,15 @@ export interface Config {
     readonly bodyGraceMs: number;
     /** Rate of one tenant's bodies while other tenants have requests. */
     readonly bodyBytesPerSecond: number;
-    /** Event streams, and answers that wait for an outcome, of all keys; a tenant's share is the same as for bodies. */
+    /** Event streams, and answers that wait for an outcome, of all keys together. The share of a tenant is the same as for `heldBodyBytes`. */
     readonly streams: number;
     readonly streamsPerKey: number;
   };
   readonly redis: RedisSettings;
   readonly machine: MachineSettings;
-  /** Every GPU host serves all models and all encoders. */
+  /** Models, which every GPU host serves. */
   readonly models: readonly ModelEntry[];
+  /** Encoders, which every GPU host serves. */
   readonly encoders: readonly EncoderEntry[];
   /** GPU hosts of this machine. */
   readonly gpuHosts: readonly GpuHostConfig[];
@@ -117,7 +118,7 @@ export interface Config {
   readonly retention: RetentionConfig;
   /** Time that running invocations get to finish during a drain. */
   readonly drainMs: number;
-  /** Sockets and the pid file; short, since a socket's path is limited to 107 bytes. */
+  /** Directory of the sockets and the pid file. Its path is short, since a socket's path is limited to 107 bytes. */
   readonly runDirectory: string;
   readonly logsDirectory: string;
   readonly artifactsDirectory: string;
@@ -126,10 +127,10 @@ export interface Config {
 /** Base URL of an OTLP/HTTP receiver. */
 const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL, such as http://127.0.0.1:4318' });
 
-/** The headers that report limits hold at most 15 digits. */
+/** A quota has at most 15 digits, as the headers that report limits hold no more. */
 const quota = z.int().min(0).max(999_999_999_999_999).optional();
 
-/** Other machines connect to the address that a process listens on. Without a port it would be the path of a unix socket. */
+/** Address at which a process listens and other machines connect. An address without a port would be taken for the path of a unix socket. */
 const linkAddress = z
   .string()
   .min(1)
@@ -141,7 +142,7 @@ const linkAddress = z
   })
   .refine((address) => Number(/:(\d+)$/.exec(address)?.[1] ?? 0) < 65_536, { error: 'must have a port below 65536' });
 
-/** Admission has a setting of its own for `waiting-invocations`. */
+/** The quotas that `pie.toml` may set: all but `waiting-invocations`, for which `admission.max_waiting` stands. */
 const quotasSchema = z.strictObject(
   Object.fromEntries(
     QUOTA_NAMES.filter((name) => name !== 'waiting-invocations').map((name) => [name.replaceAll('-', '_'), quota]),
@@ -155,7 +156,7 @@ export const fileSchema = z.strictObject({
     .strictObject({
       host: z.string().optional(),
       port: z.int().min(0).max(65_535).optional(),
-      // One component may have 64 MiB, and a tenant may hold a quarter of the total.
+      // At least 256, since one component may have 64 MiB and a tenant may hold a quarter of the total.
       body_memory_mb: z.int().min(256).max(65_536).default(256),
       body_grace_ms: z.int().min(1000).max(300_000).default(20_000),
       body_mb_per_second: z.number().min(0.25).max(65_536).default(8),
@@ -224,7 +225,7 @@ export const fileSchema = z.strictObject({
     })
     .prefault({}),
   retention: retentionSchema.prefault({}),
-  // At most a day: a timer of Node of more than 24 days would end at once.
+  // At most a day: Node ends a timer of more than 24 days at once.
   drain_ms: z.int().min(0).max(86_400_000).default(10_000),
 });
 
@@ -245,8 +246,9 @@ export const environmentSchema = z.object({
   OTEL_SDK_DISABLED: z.string().optional(),
 });
 
-/** Default ports at the machine's address: of its first GPU host (its other GPU hosts take the next ports), and of its runtime. */
+/** Default port of the machine's first GPU host; its other GPU hosts take the next ports. */
 const GPU_HOST_PORT = 7400;
+/** Default port of the machine's runtime. */
 const RUNTIME_PORT = 7500;
 
 /** `host:port` at the machine's address; undefined when it has none. */

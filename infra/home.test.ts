@@ -25,7 +25,7 @@ import { claimHome } from './home.ts';
 const STARTS = 8;
 const ROUNDS = 4;
 
-/** Gives a script `claim`, which claims the home of its environment. */
+/** Code that defines `claim` for a script: it claims the home that `PIE_HOME` names. */
 const PREPARE = `
   const { claimHome } = await import(${JSON.stringify(new URL('./home.ts', import.meta.url).href)});
   const home = process.env.PIE_HOME;
@@ -48,14 +48,14 @@ const SCRIPT = `${PREPARE}
   }
   process.exit();`;
 
-test('of several starts at once, one claims the home, also when its last owner was killed', async () => {
+test('one of several simultaneous starts claims the home, even after its last owner was killed', async () => {
   const home = mkdtempSync(join(tmpdir(), 'pie-home-'));
   const pidFile = join(home, 'run', 'supervisor.pid');
   mkdirSync(join(home, 'run'));
   const children: ChildProcess[] = [];
   try {
     for (let round = 0; round < ROUNDS; round++) {
-      // As after a kill, the file names a process that does not run: the pid is above the largest one.
+      // As after a kill, the file names a process that does not run: this pid is above the largest possible one.
       if (round % 2 === 1) writeFileSync(pidFile, String(2 ** 22 + 1));
       const starts = Array.from({ length: STARTS }, () => {
         // The argument makes the command line look like that of a supervisor.
@@ -89,8 +89,8 @@ test('of several starts at once, one claims the home, also when its last owner w
 });
 
 /**
- * A program that claims the home again and again for 8 s, and then releases it or leaves it as a killed owner would. It counts its claims, and
- * those that it got while another process still owned the home.
+ * A program that claims the home again and again for 8 s. After each claim it releases the home, or leaves it as a killed owner would. It counts
+ * its claims, and the claims that it got while another process still owned the home.
  */
 const CLAIMS = `${PREPARE}
   const { readFileSync, readdirSync, rmSync, writeFileSync } = await import('node:fs');
@@ -127,7 +127,9 @@ const CLAIMS = `${PREPARE}
 
 const skipLong = process.env.PIE_TEST_ALL ? false : 'set PIE_TEST_ALL';
 
-test('a home never has two owners, however often they die while others start', { skip: skipLong }, async () => {
+test('a home never has two owners at once, even if owners die while other processes start', {
+  skip: skipLong,
+}, async () => {
   const home = mkdtempSync(join(tmpdir(), 'pie-home-'));
   try {
     const args = ['--input-type=module', '-e', CLAIMS, '--', 'infra/up.ts'];
@@ -145,7 +147,9 @@ test('a home never has two owners, however often they die while others start', {
 
 const noThreads = existsSync('/proc/self/task') ? false : 'this system has no /proc with the ids of threads';
 
-test('a pid file with the id of a thread, even of the claiming process, is no claim', { skip: noThreads }, async () => {
+test('a pid file with the id of a thread, even one of the claiming process, does not claim the home', {
+  skip: noThreads,
+}, async () => {
   const home = mkdtempSync(join(tmpdir(), 'pie-home-'));
   mkdirSync(join(home, 'run'));
   const script = `${PREPARE}
@@ -164,7 +168,7 @@ test('a pid file with the id of a thread, even of the claiming process, is no cl
   }
 });
 
-test('a run directory outside of the home belongs to this user alone', () => {
+test('a run directory outside of the home is refused unless it belongs to this user alone', () => {
   const folder = mkdtempSync(join(tmpdir(), 'pie-home-'));
   const [home, runDirectory] = [join(folder, 'home'), join(folder, 'run')];
   const claim = () =>

@@ -15,12 +15,12 @@ import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
 
 const PID_FILE = 'supervisor.pid';
-/** Marks a home that a restore is writing: a platform that lacks some of the records would delete the files that belong to them. */
+/** Name of a file that marks a home during a restore. A platform must not start in it: it would delete files whose records are not restored yet. */
 const RESTORING = 'restoring';
 /** Matches the command lines of the programs that claim a home: the supervisor, and `pie`, which npm starts through a link. */
 const OWNER_COMMAND_LINE = /infra\/up\.|gateway\/cli\/|\/pie\0.*(backup|restore)\0/s;
 
-/** Throws {@link ConfigError} when a running platform has the home. */
+/** Throws {@link ConfigError} when a running platform owns the home. */
 export function assertHomeFree({ home, runDirectory }: Pick<Config, 'home' | 'runDirectory'>): void {
   const owner = readPid(path.join(runDirectory, PID_FILE));
   if (owner === null || owner === process.pid || !isPlatform(owner)) return;
@@ -53,7 +53,7 @@ type Directories = Pick<Config, 'home' | 'runDirectory' | 'logsDirectory' | 'art
 /**
  * Creates the home's folders and claims the home for this process: one platform per home. Returns a function that releases the claim.
  *
- * @throws ConfigError when a platform has the home, or other users have its run directory
+ * @throws ConfigError when a running platform owns the home, or when its run directory is not this user's alone
  */
 export function claimHome(config: Directories): () => void {
   for (const directory of [config.home, config.runDirectory, config.logsDirectory, config.artifactsDirectory]) {
@@ -71,7 +71,7 @@ export function claimHome(config: Directories): () => void {
 
 /**
  * The run directory of a home with a long path lies in the system's directory for temporary files, and other users can guess its name. A user
- * who has made it first could put sockets and a list of machines of their own into it.
+ * who creates it first could put false sockets and a false list of machines into it.
  */
 function assertOwnRunDirectory({ home, runDirectory }: Directories): void {
   if (runDirectory.startsWith(`${home}${path.sep}`)) return;
@@ -85,10 +85,10 @@ function assertOwnRunDirectory({ home, runDirectory }: Directories): void {
 }
 
 /**
- * Makes this process the owner in `pidFile`; of several that try at once, one succeeds. The process with the claim of the highest number is the
- * owner. When that process is dead or has released its claim, another process takes the next number, by a link that only one can make.
+ * Makes this process the owner in `pidFile`; of several processes that try at once, one succeeds. The process whose claim has the highest number is
+ * the owner. When it is dead or has released its claim, another process takes the next number by making a link, which only one process can do.
  *
- * @returns the file of the claim: the claim is released when its file is empty, and the file keeps the number from being given again
+ * @returns the file of the claim. An empty file is a released claim; the file stays so that its number is not used again.
  * @throws ConfigError when a platform owns the home
  */
 function takePidFile(pidFile: string, home: string): string {
@@ -153,7 +153,7 @@ function isPlatform(pid: number): boolean {
     if ((error as NodeJS.ErrnoException).code !== 'EPERM') return false;
   }
   try {
-    // The kernel takes the id of a thread for a pid, too. Pids of a container begin anew with each start, so the id of an earlier supervisor
+    // `kill` and `/proc` also accept the id of a thread. Pids of a container begin anew with each start, so the id of an earlier supervisor
     // is often that of a thread of this process.
     const [, owner] = /^Tgid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
     if (owner !== undefined && Number(owner) !== pid) return false;

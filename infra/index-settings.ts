@@ -10,9 +10,11 @@ export interface IndexSettings {
   readonly directory: string;
   /** Memory of the open indexes together. */
   readonly memoryMb: number;
-  /** Bounds of the indexes of one tenant. */
+  /** Indexes that one tenant may have. */
   readonly tenantIndexes: number;
+  /** Entries of all indexes of one tenant together. */
   readonly tenantEntries: number;
+  /** Size of all indexes of one tenant together. */
   readonly tenantMb: number;
 }
 

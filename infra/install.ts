@@ -17,10 +17,10 @@ export function defaultHome(): string {
 /** `node_modules` folders that this copy uses, in Node's lookup order (nearest first); each also by its real path. */
 export function packageFolders(): string[] {
   const folders: string[] = [];
-  for (let at = ROOT; ; at = path.dirname(at)) {
-    const folder = path.basename(at) === 'node_modules' ? at : path.join(at, 'node_modules');
+  for (let ancestor = ROOT; ; ancestor = path.dirname(ancestor)) {
+    const folder = path.basename(ancestor) === 'node_modules' ? ancestor : path.join(ancestor, 'node_modules');
     if (existsSync(folder)) folders.push(folder, realpathSync(folder));
-    if (at === path.dirname(at)) return [...new Set(folders)];
+    if (ancestor === path.dirname(ancestor)) return [...new Set(folders)];
   }
 }
 

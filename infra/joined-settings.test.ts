@@ -33,7 +33,7 @@ address = "10.0.0.1"
 roles = ["gateway"]
 `;
 
-test('a machine that joins takes over what all machines have in common, and nothing of one machine', () => {
+test('a machine that joins takes over the settings of the whole platform, and none of a single machine', () => {
   const shared = sharedSettings(parse(FILE), { PIE_BACKEND: 'reference', PIE_BITS: '32', PIE_MODEL: 'ignored' });
   const text = JSON.stringify(shared);
   assert.ok(!text.includes('10.0.0.1') && !text.includes('secret'), text);
@@ -62,7 +62,7 @@ test('a machine that joins takes over what all machines have in common, and noth
   }
 });
 
-test('the placement has its old name between machines, and its present one in the file of a machine that joins', () => {
+test('machines send each other the placement under its old name, and write it to pie.toml under its present name', () => {
   const joined = { name: 'east', roles: ['runtime'], address: 'a', redis: { url: 'redis://a' } } as const;
   for (const name of ['placement', 'spread']) {
     const shared = sharedSettings({ gpu_host: { [name]: 'tenant', count: 2 } }, {});
@@ -72,7 +72,7 @@ test('the placement has its old name between machines, and its present one in th
   }
 });
 
-test('the models that an environment chooses are those of the machines that join', () => {
+test('machines that join get the model that the environment of the sending machine chooses', () => {
   assert.deepEqual(sharedSettings({}, { PIE_MODEL: 'stories15m', PIE_BITS: '8' }), {
     model: [{ name: 'stories15m', bits: 8 }],
   });

@@ -16,7 +16,7 @@ const MACHINE_ONLY: readonly (readonly [string, string?])[] = [
   ['runtime', 'address'],
 ];
 
-/** Name of `[gpu_host] placement` between machines: those of the release before know no other name. */
+/** Name of `[gpu_host] placement` between machines: machines of the previous release know only this name. */
 const PLACEMENT_SENT = 'spread';
 
 /** The settings of one machine that hold for the whole platform, with the models that its environment chooses. */
@@ -32,7 +32,8 @@ export function sharedSettings(file: Settings, environment: ModelEnvironment): S
     }
   }
   const { PIE_MODEL: name, PIE_BACKEND: backend, PIE_BITS: bits } = environment;
-  const models = Array.isArray(shared.model) ? shared.model : name ? [{ name }] : [];
+  const chosenModels = name ? [{ name }] : [];
+  const models = Array.isArray(shared.model) ? shared.model : chosenModels;
   if (models.length === 0) return shared;
   const model = models.map((entry) =>
     isTable(entry) && (entry.kind ?? 'causal') === 'causal'

@@ -1,6 +1,6 @@
 import type { Logger } from './log.ts';
 
-/** The supervisor sets this for each child: the child's standard input closes when the supervisor is gone, however it died. */
+/** Variable that the supervisor sets for each child. The child's standard input closes when the supervisor dies, even by SIGKILL. */
 export const LIFELINE_VARIABLE = 'PIE_LIFELINE';
 
 /** Longest time that a child may take to end after its supervisor's death. */

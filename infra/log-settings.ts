@@ -18,7 +18,7 @@ export const logSchema = z
 
 export const logEnvironment = { PIE_LOG_LEVEL: z.enum(LEVELS).optional(), PIE_LOG_FORMAT: z.enum(FORMATS).optional() };
 
-/** Settings of the environment alone, for a process that has not read its configuration. The configuration reports wrong ones. */
+/** Settings of the environment alone, for a process that has not read its configuration. Ignores wrong ones: `loadConfig` reports them. */
 export function environmentLog(): LogSettings {
   const { data } = z.object(logEnvironment).safeParse(process.env);
   return logSettings({}, data ?? {});

@@ -8,7 +8,7 @@ import type { LogSettings } from './log-settings.ts';
 
 const DEFAULTS: LogSettings = { level: 'info', format: 'text' };
 
-/** A log whose records come as text, without the parts that differ between runs. */
+/** A log, and the list in which it collects its records. */
 function collect(settings: Partial<LogSettings> = {}) {
   const records: string[] = [];
   const log = openLog('runtime-1', { ...DEFAULTS, ...settings }, (record) => records.push(record));
@@ -29,7 +29,7 @@ test('text has one line a record: time, level, process, message, fields', () => 
   );
 });
 
-test('JSON has the same as members', () => {
+test('a JSON record has the parts of a text record as members', () => {
   const { log, records } = collect({ format: 'json' });
   log.info({ tenant: 'acme', pages: 3 }, 'swapped');
   const { time, ...rest } = parsed(records[0]);
@@ -79,13 +79,13 @@ test('control characters of strangers are escaped in messages, fields and stacks
     const { log, records } = collect({ format });
     log.error({ error: new Error(hostile), tenant: hostile, [hostile]: hostile }, hostile);
     const record = records[0] ?? '';
-    // Line breaks of the text format are the log's own, and the lines below the first one are indented.
+    // In the text format, the log itself breaks lines, and indents each line after the first.
     assert.doesNotMatch(record.replaceAll('\n    ', ''), /\p{Cc}|\p{Bidi_Control}/u);
     if (format === 'json') assert.equal(parsed(record).tenant, hostile);
   }
 });
 
-test('a record is on standard error when the process ends at once, also under the permission model', () => {
+test('records reach standard error even if the process exits right after them, also under the permission model', () => {
   const program = `
     import { openLog } from '#infra/log.ts';
     const log = openLog('gateway', { level: 'info', format: 'json' });
@@ -106,7 +106,7 @@ test('a record is on standard error when the process ends at once, also under th
   );
 });
 
-test('a slow reader holds up no process, and learns how many records are missing', async () => {
+test('a slow reader does not hold up the process, and learns how many records are missing', async () => {
   const count = 6000;
   const program = `
     import { openLog } from '#infra/log.ts';
@@ -134,7 +134,7 @@ test('a slow reader holds up no process, and learns how many records are missing
   assert.equal(seen.length + missing, count);
 });
 
-test('errors that an error unites, and causes that are no errors, are in its stack', () => {
+test('the stack of an error includes the errors that it unites, and causes that are no errors', () => {
   const { log, records } = collect();
   const united = new AggregateError([new TypeError('first'), 'second'], 'both', { cause: { code: 7 } });
   log.error({ error: united }, 'a call failed');

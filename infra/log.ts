@@ -20,7 +20,7 @@ interface ErrorRecord {
   readonly type: string;
   readonly message: string;
   readonly code?: string;
-  /** With the stacks of its causes, and of the errors that it unites. */
+  /** Stack of the error, followed by those of the errors that it unites and of its causes. */
   readonly stack: string;
 }
 
@@ -55,15 +55,15 @@ export function openLog(
 
 let ownStandardError: StandardError | undefined;
 
-/** All logs of the process write to it in turn. */
+/** The one object through which all logs of the process write. */
 function standardError(): StandardError {
   ownStandardError ??= new StandardError();
   return ownStandardError;
 }
 
 /**
- * Logs the error that ends a process. One of a built-in kind is a fault of Pie and has its stack. Any other one addresses the operator, whom its
- * message tells enough.
+ * Logs the error that ends a process. A `TypeError`, `RangeError` or `ReferenceError`, or a value that is no error, is a fault of Pie and is logged
+ * with its stack. Any other error addresses the operator, who needs only its message.
  */
 export function logEnding(log: Logger, error: unknown, what: string): void {
   const isFault =
@@ -106,7 +106,7 @@ function textOf({ level, time, process, message, error, ...fields }: LogRecord):
   return [line.join(' '), ...stack.map((frame) => `    ${frame}`)].map(escapeControls).join('\n');
 }
 
-/** A value that has spaces or quotes in JSON's quotes. */
+/** A text without spaces, quotes and equals signs as it is; any other value as JSON. */
 function shown(value: unknown): string {
   return typeof value === 'string' && /^[^\s"=]+$/.test(value) ? value : JSON.stringify(value);
 }
@@ -118,7 +118,7 @@ function isErrorRecord(value: unknown): value is ErrorRecord {
 /** Characters that a terminal obeys instead of showing, that end a line, or that set the direction of text. */
 const CONTROLS = /\p{Cc}|\p{Bidi_Control}|[\u2028\u2029]/gu;
 
-/** Replaces them by JSON's escapes: texts of strangers must neither reach a terminal as they are nor look like another record. */
+/** Replaces these characters by JSON's escapes: a stranger's text must neither control a terminal nor look like another record. */
 function escapeControls(text: string): string {
   return text.replace(CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

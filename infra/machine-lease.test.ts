@@ -30,18 +30,18 @@ after(async () => {
 const onTaken = (error: Error) => assert.fail(error);
 const claim = (signal = new AbortController().signal) => claimMachine(config, { onTaken, log: silentLog, signal });
 
-/** Asserts that a claim has left no connection and no lease, which would keep the supervisor from ending. */
+/** Asserts that a claim has left no connection and no lease: either would keep the supervisor from ending. */
 async function assertNothingLeft(): Promise<void> {
-  const alone = async () =>
+  const isProbeAlone = async () =>
     String(await probe.client('LIST'))
       .trim()
       .split('\n').length === 1;
-  await eventually(alone, 'the connections of the claim have ended');
+  await eventually(isProbeAlone, 'the connections of the claim have ended');
   assert.deepEqual(await listMachines(new Store(probe)), []);
 }
 
 test('a claim that fails leaves neither a connection nor the name behind', async () => {
-  // The list of accepted certificates cannot be written.
+  // The claim cannot write the list of accepted certificates, because a folder has the name of its temporary file.
   const blockingFolder = path.join(config.runDirectory, 'peers.json.new');
   mkdirSync(blockingFolder);
   await assert.rejects(claim(), { code: 'EISDIR' });

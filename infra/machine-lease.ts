@@ -28,8 +28,8 @@ import { shownRedis } from './redis-settings.ts';
 /** Longest wait for a shared Redis at the start. */
 const REDIS_DEADLINE_MS = 10_000;
 /**
- * When Redis has refused this machine's user for longer, an operator has removed the machine while it was away. A shorter refusal may come from
- * a Redis that restarted without its users; a gateway that may create users restores them.
+ * When Redis refuses this machine's user for longer than this, an operator must have removed the machine while it was away. A shorter refusal may
+ * come from a Redis that restarted without its users, until a gateway that may create users restores them.
  */
 const REFUSED_MS = 15 * 60_000;
 /** Interval at which the supervisor reads the other machines' certificates. */
@@ -52,7 +52,7 @@ export async function claimMachine(
   { onTaken, log, signal }: ClaimOptions,
 ): Promise<(() => Promise<void>) | null> {
   const { name, roles } = config.machine;
-  // Made before the connection: when making the certificate fails, an open connection would keep this process alive.
+  // The certificate is made before the connection: if making it fails, an open connection would keep this process alive.
   const machine = {
     name,
     roles,
@@ -117,7 +117,7 @@ export async function claimMachine(
     return null;
   } catch (error) {
     isOver = true;
-    // Otherwise the renewals would keep the name taken and this process alive.
+    // Without a release, the renewals of the lease would keep the name taken and this process alive.
     await claimedLease?.release().catch(() => undefined);
     redis.disconnect();
     if (signal.aborted) return null;
@@ -144,10 +144,10 @@ async function followPeers(config: Config, store: Store, log: Logger, onRemoved:
     writtenText = text;
   };
   await follow();
-  let saidWhy = '';
+  let loggedFailure = '';
   const onFailure = (error: unknown) => {
-    if (StoreError.from(error).code === 'store-unavailable' || String(error) === saidWhy) return;
-    saidWhy = String(error);
+    if (StoreError.from(error).code === 'store-unavailable' || String(error) === loggedFailure) return;
+    loggedFailure = String(error);
     log.error({ error }, 'the list of accepted certificates could not be updated; the last one still applies');
   };
   const following = retrying(follow, onFailure);

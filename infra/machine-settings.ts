@@ -23,7 +23,7 @@ const machineName = z
 
 const roles = z.array(z.enum(ROLES)).min(1);
 
-/** A wildcard address would let a process listen, but no machine connect. */
+/** Not a wildcard: a process can listen on a wildcard address, but no other machine can connect to it. */
 const address = z
   .string()
   .max(253)

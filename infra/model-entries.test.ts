@@ -55,7 +55,7 @@ test('a model has aliases, and admission has max_waiting', () => {
   );
 });
 
-test('a model and an encoder have the pace of another device, for benchmarks', () => {
+test('a model and an encoder may have the pace of another device, for benchmarks', () => {
   const pace = 'pace = { step_ms = 20, token_ms = 0.5 }';
   const { models, encoders } = withToml(
     `[[model]]\nname = "m"\n${pace}\n[[model]]\nname = "plain"\n[[model]]\nname = "e"\nkind = "embedding"\nsource = "file:e"\n${pace}`,

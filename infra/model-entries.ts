@@ -40,7 +40,7 @@ function checkCards(models: readonly ModelEntry[]): void {
   }
 }
 
-/** The first, a story model, serves functions that name no model; the other is a chat model. Fixed pages let both share a card. */
+/** A story model, which serves functions that name no model, and a chat model. A fixed number of pages lets both share a card. */
 const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
 
 /** The causal models of the `[[model]]` entries; without entries, the model that the environment names, or the defaults. @throws ConfigError */

@@ -10,16 +10,16 @@ import type { ChildSpec } from './supervisor/child.ts';
 import type { WatchLimits } from './supervisor/watch-policy.ts';
 
 const READY_TIMEOUT_MS = 60_000;
-/** Loading a snapshot takes Redis some ten seconds a gigabyte. */
+/** Longest load of a snapshot, which takes Redis about ten seconds a gigabyte. */
 const SNAPSHOT_READY_TIMEOUT_MS = 600_000;
-/** A private Redis also loads the log of later writes, command by command, which takes it several times as long. */
+/** Load time per MB of a private Redis. It is longer than for a snapshot, because Redis also loads the log of later writes, command by command. */
 const LOG_READY_MS_PER_MB = 60;
-/** Time to stop beyond the drain that a process gives its invocations. */
+/** Time that a process has to stop, beyond its drain. */
 const STOP_MARGIN_MS = 3000;
 
 /**
- * Limits for the runtimes and the gateway. A runtime whose event loop does not turn for longer than its lease (two seconds) has lost it, and
- * every invocation that it ran. The longest measured times under 896 inferlets at once were 33 ms of computing, and 0.3 s of standing still
+ * Limits for the runtimes and the gateway. A runtime whose event loop does not turn for longer than its lease (two seconds) has lost the lease,
+ * and every invocation that it ran. The longest measured times under 896 inferlets at once were 33 ms of computing, and 0.3 s of standing still
  * on an overloaded machine.
  */
 const WATCH: WatchLimits = { everyMs: 250, computingMs: 2000, stillMs: 3000 };
@@ -38,10 +38,10 @@ const WATCH_INDEX_HOST: WatchLimits = { everyMs: 250, computingMs: 10_000, still
  */
 const YOUNG_MIB = 4;
 
-/** Set to `off` under a debugger, which stops event loops. */
+/** Variable that disables the watch when it is `off`: a debugger stops event loops. */
 const WATCH_SWITCH = 'PIE_WATCHDOG';
 
-/** The processes of one machine, beside its private Redis. They start in parallel. */
+/** The processes of one machine, without its private Redis. They start in parallel. */
 export function machineProcesses(config: Config): ChildSpec[] {
   const env = { PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host };
   const isWatched = process.env[WATCH_SWITCH] !== 'off';
@@ -91,8 +91,8 @@ export function stopStages(config: Config): string[][] {
 }
 
 /**
- * redis-server cannot watch a lifeline, so a shell does: the shell ends Redis when the shell's standard input closes. `wait` ends the shell
- * when Redis dies, which the supervisor sees.
+ * redis-server cannot watch a lifeline, so a shell does: the shell ends Redis when the shell's standard input closes. When Redis dies, `wait`
+ * returns and the shell ends too, so that the supervisor sees the death.
  */
 const LIFELINE_SHELL = `exec 3<&0
 "$@" </dev/null 3<&- &
@@ -122,8 +122,9 @@ export function privateRedis(config: Config, { socket, maxMemoryMb }: RedisSetti
     'maxmemory-policy': 'noeviction',
     // `pie backup` takes its snapshot as a replica. Redis would wait 5 s for further replicas.
     'repl-diskless-sync-delay': '0',
-    // Records keep Redis' compact encoding (0.8 KB instead of 2 KB), and the log of a short invocation does not take a 4 KB node.
+    // Records keep Redis' compact encoding: 0.8 KB instead of 2 KB.
     'hash-max-ziplist-value': '512',
+    // The event log of a short invocation does not take a node of 4 KB.
     'stream-node-max-bytes': '1024',
     loglevel: 'notice',
     daemonize: 'no',

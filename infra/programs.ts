@@ -26,7 +26,7 @@ export async function runProgram(
       PIE_HOST: config.host,
     },
   });
-  if (options.background === true && child.pid !== undefined) yieldTime(child.pid);
+  if (options.background === true && child.pid !== undefined) lowerPriority(child.pid);
   const abort = () => child.kill('SIGTERM');
   options.signal?.addEventListener('abort', abort, { once: true });
   if (options.signal?.aborted) abort();
@@ -40,7 +40,7 @@ export async function runProgram(
   }
 }
 
-function yieldTime(pid: number): void {
+function lowerPriority(pid: number): void {
   try {
     os.setPriority(pid, os.constants.priority.PRIORITY_LOW);
   } catch {

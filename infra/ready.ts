@@ -12,7 +12,7 @@ export interface ReadyLine {
 
 /**
  * Tells the supervisor that this process is ready. From then on the process beats and the supervisor watches it. Also keeps the compiled code
- * for the next start: without this, Node keeps it when the process exits, and a process that is killed would leave none.
+ * for the next start: otherwise Node would keep it only when the process exits, so a process that is killed would leave none.
  */
 export function announceReady(info: Omit<ReadyLine, 'ready'> = {}): void {
   beatToSupervisor();

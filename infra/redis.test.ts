@@ -49,7 +49,7 @@ async function connectThroughProxy() {
   return { connection, pairs, errors, close };
 }
 
-test('a connection that falls silent without an end is opened anew, and its commands are sent again', async () => {
+test('a connection that falls silent without being closed is replaced, and its commands are sent again', async () => {
   const { connection, pairs, errors, close } = await connectThroughProxy();
   try {
     await connection.set('key', 'value');
@@ -66,7 +66,7 @@ test('a connection that falls silent without an end is opened anew, and its comm
   }
 });
 
-test('calls that were given up on a silent connection are not sent again; others are', async () => {
+test('after a silent connection is replaced, calls whose callers gave up are not sent again, and others are', async () => {
   const { connection, pairs, close } = await connectThroughProxy();
   const other = redis.connect();
   try {
@@ -87,7 +87,7 @@ test('calls that were given up on a silent connection are not sent again; others
     const found = async (key: string) => String((await otherValues.get('t', key))?.value);
     assert.equal(await found('x'), '1', 'Redis has run the write');
     await otherValues.write('t', 'x', Buffer.from('2'));
-    // As if the outage had lasted longer than Redis keeps replies.
+    // As after an outage that lasted longer than Redis keeps replies: the repeated call runs anew.
     for (const reply of await other.keys(store.keys.reply('*'))) await other.del(reply);
     assert.equal(await patientCall, 2, 'sent again, since its caller waits');
     await store.ping();
@@ -100,11 +100,11 @@ test('calls that were given up on a silent connection are not sent again; others
   }
 });
 
-test('a connection to a Redis that has become a replica is opened anew, and leads to its successor', async () => {
+test('a connection to a Redis that becomes a replica is replaced, and reaches the new primary', async () => {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-replica-'));
   const address = path.join(directory, 'redis.sock');
   await symlink(redis.socket, address);
-  const next = await TestRedis.start();
+  const primary = await TestRedis.start();
   const operator = redis.connect();
   const connection = connectRedis({ redis: { kind: 'external', url: `unix:${address}` } });
   const write = () => connection.eval("return redis.call('SET', KEYS[1], 'value')", 1, 'key');
@@ -112,13 +112,13 @@ test('a connection to a Redis that has become a replica is opened anew, and lead
     assert.equal(await write(), 'OK');
     await operator.call('REPLICAOF', '127.0.0.1', '1');
     await rm(address);
-    await symlink(next.socket, address);
+    await symlink(primary.socket, address);
     await assert.rejects(write(), /READONLY/);
     assert.equal(await write(), 'OK');
   } finally {
     connection.disconnect();
     await operator.call('REPLICAOF', 'NO', 'ONE');
-    await next.stop();
+    await primary.stop();
     await rm(directory, { recursive: true });
   }
 });

@@ -6,10 +6,11 @@ import type { Config } from './config.ts';
 export const RUNTIME = 'runtime-1';
 
 /**
- * Longest start of a GPU host. It loads a large model and builds its graph; the first start with a card also writes a block-quantized model as
- * floats: 128 GB takes 1,280 s on a disk that takes 100 MB a second. The supervisor notices at once when a process ends.
+ * Longest start of a GPU host. It loads a large model and builds its graph. The first start with a card also writes a block-quantized model as
+ * floats: 128 GB takes 1,280 s at 100 MB a second. The long limit delays no error, since the supervisor notices at once when a process ends.
  */
 export const GPU_HOST_READY_MS = 1_800_000;
+/** Longest wait of a runtime for a GPU host of another machine. */
 const OTHERS_GPU_HOST_READY_MS = 300_000;
 
 /** Longest wait of this machine's runtime for its first GPU host. */
@@ -22,7 +23,7 @@ export function runtimeName(): string {
   return process.env.PIE_RUNTIME_ID ?? RUNTIME;
 }
 
-/** Bounds the socket's path, which the kernel limits to 107 bytes. */
+/** Longest name in a socket's path, which the kernel limits to 107 bytes. */
 const LONGEST_NAME = 16;
 
 /** Path of the socket on which a runtime shows events that are not in the log yet to gateways on the same machine. */

@@ -27,7 +27,7 @@ test('the mark exists while all processes are ready, from the end of the start t
     assert.ok(existsSync(file));
     mark.end();
     ready('gateway');
-    assert.ok(!existsSync(file), 'a drain has no end but the exit');
+    assert.ok(!existsSync(file), 'after the drain has begun, the mark does not return');
   } finally {
     rmSync(runDirectory, { recursive: true });
   }

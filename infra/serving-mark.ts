@@ -5,8 +5,8 @@ import type { Logger } from './log.ts';
 import type { SupervisorEvent } from './supervisor/supervisor.ts';
 
 /**
- * The file `serving` in the run directory. It exists while all processes of this machine are ready. A probe of a machine of any role tests for
- * it: `test -e $PIE_HOME/run/serving` (for a long PIE_HOME, the run directory is elsewhere: `shortDirectory` in config.ts).
+ * The file `serving` in the run directory. It exists while all processes of this machine are ready, so that a probe can test for it on a machine
+ * of any role: `test -e $PIE_HOME/run/serving`. For a long PIE_HOME, the run directory is elsewhere (`shortDirectory` in config.ts).
  */
 export class ServingMark {
   readonly #file: string;

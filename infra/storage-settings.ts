@@ -6,8 +6,9 @@ import { ConfigError } from './config-error.ts';
 export interface StorageSettings {
   /** Directory in which runtimes keep copies of the saved contexts and KV files that inferlets make durable; absent when there is none. */
   readonly sharedDirectory?: string;
-  /** Bounds of one tenant's copies. */
+  /** Names under which one tenant may have copies. */
   readonly tenantNames: number;
+  /** Size of all copies of one tenant together. */
   readonly tenantMb: number;
 }
 

@@ -63,7 +63,7 @@ async function main(): Promise<number> {
   const serves = (role: Role) => config.machine.roles.includes(role);
   const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
   if (requested) assertBundled(config, requested);
-  // The processes start in another directory, `config.root`.
+  // A relative path must keep its meaning after this process changes to `config.root`, where its children start.
   if (process.env.PIE_CONFIG) process.env.PIE_CONFIG = path.resolve(process.env.PIE_CONFIG);
   process.chdir(config.root);
   keepCompiledCode(process.env);
@@ -108,7 +108,7 @@ async function main(): Promise<number> {
       signal: stopping.signal,
     });
     if (releaseMachine === null) return earlyExitCode();
-    // A runtime reads the tokenizers of the models and encoders.
+    // A runtime needs the models and encoders, too: it reads their tokenizers.
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
     for (const [kind, entries] of Map.groupBy(models, (entry) => ('kind' in entry ? entry.kind : undefined))) {
       const sources = new Set(entries.map(({ source }) => source));
@@ -121,7 +121,7 @@ async function main(): Promise<number> {
       if (pullExitCode !== 0)
         throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
     }
-    // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
+    // A machine with a gateway but no runtime serves before it deploys, because another machine builds its functions.
     const isWhole = serves('gateway') && serves('runtime');
     const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
     // `noteAwaited` writes a file, the note, with the names of the functions that this start deploys first. The gateway

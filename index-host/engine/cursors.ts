@@ -12,22 +12,24 @@ export class Cursors {
 
   /** Rows after the key `after`. `read` returns the rows after a key, in key order; an interruption makes `rows` call it again. */
   *rows(read: (after: number) => NodeJS.Iterator<Row>, after: number): Generator<Row, void, void> {
-    for (let [last, isOver] = [after, false]; !isOver; ) {
-      const rows = read(last);
+    let lastKey = after;
+    let isOver = false;
+    while (!isOver) {
+      const rows = read(lastKey);
       this.#open.add(rows);
       try {
         for (const row of rows) {
-          last = Number(row.key);
+          lastKey = Number(row.key);
           yield row;
         }
       } finally {
-        // If `interrupt` has already removed these rows, read on after the last key.
+        // Rows that `interrupt` has removed may not be complete: read on after the last key.
         isOver = this.#open.delete(rows);
       }
     }
   }
 
-  /** Closes the statements of all reads. Each read opens a new one, after its last key, when its next row is needed. */
+  /** Closes the statements of all reads. A read opens a new statement, after its last key, when its next row is needed. */
   interrupt(): void {
     for (const rows of this.#open) rows.return?.();
     this.#open.clear();

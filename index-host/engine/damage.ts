@@ -3,7 +3,7 @@ import { IndexError } from '../protocol/errors.ts';
 /** SQLite's primary result codes for a file whose content is damaged, and for one that is no database. */
 const CORRUPT = 11;
 const NOT_A_DATABASE = 26;
-/** An extended result code has the primary one in its low byte. */
+/** Selects the low byte of an extended result code, which is the primary code. */
 const PRIMARY = 0xff;
 
 /**

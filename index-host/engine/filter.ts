@@ -6,8 +6,8 @@ export function matches(filter: readonly Condition[], metadata: Metadata): boole
 }
 
 /**
- * True for a condition that only entries with the field can fulfil: the database's table of fields then finds all such
- * entries (`Records.keysWith`). `not-equal` also holds for entries without the field, which have no row in that table.
+ * True for a condition that only entries with the field can fulfil. `Records.keysWith` finds all such entries in the database's table of fields.
+ * The exception is `not-equal`: it also holds for entries without the field, and these have no row in that table.
  */
 export const isPositive = ({ comparison }: Condition): boolean => comparison !== 'not-equal';
 

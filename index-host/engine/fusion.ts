@@ -4,14 +4,14 @@ export interface Ranked {
   readonly score: number;
 }
 
-/** Damps the first ranks, so that no single list decides alone. */
+/** Added to each rank. Without it, the first places of a single list would decide alone. */
 const DAMPING = 60;
 
-/** The best first; of equal ones the older entry. */
+/** Order of a ranking: the best entry first, and of entries with equal scores the older one first. */
 export const byScore = (one: Ranked, other: Ranked): number => other.score - one.score || one.key - other.key;
 
 /**
- * Joins rankings into one: an entry's score is the sum of `1 / (60 + rank)` over the lists that have it (reciprocal rank fusion: Cormack,
+ * Joins rankings into one: an entry's score is the sum of `1 / (DAMPING + rank)` over the lists that have it (reciprocal rank fusion: Cormack,
  * Clarke and Büttcher, SIGIR 2009).
  */
 export function fuse(lists: readonly (readonly Ranked[])[]): Ranked[] {

@@ -11,7 +11,7 @@ import { VectorIndex } from './vector-index.ts';
 /** With so short a tail, 40 of the first 50 entries go to the graph. The other sizes concern queries, of which there are none here. */
 const SIZES = { tail: 10, maxCompared: 50, width: 400, maxWorded: 6 };
 
-test('a save that fails leaves only the file of the last saved graph, and so does an index that opens', async (t) => {
+test('after a save that failed, or after an index has opened, only the file of the last saved graph is left', async (t) => {
   using folder = temporaryFolder();
   const dimensions = 4;
   const graphFiles = () => readdirSync(folder.path).filter((file) => file.startsWith('graph-'));
@@ -48,7 +48,7 @@ test('a save that fails leaves only the file of the last saved graph, and so doe
   assert.ok(secondFile && !firstFiles.includes(secondFile) && others.length === 0);
 
   index.close();
-  // A process leaves such files when it ends amid a save: one before it renames the file, the other before it names it in the records.
+  // A process that ends amid a save leaves such files: the first before the file is renamed, the second before the records name the file.
   for (const file of ['graph-999.usearch.new', 'graph-999.usearch'])
     writeFileSync(path.join(folder.path, file), 'a part');
   const opened = await runToEnd(VectorIndex.open(folder.path, SIZES));

@@ -6,9 +6,11 @@ import type { Records } from './records.ts';
 import { norm } from './similarity.ts';
 import { ROWS_AT_ONCE } from './sizes.ts';
 
-/** Parameters of HNSW (Malkov and Yashunin, 2018): links per node, and the width of the search in an addition and in a query. */
+/** Links per node of HNSW (Malkov and Yashunin, 2018). */
 const CONNECTIVITY = 16;
+/** Width of the search in an addition. */
 const WIDTH_ADD = 128;
+/** Width of the search in a query. */
 const WIDTH_SEARCH = 128;
 
 const KINDS: Readonly<Record<Metric, MetricKind>> = {
@@ -54,7 +56,7 @@ export class Graph {
     return Number(this.#index.size());
   }
 
-  /** Bytes of memory, about. */
+  /** Approximate bytes of memory. */
   get bytes(): number {
     // Links have 4 bytes each. A node has 2 * CONNECTIVITY in the lowest layer of HNSW. A third CONNECTIVITY allows for
     // higher layers.
@@ -74,12 +76,12 @@ export class Graph {
   /** Up to `count` keys near the vector. */
   near(vector: Float32Array, count: number): number[] {
     if (this.size === 0) return [];
-    // Scaled to a length that 16 bits can hold: the length of the query changes no order of products.
+    // 16 bits must hold the query's values. Scaling the query by its own length changes no order of dot products.
     const query = this.#metric === 'dot-product' ? times(vector, scaleFor(norm(vector))) : this.#scaled(vector);
     return Array.from(this.#index.search(query, Math.min(count, this.size), 1).keys, Number);
   }
 
-  /** For `cosine`, the vector's direction: its values are small for vectors of any length. */
+  /** The vector as the graph has it. For `cosine`, that is its direction, whose values are small whatever the vector's length. */
   #scaled(vector: Float32Array): Float32Array {
     if (this.#metric !== 'cosine') return times(vector, this.scale);
     const length = norm(vector);

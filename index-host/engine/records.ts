@@ -19,8 +19,9 @@ const FORMAT = 1;
 /** Bytes that each entry counts towards the limits besides its content. */
 const ENTRY_BYTES = 128;
 const FLOAT_BYTES = 4;
-/** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
+/** Bytes of entries that one transaction deletes, which takes about 10 ms. */
 const DELETED_BYTES = 256 * 1024;
+/** Bytes of texts whose words one transaction indexes or removes, which takes about 10 ms. */
 const SETTLED_BYTES = 64 * 1024;
 /**
  * The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Fewer free
@@ -115,27 +116,30 @@ export class Records {
     this.#unsettled = Number(this.#statements.countUnsettled.get()?.count);
   }
 
+  /** Entries, and bytes that count towards the limits. */
   get size(): Size {
     return { entries: this.#entries, bytes: this.#bytes };
   }
 
-  /** Number of texts whose words {@link settleWords} must bring up to date. */
+  /** Number of texts whose words {@link settleWords} must still index or remove. */
   get unsettled(): number {
     return this.#unsettled;
   }
 
-  /** Indexes words of some new texts, or removes words of deleted ones. A write leaves this work for later: it may take longer than the write. */
+  /** Indexes words of some new texts, or removes words of deleted ones. A write leaves this work for later, as it may take longer than the write. */
   settleWords(): void {
     const { nextUnworded, insertWords, deleteUnworded, nextGone, deleteWords, deleteGone } = this.#statements;
     this.#transaction(() => {
-      for (let bytesLeft = SETTLED_BYTES; bytesLeft > 0 && this.#unsettled > 0; this.#unsettled--) {
+      let settledBytes = 0;
+      while (settledBytes < SETTLED_BYTES && this.#unsettled > 0) {
         const added = nextUnworded.get();
         const row = added ?? nextGone.get();
         if (!row) throw new Error('the count of unsettled texts is wrong');
         const [key, text] = [Number(row.key), String(row.text)];
         (added ? insertWords : deleteWords).run(key, text);
         (added ? deleteUnworded : deleteGone).run(key);
-        bytesLeft -= text.length;
+        settledBytes += text.length;
+        this.#unsettled--;
       }
     });
   }
@@ -190,8 +194,11 @@ export class Records {
       const removed: number[] = [];
       const targetBytes = this.#bytes - DELETED_BYTES;
       let taken = 0;
-      for (let id = ids[0]; id !== undefined && this.#bytes > targetBytes; id = ids[++taken])
+      for (const id of ids) {
+        if (this.#bytes <= targetBytes) break;
         removed.push(...this.#delete(id));
+        taken++;
+      }
       return { removed, taken };
     });
   }
@@ -249,8 +256,8 @@ export class Records {
   }
 
   /**
-   * Key of the entry with a word that has exactly `newerCount` newer entries with the word; 0 when there is no such
-   * entry.
+   * Key of one entry whose text has the word: the one to which exactly `newerCount` entries with the word are newer. 0 when at most `newerCount`
+   * entries have the word.
    */
   keyWithWord(word: string, newerCount: number): number {
     return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
@@ -261,7 +268,7 @@ export class Records {
    * their keys, because SQLite would rank them by score in one long piece of work.
    */
   withWords(expression: string, after: number): IteratorObject<Ranked, void, void> {
-    // A statement has one cursor, and several queries may read at once.
+    // Several queries may read at once, and a statement has only one cursor: each query prepares its own statement.
     const statement = this.#db.prepare(WITH_WORDS);
     const rows = this.#cursors.rows((last) => statement.iterate(expression, last), after);
     return rows.map(({ key, score }) => ({ key: Number(key), score: -Number(score) }));
@@ -275,7 +282,7 @@ export class Records {
     return { key: Number(key), bytes: Number(bytes), scale: Number(scale) };
   }
 
-  /** Notes the file of the graph, or that the graph has none. */
+  /** Records which file the graph has; null when it has none. */
   setGraph(saved: SavedGraph | null): void {
     const { setFact, deleteFact } = this.#statements;
     const facts = { graphKey: saved?.key, graphBytes: saved?.bytes, graphScale: saved?.scale };
@@ -321,8 +328,8 @@ export class Records {
   }
 
   /**
-   * Interrupts open reads and truncates the write-ahead log when it is long: SQLite cannot truncate it while a read is open. Runs before each write,
-   * so a failure keeps the write from happening.
+   * When the write-ahead log is long, interrupts the open reads and truncates the log: SQLite cannot truncate it while a read is open. Runs before
+   * each write, so that a failure leaves nothing half written.
    */
   #boundLog(): void {
     const log = `${this.#db.location()}-wal`;

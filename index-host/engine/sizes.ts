@@ -2,14 +2,14 @@
 export interface Sizes {
   /** Maximum entries of the tail: the newest ones, which a query compares one by one. When there are more, the oldest of them go to the graph. */
   readonly tail: number;
-  /** With a filter that leaves at most this many entries, a query compares each of them. */
+  /** When one condition of its filter, other than `not-equal`, leaves at most this many entries, a query compares each of them. */
   readonly maxCompared: number;
   /**
    * A query that finds too few matches among this many candidates of the graph, because of its filter or of deleted entries, compares all
    * entries instead.
    */
   readonly width: number;
-  /** Maximum entries that a query by words ranks; each takes about two microseconds. */
+  /** Maximum entries that a query by words ranks; ranking one takes about two microseconds. */
   readonly maxWorded: number;
 }
 
@@ -32,12 +32,12 @@ export const SAVED_LEAST = 1000;
 export const STALE_PART = 0.25;
 export const STALE_LEAST = 1000;
 /**
- * Upserts wait for maintenance while an index is past one of three bounds. The first: this part of the graph's keys, and `CROWDED_LEAST` keys,
- * belong to deleted entries.
+ * Upserts wait for maintenance while an index is past one of three bounds. The first bound: more than this part of the graph's keys, and more than
+ * `CROWDED_LEAST` keys, belong to deleted entries.
  */
 export const CROWDED_PART = 0.5;
 export const CROWDED_LEAST = 2 * STALE_LEAST;
-/** The second bound: the tail has this many times `Sizes.tail` entries. */
+/** The second bound: the tail has more than this many times `Sizes.tail` entries. */
 export const CROWDED_TAILS = 8;
-/** The third bound: this many texts have words that are not indexed yet. */
+/** The third bound: more than this many texts have words that must still be indexed or removed. */
 export const CROWDED_WORDS = 1024;

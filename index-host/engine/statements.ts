@@ -17,8 +17,8 @@ export const SCHEMA = `
     text, content='entries', content_rowid='key', tokenize='${TOKENIZER}');`;
 
 /**
- * A write leaves the index of words for later: `unworded` has the entries whose words are not indexed yet, and `gone`
- * has the deleted texts whose words are still indexed.
+ * A write does not update the index of words at once. `unworded` has the entries whose words are not indexed yet, and `gone` has the deleted texts
+ * whose words are still indexed.
  */
 export const UNSETTLED = `
   CREATE TABLE IF NOT EXISTS unworded (key INTEGER PRIMARY KEY) STRICT;

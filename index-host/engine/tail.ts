@@ -3,6 +3,7 @@ import { byScore, type Ranked } from './fusion.ts';
 import type { Pieces } from './pieces.ts';
 import { dot, norm, squaredDistance } from './similarity.ts';
 
+/** Rows for which an empty tail has memory. */
 const FIRST_ROWS = 64;
 /** Values compared in one piece, which takes about a millisecond. */
 const VALUES_AT_ONCE = 2 ** 20;
@@ -49,7 +50,7 @@ export class Tail {
     return this.#rows.delete(key);
   }
 
-  /** Removes and returns the oldest vector. */
+  /** Removes and returns the oldest vector; null when the tail is empty. */
   take(): { readonly key: number; readonly vector: Float32Array } | null {
     while (this.#takenRows < this.#keys.length) {
       const row = this.#takenRows++;
@@ -75,7 +76,7 @@ export class Tail {
     return found.sort(byScore);
   }
 
-  /** As `similarity`, with the lengths of both vectors known. */
+  /** The same as the function `similarity`, but with known lengths of both vectors. */
   #similarity(vector: Float32Array, length: number, row: number): number {
     const at = row * this.#dimensions;
     // `0 - x` instead of `-x`: equal vectors get 0 and not -0.
@@ -84,6 +85,7 @@ export class Tail {
     return this.#metric === 'dot-product' ? product : product / (length * (this.#norms[row] as number) || 1);
   }
 
+  /** Makes room for more rows: by removing gaps if that leaves more than half of the rows free, else by doubling the memory. */
   #grow(): void {
     this.#compact();
     if (this.#keys.length * 2 < this.#norms.length) return;

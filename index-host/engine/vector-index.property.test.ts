@@ -51,6 +51,7 @@ function fulfils(metadata: ReadonlyMap<string, FieldValue>, { field, comparison,
   return { less: order < 0, 'at-most': order <= 0, greater: order > 0, 'at-least': order >= 0 }[comparison];
 }
 
+/** The hexadecimal digits of a text's UTF-8 bytes. Their order is the order of the bytes. */
 const hex = (text: string): string => Buffer.from(text).toString('hex');
 
 function score(metric: Metric, one: Float32Array, other: Float32Array): number {
@@ -71,19 +72,11 @@ function randomCondition(pick: <T>(list: readonly T[]) => T, random: () => numbe
   const comparison: Comparison = pick(COMPARISONS);
   const takesSet = comparison === 'equal' || comparison === 'not-equal';
   const values = Array.from({ length: takesSet ? 1 + Math.floor(random() * 3) : 1 }, () => pick(VALUES));
-  return {
-    field: pick(FIELDS),
-    comparison,
-    values: takesSet
-      ? values
-      : values
-          .filter((one) => typeof one !== 'boolean')
-          .concat(1)
-          .slice(0, 1),
-  };
+  const bound = values.find((one) => typeof one !== 'boolean') ?? 1;
+  return { field: pick(FIELDS), comparison, values: takesSet ? values : [bound] };
 }
 
-test('random upserts, deletes, restarts and filtered queries: the matches are those of a plain search', async () => {
+test('after random upserts, deletes and restarts, filtered queries find the matches of a plain search', async () => {
   for (let seed = 1; seed <= SEEDS; seed++) {
     using folder = temporaryFolder();
     const random = randomFrom(seed);
@@ -122,10 +115,10 @@ test('random upserts, deletes, restarts and filtered queries: the matches are th
       } else if (chance < 0.62) {
         if (random() < 0.7) await index.save();
         index.close();
-        // The graph's file may be lost: it can be made again.
-        const isLost = random() < 0.5;
+        // The graph's file may be lost, because the index can make the graph again.
+        const losesGraph = random() < 0.5;
         for (const file of readdirSync(directory)) {
-          if (isLost && file.startsWith('graph')) rmSync(path.join(directory, file));
+          if (losesGraph && file.startsWith('graph')) rmSync(path.join(directory, file));
         }
         index = finish(VectorIndex.open(directory, SMALL))!;
       } else {

@@ -32,7 +32,7 @@ const entry = (id: string, vector: readonly number[], text: string | null = null
   metadata: [],
 });
 
-test('an index that a graph serves finds nine of ten neighbours, also after a restart', async () => {
+test('queries through the graph find nine of ten nearest neighbours, also after a restart', async () => {
   using folder = temporaryFolder();
   const random = randomFrom(7);
   const dimensions = 16;
@@ -66,7 +66,7 @@ test('an index that a graph serves finds nine of ten neighbours, also after a re
   index.close();
 });
 
-test('queries by cosine find the neighbours of vectors of any norm, though the graph rounds values', () => {
+test('cosine queries find the neighbours of vectors of any length, although the graph rounds values', () => {
   for (const scale of [1e-18, 1e-6, 1, 1e6, 1e18]) {
     using folder = temporaryFolder();
     const random = randomFrom(3);
@@ -87,9 +87,10 @@ test('queries by cosine find the neighbours of vectors of any norm, though the g
   }
 });
 
-test('queries by the other metrics find the neighbours of vectors of any norm, too, also after a restart', async () => {
+test('queries by dot product and distance find the neighbours of vectors of any length, also after a restart', async () => {
   const [dimensions, count] = [8, 400];
   for (const metric of ['dot-product', 'euclidean'] as const) {
+    // The scale of the first 20 vectors, and that of the others.
     for (const [firstScale, scale] of [
       [1e-9, 1e-9],
       [1e-5, 1e-5],
@@ -109,8 +110,8 @@ test('queries by the other metrics find the neighbours of vectors of any norm, t
       const recall = (index: VectorIndex) => {
         let hits = 0;
         for (let query = 0; query < 10; query++) {
-          // The norm of a query's vector does not change a ranking by dot product. For a ranking by distance, the query
-          // must be about as long as the entries' vectors: from far away, all of these are almost equally distant.
+          // The length of a query's vector does not change a ranking by dot product. For a ranking by distance, the query must be about as long as
+          // the entries' vectors: from far away, all entries are almost equally distant.
           const queryScale = metric === 'euclidean' ? scale : 1;
           const vector = randomVector(dimensions, randomFrom(query)).map((value) => value * queryScale);
           const nearest = vectors
@@ -142,7 +143,7 @@ test('queries by the other metrics find the neighbours of vectors of any norm, t
   }
 });
 
-test('a query by vector and text joins both rankings; a text with operators is plain words', () => {
+test('a query by vector and text joins both rankings, and operators in its text have no effect', () => {
   using folder = temporaryFolder();
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
   const entries = [
@@ -156,7 +157,7 @@ test('a query by vector and text joins both rankings; a text with operators is p
     finish(index.query({ vector: vector && Float32Array.from(vector), text, filter: [], limit })).map(({ id }) => id);
   assert.deepEqual(ids([0, 1], null), ['north', 'silent', 'north-east', 'east']);
   assert.deepEqual(ids(null, 'SUN OR "compass"* NEAR(x'), ['north', 'east']);
-  // North is second by its vector and first by its text; silent is first by its vector alone.
+  // `north` is second by its vector and first by its text. `silent` is first by its vector and has no text.
   assert.deepEqual(ids([0.1, 1], 'which compass points north', 2), ['north', 'silent']);
   assert.deepEqual(ids(null, '!?'), []);
   const [best] = finish(index.query({ vector: Float32Array.of(1, 0), text: null, filter: [], limit: 1 }));
@@ -167,7 +168,7 @@ test('a query by vector and text joins both rankings; a text with operators is p
   index.close();
 });
 
-test('rare words of a query decide; a word that most entries have finds the newest ones', () => {
+test('a query uses its rare words; a query whose only word is in most entries finds the newest ones', () => {
   using folder = temporaryFolder();
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' }, SIZES);
   const entries = Array.from({ length: 20 }, (_, i) =>
@@ -214,10 +215,10 @@ test('texts are stored, ranked and deleted in pieces, between which other calls 
   const found = new Set(ranked.value.map(({ id }) => id));
   for (const id of expected) assert.equal(found.has(id), !/^e[1-8]$/.test(id), id);
   const ids = Array.from({ length: 200 }, (_, i) => `e${i}`);
-  const before = index.stats.entries;
+  const countBefore = index.stats.entries;
   const deleted = piecesOf(index.delete(['unknown', ...ids]), () => finish(index.query({ ...query, limit: 1 })));
   assert.ok(deleted.pieces >= 5, `${deleted.pieces} pieces`);
-  assert.equal(index.stats.entries, before - deleted.value);
+  assert.equal(index.stats.entries, countBefore - deleted.value);
   assert.ok(finish(index.query(query)).every(({ id }) => id.startsWith('later')));
   index.close();
 });
@@ -257,7 +258,7 @@ test('while queries by text overlap, the log of writes stays short, and each que
   index.close();
 });
 
-test('words that a write left unindexed when it ended early are indexed later, also after a restart', () => {
+test('words that an interrupted write left unindexed are indexed later, also after a restart', () => {
   using folder = temporaryFolder();
   let index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
   const texts = (word: string) =>
@@ -297,7 +298,7 @@ test('words that a write left unindexed when it ended early are indexed later, a
   assert.deepEqual(counts, [0, 0, 58]);
 });
 
-test('a write that the room does not allow leaves nothing behind', () => {
+test('a write that exceeds the room changes nothing', () => {
   using folder = temporaryFolder();
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
   finish(index.upsert([entry('a', [1, 0], 'first')], ROOM));
@@ -315,7 +316,7 @@ test('a write that the room does not allow leaves nothing behind', () => {
   index.close();
 });
 
-test('the bytes of an index are those of its entries, whatever was written and deleted before', () => {
+test('an index counts the bytes of its present entries, whatever was written and deleted before', () => {
   using folder = temporaryFolder();
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
   finish(index.upsert([entry('a', [1, 0], 'text')], ROOM));
@@ -359,7 +360,7 @@ test('the file gets shorter when most of its entries are deleted, also by a call
   assert.ok(size < bytes / 2, `${size} bytes for a file that had more than ${bytes}`);
 });
 
-test('an index whose entries are all deleted loses the file of its graph, and is saved only once', async () => {
+test('an index whose entries are all deleted deletes the file of its graph, and needs no second save', async () => {
   using folder = temporaryFolder();
   let index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' }, SIZES);
   const graphs = () => readdirSync(folder.path).filter((file) => file.startsWith('graph-'));
@@ -376,7 +377,7 @@ test('an index whose entries are all deleted loses the file of its graph, and is
   finish(index.upsert([entry('new', [1, 0])], ROOM));
   index.close();
   index = finish(VectorIndex.open(folder.path, SIZES))!;
-  // The empty graph has no file. The index must not take it for a lost graph, which it would make again.
+  // The empty graph has no file. The index must not mistake it for a lost graph, and make it again.
   assert.deepEqual([index.needsRebuild, index.tailSize], [false, 1]);
   const found = finish(index.query({ vector: Float32Array.of(1, 0), text: null, filter: [], limit: 9 }));
   assert.deepEqual(
@@ -386,10 +387,11 @@ test('an index whose entries are all deleted loses the file of its graph, and is
   index.close();
 });
 
-test('new vectors that are near each other and far from zero have their exact squared distances', () => {
+test('entries of the tail that are near each other and far from zero get exact squared distances', () => {
   using folder = temporaryFolder();
   const dimensions = 64;
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric: 'euclidean' }, SIZES);
+  /** The vectors differ in their first value only, by 1/64 from place to place. */
   const vectorAt = (place: number) => Array.from({ length: dimensions }, (_, i) => 60_000 + (i === 0 ? place / 64 : 0));
   const places = Array.from({ length: 20 }, (_, i) => i);
   const entries = places.map((place) => entry(String(place), vectorAt(place)));
@@ -419,8 +421,8 @@ test('a query compares a long tail in several pieces, and rows that move meanwhi
     ),
   );
   const query = index.query({ vector: new Float32Array(dimensions), text: null, filter: [], limit: 600 });
-  // The first piece compares 256 rows. The deletions leave a gap of three rows in the tail, which has no free row then.
-  // The next entry makes the tail close this gap, so that later rows move.
+  // The first piece compares 256 rows. The tail has memory for 512 rows, all in use. The deletions leave a gap of three rows. The next entry makes
+  // the tail close this gap, so that later rows move.
   assert.equal(query.next().done, false);
   finish(index.delete(['0', '1', '2']));
   finish(index.upsert([entryAt(512)], ROOM));

@@ -35,7 +35,7 @@ const RECORDS = 'records.db';
 
 /**
  * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. While `#isWhole` holds, the graph has every entry up to
- * the key `#graphUpTo`. It keeps the keys of deleted entries. Methods that may take long are generators, which yield often.
+ * the key `#graphUpTo`. The graph keeps the keys of deleted entries. Methods that may take long are generators, which yield often.
  */
 export class VectorIndex {
   readonly shape: Shape;
@@ -94,7 +94,7 @@ export class VectorIndex {
     return { ...this.shape, ...this.#records.size };
   }
 
-  /** Bytes of memory, about. */
+  /** Approximate bytes of memory. */
   get memoryBytes(): number {
     return this.#graph.bytes + this.#tail.bytes;
   }
@@ -104,7 +104,7 @@ export class VectorIndex {
     return this.#tail.size;
   }
 
-  /** Inserts entries, or replaces those with the same ids, all or none. The first piece stores them. */
+  /** Inserts entries, all or none; each replaces an earlier one with its id. The first piece stores all of them. */
   *upsert(entries: readonly Entry[], room: () => Size): Pieces<void> {
     this.#checkOpen();
     const { removed, added } = this.#records.upsert(entries, room());
@@ -134,7 +134,7 @@ export class VectorIndex {
     while (this.#records.isSparse && this.#records.shrink()) yield* this.#pause();
   }
 
-  /** Deletes entries and returns their number. A call that ends early has deleted the first ones. */
+  /** Deletes entries and returns their number. A call that ends early has deleted only the entries of the first ids. */
   *delete(ids: readonly string[]): Pieces<number> {
     this.#checkOpen();
     let count = 0;
@@ -145,7 +145,7 @@ export class VectorIndex {
       count += removed.length;
       at += taken;
     }
-    // Not `#pause`, which fails when the index was dropped meanwhile: a call that deleted nothing need not fail. `absorbExcess` makes this check.
+    // A call that deleted nothing need not fail when the index was dropped meanwhile, as it would with `#pause`. `absorbExcess` checks for the drop.
     yield;
     if (count > 0) yield* this.absorbExcess();
     return count;
@@ -177,7 +177,7 @@ export class VectorIndex {
     return found;
   }
 
-  /** True when `rebuild` is due, because the graph lacks entries or has too many keys of deleted ones. */
+  /** True when `rebuild` is due, because the graph lacks entries or has too many keys of deleted entries. */
   get needsRebuild(): boolean {
     return !this.#isWhole || this.#staleCount > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
   }
@@ -188,7 +188,7 @@ export class VectorIndex {
     return this.#staleCount > Math.max(CROWDED_LEAST, CROWDED_PART * this.#graph.size);
   }
 
-  /** Makes the graph again from the entries. Queries use the old one meanwhile. */
+  /** Makes the graph again from the entries. Queries use the old graph meanwhile. */
   *rebuild(): Pieces<void> {
     this.#checkOpen();
     const graph = this.#newGraph(scaleFor(yield* longestOf(this.#records)));
@@ -220,7 +220,7 @@ export class VectorIndex {
     try {
       await this.#save(run);
     } catch (error) {
-      // Parts of graphs must not fill a disk on which saves fail. The files of a dropped index are gone.
+      // Parts of graphs must not fill a disk on which saves fail. An index that was dropped meanwhile has no files.
       if (!this.#isClosed) await removeGraphs(this.#directory, this.#records.graph?.key);
       throw error;
     }
@@ -268,7 +268,7 @@ export class VectorIndex {
     this.#records.close();
   }
 
-  /** Keys of the graph whose entries were deleted or replaced. */
+  /** Number of the graph's keys whose entries were deleted or replaced. */
   get #staleCount(): number {
     return this.#graph.size - (this.#records.size.entries - this.#tail.size);
   }
@@ -296,7 +296,7 @@ export class VectorIndex {
     }
   }
 
-  /** Reads the graph's file; returns false when it is missing or damaged: the graph can be made again. */
+  /** Reads the graph's file; returns false when the file is missing or damaged, so that the graph must be made again. */
   #loadGraph({ key, bytes, scale }: SavedGraph): boolean {
     const file = path.join(this.#directory, graphFile(key));
     if (statSync(file, { throwIfNoEntry: false })?.size !== bytes) return false;
@@ -331,7 +331,7 @@ export class VectorIndex {
     return [...merged.values()].sort(byScore).slice(0, limit);
   }
 
-  /** Keys of the entries that one condition leaves, if these are few. */
+  /** The keys that pass the most selective condition other than `not-equal`; null when none of these leaves at most `maxCompared` entries. */
   #fewKeys(filter: readonly Condition[]): readonly number[] | null {
     let fewest: readonly number[] | null = null;
     for (const condition of filter.filter(isPositive)) {
@@ -407,6 +407,7 @@ export class VectorIndex {
       for (const row of rows) {
         if (row.key <= upTo && matches(filter, row.metadata)) found.push(this.#ranked(vector, row));
       }
+      // Sort only when the list is several times as long as the result.
       if (found.length > 4 * limit + ROWS_AT_ONCE) found = found.sort(byScore).slice(0, limit);
       lastKey = rows.at(-1)?.key ?? upTo;
       if (rows.length < ROWS_AT_ONCE || lastKey >= upTo) return found.sort(byScore).slice(0, limit);

@@ -7,7 +7,7 @@ import { chosenWords, TOKENIZER, wordExpressions } from './words.ts';
 
 const SEED = 31;
 
-test('every text becomes an expression that FTS5 accepts, and finds a text of the same words', () => {
+test('the expressions of any text are valid in FTS5 and find that text', () => {
   using db = new DatabaseSync(':memory:');
   db.exec(`CREATE VIRTUAL TABLE words USING fts5(text, tokenize='${TOKENIZER}')`);
   const insert = db.prepare('INSERT INTO words (rowid, text) VALUES (1, ?)');
@@ -32,12 +32,12 @@ test('every text becomes an expression that FTS5 accepts, and finds a text of th
   );
 });
 
-test('a word is found however its diacritics are written, and counts once', () => {
+test('a query has each word once, without case and diacritics, and at most 16 words', () => {
   assert.deepEqual(wordExpressions('Caf\u00e9s, cafe\u0301s and CAFES'), ['"cafes"', '"and"']);
   assert.deepEqual(wordExpressions(Array.from({ length: 40 }, (_, i) => `w${i % 20}`).join(' ')).length, 16);
 });
 
-test('the chosen words are the rarest, and have few entries together; a single one may have more', () => {
+test('the chosen words are the rarest, and their entries add up to at most `maxEntries`; a single word may have more', () => {
   const counted = fc.uniqueArray(fc.record({ word: fc.string(), entries: fc.nat(30) }), {
     maxLength: 16,
     selector: ({ word }) => word,

@@ -7,8 +7,8 @@ const MAX_WORDS = 16;
 export const TOKENIZER = 'unicode61 remove_diacritics 2';
 
 /**
- * Cuts queries into words. SQLite does it, in an empty full-text table in memory, so that the words of a query are cut
- * like those of the stored texts. JavaScript would cut some texts otherwise: its tables of characters are newer.
+ * Cuts queries into words. SQLite does this, in an empty full-text table in memory, so that it cuts queries in the same way as stored texts.
+ * JavaScript would cut some texts in another way: its tables of characters are newer.
  */
 class Splitter {
   readonly #begin: StatementSync;
@@ -47,7 +47,7 @@ export function wordExpressions(text: string): string[] {
   return splitter.wordsOf(text, MAX_WORDS).map((word) => `"${word.replaceAll('"', '""')}"`);
 }
 
-/** A word, and the number of entries that have it. A caller may stop counting above its `maxEntries`. */
+/** A word, and the number of entries that have it. A caller that has counted more than `maxEntries` entries may stop counting. */
 export interface WordCount {
   readonly word: string;
   readonly entries: number;

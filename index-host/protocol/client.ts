@@ -8,7 +8,7 @@ import type { Condition, Entry, IndexStats, IndexSum, IndexWriteOutcome, Match, 
 /** Time to reach an index host: as long as the supervisor may take to start it again. */
 const CONNECT_MS = 2000;
 const RETRY_MS = 50;
-/** Time after a call's deadline in which the host answers that the call is late. */
+/** Time after a call's deadline for which the client still waits for the host's answer that the call is late. */
 const LATE_ANSWER_MS = 2000;
 
 interface PendingCall {
@@ -18,13 +18,13 @@ interface PendingCall {
 
 export interface CallOptions {
   readonly signal: AbortSignal;
-  /** Longest time for the call. */
+  /** Longest time for the call, in milliseconds. */
   readonly deadlineMs: number;
 }
 
 /**
- * One tenant's connection to an index host. Calls throw `IndexError`: `unavailable` when the host dies or cannot be reached; the next call
- * connects again.
+ * One tenant's connection to an index host. Calls fail with an `IndexError`. Its code is `unavailable` when the host dies or cannot be reached; the
+ * next call then connects again.
  */
 export class IndexClient {
   readonly #path: string;

@@ -23,6 +23,6 @@ it('the standard reasons of an AbortSignal, also of another realm, become codes 
     codeOf(vm.runInNewContext("Object.assign(new Error('late'), { name: 'TimeoutError' })")),
     'deadline-exceeded',
   );
-  // The name must be that of an object, not the value itself.
+  // Only the `name` of an object counts, so a text with such a name is an internal error.
   for (const other of [null, undefined, 'TimeoutError', {}]) assert.equal(codeOf(other), 'internal');
 });

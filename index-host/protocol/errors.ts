@@ -24,7 +24,7 @@ export class IndexError extends Error {
     this.code = code;
   }
 
-  /** Converts anything caught, and the reasons that `AbortSignal.timeout` and a plain `abort` give. */
+  /** Converts any caught value. The reasons that `AbortSignal.timeout` and a plain `abort` give get codes of their own. */
   static from(error: unknown): IndexError {
     if (error instanceof IndexError) return error;
     // An error of another realm is no instance of this realm's `DOMException`.
@@ -35,7 +35,7 @@ export class IndexError extends Error {
   }
 }
 
-/** The message of a file system error names a path of the host, which no tenant may learn: the tenant gets the code alone, the log the cause. */
+/** The message of a file system error names a path of the host, which no tenant may learn. The tenant gets only the code; the log gets the cause. */
 function textForTenant(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { code, syscall } = error as NodeJS.ErrnoException;

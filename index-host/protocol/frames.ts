@@ -9,25 +9,31 @@ export interface Frame {
   readonly floats: Float32Array;
 }
 
-/** Longest frame. A call within the bounds of `messages.ts` can be longer, since JSON escapes texts: the client refuses it. */
+/** Maximum bytes of a frame. JSON escapes texts, so a call within the bounds of `messages.ts` can be longer; the client refuses such a call. */
 export const MAX_FRAME_BYTES = 16 * 2 ** 20;
+/** The length at the start of a frame, which does not count itself. */
+const LENGTH_BYTES = 4;
+// Offsets of the fields of a frame.
+const KIND_AT = 4;
+const ID_AT = 5;
+const JSON_LENGTH_AT = 9;
 const HEADER_BYTES = 13;
 const FLOAT_BYTES = 4;
 const NO_FLOATS = new Float32Array(0);
 
-/** Bytes that are not a valid frame: the connection ends. */
+/** The bytes of a connection are no valid frame, so the connection ends. */
 export class FrameFault extends Error {
   override readonly name = 'FrameFault';
 }
 
-/** Encodes `u32` number of bytes that follow, `u8` kind, `u32` id, `u32` number of bytes of the JSON, the JSON, and the floats; little-endian. */
+/** Encodes a frame: number of bytes that follow (`u32`), kind (`u8`), id (`u32`), number of bytes of the JSON (`u32`), JSON, floats; little-endian. */
 export function encodeFrame(kind: number, id: number, json: unknown, floats: Float32Array = NO_FLOATS): Buffer {
   const text = Buffer.from(JSON.stringify(json));
   const frame = Buffer.allocUnsafe(HEADER_BYTES + text.length + floats.byteLength);
-  frame.writeUInt32LE(frame.length - 4, 0);
-  frame.writeUInt8(kind, 4);
-  frame.writeUInt32LE(id, 5);
-  frame.writeUInt32LE(text.length, 9);
+  frame.writeUInt32LE(frame.length - LENGTH_BYTES, 0);
+  frame.writeUInt8(kind, KIND_AT);
+  frame.writeUInt32LE(id, ID_AT);
+  frame.writeUInt32LE(text.length, JSON_LENGTH_AT);
   text.copy(frame, HEADER_BYTES);
   Buffer.from(floats.buffer, floats.byteOffset, floats.byteLength).copy(frame, HEADER_BYTES + text.length);
   return frame;
@@ -45,13 +51,13 @@ export class FrameReader {
     const frames: Frame[] = [];
     for (;;) {
       if (this.#bytes < HEADER_BYTES) return frames;
-      const length = this.#peek(4).readUInt32LE(0);
-      if (length > MAX_FRAME_BYTES || length < HEADER_BYTES - 4)
+      const length = this.#peek(LENGTH_BYTES).readUInt32LE(0);
+      if (length > MAX_FRAME_BYTES || length < HEADER_BYTES - LENGTH_BYTES)
         throw new FrameFault(
-          `the peer announced a frame of ${length} bytes; ${HEADER_BYTES - 4} to ${MAX_FRAME_BYTES} are allowed`,
+          `the peer announced a frame of ${length} bytes; ${HEADER_BYTES - LENGTH_BYTES} to ${MAX_FRAME_BYTES} are allowed`,
         );
-      if (this.#bytes < length + 4) return frames;
-      frames.push(decode(this.#shift(length + 4)));
+      if (this.#bytes < length + LENGTH_BYTES) return frames;
+      frames.push(decode(this.#shift(length + LENGTH_BYTES)));
     }
   }
 
@@ -72,7 +78,7 @@ export class FrameReader {
 }
 
 function decode(frame: Buffer): Frame {
-  const jsonBytes = frame.readUInt32LE(9);
+  const jsonBytes = frame.readUInt32LE(JSON_LENGTH_AT);
   const end = HEADER_BYTES + jsonBytes;
   const floatBytes = frame.length - end;
   if (floatBytes < 0 || floatBytes % FLOAT_BYTES !== 0)
@@ -86,5 +92,5 @@ function decode(frame: Buffer): Frame {
   // A copy, since a view of floats needs an address that is a multiple of four.
   const floats = new Float32Array(floatBytes / FLOAT_BYTES);
   frame.copy(new Uint8Array(floats.buffer), 0, end);
-  return { kind: frame.readUInt8(4), id: frame.readUInt32LE(5), json, floats };
+  return { kind: frame.readUInt8(KIND_AT), id: frame.readUInt32LE(ID_AT), json, floats };
 }

@@ -11,7 +11,7 @@ export const MAX_VALUE = 65_504;
 export const MAX_ENTRIES_PER_CALL = 256;
 /** Bytes of the vectors, texts and metadata of one call. */
 export const MAX_CALL_BYTES = 4 * 2 ** 20;
-/** Bytes of the matches of one query, encoded. */
+/** Bytes of the matches of one query, encoded as JSON. */
 export const MAX_MATCHES_BYTES = 4 * 2 ** 20;
 export const MAX_TEXT_BYTES = 64 * 1024;
 export const MAX_FIELDS = 32;
@@ -24,7 +24,7 @@ export const MAX_QUERY_TEXT_BYTES = 8192;
 
 export const INDEX_NAME = new RegExp(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,${MAX_NAME - 1}}$`);
 
-// SQLite ends texts at U+0000.
+// SQLite ends texts at U+0000, so no text may contain this character.
 const boundedText = (maxBytes: number) =>
   z
     .string()

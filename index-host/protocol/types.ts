@@ -17,8 +17,8 @@ export const COMPARISONS = ['equal', 'not-equal', 'less', 'at-most', 'greater', 
 export type Comparison = (typeof COMPARISONS)[number];
 
 /**
- * A condition on one field. `equal`: the field has one of the values. `not-equal`: it has none of them, or the entry has no such field. The
- * others take one text or number, and hold for fields of the same kind; texts are in the order of their UTF-8 bytes.
+ * A condition on one field. `equal` holds when the field has one of the values; `not-equal` holds when it has none of them, or the entry has no such
+ * field. The other comparisons take one text or number, and hold only for fields of the same kind. They order texts by their UTF-8 bytes.
  */
 export interface Condition {
   readonly field: string;
@@ -45,7 +45,7 @@ export interface Query {
 
 export interface Match {
   readonly id: string;
-  /** Larger is better. By vector: the metric's similarity. By text: BM25. By both: the sum of 1 / (60 + rank) over the two rankings. */
+  /** Larger is better. A query by vector gives the metric's similarity, by text BM25, and by both the sum of 1 / (60 + rank) over both rankings. */
   readonly score: number;
   readonly text: string | null;
   readonly metadata: Metadata;
@@ -77,7 +77,7 @@ export interface IndexSum {
   readonly bytes: number;
   /** Id of one run of the index host. */
   readonly life: string;
-  /** Orders the sums of one run: a later one has a larger number. */
+  /** Orders the sums of one run: a later sum has a larger number. */
   readonly sequence: number;
 }
 

@@ -4,8 +4,8 @@ import type { Entry, IndexStats, IndexSum, IndexWriteOutcome, Match } from '../p
 import { type Catalog, refuseBroken } from './catalog.ts';
 
 /**
- * Answers one request of a tenant. `floats` are the vectors of the request, one after another. All tenants share one
- * thread, so the work on an index waits for its tenant's turn (`Catalog.turn`).
+ * Answers one request of a tenant. `floats` are the vectors of the request, one after another. All tenants share one thread, so work on an index
+ * waits for its tenant's turn (`Catalog.turn`).
  */
 export async function answer(
   catalog: Catalog,
@@ -53,7 +53,7 @@ export async function answer(
   }
 }
 
-/** `count` entries or indexes were written or deleted. `sum` adds the bytes that all indexes of the tenant now have. */
+/** Outcome of a write of `count` entries or indexes, with the bytes that all indexes of the tenant have after it. */
 function writeOutcome(catalog: Catalog, tenant: string, count: number): IndexWriteOutcome {
   return { count, ...catalog.sum(tenant) };
 }

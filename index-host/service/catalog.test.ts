@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { Index } from 'usearch';
 import { CollectedLog } from '#scheduler/testing/log.ts';
 import { once } from '../engine/pieces.ts';
+import { CROWDED_TAILS, SIZES } from '../engine/sizes.ts';
 import type { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
 import type { IndexStats, Metric } from '../protocol/types.ts';
@@ -18,7 +19,7 @@ const DIMENSIONS = 4;
 const SIGNAL = new AbortController().signal;
 const MIB = 2 ** 20;
 
-/** Opens a catalog whose calls are those of the tenant `one`; `log` has its records. */
+/** Opens a catalog, with functions that make calls of the tenant `one`; `log` collects the catalog's log. */
 function catalogIn(
   directory: string,
   limits: Partial<Limits> = {},
@@ -146,26 +147,26 @@ test('an index whose graph has the right length but is damaged opens, and gets a
   assert.deepEqual(one.log.errors, []);
 });
 
-test('never more indexes are open than the limit allows, and a call that it refused can be repeated', async () => {
+test('never more indexes are open than the limit allows, and a call that fails for this limit can be repeated', async () => {
   using folder = temporaryFolder();
   await using one = catalogIn(folder.path, { open: 3 });
   const names = Array.from({ length: 10 }, (_, i) => `index-${i}`);
   for (const name of names) await one.create(name);
   let mostOpen = 0;
-  const look = (name: string) =>
+  const visit = (name: string) =>
     one.ask(name, () => {
       mostOpen = Math.max(mostOpen, one.catalog.openIndexes);
     });
-  const outcomes = await Promise.allSettled(names.map(look));
+  const outcomes = await Promise.allSettled(names.map(visit));
   for (const outcome of outcomes) {
     if (outcome.status === 'rejected') assert.equal(outcome.reason.code, 'unavailable');
   }
   assert.ok(mostOpen <= 3, `${mostOpen} open indexes`);
-  for (const name of names) await look(name);
+  for (const name of names) await visit(name);
   assert.deepEqual(one.log.errors, []);
 });
 
-test('the memory of open indexes counts the cache of each, and writes that enlarge one close others', async () => {
+test('open indexes count with their caches towards the limit of memory, and writes that enlarge one close others', async () => {
   using folder = temporaryFolder();
   await using one = catalogIn(folder.path, { openBytes: 4.3 * MIB });
   const names = ['a', 'b', 'c', 'd'];
@@ -173,12 +174,13 @@ test('the memory of open indexes counts the cache of each, and writes that enlar
     await one.create(name);
     await one.upsert(name, ids(0, 1));
   }
+  // Each open index counts 2 MiB for its cache.
   assert.equal(one.catalog.openIndexes, 2);
   for (let at = 0; at < 3000; at += 250) await one.upsert('d', ids(at, 250));
   assert.equal(one.catalog.openIndexes, 1);
 });
 
-test('upserts that end before their entries are in the graph leave the tail short', async () => {
+test('upserts that are cancelled before their entries are in the graph do not make the tail long', async () => {
   using folder = temporaryFolder();
   await using one = catalogIn(folder.path);
   await one.create('notes');
@@ -194,13 +196,13 @@ test('upserts that end before their entries are in the graph leave the tail shor
     await call;
     longestTail = Math.max(longestTail, await one.ask('notes', (index) => index.tailSize));
   }
-  assert.equal(entries, 7500);
-  assert.ok(longestTail <= 8 * 256 + 250, `a tail of ${longestTail}`);
-  while ((await one.ask('notes', (index) => index.tailSize)) > 256) await new Promise(setImmediate);
+  assert.equal(entries, 30 * 250);
+  assert.ok(longestTail <= CROWDED_TAILS * SIZES.tail + 250, `a tail of ${longestTail}`);
+  while ((await one.ask('notes', (index) => index.tailSize)) > SIZES.tail) await new Promise(setImmediate);
   assert.deepEqual(one.log.errors, []);
 });
 
-test("a tenant's call waits for few of the creations and drops of another", async () => {
+test("a tenant's call waits for few of the creations and drops of another tenant", async () => {
   using folder = temporaryFolder();
   // Each reading of this clock advances it by a millisecond, so that a stall of the machine is not charged to a tenant.
   let nowMs = 0;
@@ -209,8 +211,9 @@ test("a tenant's call waits for few of the creations and drops of another", asyn
   const [ownFolder] = readdirSync(folder.path);
   const names = Array.from({ length: 40 }, (_, i) => `index-${i}`);
   await answer(one.catalog, 'flood', { op: 'list' }, NONE, SIGNAL);
-  const flood = readdirSync(folder.path).find((name) => name !== ownFolder)!;
-  const floodIndexes = () => readdirSync(path.join(folder.path, flood)).filter((name) => names.includes(name)).length;
+  const floodFolder = readdirSync(folder.path).find((name) => name !== ownFolder)!;
+  const floodIndexes = () =>
+    readdirSync(path.join(folder.path, floodFolder)).filter((name) => names.includes(name)).length;
   const creations = names.map((name) =>
     answer(one.catalog, 'flood', { op: 'create', name, dimensions: 4, metric: 'cosine' }, NONE, SIGNAL),
   );
@@ -224,9 +227,10 @@ test("a tenant's call waits for few of the creations and drops of another", asyn
   assert.equal(floodIndexes(), 0);
 });
 
-test('an index that is dropped amid its save leaves no error', async () => {
+test('an index that is dropped amid its save causes no error', async () => {
   using folder = temporaryFolder();
   await using one = catalogIn(folder.path);
+  // The number of turns of the event loop decides which part of the save the drop meets.
   for (let ticks = 0; ticks < 8; ticks++) {
     await one.create('notes');
     for (let at = 0; at < 1500; at += 250) await one.upsert('notes', ids(at, 250));
@@ -238,6 +242,7 @@ test('an index that is dropped amid its save leaves no error', async () => {
 
 test('a catalog that closes amid the save of an index waits for it', async () => {
   using folder = temporaryFolder();
+  // The number of turns of the event loop decides which part of the save the closing meets.
   for (let ticks = 0; ticks < 8; ticks++) {
     const name = `notes-${ticks}`;
     const one = catalogIn(folder.path);
@@ -261,15 +266,15 @@ test('a graph whose save failed is saved again after a minute, not at each call'
     throw new Error('no space left on device');
   });
   for (let at = 0; at < 1500; at += 250) await one.upsert('notes', ids(at, 250));
-  const look = () => one.ask('notes', (index) => index.needsSave);
-  while (one.log.errors.length === 0) await look();
-  for (let calls = 0; calls < 10; calls++) assert.equal(await look(), true);
+  const needsSave = () => one.ask('notes', (index) => index.needsSave);
+  while (one.log.errors.length === 0) await needsSave();
+  for (let calls = 0; calls < 10; calls++) assert.equal(await needsSave(), true);
   assert.equal(mock.callCount(), 1);
   const graphs = () => filesOf(folder.path, 'notes').filter((file) => file.includes('graph-'));
   assert.deepEqual(graphs(), []);
   mock.restore();
   nowMs = 60_000;
-  while (await look()) await new Promise(setImmediate);
+  while (await needsSave()) await new Promise(setImmediate);
   assert.equal(one.log.errors.length, 1);
   assert.equal(graphs().length, 1);
 });

@@ -15,11 +15,9 @@ export interface Limits {
   readonly indexes: number;
   /** Entries and bytes of all indexes of one tenant together. */
   readonly room: Size;
-  /**
-   * Indexes that may be open at once. While the open indexes take more than `openBytes` of memory, idle ones are
-   * closed. Indexes in use may exceed `openBytes`.
-   */
+  /** Indexes that may be open at once. */
   readonly open: number;
+  /** While the open indexes take more memory than this, idle ones are closed. Indexes in use may exceed it. */
   readonly openBytes: number;
 }
 
@@ -40,16 +38,16 @@ export const LIMITS: Limits = {
 /** Memory of an open index besides its vectors: the cache of SQLite, which `records.ts` bounds. */
 const OPEN_INDEX_BYTES = 2 * MIB;
 
-/** Time from a failed save of an index to the next attempt: a save keeps the thread, which serves all tenants, busy. */
+/** Time from a failed save of an index to the next attempt. Attempts must be rare: a save takes time of the thread that serves all tenants. */
 const SAVE_PAUSE_MS = 60_000;
 
-/** Prefix of the directory of a dropped index, which a killed process may leave behind. */
+/** Prefix for the directory of a dropped index. A process that is killed during the deletion leaves the directory behind. */
 const DROPPED_PREFIX = '.dropped-';
 
 interface OpenIndex {
   readonly tenant: string;
   readonly index: VectorIndex;
-  /** Calls that use it now. */
+  /** Calls that use the index now. */
   users: number;
   /** The running maintenance; null while none runs. */
   maintenance: Promise<void> | null;
@@ -73,7 +71,7 @@ export class Catalog {
   readonly #life = randomUUID();
   /** Number of the last sum that `sum` returned. */
   #lastSequence = 0;
-  /** Last known sizes of all indexes of each tenant that has called since the start, by tenant and name; an open index has newer ones. */
+  /** Sizes of the indexes of each tenant that called since the start, by tenant and name. For an open index, `VectorIndex.stats` is newer. */
   readonly #stats = new Map<string, Map<string, IndexStats>>();
   /** Running reads of the sizes, by tenant. */
   readonly #loading = new Map<string, Promise<void>>();
@@ -254,13 +252,13 @@ export class Catalog {
       this.#openings.delete(directory);
       this.#openings.set(directory, opening);
       const opened = await opening.catch((error: unknown) => {
-        // `#openNow` removes a failed opening from the map. When `#makeRoom` throws, `#openNow` does so before it
-        // returns its promise, and the lines above put this promise into the map only then.
+        // `#openNow` removes a failed opening from the map. When `#makeRoom` throws, that removal comes too early:
+        // the lines above put the rejected promise into the map afterwards.
         if (this.#openings.get(directory) === opening) this.#forget(directory);
         throw error;
       });
       if (!opened) throw notFound(name);
-      // The index may have been closed to make room before this call had its turn.
+      // While this call waited, another one may have closed the index to make room.
       if (this.#openIndexes.get(directory) !== opened) continue;
       opened.users++;
       return opened;
@@ -395,10 +393,10 @@ export class Catalog {
   }
 }
 
-/** Of the given indexes, the least recently used one of the tenant whose indexes among them take the most memory. */
+/** Finds the tenant whose idle indexes take the most memory, and returns the least recently used index among them. */
 function leastNeeded(
   idle: readonly [string, OpenIndex][],
-  byUse: readonly string[],
+  directoriesByUse: readonly string[],
 ): [directory: string, OpenIndex] | null {
   const bytes = new Map<string, number>();
   for (const [, { tenant, index }] of idle) {
@@ -406,7 +404,7 @@ function leastNeeded(
   }
   const [largestTenant] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? [];
   const ofLargestTenant = idle.filter(([, { tenant }]) => tenant === largestTenant);
-  return ofLargestTenant.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
+  return ofLargestTenant.sort(([a], [b]) => directoriesByUse.indexOf(a) - directoriesByUse.indexOf(b))[0] ?? null;
 }
 
 /**

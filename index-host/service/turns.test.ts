@@ -20,21 +20,21 @@ function arena() {
   return { turns, ran, job };
 }
 
-test("a tenant's query waits for at most a few turns of another tenant, however many jobs that one has", async () => {
+test("a tenant's query waits for at most a few turns of another tenant, even if that tenant has many jobs", async () => {
   const { turns, ran, job } = arena();
   const flood = Array.from({ length: 8 }, (_, i) => turns.run('flood', job(`flood ${i}`, 50, 3)));
   const query = turns.run('small', job('query', 4, 1));
   assert.equal(await query, 'query');
-  const before = ran.filter((name) => name !== 'query').length;
+  const floodPieces = ran.filter((name) => name !== 'query').length;
   // A turn ends after 4 ms, so the flood has two pieces of 3 ms in each of its turns: 6 pieces are three turns.
-  assert.ok(before <= 6, `${before} pieces of the flood went first`);
+  assert.ok(floodPieces <= 6, `${floodPieces} pieces of the flood went first`);
   assert.deepEqual(
     await Promise.all(flood),
     Array.from({ length: 8 }, (_, i) => `flood ${i}`),
   );
 });
 
-test('two busy tenants get equal time, whatever the length of their pieces', async () => {
+test('two busy tenants get equal time, even if their pieces differ in length', async () => {
   const { turns, ran, job } = arena();
   // The turns of `a` take 4 ms, and those of `b` 5 ms. Fair queueing lets the tenants' times differ by at most a turn
   // of each, 9 ms. The bound of 15 ms leaves room for one more turn.
@@ -56,7 +56,7 @@ test('a tenant whose jobs come one after another gets no more time than one with
   await long;
 });
 
-test('an aborted job ends between two pieces, and a job that throws ends alone', async () => {
+test('an aborted job ends between two pieces, and a job that throws ends without effect on later jobs', async () => {
   const { turns, ran, job } = arena();
   const stopping = new AbortController();
   const long = turns.run('a', job('long', 1000, 5), stopping.signal);

@@ -1,7 +1,7 @@
 import type { Pieces } from '../engine/pieces.ts';
 import { IndexError } from '../protocol/errors.ts';
 
-/** A turn ends with the first piece after which it has taken this long. */
+/** Length of a turn. The piece during which a turn reaches this length is its last one. */
 const TURN_MS = 4;
 
 interface Job {
@@ -11,7 +11,7 @@ interface Job {
 
 interface TenantQueue {
   readonly jobs: Job[];
-  /** Start tag of the tenant's next turn, in virtual milliseconds. */
+  /** Start tag of the tenant's next turn, in virtual milliseconds: the queue with the earliest tag is served next. */
   startMs: number;
 }
 
@@ -86,8 +86,8 @@ export class Turns {
   }
 
   /**
-   * The queue with jobs and the earliest start tag. Removes the queues without jobs up to whose tags virtual time has advanced. The others stay:
-   * a tenant whose jobs come one by one must not lose its tag, the record of the time that it has used.
+   * Returns the queue with the earliest start tag among those with jobs. Removes a queue without jobs once virtual time has reached its tag. Until
+   * then the queue stays: a tenant whose jobs come one by one must not lose its tag, the record of the time that it has used.
    */
   #nextQueue(): TenantQueue | null {
     let earliest: TenantQueue | null = null;

@@ -17,7 +17,7 @@ const BUBBLEWRAP = {
 };
 
 /**
- * The packages that {@link ensureBubblewrap} would install now.
+ * The packages that {@link ensureBubblewrap} installs if they are missing: none after an earlier attempt, or on another system than Linux.
  * @param {string} root the clone
  * @returns {readonly import('./packages.js').Wanted[]}
  */

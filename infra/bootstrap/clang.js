@@ -18,7 +18,7 @@ export const CLANG = {
   isThere,
 };
 
-/** Finds the C compiler and linker for the tests, or installs them with the system's package manager. The platform needs none. */
+/** Finds the C compiler and linker for the tests, or installs them with the system's package manager. The platform itself needs neither. */
 export function ensureClang() {
   ensureInstalled(CLANG);
 }
@@ -27,5 +27,6 @@ export function ensureClang() {
 function isThere() {
   if (!runs('wasm-ld')) return false;
   const libc = spawnSync('clang', ['--target=wasm32-wasi', '-print-file-name=libc.a'], { encoding: 'utf8' });
+  // For a file that clang does not find, it prints the bare name.
   return libc.status === 0 && libc.stdout.trim() !== 'libc.a';
 }

@@ -28,7 +28,7 @@ export async function ensureDependencies(root, meanwhile) {
     return node;
   }
 
-  // An install that breaks off leaves packages of two releases, which the stamp of the older one must not vouch for.
+  // An install that breaks off leaves packages of two releases. Without the stamp, a later start does not take them for complete.
   rmSync(stamp, { force: true });
   console.log('Installing packages (once; a minute or two) …');
   // Not `npm ci`: `npm ci` refuses a lock file written against a registry that lacked another platform's optional package.
@@ -36,7 +36,7 @@ export async function ensureDependencies(root, meanwhile) {
   try {
     meanwhile();
   } finally {
-    // Wait for npm even when `meanwhile` fails: then that failure's message comes last, and the next try finds what npm has installed.
+    // Wait for npm even when `meanwhile` fails: then the message of `meanwhile` comes last, and the next try finds what npm has installed.
     await npm.catch(() => undefined);
   }
   const code = await npm;

@@ -7,13 +7,13 @@ import { pipeline } from 'node:stream/promises';
 import { runStep } from './step.js';
 
 /**
- * Runs the lane of a step and the lanes beside it at the same time, and resolves when all of them have ended. The first lane prints as it
- * goes; the output of the others follows, so that no lines mix. A step that fails, or that a signal ends, ends its lane.
- * The failed tests are printed again at the end, because the output of other lanes may follow them.
+ * Runs the lane of a step, and the lanes of `beside` at the same time. A lane is a step and the chain of its `next` steps; a step that does not
+ * pass ends its lane. Resolves when all lanes have ended. The first lane prints as it runs; the output of each other lane follows as a
+ * whole. The failed tests are printed again at the end, because the output of other lanes may follow them.
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {import('./steps.js').Step} step
- * @returns {Promise<boolean>} whether all of them passed
+ * @returns {Promise<boolean>} true when all steps passed
  */
 export async function runLanes(root, node, step) {
   const folder = await mkdtemp(path.join(tmpdir(), 'pie-steps-'));
@@ -21,17 +21,17 @@ export async function runLanes(root, node, step) {
   // `report.ts` appends each failed test to this file.
   process.env.PIE_TEST_FAILURES = failures;
   try {
-    const held = (step.beside ?? []).map((first, i) => runLane(root, node, first, path.join(folder, `${i}`)));
+    const otherLanes = (step.beside ?? []).map((first, i) => runLane(root, node, first, path.join(folder, `${i}`)));
     let passed = true;
     /** @type {import('./steps.js').Step | undefined} */
-    let own = step;
-    while (own && passed) {
-      const { title, next } = own;
+    let current = step;
+    while (current && passed) {
+      const { title, next } = current;
       console.log(`\n== ${title}`);
-      passed = report(own, await runOne(root, node, own));
-      own = next;
+      passed = report(current, await runOne(root, node, current));
+      current = next;
     }
-    for (const lane of held) {
+    for (const lane of otherLanes) {
       for (const { step: other, file, result } of await lane) {
         console.log(`\n== ${other.title}`);
         await pipeline(createReadStream(file), process.stdout, { end: false });
@@ -55,17 +55,17 @@ export async function runLanes(root, node, step) {
  * @returns {Promise<Result>}
  */
 async function runOne(root, node, { minutes, args, files = [] }, output) {
-  const from = performance.now();
+  const startMs = performance.now();
   const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), output);
-  return { ...result, seconds: Math.round((performance.now() - from) / 1000) };
+  return { ...result, seconds: Math.round((performance.now() - startMs) / 1000) };
 }
 
 /**
- * Runs a step, and those that follow it while they pass. Their outputs go to files.
+ * Runs a lane and writes the output of each of its steps to a file.
  * @param {string} root
  * @param {string} node
  * @param {import('./steps.js').Step} step
- * @param {string} prefix of the files' paths
+ * @param {string} prefix prefix of the files' paths
  * @returns {Promise<{ step: import('./steps.js').Step, file: string, result: Result }[]>}
  */
 async function runLane(root, node, step, prefix) {
@@ -87,7 +87,7 @@ const isPassed = ({ code, unfinished }) => code === 0 && unfinished === null;
  * Prints the cost of a step, and why it failed.
  * @param {import('./steps.js').Step} step
  * @param {Result} result
- * @returns {boolean} whether it passed
+ * @returns {boolean} true when the step passed
  */
 function report({ title, minutes }, result) {
   const { unfinished, seconds, cpuSeconds } = result;

@@ -14,7 +14,7 @@ const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lanes-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const SOCKET = JSON.stringify(path.join(folder, 'socket'));
 
-/** Runs a program as a step, another beside it, and a step after each. Returns what `runLanes` printed and returned. */
+/** Runs `first` and `second` as steps beside each other, each with a step after it. Returns what `runLanes` printed and returned. */
 async function lanes(first: string, second: string): Promise<{ stdout: string; passed: boolean }> {
   const step = (title: string, program: string) => ({
     title,
@@ -41,12 +41,12 @@ function oneStep(step: Step): Promise<{ stdout: string; stderr: string }> {
   return promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { timeout: 240_000 });
 }
 
-/** A program that listens on a socket until another one connects, and then does `more`. */
+/** A program that listens on a socket until another program connects, and then does `more`. */
 const LISTENS = (more: string) => `
   import net from 'node:net';
   const server = net.createServer((socket) => { socket.end(); server.close(); console.log('first met second'); ${more} });
   server.listen(${SOCKET});`;
-/** A program that connects to that socket, again and again until the other one listens, and then does `more`. */
+/** A program that tries to connect to that socket until the other program listens, and then does `more`. */
 const CONNECTS = (more: string) => `
   import net from 'node:net';
   import { setTimeout as sleep } from 'node:timers/promises';
@@ -64,15 +64,15 @@ test('steps beside each other run at the same time, and their outputs do not mix
   );
 });
 
-test('a step that fails ends its lane and fails all, and the other lane goes on', async () => {
-  for (const [first, second, after, not] of [
+test('a step that fails ends its lane and fails the whole, while the other lane goes on', async () => {
+  for (const [first, second, finished, ended] of [
     ['process.exitCode = 1;', '', 'second', 'first'],
     ['', 'process.exitCode = 1;', 'first', 'second'],
   ] as const) {
     const { stdout, passed } = await lanes(LISTENS(first), CONNECTS(second));
     assert.ok(!passed);
     assert.match(stdout, /first met second[\s\S]*second met first/);
-    assert.ok(stdout.includes(`after the ${after}`) && !stdout.includes(`after the ${not}`), stdout);
+    assert.ok(stdout.includes(`after the ${finished}`) && !stdout.includes(`after the ${ended}`), stdout);
   }
 });
 
@@ -89,7 +89,7 @@ test('a step that does not end in time is killed, and does not pass', async () =
   assert.match(stdout, /passed false\n$/);
 });
 
-test('npm test exits with 1 when a test fails, which it prints at the end, and with 0 when all pass', async () => {
+test('npm test exits with 0 when all tests pass; otherwise it prints the failed tests at the end and exits with 1', async () => {
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;
   const npmTest = async (name: string, body: string): Promise<{ code?: number; stderr: string }> => {
     const file = path.join(folder, `${name}.test.mjs`);

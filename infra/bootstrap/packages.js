@@ -6,7 +6,7 @@ const refreshed = new Set();
 
 /** Package managers in order of preference, each with the arguments of the commands that install packages without a question. */
 const MANAGERS = [
-  { program: 'apt-get', before: ['update', '-qq'], install: ['install', '-y', '-qq', '--no-install-recommends'] },
+  { program: 'apt-get', refresh: ['update', '-qq'], install: ['install', '-y', '-qq', '--no-install-recommends'] },
   { program: 'dnf', install: ['install', '-y'] },
   { program: 'yum', install: ['install', '-y'] },
   { program: 'apk', install: ['add'] },
@@ -27,8 +27,8 @@ const MANAGERS = [
  */
 
 /**
- * The programs that {@link ensureInstalled} will install, with the commands and the reasons; null when nothing is missing. Show it before the
- * first installation, since the commands run with elevated rights.
+ * A text with the programs that {@link ensureInstalled} will install, its commands and the reasons; null when it will install none. Show the text
+ * before the first installation, since the commands run with elevated rights.
  * @param {readonly Wanted[]} wanted
  * @returns {string | null}
  */
@@ -48,7 +48,7 @@ export function installStatement(wanted) {
 /**
  * Finds something, or installs it with the system's package manager.
  * @param {Wanted} wanted
- * @throws {Error} whose message has the command for the user
+ * @throws {Error} The message has the command for the user.
  */
 export function ensureInstalled(wanted) {
   const { name, reason, isThere, timeoutMs } = wanted;
@@ -88,9 +88,9 @@ export function installAdvice(wanted) {
 }
 
 /**
- * A command of a package manager. It is elevated when it runs as the superuser, by sudo or because this process does.
+ * A command of a package manager.
  * @typedef {object} Command
- * @property {boolean} isElevated
+ * @property {boolean} isElevated true when the command runs as the superuser: by sudo, or because this process does
  * @property {boolean} sudo
  * @property {string} program
  * @property {readonly string[]} args
@@ -108,14 +108,14 @@ const commandText = (commands) =>
 function commandsFor({ packages }) {
   const manager = MANAGERS.find(({ program }) => program in packages && runs(program));
   if (!manager) return [];
-  const { program, before, install, asUser = false } = manager;
+  const { program, refresh, install, asUser = false } = manager;
   const sudo = !asUser && process.getuid?.() !== 0;
-  return [...(before ? [before] : []), [...install, ...(packages[program] ?? [])]].map((args) => ({
+  return [...(refresh ? [refresh] : []), [...install, ...(packages[program] ?? [])]].map((args) => ({
     isElevated: !asUser,
     sudo,
     program,
     args,
-    refreshes: args === before,
+    refreshes: args === refresh,
   }));
 }
 

@@ -15,11 +15,11 @@ const wanted = {
   isThere: () => runs('the-server'),
 };
 const other = { ...wanted, name: 'another', packages: { 'apt-get': ['another'] }, isThere: () => runs('another') };
-const there = { ...wanted, name: 'a shell', isThere: () => true };
-console.log(installStatement([wanted, there]));
+const present = { ...wanted, name: 'a shell', isThere: () => true };
+console.log(installStatement([wanted, present]));
 console.log('--');
 ensureInstalled(wanted);
-console.log(installStatement([wanted, there]));
+console.log(installStatement([wanted, present]));
 ensureInstalled(other);
 `;
 
@@ -29,7 +29,7 @@ echo "apt-get $*" >> "$FOLDER/log"
 if [ "$1" = install ]; then for last; do :; done; printf '#!/bin/sh\\n' > "$FOLDER/$last"; /bin/chmod +x "$FOLDER/$last"; fi
 `;
 
-test('the commands that run with elevated rights are stated, with their reason, before they run', async () => {
+test('installStatement names, with their reasons, the commands that ensureInstalled then runs', async () => {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-packages-'));
   try {
     await writeFile(path.join(folder, 'apt-get'), APT_GET, { mode: 0o755 });
@@ -46,7 +46,7 @@ test('the commands that run with elevated rights are stated, with their reason, 
     const stated = `${sudoPrefix}apt-get update -qq && ${sudoPrefix}apt-get install -y -qq --no-install-recommends the-server`;
     assert.match(statement, /with administrator's rights/);
     assert.ok(statement.includes(`  a server: it serves\n    ${stated}\n`), statement);
-    assert.doesNotMatch(statement, /a shell/, 'nothing is said of what is there');
+    assert.doesNotMatch(statement, /a shell/, 'the statement leaves out a program that is present');
     assert.equal(rest, 'Installing a server with apt-get …\nnull\nInstalling another with apt-get …\n');
     const ran = (await readFile(path.join(folder, 'log'), 'utf8'))
       .split('\n')
@@ -55,7 +55,7 @@ test('the commands that run with elevated rights are stated, with their reason, 
     assert.equal(
       ran.join(' && '),
       `${stated.replaceAll('sudo ', '')} && ${others}`,
-      'what ran is what was stated, and the lists of packages were fetched once',
+      'the stated commands ran, and the lists of packages were fetched once',
     );
   } finally {
     await rm(folder, { recursive: true, force: true });

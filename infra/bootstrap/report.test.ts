@@ -12,7 +12,7 @@ after(() => rmSync(directory, { recursive: true, force: true }));
 
 const FAILURES = path.join(directory, 'failures');
 
-/** Runs test files with the reporter alone, which keeps failures in `FAILURES`. */
+/** Runs test files with `report.ts` as the only reporter, which keeps failures in `FAILURES`. */
 function run(files: Readonly<Record<string, string>>, ...options: string[]) {
   for (const [name, text] of Object.entries(files)) writeFileSync(path.join(directory, name), text);
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;
@@ -65,5 +65,6 @@ test('a failed test fails the run, and is kept once with its error', () => {
   assert.equal(status, 1);
   const kept = readFileSync(FAILURES, 'utf8');
   assert.match(kept, /^\nfails\.test\.mjs:2 {2}some\n {2}Error: no\n[\s\S]*x …\n$/);
+  // The report keeps 3000 characters of an error, to which it adds the title and the indents.
   assert.ok(kept.length < 3200, `${kept.length}`);
 });

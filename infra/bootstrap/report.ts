@@ -5,7 +5,7 @@ import type { TestEvent } from 'node:test/reporters';
 import { inspect } from 'node:util';
 import { endedCpuSeconds } from './cpu-time.js';
 
-/** Number of the most expensive files that get a line each; the others are added up. */
+/** Number of files, the most expensive ones, that get a line each; the others are added up. */
 const LINES = 25;
 /** Maximum characters that are kept of one error. */
 const ERROR_LENGTH = 3000;
@@ -13,9 +13,9 @@ const ERROR_LENGTH = 3000;
 type FailedTest = Extract<TestEvent, { type: 'test:fail' }>['data'];
 
 /**
- * Prints the most expensive test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not
- * tell a machine without a tool from a test that no step runs. Appends each failed test, with its error, to the file `PIE_TEST_FAILURES`, which
- * `lanes.js` prints at the end.
+ * Prints the most expensive test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: otherwise a test
+ * that no step ever runs would look like one that lacks a tool on this machine. Appends each failed test, with its error, to the file that
+ * `PIE_TEST_FAILURES` names; `lanes.js` prints that file at the end.
  */
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const costs = new Costs();
@@ -35,15 +35,15 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
 
 function keepFailure({ name, file, line, details: { error } }: FailedTest): void {
   const failures = process.env.PIE_TEST_FAILURES;
-  // A group that fails with its tests adds nothing to them.
+  // A group that fails because its tests fail has no error of its own, and those tests are kept already.
   if (failures === undefined || ('failureType' in error && error.failureType === 'subtestsFailed')) return;
-  // A file whose process has ended has its exit code or signal beside a cause that is only a text.
+  // When the process of a file failed, the cause is only a text, and `error` itself has the exit code or signal.
   const text = inspect(error.cause instanceof Error ? error.cause : error);
   const shown = text.length > ERROR_LENGTH ? `${text.slice(0, ERROR_LENGTH)} …` : text;
   appendFileSync(failures, `\n${relative(file)}:${line}  ${name}\n${shown.replaceAll(/^(?=.)/gm, '  ')}\n`);
 }
 
-/** Durations of files in milliseconds, and their processor time in seconds. */
+/** Costs of test files: durations in milliseconds and processor time in seconds. */
 class Costs {
   /** With a process per file, the runner reports each file as a test whose name is the file. */
   readonly #processes = new Map<string, { readonly ms: number; readonly cpuSeconds: number }>();
@@ -64,7 +64,7 @@ class Costs {
     if (nesting > 0 || file === undefined) return;
     const key = relative(file);
     const ms = details.duration_ms;
-    // The runner reports a file when its process has ended.
+    // The runner reports a file when its process has ended, so that `endedCpuSeconds` returns the time of that process.
     if (path.resolve(name) === file) this.#processes.set(key, { ms, cpuSeconds: endedCpuSeconds() });
     else this.#tests.set(key, (this.#tests.get(key) ?? 0) + ms);
   }
@@ -86,7 +86,7 @@ class Costs {
   }
 }
 
-/** The costs of the first files, a line each, and the sums of the others. */
+/** A line with the sums of all files, a line for each of the first files, and a line with the sums of the others. */
 function* table(
   costs: string,
   files: readonly (readonly [file: string, seconds: readonly number[]])[],

@@ -8,7 +8,7 @@ import path from 'node:path';
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {string[]} args
- * @returns {Promise<number>} its exit code, as a shell reports it: 128 and the signal's number when a signal ended it
+ * @returns {Promise<number>} the exit code, as a shell reports it: 128 plus the signal's number when a signal ended Node
  */
 export function runPinned(root, node, args) {
   const child = spawn(node, args, { cwd: root, stdio: 'inherit', env: environment(root) });

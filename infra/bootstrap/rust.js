@@ -20,7 +20,7 @@ export const RUST = {
   timeoutMs: 300_000,
 };
 
-/** Finds Rust for the tests, or installs it with the system's package manager. Without it those tests are skipped, with the reason. */
+/** Finds Rust for the tests, or installs it with the system's package manager. Without Rust, the tests that need it are skipped, and say why. */
 export function ensureRust() {
   try {
     ensureInstalled(RUST);

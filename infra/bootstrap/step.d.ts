@@ -7,7 +7,7 @@ export function runStep(
   output?: number | 'inherit',
 ): Promise<{
   code: number;
-  /** Test files that still ran when the deadline ended the step; null when it did not. */
+  /** Test files that still ran when the deadline ended the step; null when the step ended in time. */
   unfinished: string[] | null;
   /** Processor time of the step's processes, in seconds. */
   cpuSeconds: number;

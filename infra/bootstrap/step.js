@@ -14,7 +14,7 @@ const TEST_FILE = /\.test\.[cm]?[jt]s$/;
  * @param {string} node the pinned Node
  * @param {string[]} args
  * @param {AbortSignal} deadline
- * @param {number | 'inherit'} [output] file that takes its output, by default this process's own
+ * @param {number | 'inherit'} [output] descriptor of the file that takes the step's output; by default this process's output takes it
  * @returns {Promise<{ code: number, unfinished: string[] | null, cpuSeconds: number }>} exit code, and the test files that still ran at the kill
  */
 export async function runStep(root, node, args, deadline, output = 'inherit') {
@@ -24,36 +24,37 @@ export async function runStep(root, node, args, deadline, output = 'inherit') {
     env: environment(root),
     stdio: ['inherit', output, output],
   });
-  const group = child.pid === undefined ? null : -child.pid;
+  // A detached child leads a process group that has the child's id.
+  const group = child.pid;
   /** @type {string[] | null} */
   let unfinished = null;
   /** @param {NodeJS.Signals} signal */
   const send = (signal) => {
-    if (group === null) return;
+    if (group === undefined) return;
     try {
-      process.kill(group, signal);
+      process.kill(-group, signal);
     } catch {
       // The group is gone already.
     }
   };
-  const late = () => {
-    unfinished = runningTests(-(group ?? 0));
+  const onDeadline = () => {
+    unfinished = runningTests(group ?? 0);
     send('SIGKILL');
   };
-  const handlers = /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']).map((signal) => {
+  const removeHandlers = /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']).map((signal) => {
     const handler = () => send(signal);
     process.on(signal, handler);
     return () => process.off(signal, handler);
   });
-  deadline.addEventListener('abort', late, { once: true });
+  deadline.addEventListener('abort', onDeadline, { once: true });
   try {
     return await new Promise((resolve, reject) => {
       child.once('error', reject);
       child.once('exit', (code) => resolve({ code: code ?? 1, unfinished, cpuSeconds: endedCpuSeconds() }));
     });
   } finally {
-    deadline.removeEventListener('abort', late);
-    for (const off of handlers) off();
+    deadline.removeEventListener('abort', onDeadline);
+    for (const removeHandler of removeHandlers) removeHandler();
   }
 }
 
@@ -63,7 +64,7 @@ export async function runStep(root, node, args, deadline, output = 'inherit') {
  * @returns {string[]}
  */
 function runningTests(group) {
-  const found = new Set();
+  const files = new Set();
   const patterns = new Set();
   for (const entry of readdirSync('/proc')) {
     const pid = Number(entry);
@@ -75,11 +76,11 @@ function runningTests(group) {
       const named = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
         .split('\0')
         .filter((word) => TEST_FILE.test(word));
-      for (const word of named) (pid === group ? patterns : found).add(word);
+      for (const word of named) (pid === group ? patterns : files).add(word);
     } catch {
       // The process ended meanwhile.
     }
   }
-  // A step that runs all files in one process shows only patterns on its command line.
-  return [...(found.size > 0 ? found : patterns)];
+  // A step that runs all files in one process has no processes of files. Its only command line is that of the runner, with the patterns.
+  return [...(files.size > 0 ? files : patterns)];
 }

@@ -40,6 +40,7 @@ test('a step that ends returns its exit code, no unfinished files, and the proce
   const compute = 'for (let used; (used = process.cpuUsage()).user + used.system < 300_000; );';
   const program = `require('node:child_process').execFileSync(process.execPath, ['-e', '${compute}']); ${compute} process.exit(3);`;
   const step = runStep(directory, process.execPath, ['-e', program], new AbortController().signal);
+  // The program and its child compute for 0.3 s each.
   const { cpuSeconds, ...ending } = await step;
   assert.deepEqual(ending, { code: 3, unfinished: null });
   assert.ok(cpuSeconds >= 0.6, `${cpuSeconds} s`);

@@ -3,11 +3,11 @@ export interface Step {
   readonly title: string;
   /** Deadline, several times the step's duration on two quiet cores. */
   readonly minutes: number;
-  /** Arguments of Node; for tests without the patterns. */
+  /** Arguments of Node, without the patterns of test files. */
   readonly args: readonly string[];
   /** Patterns of test files. */
   readonly files?: readonly string[];
-  /** First steps of the lanes that run at the same time; their output follows that of this one. */
+  /** First steps of other lanes that run at the same time. A lane is a step and the chain of its `next` steps. */
   readonly beside?: readonly Step[];
   /** The step that follows this one in its lane if this one passes. */
   readonly next?: Step;

@@ -4,10 +4,10 @@
  * One command of `npm test`, run by the pinned Node.
  * @typedef {object} Step
  * @property {string} title
- * @property {number} minutes deadline, several times its duration on two quiet cores
- * @property {readonly string[]} args arguments of Node; for tests without the patterns
+ * @property {number} minutes deadline, several times the step's duration on two quiet cores
+ * @property {readonly string[]} args arguments of Node, without the patterns of test files
  * @property {readonly string[]} [files] patterns of test files
- * @property {readonly Step[]} [beside] first steps of the lanes that run at the same time; their output follows that of this one
+ * @property {readonly Step[]} [beside] first steps of other lanes that run at the same time; a lane is a step and the chain of its `next` steps
  * @property {Step} [next] the step that follows this one in its lane if this one passes
  */
 
@@ -21,8 +21,8 @@ const REPORTERS = [
 /** `npm run test:all` runs long tests too: its limits are this many times longer. */
 const LONGER = process.env.PIE_TEST_ALL ? 10 : 1;
 /**
- * Limits for one file: the runner reports a test that hangs, and a file whose tests are over but whose process does not end fails. A file
- * that takes 40 s of processor time takes minutes on a slow machine beside others.
+ * Limits for one file. The runner fails a test at the timeout, and `end-hanging.ts` fails a file whose process outlives its tests. The timeout is
+ * long because a file with 40 s of processor time takes minutes on a slow machine beside other files.
  */
 const FILE_LIMITS = [`--test-timeout=${LONGER * 480_000}`, '--import=./infra/bootstrap/end-hanging.ts'];
 
@@ -53,7 +53,7 @@ export const PLAIN =
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
 
-/** The file of `gpu-host/handlers` whose subject is the time that things take. */
+/** The test file of `gpu-host/handlers` that measures durations. */
 const TIMED = 'run-slices';
 
 /**
@@ -77,7 +77,7 @@ const OWN_PROCESS = {
   pool: 'launcher|pool',
 };
 
-/** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
+/** Tests that share a process, so that it loads their sources once: loading takes longer than most of these tests. */
 const LIGHT = [
   'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
   'functions/sdk/src/workflow/!(device).test.ts',
@@ -99,7 +99,7 @@ const LIGHT = [
   'runtime/lowering/*.test.ts',
   'wit/**/*.test.ts',
 ];
-/** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
+/** Tests of backends and of the runtime that share another process. Together they take about as long as {@link LIGHT}. */
 const LIGHT_RUNTIME = [
   'gpu-host/backends/!(adapter).test.ts',
   'runtime/build/*.test.ts',
@@ -112,8 +112,8 @@ const LIGHT_RUNTIME = [
 ];
 
 /**
- * Each lane of functions has one platform for all of its tests. They wait more than half of their time, so that fewer lanes leave the cores idle.
- * The tests that follow this lane, the shortest one, wait for leases.
+ * Each lane of functions has one platform for all of its tests. The tests wait for more than half of their time, so fewer lanes would leave the
+ * cores idle. This lane is the shortest of them; tests of runtimes, which wait for leases, follow in it.
  * @type {Step}
  */
 const FUNCTIONS_A_TO_E = {
@@ -143,7 +143,7 @@ const FUNCTIONS_O_TO_Z = {
   files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/documents/recipes.test.ts'],
 };
 /**
- * These tests wait most of their time. At the end of the step `Tests of each room` they left both cores idle; beside the functions they cost little.
+ * These tests wait most of their time: beside the functions they cost little, while alone they leave both cores idle.
  * @type {Step}
  */
 const SCHEDULER_AND_LIBRARY = {
@@ -180,17 +180,17 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /**
- * All steps, in their order. Steps beside each other are at most five processes with tests, and take about the same time.
+ * All steps, in their order. Lanes beside each other run at most five test processes at once, and take about the same time.
  * @type {readonly Step[]}
  */
 export const STEPS = [
   {
     title: 'Types',
     minutes: 5,
-    // Each checker computes the types of the packages anew, and no core is idle.
+    // Each checker computes the types of the packages anew, and the other lanes keep the other cores busy.
     args: ['node_modules/typescript/bin/tsc', '--noEmit', '--checkers', '1'],
     next: {
-      // A program of its own: the names of browsers, such as `document`, must not exist in the other code.
+      // A separate compilation: the globals of browsers, such as `document`, must not exist in the other code.
       title: "Types of the dashboard's script",
       minutes: 5,
       args: ['node_modules/typescript/bin/tsc', '-p', 'gateway/browser/dashboard'],
@@ -210,7 +210,7 @@ export const STEPS = [
   {
     title: 'Tests of each room',
     minutes: LONGER * 50,
-    // With more files at a time, tests with deadlines of 60 s failed on two slow cores.
+    // With more files at a time, tests with deadlines of 60 s fail on two slow cores.
     args: tests(2),
     files: [
       'functions/sdk/pack/*.test.ts',
@@ -254,11 +254,11 @@ export const STEPS = [
   {
     title: 'Tests of durations and of sandboxes that hang, two at a time',
     minutes: LONGER * 15,
-    // Each of them needs one core.
+    // Each of these files needs one core.
     args: tests(2),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
-  // As later steps of the lanes above, the functions took longer, because the tests of the rooms keep both cores busy.
+  // The functions do not run beside the tests of the rooms: those keep both cores busy, so the whole would take longer.
   { ...FUNCTIONS_A_TO_E, beside: [FUNCTIONS_F_TO_N, FUNCTIONS_O_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER_AND_LIBRARY] },
   {
     title: 'Tests of the whole',

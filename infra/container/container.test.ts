@@ -47,8 +47,8 @@ const imageVariables = (): Record<string, string> => {
 const [, CONTAINERS_TOML = ''] = /^cat > secrets\/pie.toml <<END\n(.*?)^END$/ms.exec(read('docs/containers.md')) ?? [];
 
 /**
- * Configuration of a container with these variables besides the image's. Its home, and its pie.toml with the text `toml` if `PIE_CONFIG` is set,
- * lie in a folder of this test.
+ * Configuration of a container with the image's variables and these. The home lies in a folder of this test. If `PIE_CONFIG` is set, so does the
+ * pie.toml, with the text `toml`.
  */
 function configOf(variables: Readonly<Record<string, string>>, toml = CONTAINERS_TOML) {
   const file = path.join(home, 'pie.toml');
@@ -71,13 +71,13 @@ test('each service of the compose files is confined, and each machine among them
       for (const volume of service.volumes) assert.ok((volume.split(':')[0] ?? '') in volumes, `${name}: ${volume}`);
       assert.deepEqual([service.cap_drop, service.privileged], [['ALL'], undefined], name);
       assert.ok(service.security_opt.includes('no-new-privileges:true'), name);
-      // Redis, the only service that is no machine of the platform.
+      // The rest is about machines of the platform. Redis is none, and has no environment.
       if (service.environment === undefined) continue;
       assertKnownVariables(Object.keys(service.environment));
       const config = configOf(service.environment);
       assert.equal(config.machine.name, name);
       const { address, roles } = config.machine;
-      // Other machines connect to a runtime or a GPU host, but not to a gateway. The container with all roles has no other machines.
+      // Other machines connect to a runtime or a GPU host, but not to a gateway. The container with all roles is the only machine.
       const isReachedByOthers = roles.length === 1 && roles[0] !== 'gateway';
       assert.equal(address, isReachedByOthers ? name : undefined);
       const graceMs = Number(/^(\d+)s$/.exec(service.stop_grace_period)?.[1]) * 1000;
@@ -119,14 +119,14 @@ interface Pod {
 interface Resource {
   readonly kind: string;
   readonly metadata: { readonly name: string };
-  /** Of a ConfigMap. */
+  /** Files of a ConfigMap. */
   readonly data?: Readonly<Record<string, string>>;
   readonly spec?: {
-    /** Of a StatefulSet. */
+    /** Name of a StatefulSet's Service. */
     readonly serviceName?: string;
-    /** Of a Service. */
+    /** Labels of the pods that a Service selects. */
     readonly selector?: Readonly<Record<string, string>>;
-    /** Of a Deployment or a StatefulSet. */
+    /** Pods of a Deployment or a StatefulSet. */
     readonly template?: {
       readonly metadata: { readonly labels: Readonly<Record<string, string>> };
       readonly spec: Pod;

@@ -4,7 +4,7 @@ import path from 'node:path';
 
 const DAY_MS = 86_400_000;
 const VALID_DAYS = 365;
-/** A start makes a new certificate when the old one is valid for less. */
+/** A start replaces a certificate that is valid for fewer days than this. */
 const RENEW_DAYS = 30;
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 
@@ -22,7 +22,7 @@ export interface MachineCertificate {
 const fileOf = (home: string): string => path.join(home, 'machine.pem');
 
 /**
- * The machine's certificate, made when there is none or it is valid for less than 30 days after `nowMs`.
+ * Returns the machine's certificate. Makes a new one when the home has none, or has one that is valid for less than 30 days after `nowMs`.
  * @param nowMs milliseconds since the Unix epoch
  */
 export async function ensureCertificate(home: string, machine: string, nowMs: number): Promise<MachineCertificate> {

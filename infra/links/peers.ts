@@ -7,7 +7,7 @@ const fileOf = ({ runDirectory }: Pick<Config, 'runDirectory'>): string => path.
 /** Names of machines by the fingerprints of their certificates. */
 export type Peers = Readonly<Record<string, string>>;
 
-/** All registered machines, as the supervisor read them last. None without a file. */
+/** The machines whose certificates are accepted, as the supervisor wrote them last; none without a file. */
 export function readPeers(config: Pick<Config, 'runDirectory'>): Peers {
   try {
     return JSON.parse(readFileSync(fileOf(config), 'utf8')) as Peers;
@@ -24,18 +24,18 @@ export function writePeers(config: Pick<Config, 'runDirectory'>, peers: Peers): 
   renameSync(`${file}.new`, file);
 }
 
-/** The accepted certificates over time. Pure: the caller passes the registry's entries and the time. */
+/** Decides which certificates are accepted. Pure: the caller passes the registry's entries and the time. */
 export class PeerList {
   readonly #lastSeen = new Map<string, { readonly machine: string; readonly seenMs: number }>();
   readonly #keptMs: number;
   readonly #readEveryMs: number;
-  /** Time of the last read, and the time counted towards `keptMs` up to that read. */
   #lastReadMs = Number.NEGATIVE_INFINITY;
+  /** Time up to the last read, as far as it counts towards `keptMs`. */
   #countedMs = 0;
 
   /**
-   * @param keptMs for how long the registry must lack a certificate before it is refused: Redis may restart empty, and be filled by renewals
-   * @param readEveryMs maximum time between two reads that counts towards `keptMs`: while Redis is away, no machine can renew its entry
+   * @param keptMs time for which the registry must lack a certificate before it is refused: after Redis restarts empty, renewals fill the registry
+   * @param readEveryMs longest time between two reads; a longer one counts as this long, because no machine can renew its entry without Redis
    */
   constructor(keptMs: number, readEveryMs: number) {
     this.#keptMs = keptMs;

@@ -7,7 +7,7 @@ import { CollectedLog } from '#scheduler/testing/log.ts';
 import { newCertificate, writeCertificate } from './certificate.ts';
 import { openLinkSecurity } from './security.ts';
 
-test('a list of machines that cannot be read is logged once a minute, and the last readable one holds', async () => {
+test('an unreadable list of machines is logged once a minute, and the last readable list stays in force', async () => {
   const home = mkdtempSync(path.join(os.tmpdir(), 'pie-security-'));
   const list = path.join(home, 'peers.json');
   writeCertificate(home, await newCertificate('east', Date.now()));
@@ -17,7 +17,7 @@ test('a list of machines that cannot be read is logged once a minute, and the la
   try {
     const security = openLinkSecurity({ home, runDirectory: home }, log);
     writeFileSync(list, '{');
-    // Ten failed reads, and the first is logged.
+    // Ten reads fail within two seconds; only the first failure is logged.
     mock.timers.tick(10 * 200);
     assert.equal(log.records.length, 1);
     assert.equal(security?.machineOf('AB'), 'west');

@@ -5,14 +5,14 @@ import { readPeers } from './peers.ts';
 
 /** Interval at which a process reads the accepted certificates, in milliseconds: a removed machine keeps its connections at most that long. */
 const READ_EVERY_MS = 200;
-/** Two equal records are at least so far apart, in milliseconds: an outsider must not fill the disk. */
+/** Shortest time between two equal records, in milliseconds: an outsider must not fill the disk. */
 const LOG_AGAIN_MS = 60_000;
-/** Maximum records remembered; one more makes the process forget them all. */
+/** Maximum number of remembered records. Before it remembers one more, the process forgets all of them. */
 const MAX_RECORDS = 1000;
 
 /**
  * This machine's part in links to others: its certificate, and the certificates of registered machines, which the supervisor keeps in a file.
- * Undefined when the machine has no certificate, because no supervisor started it.
+ * Undefined when the home has no certificate: a supervisor or `pie join` makes it.
  */
 export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>, log: Logger) {
   const credentials = readCertificate(config.home);

@@ -18,8 +18,8 @@ export function staysTypeScript(file: string): boolean {
 /** `from '…'`, `import '…'`, `import('…')`. */
 const IMPORT = /(\b(?:from|import)\s*\(?\s*)'([^'\n]+)'/g;
 /**
- * A whole statement that imports an npm package. A shorter pattern would also match text in strings. Staging fails for a file that does not exist,
- * but may accept a package that no module imports.
+ * A whole statement that imports an npm package. A shorter pattern, like `IMPORT`, also matches text in strings. For a file, staging then fails if
+ * the file does not exist; for a package, it might add one that no module imports.
  */
 const PACKAGE = /^(?:(?:import|export)\b[^;'"=]*?\bfrom|import)\s*'((?:@[\w.-]+\/)?[\w.-]+)[^'\n]*'/gm;
 /** `new URL('…', import.meta.url)`: a file beside the module. */

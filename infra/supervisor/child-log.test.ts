@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ChildLog } from './child-log.ts';
 
-test('the log counts all missing lines, also when its note about them fails', async (t) => {
+test('the note about missing lines counts all of them, even if an earlier note could not be written', async (t) => {
   let nowMs = 0;
   t.mock.method(performance, 'now', () => nowMs);
   const { mock: opened } = t.mock.method(fs, 'open');
@@ -29,12 +29,13 @@ test('the log counts all missing lines, also when its note about them fails', as
     assert.equal(opened.callCount(), 1, 'the log waits before it opens the file again');
     nowMs = 6000;
     log.write('4\n');
-    await log.end(); // The file has failed again.
+    await log.end(); // The file has failed again, and with it the note.
     rmSync(file);
     nowMs = 12_000;
     log.write('5\n');
     log.write('6\n');
     await log.end();
+    // The lines 0 to 4 are missing.
     assert.match(readFileSync(file, 'utf8'), /^\S+ \(5 lines are missing here: ENOSPC.*\)\n5\n6\n$/);
     assert.equal(opened.callCount(), 3);
     assert.equal(reports.length, 1, 'the second failure is not reported again');

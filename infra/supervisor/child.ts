@@ -21,7 +21,7 @@ export interface ChildSpec {
   readonly readyTimeoutMs: number;
   /** `signal`: send SIGTERM. `lifeline`: close the child's standard input, on which a watched child beats. */
   readonly stop: 'signal' | 'lifeline';
-  /** Time until SIGKILL follows. */
+  /** Time that the child has to stop before SIGKILL. */
   readonly stopTimeoutMs: number;
   /** From its ready line on, the child sends beats; the supervisor kills it when it is silent for longer than these limits. */
   readonly watch?: WatchLimits;
@@ -37,7 +37,7 @@ interface LineLog {
   write(text: string): unknown;
 }
 
-/** The beginning of a record of `infra/log.ts`, which has its time. Other lines, such as those of redis-server, get one. */
+/** Matches the beginning of a record of `infra/log.ts`, which has a time. Other lines, such as those of redis-server, get one here. */
 const RECORD = /^(\{"level":"\w+","time":")?\d{4}-\d\d-\d\dT/;
 /** The beginning of a further line of a record. */
 const INDENT = '    ';
@@ -55,7 +55,7 @@ export class Child {
   readonly #beatSocket: Socket | undefined;
   #endWatch: () => void = () => undefined;
   #silenceReason: string | null = null;
-  /** The last line was of a record. */
+  /** True when the last line belonged to a record. */
   #isInRecord = false;
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
 
@@ -95,7 +95,7 @@ export class Child {
       const end = (why: string) => {
         this.#endWatch();
         this.#beatSocket?.destroy();
-        // A killed starter leaves its program behind: a dying Redis would remove the socket of the next one.
+        // A killed shell leaves the program that it started, which must end now: a Redis that dies later would remove the next one's socket.
         this.kill();
         resolve(this.#silenceReason === null ? why : `${this.#silenceReason}, so it was killed`);
       };
@@ -129,14 +129,14 @@ export class Child {
             this.#onReadyLine = resolve;
           })
         : ready(AbortSignal.any([deadline, probing.signal])).then(() => ({ ready: true }));
-    const late = once(deadline, 'abort').then(() => {
+    const timedOut = once(deadline, 'abort').then(() => {
       throw this.#failure(`was not ready after ${this.spec.readyTimeoutMs / 1000} s`);
     });
     const died = this.exited.then((why) => {
       throw this.#failure(`ended while starting (${why})`);
     });
     try {
-      const line = await Promise.race([waiting, died, late]);
+      const line = await Promise.race([waiting, died, timedOut]);
       this.#watch();
       return line;
     } catch (error) {

@@ -4,7 +4,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 
-/** Two connected unix sockets. A parent cannot read from the pipe that Node makes for a child's standard input. */
+/** Two connected unix sockets, one of them for a child's standard input: from the pipe that Node would make for it, a parent cannot read. */
 export async function socketPair(): Promise<[net.Socket, net.Socket]> {
   // Only this user can enter the directory, so no other user can connect meanwhile.
   const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-pair-'));

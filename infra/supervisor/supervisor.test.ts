@@ -96,7 +96,7 @@ test('a killed child is restarted, and stop() ends it', async () => {
   assert.equal(alive(second), false);
 });
 
-/** True for a process that is there and has not ended: init may take long to remove one that has. */
+/** True for a process that has not ended. One that has ended stays in the state `Z` until init removes it, which may take long. */
 function runs(pid: number): boolean {
   try {
     return !readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z ');
@@ -105,7 +105,7 @@ function runs(pid: number): boolean {
   }
 }
 
-test('a program that a killed child has started ends before the child starts again', async () => {
+test('a program that a killed child has started is killed, too, and the child starts again', async () => {
   const { supervisor, events, seen } = supervise();
   const file = path.join(directory, 'started');
   const script = `sleep 1000 & echo $! >> ${file}; echo '{"ready":true}'; wait`;
@@ -183,7 +183,7 @@ const whyOf = (events: readonly SupervisorEvent[]): string =>
 /** The shortest limits that exceed the pauses of a busy machine. */
 const WATCH = { everyMs: 100, computingMs: 1000, stillMs: 1000 };
 
-test('a watched child that is stopped is killed and replaced; another one that beats keeps running', async () => {
+test('a watched child that is suspended is killed and replaced; another one that beats keeps running', async () => {
   const { supervisor, events, seen } = supervise();
   const file = program('stopped');
   await supervisor.start([spec('stopped', file, { watch: WATCH }), spec('beating', file, { watch: WATCH })]);

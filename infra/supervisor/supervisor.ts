@@ -34,9 +34,8 @@ interface Slot {
 }
 
 /**
- * Starts processes, its children. Restarts those that die, kills those that are silent (`watch-policy.ts`), and stops
- * all in the order of the stages that `stop` is given. The children of a dead supervisor end through their lifeline
- * (`infra/lifeline.ts`).
+ * Starts child processes, restarts those that die, and kills those that are silent (`watch-policy.ts`). `stop` stops
+ * them stage by stage. The children of a dead supervisor end through their lifeline (`infra/lifeline.ts`).
  */
 export class Supervisor {
   readonly #logsDirectory: string;
@@ -145,7 +144,7 @@ export class Supervisor {
           slot.child = child;
         });
       } catch (error) {
-        // The system may start no process now, for example without a free file descriptor. The next turn of the loop
+        // The system may refuse a process, for example for lack of a free file descriptor. The next turn of the loop
         // tries again after a pause.
         why = `it could not be started: ${error instanceof Error ? error.message : String(error)}`;
         continue;

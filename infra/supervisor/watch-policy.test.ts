@@ -17,8 +17,9 @@ interface Stretch {
 
 interface Result {
   readonly verdict: Verdict;
-  /** Parts of the silence at the verdict, without pauses of the machine. */
+  /** Part of the silence in which the thread stood still, without pauses of the machine. */
   readonly stoodMs: number;
+  /** Part of the silence in which the thread computed, without pauses of the machine. */
   readonly computingMs: number;
 }
 
@@ -41,13 +42,13 @@ function play(stretches: readonly Stretch[], lateness: () => number): Result {
   let silence = beginWatch(readLook());
   let stoodMs = 0;
   let computingMs = 0;
-  let nextLook = BEAT_MS;
+  let untilLookMs = BEAT_MS;
   for (const { doing, ms, machinePausesMs } of stretches) {
     clock += machinePausesMs;
     for (let remainingMs = ms; remainingMs > 0; ) {
-      const step = Math.min(remainingMs, nextLook);
+      const step = Math.min(remainingMs, untilLookMs);
       remainingMs -= step;
-      nextLook -= step;
+      untilLookMs -= step;
       clock += step;
       ready = doing === 'computes' || doing === 'queues';
       if (doing === 'queues') waitingMs += step;
@@ -61,8 +62,8 @@ function play(stretches: readonly Stretch[], lateness: () => number): Result {
         computedMs += step;
         computingMs += step;
       } else if (doing === 'stands still') stoodMs += step;
-      if (nextLook > 0) continue;
-      nextLook = BEAT_MS + lateness();
+      if (untilLookMs > 0) continue;
+      untilLookMs = BEAT_MS + lateness();
       const next = look(silence, readLook(), LIMITS);
       silence = next.silence;
       if (next.verdict !== 'alive') return { verdict: next.verdict, stoodMs, computingMs };
@@ -78,8 +79,9 @@ const stretch = (doing: fc.Arbitrary<Doing>, maxMs: number) =>
     machinePausesMs: fc.oneof({ weight: 4, arbitrary: fc.constant(0) }, fc.integer({ min: 1, max: 60_000 })),
   });
 const anyStretch = stretch(fc.constantFrom<Doing>('turns', 'computes', 'queues', 'stands still'), 2000);
-/** Delays of the supervisor's timer, ms. */
-const latenesses = fc.array(fc.integer({ min: 0, max: 120 }), { minLength: 1, maxLength: 20, size: 'max' });
+/** Longest delay of the supervisor's timer in the property tests. */
+const MAX_LATE_MS = 120;
+const latenesses = fc.array(fc.integer({ min: 0, max: MAX_LATE_MS }), { minLength: 1, maxLength: 20, size: 'max' });
 const cycle = (values: readonly number[]) => {
   let i = 0;
   return () => values[i++ % values.length] ?? 0;
@@ -88,7 +90,7 @@ const RUN = { seed: 20_261_121, numRuns: 400 };
 const unpaused = (doing: Doing, ms: number): Stretch => ({ doing, ms, machinePausesMs: 0 });
 
 describe('the watch over a child', () => {
-  test('does not kill within the limits of silence, however long the machine pauses', () => {
+  test('does not kill a child within the limits of silence, even if the machine pauses', () => {
     const property = fc.property(
       fc.array(anyStretch, { maxLength: 60, size: 'max' }),
       latenesses,
@@ -106,7 +108,7 @@ describe('the watch over a child', () => {
       const stuck = [
         ...stretches,
         unpaused('turns', 300),
-        unpaused('stands still', LIMITS.stillMs + 2 * (BEAT_MS + 120)),
+        unpaused('stands still', LIMITS.stillMs + 2 * (BEAT_MS + MAX_LATE_MS)),
       ];
       assert.notEqual(play(stuck, cycle(lateMs)).verdict, 'alive');
     });
@@ -118,7 +120,7 @@ describe('the watch over a child', () => {
       const spins = [
         ...stretches,
         unpaused('turns', 300),
-        unpaused('computes', LIMITS.computingMs + 2 * (BEAT_MS + 120)),
+        unpaused('computes', LIMITS.computingMs + 2 * (BEAT_MS + MAX_LATE_MS)),
       ];
       assert.notEqual(play(spins, cycle(lateMs)).verdict, 'alive');
     });
@@ -147,6 +149,7 @@ describe('the watch over a child', () => {
   });
 
   test('needs no thread times at a check that finds a beat', () => {
+    // Without thread times at the first check, the interval after it does not count as computing.
     let silence = beginWatch({ atMs: 0, hasBeaten: true, thread: null });
     let verdict: Verdict = 'alive';
     let atMs = 0;

@@ -108,12 +108,15 @@ export function familyProducer(families: () => readonly MetricFamily[]): MetricP
   };
 }
 
-type HrTime = [number, number];
+type HrTime = [seconds: number, nanoseconds: number];
+
+/** `ValueType.DOUBLE` of the API. */
+const DOUBLE = 1;
 
 function toMetricData(family: MetricFamily, startTime: HrTime, endTime: HrTime): MetricData {
   const { name, description, unit, kind } = family;
   const common = {
-    descriptor: { name, description, unit, valueType: 1 },
+    descriptor: { name, description, unit, valueType: DOUBLE },
     aggregationTemporality: AggregationTemporality.CUMULATIVE,
   };
   const times = { startTime, endTime };

@@ -27,7 +27,7 @@ export function publishMetrics(options: PublisherOptions): () => void {
   let isFailing = false;
   let isPublishing = false;
   const publishAll = async (): Promise<void> => {
-    // Redis may be away for longer than the publish interval.
+    // The last round may still run, because Redis may be away for longer than the interval.
     if (isPublishing) return;
     isPublishing = true;
     try {

@@ -63,10 +63,10 @@ export async function openTelemetry(options: TelemetryOptions): Promise<Telemetr
     collect: () => meters.collect(),
     close: async (deadlineMs = CLOSE_DEADLINE_MS) => {
       let timer: NodeJS.Timeout | undefined;
-      const late = new Promise((resolve) => {
+      const deadline = new Promise((resolve) => {
         timer = setTimeout(resolve, deadlineMs);
       });
-      await Promise.race([shutdown(), late]).finally(() => clearTimeout(timer));
+      await Promise.race([shutdown(), deadline]).finally(() => clearTimeout(timer));
     },
   };
 }

@@ -1,7 +1,7 @@
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { MetricFamily } from './family.ts';
 
-/** The supervisor sets this to the number of restarts of this process. */
+/** Variable that the supervisor sets to the number of restarts of this process. */
 export const RESTARTS_VARIABLE = 'PIE_RESTARTS';
 
 /** Vital signs of a process. Plain data, so that a GPU host can send them with its counters. */
@@ -10,8 +10,9 @@ export interface Vitals {
   readonly residentBytes: number;
   readonly heapBytes: number;
   readonly cpuSeconds: number;
-  /** Lateness of timers in the last seconds: the maximum and the 99th percentile. */
+  /** Longest delay of a timer in the last seconds. */
   readonly loopDelayMaxSeconds: number;
+  /** 99th percentile of the delays of timers in the last seconds. */
   readonly loopDelayP99Seconds: number;
   readonly restarts: number;
 }

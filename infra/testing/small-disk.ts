@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 
-/** The reason for which this machine can mount no small disk; false where it can. Root of a container often lacks the right. */
+/** Returns why this machine can mount no small disk, or false when it can. Even root often lacks the right in a container. */
 export function smallDiskMissing(): string | false {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-disk-'));
   try {
@@ -17,7 +17,7 @@ export function smallDiskMissing(): string | false {
   }
 }
 
-/** Mounts an empty disk at a folder, which it makes if need be, while `work` lasts. @param size as tmpfs takes it: `64k`, `2m` */
+/** Makes a folder if necessary, and has an empty disk mounted there while `work` runs. @param size as tmpfs takes it: `64k`, `2m` */
 export async function onSmallDisk(folder: string, size: string, work: () => Promise<void>): Promise<void> {
   mkdirSync(folder, { recursive: true });
   mount(folder, size);

@@ -37,11 +37,13 @@ interface Cost extends DrainCost {
 
 interface Sample {
   readonly queued: number;
+  /** The platform's cost. */
   readonly own: Cost;
   /** The cost of the same number of jobs on a bare BullMQ queue and worker. */
   readonly bare: Cost;
-  /** Times of the other tenant's invocations, in ms. */
+  /** Times of the other tenant's invocations without a queue, in ms. */
   readonly unloaded: readonly number[];
+  /** The same while the queue drains. */
   readonly loaded: readonly number[];
 }
 
@@ -168,11 +170,11 @@ async function drainPlatform(
   const holders = await Promise.all(
     Array.from({ length: SLOTS }, () => submit(platform, 'ticker', { ...JOB, hold: true })),
   );
-  // The scheduler reserves some slots for tenants that hold few.
+  // The scheduler keeps a reserve of slots for tenants that hold few, so it may admit only the rest of the holders.
   await until('the holders run', async () => (await queue.depth()).active >= SLOTS * (1 - DEFAULT_RESERVE));
-  let left = queued;
+  let unsubmitted = queued;
   const submitting = Array.from({ length: SUBMITTERS }, async () => {
-    while (left-- > 0) await submit(platform, 'ticker', JOB);
+    while (unsubmitted-- > 0) await submit(platform, 'ticker', JOB);
   });
   await Promise.all(submitting);
   const drainStartMs = performance.now();

@@ -27,17 +27,17 @@ describe('pie bench all', () => {
       list,
     );
 
-  it('runs every benchmark of `pie bench`, each once and under its own name', async () => {
+  it('lists every benchmark of `pie bench` once, under its own name', async () => {
     assert.deepEqual(SUITES.map(({ name }) => name).sort(), [...BENCHES.keys()].sort());
     for (const [name, load] of BENCHES) assert.equal((await load()).name, name);
   });
 
-  it('knows how long a quick run takes: less than its limit', () => {
+  it('expects a quick run to take less than its limit of 15 minutes', () => {
     const seconds = SUITES.reduce((sum, suite) => sum + (suite.seconds ?? Number.NaN), 0);
     assert.ok(seconds < 15 * 60, `${seconds} s`);
   });
 
-  it('goes on after a suite that fails, and reports its place and the time left', async () => {
+  it("goes on after a failed suite, and reports each suite's number and the time left", async () => {
     const lines: string[] = [];
     const out = path.join(directory, 'failing');
     const options = { repetitions: 1, quick: true, only: [], out, resume: false };
@@ -46,6 +46,7 @@ describe('pie bench all', () => {
     const prepare = async () => void progress('prepared');
     assert.equal(await runSuites({ ...options, progress, prepare }, unknown), 2);
     assert.equal(lines.shift(), 'prepared');
+    // Two suites of 30 s each.
     assert.match(lines[0] ?? '', /^\[1\/2\] no-such-bench: about 1 min left$/);
     assert.match(lines[1] ?? '', /^\[1\/2\] no-such-bench: failed, \d+ s$/);
     assert.match(lines[2] ?? '', /^\[2\/2\] nor-this: about \d min left$/);

@@ -50,7 +50,7 @@ export const SUITES: readonly ExpectedSuite[] = [
 
 /** Limit on a quick run of one round without named suites: no suite begins after it, and a suite that still runs is ended. */
 const QUICK_MS = 15 * 60_000;
-/** Time before a suite in which other load on the machine is measured. The load average would still count the suite before. */
+/** Time, before each suite, over which the machine's other load is measured. The load average would still include the previous suite. */
 const IDLE_MS = 1000;
 /** Limit on one suite in any other run. */
 const SUITE_MS = 3_600_000;
@@ -64,7 +64,7 @@ export interface AllOptions {
   readonly out: string;
   /** Results of an earlier run. */
   readonly against?: string | undefined;
-  /** Keeps the results in `out` of suites that ran, which must be of the same machine and options, and runs the other suites. */
+  /** Keeps the suites that an earlier run into `out` has measured, on the same machine with the same options, and runs the other suites. */
   readonly resume: boolean;
   readonly progress: (line: string) => void;
   /** Runs before the first suite; its time counts for none of them. */
@@ -133,9 +133,8 @@ export async function runSuites(options: AllOptions, list = SUITES): Promise<num
     } else {
       const label = `[${done.length + 1}/${toRun.length}] ${name}`;
       const seconds = secondsLeft(done, toRun.slice(done.length));
-      progress(
-        `${label}: ${seconds === undefined ? `${minutes(performance.now() - startMs)} min so far` : `about ${Math.ceil(seconds / 60)} min left`}`,
-      );
+      const soFar = `${minutes(performance.now() - startMs)} min so far`;
+      progress(`${label}: ${seconds === undefined ? soFar : `about ${Math.ceil(seconds / 60)} min left`}`);
       const suiteStartMs = performance.now();
       const suite = await runSuite(name, options, leftMs);
       suites.push(suite);
@@ -154,7 +153,7 @@ export async function runSuites(options: AllOptions, list = SUITES): Promise<num
   return suites.filter(({ outcome }) => outcome === 'failed').length;
 }
 
-/** The suites with the seconds that each takes in such a run, where they are known. */
+/** The suites with the expected seconds of each: those of an earlier run of the same kind, else, in a quick run, those of `list`. */
 function expectedOf(
   list: readonly ExpectedSuite[],
   { quick, repetitions }: AllOptions,
@@ -181,7 +180,7 @@ export async function readResults(file: string): Promise<Results> {
   return results as Results;
 }
 
-/** @throws OptionError when the file holds results of another machine or kind of run, whose suites cannot stand in one report */
+/** @throws OptionError when the file holds results of another machine or kind of run: one report cannot show the suites of both */
 async function readResumable(
   file: string,
   now: Pick<Results, 'machine' | 'quick' | 'repetitions'>,

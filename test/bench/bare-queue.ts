@@ -10,7 +10,7 @@ export interface BareOptions {
   readonly submitters: number;
 }
 
-/** Times of a queue that was filled while other jobs held every slot, and then drained. */
+/** Cost of filling a queue while other jobs hold every slot, and of draining it. */
 export interface DrainCost {
   /** From before the first submission to the last end, in ms. */
   readonly totalMs: number;
@@ -27,7 +27,7 @@ export async function redisCpuUs(redis: Redis): Promise<number> {
   return (read('used_cpu_user') + read('used_cpu_sys')) * 1e6;
 }
 
-/** Fills and drains a plain BullMQ queue whose processor does nothing, in the same way as the admission benchmark does with the platform's. */
+/** Fills and drains a plain BullMQ queue, whose processor does nothing, as the admission benchmark fills and drains the platform's queue. */
 export async function drainBareQueue(redis: Redis, { slots, queued, submitters }: BareOptions): Promise<DrainCost> {
   const connection = redis.duplicate({ maxRetriesPerRequest: null, commandTimeout: undefined });
   const options = { connection, prefix: 'bare' };
@@ -56,9 +56,9 @@ export async function drainBareQueue(redis: Redis, { slots, queued, submitters }
     const startMs = performance.now();
     await Promise.all(Array.from({ length: slots }, () => queue.add('job', { hold: true })));
     await Promise.race([allHolding.promise, ended.promise]);
-    let left = queued;
+    let unsubmitted = queued;
     const submit = async () => {
-      while (left-- > 0) await queue.add('job', { hold: false });
+      while (unsubmitted-- > 0) await queue.add('job', { hold: false });
     };
     await Promise.all(Array.from({ length: submitters }, submit));
     const drainStartMs = performance.now();

@@ -6,7 +6,7 @@ export interface Bench {
   readonly summary: string;
   /** Sentences for `--help`: the measured times, their baseline, and what a round is. */
   readonly help: string;
-  /** Sentences for `--help` and the report: the cases of a quick run, which are some of a whole run's. */
+  /** Sentences for `--help` and the report: the cases of a quick run, a part of the cases of a whole run. */
   readonly quick: string;
   run(options: BenchOptions): Promise<BenchReport>;
 }

@@ -9,7 +9,7 @@ import { BareBackend } from './over-bare.ts';
 import { inTurn, warmUp } from './rounds.ts';
 import { formatSpread, median, spread } from './statistics.ts';
 
-/** Handler calls, with their layer and the process that answers. All inferlets together make `calls`, and each makes at least `least`. */
+/** Handler calls. `layer` names the layer and the process that answers. All inferlets together make `calls` calls, and each at least `least`. */
 const CALLS = [
   { name: 'random', layer: 'control, sandbox', title: 'random', calls: 100_000, least: 2000 },
   { name: 'tokenize', layer: 'control, runtime', title: 'tokenize, one word', calls: 4000, least: 40 },

@@ -11,8 +11,9 @@ import { format, formatSpread, isEnoughFor, quantile, spread, spreadOver } from 
 
 const MODEL = 'stories15m';
 const BATCH = 'text-completion';
-/** The same function with latency targets: for every token, or for the first one only. */
+/** The function `BATCH` with a latency target for every token. */
 const PACED = { name: 'paced-completion', latency: { firstTokenMs: 30, perTokenMs: 15 } };
+/** The function `BATCH` with a target for the first token only: 10 s for each later token is no limit in practice. */
 const FIRST_TOKEN_ONLY = { name: 'prompt-completion', latency: { firstTokenMs: 30, perTokenMs: 10_000 } };
 /** Invocations of the batch function that run at all times. */
 const STREAMS = 16;
@@ -29,6 +30,7 @@ const WARM_REQUESTS = 10;
 const SETTLE_MS = 3000;
 const QUICK_SETTLE_MS = 1500;
 const MAX_ROUNDS = 3;
+/** Input of the probes: short invocations of a function with latency targets. */
 const LIVE_INPUT = { prompt: 'The dragon lived on a hill and every morning it flew', maxTokens: 8, temperature: 0 };
 
 /** Measurements of one phase, at the probes and at the batch clients. */
@@ -224,6 +226,7 @@ async function probe(
 let promptCount = 0;
 
 function batchInput() {
+  // The number in front makes each prompt unique; the primes mix the digits that follow.
   const words = Array.from({ length: PROMPT_WORDS }, (_, i) =>
     `${(promptCount * 7919 + i * 104_729) % 9973}`.slice(0, 1),
   );

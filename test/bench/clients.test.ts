@@ -4,7 +4,7 @@ import { startTogether } from './clients.ts';
 
 const frame = (event: string, data: object) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 
-/** A platform with one function, whose invocations send a message, wait for one, and return their input. The input 0 fails at once. */
+/** A fake platform with one function. Its invocations send a message, wait for one, and return their input. The input 0 fails at once. */
 function platform() {
   const waiting = new Map<string, () => void>();
   const fetch = async (route: string, init: RequestInit = {}): Promise<Response> => {

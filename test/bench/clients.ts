@@ -29,7 +29,7 @@ export async function startTogether<T>(
       },
     });
     const output = outputOf<T>(events);
-    // The others would wait for this invocation without end.
+    // The other invocations would never be resumed: they wait until all have sent a message.
     if (!isResumed) throw new Error(`${name} ended before all invocations were ready`);
     return output;
   };

@@ -17,7 +17,9 @@ interface Side {
 }
 
 interface Round {
+  /** The streams one after another. */
   readonly alone: Side;
+  /** The same streams all at once. */
   readonly together: Side;
   readonly meanBatch: number;
 }

@@ -6,11 +6,12 @@ import { outputOf } from './clients.ts';
 import { inTurn, warmUp } from './rounds.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
+/** Ways of generating a text; `help` explains them. */
 const WAYS = ['run', 'jump', 'oracle', 'step'] as const;
 /** Texts that each way generates in a round, one after another. */
 const TEXTS = 10;
 const QUICK_TEXTS = 2;
-/** JSON of a fixed schema: long names, few free values. */
+/** A schema with long names and few free values. It forces many tokens: at their places it allows no other. */
 const FIXED = object({
   customer_identifier: { type: 'integer', minimum: 1, maximum: 99_999 },
   subscription_status: { enum: ['active', 'cancelled', 'suspended'] },
@@ -18,6 +19,7 @@ const FIXED = object({
   preferred_language: { enum: ['english', 'german', 'japanese'] },
   satisfaction_score: { type: 'integer', minimum: 0, maximum: 10 },
 });
+/** An example of {@link FIXED}. */
 const RECORD = {
   customer_identifier: 204,
   subscription_status: 'active',
@@ -26,14 +28,16 @@ const RECORD = {
   satisfaction_score: 7,
 };
 const ON_LINES = JSON.stringify(RECORD, null, 2);
+/** Allows no whitespace. */
 const COMPACT = { 'x-guidance': { whitespace_flexible: false } };
-/** JSON of short names and free strings, where little is forced. */
+/** A schema with short names and free strings, which forces few tokens. */
 const FREE = object({
   name: { type: 'string', maxLength: 20 },
   hair: { type: 'string', maxLength: 20 },
   age: { type: 'integer', minimum: 0, maximum: 120 },
 });
 
+/** An example of {@link FREE}. */
 const PERSON = { name: 'Tim', hair: 'brown', age: 5 };
 
 const CASES = {

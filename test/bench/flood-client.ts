@@ -9,7 +9,7 @@ export interface Flood {
   readonly name: string;
   readonly input: unknown;
   readonly invocations: number;
-  /** Requests on their way at once. */
+  /** Concurrent requests. */
   readonly atOnce: number;
 }
 
@@ -21,10 +21,10 @@ const client = {
       headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
     }),
 };
-let left = invocations;
+let unsubmitted = invocations;
 await Promise.all(
   Array.from({ length: atOnce }, async () => {
-    while (left-- > 0) await submit(client, name, input);
+    while (unsubmitted-- > 0) await submit(client, name, input);
   }),
 );
 parentPort?.postMessage(invocations);

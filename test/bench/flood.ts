@@ -121,7 +121,7 @@ const quantilesOf = (rounds: readonly Round[], kind: number): number[] =>
     ),
   );
 
-/** Requests at the steady rate, of each kind in turn, until `meanwhile` has ended. */
+/** Sends requests of the kinds in turn, at the steady rate, until `meanwhile` has ended. Returns their times. */
 async function timesDuring(tenant: TenantClient, meanwhile: () => Promise<unknown>): Promise<Times> {
   const probing = probeSteadily(PROBE_EVERY_MS / KINDS.length, async (index) => {
     const kind = KINDS[index % KINDS.length] ?? KINDS[0];

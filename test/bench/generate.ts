@@ -11,6 +11,7 @@ const QUICK_STEPS = 64;
 const CLIENTS = [1, 8, 32];
 const QUICK_CLIENTS = [1, 8];
 
+/** Aims of the ratio, by way and number of clients. */
 const AIMS: Readonly<Record<string, string>> = { 'fused 1': '≤ 1.05', 'fused 32': '≤ 1.10' };
 
 /** Time per output token through the whole platform over the backend's bare loop, in the same run. */

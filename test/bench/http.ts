@@ -44,11 +44,13 @@ interface Round {
   readonly streams: readonly ReceivedStream[];
   /** CPU of all processes but the GPU host and the client, µs per received token. */
   readonly outsideEngineUs: number;
-  /** That CPU per token after the first (a later token), µs. `laterUsOf` has it by process, the GPU host included. */
+  /** CPU of the same processes per token after the first (a "later" token), µs. */
   readonly laterUs: number;
+  /** CPU of each process per later token, the GPU host included, µs. */
   readonly laterUsOf: ReadonlyMap<string, number>;
-  /** That CPU for an invocation of one token, ms. `launchMsOf` has it by process, the GPU host included. */
+  /** CPU of all processes but the GPU host and the client for an invocation of one token, ms. */
   readonly launchMs: number;
+  /** CPU of each process for such an invocation, the GPU host included, ms. */
   readonly launchMsOf: ReadonlyMap<string, number>;
   /** Redis commands per token after the first. */
   readonly redisCommands: number;
@@ -114,7 +116,7 @@ rounds before warm them all. Reports the CPU of every process, per token and per
                 return rates;
               },
             ],
-            i < 0 ? 0 : undefined,
+            i < 0 ? 0 : undefined, // Rounds that only warm up need no pauses.
           );
           if (i < 0) continue;
           rounds.push(round);
@@ -212,29 +214,29 @@ async function measureRound(
   const elapsedMs = performance.now() - startMs;
   const after = cpuOfTrees(roots);
   const commandsAfter = await countCommands();
-  const launches = Math.ceil(LAUNCHES / clients);
-  for (let i = 0; i < launches; i++) await stream(1);
+  // Each burst launches as many invocations as the round, of one token each.
+  const bursts = Math.ceil(LAUNCHES / clients);
+  for (let i = 0; i < bursts; i++) await stream(1);
   const end = cpuOfTrees(roots);
-  const launchUs = outsideEngine(after, end) / launches;
-  const launchCommands = ((await countCommands()) - commandsAfter) / launches;
+  const burstUs = outsideEngine(after, end) / bursts;
+  const burstCommands = ((await countCommands()) - commandsAfter) / bursts;
   const streams = received.map((parse) => parse());
   const tokens = streams.reduce((sum, { tokens: count }) => sum + count, 0);
+  const laterTokens = tokens - clients;
   return {
     tokensPerSecond: (tokens * 1000) / elapsedMs,
     streams,
     outsideEngineUs: outsideEngine(before, after) / tokens,
     laterUsOf: new Map(
       [...after].map(([name, us]) => {
-        const launching = ((end.get(name) ?? 0) - us) / launches;
-        return [name, (us - (before.get(name) ?? 0) - launching) / (tokens - clients)];
+        const burstUsOfProcess = ((end.get(name) ?? 0) - us) / bursts;
+        return [name, (us - (before.get(name) ?? 0) - burstUsOfProcess) / laterTokens];
       }),
     ),
-    launchMsOf: new Map(
-      [...end].map(([name, us]) => [name, (us - (after.get(name) ?? 0)) / launches / 1000 / clients]),
-    ),
-    laterUs: (outsideEngine(before, after) - launchUs) / (tokens - clients),
-    launchMs: launchUs / 1000 / clients,
-    redisCommands: (commandsAfter - commandsBefore - launchCommands) / (tokens - clients),
+    launchMsOf: new Map([...end].map(([name, us]) => [name, (us - (after.get(name) ?? 0)) / bursts / 1000 / clients])),
+    laterUs: (outsideEngine(before, after) - burstUs) / laterTokens,
+    launchMs: burstUs / 1000 / clients,
+    redisCommands: (commandsAfter - commandsBefore - burstCommands) / laterTokens,
   };
 }
 

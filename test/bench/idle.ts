@@ -22,7 +22,9 @@ const CONFIG = '[runtime]\nspare_sandboxes = 1\n';
 /** Memory and activity of one process, or of several with one name, while the platform is idle. */
 interface Idle {
   readonly processes: number;
+  /** Proportional memory right after the platform's start. */
   readonly startedBytes: number;
+  /** Proportional memory after the platform has settled. */
   readonly settledBytes: number;
   readonly cpuMsPerSecond: number;
   readonly wakeUpsPerSecond: number;

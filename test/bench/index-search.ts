@@ -18,6 +18,7 @@ const QUICK_COUNT = 10_000;
 /** Queries for each repetition: by default a run has 5 repetitions, a quick run one. */
 const QUERIES = 40;
 const QUICK_QUERIES = 40;
+/** Entries of each call that fills an index. */
 const BATCH = 256;
 const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 /** Tenant of the platform's own key; the guest queries this tenant's indexes. */

@@ -12,7 +12,7 @@ import { inputsOf, receiveAll } from './streams.ts';
 
 const STREAMS = 8;
 const TOKENS = 100;
-/** Rounds of streams under a disturbance; the first round begins with the disturbance and takes about a second. */
+/** Rounds of streams under a disturbance, about a second each. The first round begins together with the disturbance. */
 const ROUNDS = 4;
 /** Pause between the failure of a misbehaving inferlet and its next invocation. */
 const PAUSE_MS = 1000;
@@ -35,7 +35,7 @@ const misdeed = (name: string): Disturbance => ({
   },
 });
 
-/** One body for all requests: making it for each would take time of the thread that measures. */
+/** All requests share this body, because making one for each would slow the measuring thread. 100 bytes are left for the rest of the JSON. */
 const LARGE_BODY = Buffer.from(JSON.stringify({ misdeed: 'throw', ballast: 'x'.repeat(LARGE_INPUT_BYTES - 100) }));
 
 async function sendLargeInput(tenant: Client): Promise<void> {

@@ -12,7 +12,7 @@ import { timeFirstMessage } from './clients.ts';
 import { cpuOfTrees, outsideEngine, rootsOf } from './process-usage.ts';
 import { format, formatSpread, isEnoughFor, median, quantile, spread } from './statistics.ts';
 
-/** An inferlet whose first statement sends. `salt` makes each build a different component. */
+/** An inferlet whose first statement sends a message. `salt` makes each build a different component. */
 const source = (salt: string) =>
   `import { send } from 'pie:inferlet/session@0.1.0';\nexport async function run() { send({ tag: 'text', val: '${salt}' }); return 'null'; }\n`;
 
@@ -58,6 +58,11 @@ async function launchOnce(client: Client, name: string, input: object = {}): Pro
 const SPARE_MS = 1500;
 /** Launches in a round of a case with one invocation at a time. */
 const ONE_BY_ONE = 20;
+/** Unmeasured launches of each warm function. */
+const WARM_LAUNCHES = 20;
+/** Spare sandboxes receive a module only after components of this many tenants have used it. */
+const SHARING_TENANTS = 2;
+/** Numbers of warm launches at once. */
 const AT_ONCE = [1, 256, 896];
 const QUICK_AT_ONCE = [1, 32];
 
@@ -83,7 +88,7 @@ the rounds' quantiles. There is no baseline.`,
       await deploy('warm');
       const roots = rootsOf(platform);
       for (const { name, input, title } of WARM) {
-        for (let i = 0; i < 20; i++) await launchOnce(platform, name, input);
+        for (let i = 0; i < WARM_LAUNCHES; i++) await launchOnce(platform, name, input);
         for (const atOnce of quick ? QUICK_AT_ONCE : AT_ONCE) {
           const rounds: Round[] = [];
           for (let i = 0; i < repetitions; i++) {
@@ -104,15 +109,15 @@ the rounds' quantiles. There is no baseline.`,
         }
       }
       const firstLaunches: Launch[] = [];
-      for (let i = 0; i < (quick ? 2 + repetitions : 4 * repetitions); i++) {
+      for (let i = 0; i < (quick ? SHARING_TENANTS + repetitions : 4 * repetitions); i++) {
         const tenant = await createTenant(platform, `tenant-${i}`);
         const file = path.join(directory, `first-${i}.ts`);
         await writeFile(file, source(`first ${i} ${Math.random()}`));
         await deploySource(platform, file, { name: 'first', apiKey: tenant.apiKey });
         await sleep(SPARE_MS);
         const launched = await launchOnce(tenant, 'first');
-        // The runtime counts a component as shared only after two tenants have run it.
-        if (i >= 2) firstLaunches.push(launched);
+        // The first tenants only let the spare sandboxes receive the modules that all these components share.
+        if (i >= SHARING_TENANTS) firstLaunches.push(launched);
       }
       cases.push({ name: "a tenant's first, a spare sandbox", rounds: roundPerLaunch(firstLaunches) });
       progress(`a tenant's first: p50 ${format(median(firstLaunches.map(timeOf)), 1)} ms`);

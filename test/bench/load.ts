@@ -68,7 +68,7 @@ export interface Lengths {
 
 /** Mean lengths of ShareGPT's conversations, and the context to which they were cut (Kwon et al., vLLM, SOSP '23, section 6.2). */
 const SHAREGPT = { prompt: 161.31, output: 337.99, context: 2048 };
-/** Spread of the logarithms of both lengths. */
+/** Standard deviation of the logarithms of both lengths. */
 const SIGMA = 1;
 const MIN_LENGTHS: Lengths = { prompt: 4, output: 2 };
 

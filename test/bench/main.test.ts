@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { it } from 'node:test';
 
-it('pie bench refuses flags that it does not have, or that have no effect, without a stack', () => {
+it('pie bench refuses unknown flags and flags without effect, and prints no stack trace', () => {
   const cases = [
     [['no-such-bench', '--against', 'earlier.json'], /^error: --against has no effect without `pie bench all`/],
     [['all', 'no-such-suite', '--json'], /^error: --json has no effect on `pie bench all`/],

@@ -62,11 +62,12 @@ async function main(): Promise<number> {
   }
   const report = await bench.run({ repetitions, quick: values.quick, progress: (line) => console.error(line) });
   const cases = values.quick && { quick: bench.quick };
+  const quickLines = values.quick ? `\nQuick run: ${bench.quick}\n` : '';
   await writeLine(
     process.stdout,
     values.json
       ? JSON.stringify({ bench: bench.name, machine: machine(), ...cases, ...report })
-      : `\n${report.title}\n${machine()}\n${values.quick ? `\nQuick run: ${bench.quick}\n` : ''}\n${table(report.header, report.rows)}\n\n${report.notes.join('\n')}`,
+      : `\n${report.title}\n${machine()}\n${quickLines}\n${table(report.header, report.rows)}\n\n${report.notes.join('\n')}`,
   );
   return 0;
 }
@@ -92,8 +93,10 @@ function readFlags() {
 
 const DEFAULT_ROUNDS = 5;
 
-const roundsOf = ({ repetitions, quick }: Pick<AllFlags, 'repetitions' | 'quick'>): number =>
-  repetitions === undefined ? (quick ? 1 : DEFAULT_ROUNDS) : Number(repetitions);
+function roundsOf({ repetitions, quick }: Pick<AllFlags, 'repetitions' | 'quick'>): number {
+  if (repetitions !== undefined) return Number(repetitions);
+  return quick ? 1 : DEFAULT_ROUNDS;
+}
 
 interface AllFlags {
   readonly repetitions?: string | undefined;

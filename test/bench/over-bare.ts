@@ -191,7 +191,7 @@ interface DecodeTask {
  * Lets `clients` inferlets decode at once. Returns the time from the beginning of the first inferlet to the end of the last (`spanMs`), and the
  * GPU host's counters of the model for that time (`statsAfter`).
  *
- * @throws Error when an inferlet decodes too few or other tokens: all have the same prompt, and decode greedily
+ * @throws Error when an inferlet decodes too few tokens, or other tokens than the rest: all have the same prompt and decode greedily
  */
 async function decodeTogether(platform: Platform, stats: GpuHostConnection, { clients, ...input }: DecodeTask) {
   const inputs = Array.from({ length: clients }, () => input);

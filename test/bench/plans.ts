@@ -8,7 +8,7 @@ import { inTurn } from './rounds.ts';
 import { format, formatSpread, median, spread } from './statistics.ts';
 
 const QUERIES = 5;
-/** Times that a guest makes a graph. */
+/** Times that the guest makes each graph. */
 const REPEATS = 100;
 const QUICK_REPEATS = 10;
 const PROGRAMS = ['judge', 'multi-turn', 'tree-search', 'tree-of-thought'];
@@ -17,14 +17,22 @@ const APPLICATIONS = ['document-qa', 'advanced-rag', 'contextual-retrieval', ...
 const QUICK_PROGRAMS = ['judge'];
 const QUICK_APPLICATIONS = ['document-qa', ...QUICK_PROGRAMS];
 
-/** Measurements of one application by `test/inferlets/plans.ts`. */
+/** Measurements of one application by `test/inferlets/plans.ts`. Times other than `queriesMs` are means of many repetitions. */
 interface Costs {
+  /** Nodes of the graph of one query. */
   readonly nodes: number;
   readonly queriesMs: readonly number[];
+  /** Time to make the graph. */
   readonly makeMs: number;
+  /** Time to apply all passes to the graph. */
   readonly passesMs: number;
+  /** Time to find the plan; absent when the application has none. */
   readonly planMs?: number;
 }
+
+/** Places of the two runs in a round. */
+const TRACED = 0;
+const INTERPRETED = 1;
 
 /** One invocation of a program. */
 interface ProgramRun {
@@ -32,13 +40,13 @@ interface ProgramRun {
   readonly elapsedMs: number;
   /** Host calls of the guest. */
   readonly calls: number;
-  /** Batches of the device. They vary by one or two, because the device computes tokens ahead of a stop. */
+  /** Batches of the device. Their number varies by one or two, because the device decodes ahead and may learn of a stop late. */
   readonly steps: number;
-  /** Its output, as JSON. */
+  /** Output of the program, as JSON. */
   readonly output: string;
 }
 
-/** The cost of making and optimising graphs, with and without plans, and the time of traced programs over that of interpreted ones. */
+/** The cost of making and optimising graphs, with and without plans; and the time of traced programs divided by that of interpreted ones. */
 export const plans: Bench = {
   name: 'plans',
   summary: "the optimiser's share of a query with and without a plan, and traced programs over interpreted ones",
@@ -72,8 +80,10 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       const isProgram = PROGRAMS.includes(name);
       const rounds = isProgram ? await programRounds(platform, name, repetitions * 2, () => query++) : [];
       const ratio = (pick: (invoked: ProgramRun) => number) =>
-        rounds.length === 0 ? '' : formatSpread(spread(rounds.map(([one, other]) => pick(one) / pick(other))));
-      const perNode = (side: 0 | 1) =>
+        rounds.length === 0
+          ? ''
+          : formatSpread(spread(rounds.map(([traced, interpreted]) => pick(traced) / pick(interpreted))));
+      const perNode = (side: typeof TRACED | typeof INTERPRETED) =>
         rounds.length === 0 ? '' : format(median(rounds.map((round) => (1000 * round[side].cpuMs) / costs.nodes)), 0);
       rows.push([
         name,
@@ -87,7 +97,7 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
         ratio(({ elapsedMs }) => elapsedMs),
         ratio(({ calls }) => calls),
         ratio(({ steps }) => steps),
-        `${perNode(0)} ${perNode(1)}`.trim(),
+        `${perNode(TRACED)} ${perNode(INTERPRETED)}`.trim(),
       ]);
       shares.push((costs.makeMs + costs.passesMs) / queryMs);
       if (costs.planMs !== undefined) planShares.push(costs.planMs / queryMs);
@@ -132,16 +142,17 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
 
 const percent = (share: number): string => `${format(100 * share)} %`;
 
+/** Runs a program traced and interpreted in each round, after one run of each that warms up. `nextQuery` returns the number of an unused query. */
 async function programRounds(
   platform: Platform,
   name: string,
   count: number,
-  next: () => number,
-): Promise<(readonly [ProgramRun, ProgramRun])[]> {
+  nextQuery: () => number,
+): Promise<(readonly [traced: ProgramRun, interpreted: ProgramRun])[]> {
   const rounds: (readonly [ProgramRun, ProgramRun])[] = [];
-  for (const interpret of [false, true]) await runProgram(platform, name, next(), interpret);
+  for (const interpret of [false, true]) await runProgram(platform, name, nextQuery(), interpret);
   for (let round = 0; round < count; round++) {
-    const query = next();
+    const query = nextQuery();
     rounds.push(
       await inTurn(round, [
         () => runProgram(platform, name, query, false),

@@ -21,10 +21,11 @@ const MODES = [
 ] as const;
 type Mode = (typeof MODES)[number];
 
-/** One workload in one mode. */
+/** Measurements of one workload in one mode and round. */
 interface Sample {
   /** From the first request to the last answer at the HTTP client. */
   readonly elapsedMs: number;
+  /** Tokens of prompts that the engine computed. */
   readonly computed: number;
   /** Answers by the key of the request's last part. */
   readonly answers: Readonly<Record<string, string>>;
@@ -56,6 +57,7 @@ export async function measureShapes(
     .join('\n');
   await using platform = await Platform.start({ home, functions: false, config });
   await deploy(platform, 'reuse');
+  /** Samples of the rounds, by index of the workload and of the mode. */
   const samples: Sample[][][] = workloads.map(() => MODES.map(() => []));
   for (let round = 0; round <= rounds; round++) {
     for (const [workloadIndex, workload] of workloads.entries()) {
@@ -80,27 +82,27 @@ export async function measureShapes(
 /** A row for each workload and figure: title, automatic, off, ratio of off to automatic, program, ratio of off to program. */
 export function shapeRows(rows: readonly ShapeRow[]): string[][] {
   const figures = [
-    { title: 'tokens computed', of: ({ computed }: Sample) => computed, digits: 0 },
-    { title: 'ms', of: ({ elapsedMs }: Sample) => elapsedMs, digits: 0 },
+    { title: 'tokens computed', figureOf: ({ computed }: Sample) => computed, digits: 0 },
+    { title: 'ms', figureOf: ({ elapsedMs }: Sample) => elapsedMs, digits: 0 },
   ];
   return rows.flatMap(({ workload, samples: { off, automatic, program } }) =>
-    figures.map(({ title, of, digits }) => {
-      const absolute = (own: readonly Sample[]) => formatSpread(spread(own.map(of)), digits);
-      const over = (own: readonly Sample[]) =>
-        formatSpread(spread(own.map((sample, i) => of(off[i] as Sample) / of(sample))));
+    figures.map(({ title, figureOf, digits }) => {
+      const absolute = (ofMode: readonly Sample[]) => formatSpread(spread(ofMode.map(figureOf)), digits);
+      const offOver = (ofMode: readonly Sample[]) =>
+        formatSpread(spread(ofMode.map((sample, round) => figureOf(off[round] as Sample) / figureOf(sample))));
       return [
         `${workload}: ${title}`,
         absolute(automatic),
         absolute(off),
-        over(automatic),
+        offOver(automatic),
         absolute(program),
-        over(program),
+        offOver(program),
       ];
     }),
   );
 }
 
-/** Answers that differ from those without any cache, over all modes and workloads. */
+/** Number of answers with a cache that differ from the answer without any, and of all answers with a cache. */
 export function differingAnswers(rows: readonly ShapeRow[]): { readonly differ: number; readonly of: number } {
   const equalities = rows.flatMap(({ samples: { off, automatic, program } }) =>
     [automatic, program].flatMap((mode) =>

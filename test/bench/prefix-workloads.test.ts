@@ -3,10 +3,10 @@ import { describe, it } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ANSWER_TOKENS, partsOf, WORKLOADS } from './prefix-workloads.ts';
 
-/** The model's context, which no prompt may exceed with its answer. */
+/** Context length of the model: a prompt and its answer must fit. */
 const CONTEXT = 2048;
 
-/** Prompts of a workload by their last part, each answered after the number of event-loop turns that `delays` returns. */
+/** Runs a workload and returns its prompts, by the key of their last part. Each answer takes the number of event-loop turns that `delays` returns. */
 async function promptsOf(index: number, round: string, delays: () => number): Promise<Record<string, string>> {
   const prompts: Record<string, string> = {};
   await WORKLOADS[index]?.run(async (parts) => {

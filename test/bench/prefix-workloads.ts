@@ -10,14 +10,14 @@ export interface Part {
   /** Names the part within its workload. */
   readonly key: string;
   readonly tokens: readonly number[];
-  /** Set where a program that keeps its own prefixes saves the prompt up to this part. */
+  /** True when a program that saves its own prefixes saves the prompt up to and including this part. */
   readonly isSaved?: boolean;
 }
 
-/** Sends one request and returns its answer's tokens. `keep` is the name under which a program with its own prefixes saves prompt and answer. */
+/** Sends one request and returns its answer's tokens. A program that saves its own prefixes saves prompt and answer under the name `keep`. */
 export type Ask = (parts: readonly Part[], keep?: string) => Promise<readonly number[]>;
 
-/** Makes a part of this many tokens. They depend on the key and the round only, because requests at once may come in any order. */
+/** Makes a part of `length` tokens. They depend on the key and the round only, so that concurrent requests get the same prompts in any order. */
 export type MakePart = (key: string, length: number, isSaved?: boolean) => Part;
 
 export interface Workload {
@@ -31,7 +31,7 @@ export const ANSWER_TOKENS = 16;
 
 const times = <T>(count: number, make: (index: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i));
 
-/** The shapes of SGLang's section 6.2 (Zheng et al., 2024), in lengths that a processor computes in seconds. */
+/** The workloads of section 6.2 of the SGLang paper (Zheng et al., 2024), short enough for a CPU to compute each in seconds. */
 export const WORKLOADS: readonly Workload[] = [
   {
     name: 'few-shot: 8 questions after 640 tokens of examples, at once',

@@ -22,7 +22,7 @@ const MAX_TOKENS = 2;
  */
 const EQUAL_MAX_TOKENS = 16;
 const PAGE_SIZE = 16;
-/** Common beginning of every prompt: about 190 of the model's 256 tokens. */
+/** Common beginning of every prompt: about 190 tokens of the model's context of 256. */
 const SHARED = Array.from({ length: 26 }, (_, i) => `The ${['red', 'blue', 'old'][i % 3]} bird saw a tree.`).join(' ');
 
 interface Sample {
@@ -32,7 +32,7 @@ interface Sample {
   readonly hitTokens: number;
   readonly lookedUp: number;
   readonly expectedHits: number;
-  /** Tokens that equal prompts at once prefilled, over the tokens of one. */
+  /** Tokens that concurrent equal prompts prefilled, divided by the tokens of one prompt. */
   readonly prompts: number;
 }
 
@@ -110,11 +110,13 @@ function answersOf(shapes: readonly ShapeRow[]): string {
 async function measure(isCached: boolean, requests: number): Promise<Sample> {
   const config = `[[model]]\nname = "stories15m"\nprefix_cache = ${isCached}\n`;
   await using platform = await Platform.start({ functions: ['text-completion'], config });
-  const ask = async (prompt: string) =>
-    (await receive(platform, { prompt, maxTokens: MAX_TOKENS, temperature: 0 }))().firstMs;
-  // Prompts as long as the measured ones, but with other beginnings: V8 and the engine's arena warm up, and no measured prefix is cached.
+  const ask = async (prompt: string) => {
+    const parse = await receive(platform, { prompt, maxTokens: MAX_TOKENS, temperature: 0 });
+    return parse().firstMs;
+  };
+  // V8 and the engine's arena warm up with prompts of about the measured length. These begin differently, so that no measured prefix is cached.
   for (let i = 0; i < WARM_REQUESTS; i++) await ask(`${i} ${SHARED}`);
-  // The reset leaves the counters of the prefix cache as they are.
+  // The reset does not clear the counters of the prefix cache, so they are read before and after.
   const { prefix: before } = await modelStats(platform, { reset: true });
   const firstMessageMs: number[] = [];
   let expectedHits = 0;
@@ -135,7 +137,7 @@ async function measure(isCached: boolean, requests: number): Promise<Sample> {
   };
 }
 
-/** Sends equal prompts at once. Returns the tokens that they prefilled, over the tokens of one prompt. */
+/** Sends equal prompts at once. Returns the tokens that they prefilled, divided by the tokens of one prompt. */
 async function atOnce(platform: Platform, requests: number): Promise<number> {
   const prompt = `Once, long ago, on a green hill beside the sea, ${SHARED}`;
   await modelStats(platform, { reset: true });
@@ -143,7 +145,7 @@ async function atOnce(platform: Platform, requests: number): Promise<number> {
     receive(platform, { prompt, maxTokens: EQUAL_MAX_TOKENS, temperature: 0 }),
   );
   const received = (await Promise.all(pending)).map((parse) => parse());
-  // Each request decodes the tokens after its first one. `decodeTokens` would also count prompts that compute only their last token.
+  // A request decodes every token of its answer but the first. `decodeTokens` would also count prompts that compute only their last token.
   const decoded = received.reduce((sum, { tokens }) => sum + tokens - 1, 0);
   return ((await modelStats(platform)).tokens - decoded) / (await promptLength(prompt));
 }

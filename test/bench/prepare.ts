@@ -3,7 +3,7 @@ import { installPeers } from './engine/install-peers.ts';
 
 const MODELS = ['stories15m', 'minimind2-small'];
 
-/** Fetches the peers and models that a machine does not have yet, so that no suite's time includes the downloads. */
+/** Fetches the peers (engines to compare with) and models that a machine does not have yet, so that no suite's time includes the downloads. */
 export async function prepare(progress: (line: string) => void): Promise<void> {
   try {
     await installPeers(progress);

@@ -7,9 +7,13 @@ import { format, formatSpread, spread } from './statistics.ts';
 
 const INFERLETS = 128;
 const QUICK_INFERLETS = 16;
+/** An inferlet generates this many tokens twice. */
 const TOKENS_PER_GENERATION = 96;
+/** Room for the tokens of the prompt `Story <number>`. */
+const PROMPT_TOKENS = 8;
+const PAGE_TOKENS = 16;
 /** Pages that an inferlet holds at its end, for its prompt and its generated tokens. */
-const PAGES_EACH = Math.ceil((TOKENS_PER_GENERATION * 2 + 8) / 16);
+const PAGES_EACH = Math.ceil((TOKENS_PER_GENERATION * 2 + PROMPT_TOKENS) / PAGE_TOKENS);
 /** Runs before the clock starts, one after another. */
 const WARM_RUNS = 3;
 const FACTORS = [1, 2, 4, 8];
@@ -25,7 +29,7 @@ interface Sample {
   readonly elapsedMs: number;
 }
 
-/** 128 inferlets on a pool that fits all, half, a quarter and an eighth of them. */
+/** Runs 128 inferlets on pools of pages for all, half, a quarter and an eighth of them. */
 export const pressure: Bench = {
   name: 'pressure',
   help: `${INFERLETS} inferlets generate ${TOKENS_PER_GENERATION * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The

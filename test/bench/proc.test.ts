@@ -35,10 +35,12 @@ describe('proc', () => {
 
   it('reads a process whose name holds spaces and parentheses', () => {
     const after = `S 77 1 1 0 -1 4194304 2 0 0 0 150 50 30 20 20 0 1 0 5 6 7`;
+    // The process used 150 + 50 ticks of 10 ms, and its ended children 30 + 20.
     assert.deepEqual(parseStat(`42 (a (b) c) ${after}`), { parent: 77, cpuUs: 2.5e6 });
   });
 
-  it('reads the processor time that the host took away, and counts that of guests once', () => {
+  it('reads the idle and the stolen processor time, and counts the time of virtual machines only once', () => {
+    // Idle are 400 ticks and 5 that waited for input or output. The last two numbers (10, 20) are part of the first two.
     const text = 'cpu  10 20 30 400 5 6 7 80 10 20\ncpu0 1 2 3 4 5 6 7 8 9 10\n';
     assert.deepEqual(parseProcessorTime(text), { all: 558, idle: 405, stolen: 80 });
     assert.throws(() => parseProcessorTime('cpu0 1 2'), /no line "cpu"/);
@@ -85,6 +87,7 @@ describe('proc', () => {
   });
 
   it('returns undefined for a process that has ended', () => {
+    // Linux gives no process id above 2 ** 22.
     const unusedPid = 2 ** 22 + 1;
     assert.equal(readPssBytes(unusedPid), undefined);
     assert.equal(readThreadWork(unusedPid), undefined);

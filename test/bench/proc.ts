@@ -7,7 +7,7 @@ const KIB = 1024;
 
 export interface ProcessStat {
   readonly parent: number;
-  /** CPU time since the process began, in µs, with that of ended children for which it has waited. */
+  /** CPU time since the process began, in µs, including that of ended children that it has waited for. */
   readonly cpuUs: number;
 }
 
@@ -15,7 +15,7 @@ export interface ProcessStat {
 export interface ThreadWork {
   /** CPU time in µs, as the scheduler counts it. */
   readonly cpuUs: number;
-  /** Times that a thread gave its core away to wait; each of them is followed by a wake-up. */
+  /** Times that a thread gave its core away to wait for something. A wake-up follows each wait. */
   readonly waits: number;
 }
 
@@ -33,7 +33,7 @@ export function readStats(): Map<number, ProcessStat> {
 export interface ProcessorTime {
   readonly all: number;
   readonly idle: number;
-  /** The part that the host of a virtual machine gave to others. */
+  /** Time that the hypervisor gave to other virtual machines. */
   readonly stolen: number;
 }
 
@@ -45,7 +45,7 @@ export function readProcessorTime(): ProcessorTime {
 export function parseProcessorTime(text: string): ProcessorTime {
   const line = /^cpu +([\d ]+)$/m.exec(text)?.[1];
   if (line === undefined) throw new Error('/proc/stat has no line "cpu"');
-  // The first eight numbers include the guests' times, which the ninth and tenth repeat.
+  // The first eight numbers include the time of virtual machines, which the ninth and tenth repeat.
   const ticks = line.split(' ').map(Number).slice(0, 8);
   const [, , , idle = 0, ioWait = 0, , , stolen = 0] = ticks;
   return { all: ticks.reduce((sum, count) => sum + count, 0), idle: idle + ioWait, stolen };
@@ -67,7 +67,7 @@ export function belowRoots(
   return found;
 }
 
-/** Proportional memory of a process in bytes: a page counts divided by the processes that share it. Undefined when the process has ended. */
+/** Proportional memory of a process in bytes: n processes that share a page count 1/n of it each. Undefined when the process has ended. */
 export function readPssBytes(pid: number): number | undefined {
   const text = contentOf(`/proc/${pid}/smaps_rollup`);
   return text === undefined ? undefined : parsePssBytes(text);
@@ -94,14 +94,20 @@ export const readCommand = (pid: number): string[] => (contentOf(`/proc/${pid}/c
 export function parseStat(text: string): ProcessStat {
   // The command's name may contain spaces and parentheses; the numbers follow the last parenthesis.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  // proc(5) numbers the fields from 1; `fields` begins with the third.
   const fieldAt = (field: number): number => Number(fields[field - 3]);
   return {
     parent: fieldAt(4),
+    // User and system time of the process, then of its children, in ticks.
     cpuUs: ((fieldAt(14) + fieldAt(15) + fieldAt(16) + fieldAt(17)) * 1e6) / TICKS_PER_SECOND,
   };
 }
 
-/** @throws Error when the text of `/proc/PID/smaps_rollup` has no proportional size; that of a process without memory is empty. */
+/**
+ * Returns 0 for a process without memory, whose `/proc/PID/smaps_rollup` is empty.
+ *
+ * @throws Error when the text has no proportional size
+ */
 export function parsePssBytes(text: string): number {
   if (text.trim() === '') return 0;
   const kib = /^Pss:\s+(\d+) kB$/m.exec(text)?.[1];
@@ -124,7 +130,7 @@ export function programOf([program = '', ...args]: readonly string[]): string {
   return script.split('/').slice(-2).join('/');
 }
 
-/** Undefined for a file of a process or thread that has ended. */
+/** Text of a file in `/proc`; undefined when its process or thread has ended. */
 function contentOf(file: string): string | undefined {
   try {
     return readFileSync(file, 'utf8');

@@ -16,15 +16,15 @@ export const rootsOf = ({ processes, supervisorPid }: Pick<Platform, 'processes'
 /** One process of the platform. */
 export interface PlatformProcess {
   readonly pid: number;
-  /** Name of its nearest root, and its own program when it is not a root: `runtime-1`, `runtime-1: guest/main.ts`. */
+  /** Name of the nearest root. A process that is not a root adds its program: `runtime-1`, `runtime-1: guest/main.ts`. */
   readonly name: string;
   readonly pssBytes: number;
   readonly work: ThreadWork;
 }
 
 /**
- * CPU time of process trees in µs since their processes began, by the names of their roots: a process counts for its nearest root, so that
- * sandboxes count for their runtime, and the Redis server for the shell that holds it. Ended children count with the parent that waited for them.
+ * CPU time of process trees in µs since their processes began, by the names of their roots. A process counts for its nearest root: a sandbox for
+ * its runtime, and the Redis server for the shell that started it. Ended children count for the parent that waited for them.
  */
 export function cpuOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
   const stats = readStats();

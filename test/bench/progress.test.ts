@@ -8,9 +8,9 @@ describe('time left of a run', () => {
     { name: 'b', seconds: 40 },
   ];
 
-  it('is the earlier time of the remaining suites, scaled by the pace of those that have run', () => {
-    assert.equal(secondsLeft([], rest), 60);
-    assert.equal(secondsLeft([{ expected: 10, seconds: 15 }], rest), 90);
+  it('is the expected time of the remaining suites, times the ratio of actual to expected time of the finished ones', () => {
+    assert.equal(secondsLeft([], rest), 20 + 40);
+    assert.equal(secondsLeft([{ expected: 10, seconds: 15 }], rest), ((20 + 40) * 15) / 10);
     assert.equal(
       secondsLeft(
         [
@@ -19,13 +19,17 @@ describe('time left of a run', () => {
         ],
         rest,
       ),
-      60,
+      // The finished suites took 40 s, as expected.
+      20 + 40,
     );
     assert.equal(secondsLeft([{ expected: 10, seconds: 15 }], []), 0);
   });
 
-  it('is unknown without an earlier time of each remaining suite; a finished suite without one sets no pace', () => {
+  it('is unknown while a remaining suite has no expected time', () => {
     assert.equal(secondsLeft([{ expected: 10, seconds: 15 }], [...rest, { name: 'c' }]), undefined);
-    assert.equal(secondsLeft([{ expected: undefined, seconds: 500 }], rest), 60);
+  });
+
+  it('ignores the actual time of a finished suite that had no expected time', () => {
+    assert.equal(secondsLeft([{ expected: undefined, seconds: 500 }], rest), 20 + 40);
   });
 });

@@ -16,16 +16,16 @@ export interface FinishedSuite {
  * Undefined when an expected time is unknown.
  */
 export function secondsLeft(done: readonly FinishedSuite[], rest: readonly ExpectedSuite[]): number | undefined {
-  let left = 0;
+  let expectedRest = 0;
   for (const { seconds } of rest) {
     if (seconds === undefined) return undefined;
-    left += seconds;
+    expectedRest += seconds;
   }
-  let [expected, took] = [0, 0];
+  let [expectedDone, actualDone] = [0, 0];
   for (const suite of done) {
     if (suite.expected === undefined) continue;
-    expected += suite.expected;
-    took += suite.seconds;
+    expectedDone += suite.expected;
+    actualDone += suite.seconds;
   }
-  return expected === 0 ? left : (left * took) / expected;
+  return expectedDone === 0 ? expectedRest : (expectedRest * actualDone) / expectedDone;
 }

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Pause before each side, in which the remaining work of the side before ends: writes to the log, refills of pools, garbage collections. */
+/** Pause before each side, in which the previous side's background work ends: writes to the log, refills of pools, garbage collections. */
 const SETTLE_MS = 500;
 
 /**
@@ -20,7 +20,7 @@ export async function inTurn<T extends readonly unknown[]>(
   return results as unknown as T;
 }
 
-/** Runs the sides as {@link inTurn} does, to warm them and without the pauses. */
+/** Warms up the sides: runs them as {@link inTurn} does, but without the pauses. */
 export const warmUp = <T extends readonly unknown[]>(
   sides: { readonly [K in keyof T]: () => Promise<T[K]> },
   round = 0,
@@ -40,7 +40,7 @@ export async function backAndForth<T>(round: number, sides: readonly (() => Prom
 export const rotated = (count: number, round: number): number[] =>
   Array.from({ length: count }, (_, i) => (i + round) % count);
 
-/** Index of the first place where two lists differ, a missing element included; -1 when they are equal. */
+/** Index of the first difference of two lists; -1 when they are equal. Where only one list has an element, they differ. */
 export function firstDifference<T>(a: readonly T[], b: readonly T[]): number {
   for (let i = 0; i < Math.max(a.length, b.length); i++) if (a[i] !== b[i]) return i;
   return -1;

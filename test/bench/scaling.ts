@@ -18,7 +18,7 @@ const BATCH = 2;
 const STREAMS = 18;
 const MAX_TOKENS = 24;
 const QUICK_TOKENS = 12;
-/** Longer than a stream takes, so that streams begin and end evenly in the measured time that follows. */
+/** Time before the measured time. It is longer than a stream takes, so that streams begin and end evenly in the measured time. */
 const RAMP_MS = 5000;
 const QUICK_RAMP_MS = 2500;
 const MEASURED_MS = 15_000;
@@ -28,7 +28,7 @@ const PREFIXES = 4;
 const REQUESTS_PER_PREFIX = 8;
 const QUICK_REQUESTS_PER_PREFIX = 4;
 
-/** Load and lengths of a round. */
+/** Work and times of a round. */
 interface Load {
   readonly maxTokens: number;
   readonly rampMs: number;
@@ -51,12 +51,13 @@ const QUICK: Load = {
 
 interface Side {
   readonly tokensPerSecond: number;
-  /** Tokens found in prefix caches over those looked up: requests with an affinity by prefix, and without. */
+  /** Share of the tokens looked up in prefix caches that were found, for requests with their prefix as affinity. */
   readonly hitRate: number;
+  /** The same share for requests without an affinity. */
   readonly hitRateWithout: number;
 }
 
-/** Throughput and prefix hits of one tenant on three paced GPU hosts, over those on one. */
+/** Throughput and prefix hits of one tenant on three paced GPU hosts, compared with one host. */
 export const scaling: Bench = {
   name: 'scaling',
   summary: `tokens a second and prefix hits of one tenant on ${HOSTS} paced GPU hosts against one`,
@@ -101,7 +102,7 @@ which take turns in going first, each on a platform of its own. Three rounds at 
 
 async function measure(hosts: number, load: Load): Promise<Side> {
   const home = await newHome();
-  // The model is so small that its own time is a small part of a step's: the hosts of one machine share its processors.
+  // The hosts share this machine's processors. The model is therefore so small that computing takes only a small part of a step's time.
   const { directory } = await randomModel(path.join(home, 'model'), { contextLength: 1024 }, 1);
   const config = `
 [gpu_host]
@@ -128,21 +129,22 @@ pace = { step_ms = ${STEP_MS} }
  * Each client begins its next stream when one has ended. A stream counts with the share of its time that lies in the measured time: streams that
  * share a device end in groups, and a group that ends at an edge would otherwise count whole or not at all.
  */
-async function tokensPerSecond(platform: Platform, { maxTokens, rampMs, measuredMs: forMs }: Load): Promise<number> {
-  const startMs = performance.now() + rampMs;
+async function tokensPerSecond(platform: Platform, { maxTokens, rampMs, measuredMs }: Load): Promise<number> {
+  const measuredFromMs = performance.now() + rampMs;
   let tokens = 0;
   const client = async (index: number) => {
-    for (let i = 0; performance.now() < startMs + forMs; i++) {
+    for (let i = 0; performance.now() < measuredFromMs + measuredMs; i++) {
       const prompt = `Once upon a time, number ${index} and ${i}`;
-      const beganMs = performance.now() - startMs;
-      const stream = (await receive(platform, { prompt, maxTokens, temperature: 0 }))();
-      const endedMs = performance.now() - startMs;
-      const withinMs = Math.max(0, Math.min(endedMs, forMs) - Math.max(beganMs, 0));
+      const beganMs = performance.now() - measuredFromMs;
+      const parse = await receive(platform, { prompt, maxTokens, temperature: 0 });
+      const stream = parse();
+      const endedMs = performance.now() - measuredFromMs;
+      const withinMs = Math.max(0, Math.min(endedMs, measuredMs) - Math.max(beganMs, 0));
       tokens += (stream.tokens * withinMs) / (endedMs - beganMs);
     }
   };
   await Promise.all(Array.from({ length: STREAMS }, (_, index) => client(index)));
-  return (tokens * 1000) / forMs;
+  return (tokens * 1000) / measuredMs;
 }
 
 async function hitRate(
@@ -159,14 +161,16 @@ async function hitRate(
         fetch: (route, init) =>
           platform.fetch(route, { ...init, headers: { ...(init?.headers as object), ...headersOf(prefix) } }),
       };
-      (await receive(client, { prompt: `${begin}It was ${i}.`, maxTokens: 2, temperature: 0 }))();
+      const parse = await receive(client, { prompt: `${begin}It was ${i}.`, maxTokens: 2, temperature: 0 });
+      // Parsing throws if the invocation failed.
+      parse();
     }
   const after = await prefixCounts(platform);
   const hits = after.hitTokens - before.hitTokens;
   return hits / (hits + after.missTokens - before.missTokens);
 }
 
-/** Sums over all GPU hosts. */
+/** Hits and misses of the prefix caches, summed over all GPU hosts. */
 async function prefixCounts(platform: Platform): Promise<Pick<PrefixStats, 'hitTokens' | 'missTokens'>> {
   let [hitTokens, missTokens] = [0, 0];
   for (const { address } of loadConfig(platform.environment).gpuHosts) {

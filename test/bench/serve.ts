@@ -17,15 +17,16 @@ const QUICK_RATES = [8];
 /** Requests at each rate: enough for a 99th percentile. */
 const REQUESTS = 240;
 const QUICK_REQUESTS = 40;
-/** Requests one after another, whose times are those without load. */
+/** Requests sent one after another, to measure the times without load. */
 const UNLOADED_REQUESTS = 16;
 const QUICK_UNLOADED_REQUESTS = 8;
 const WARM_REQUESTS = 48;
 const QUICK_WARM_REQUESTS = 16;
-/** Limits of the SLO, as multiples of the times of the faster side without load. */
+/** Limits of the SLO for the first token and for a later one, as multiples of the times of the faster side without load. */
 const SLO = { first: 10, token: 5 } as const;
 
-const SIDES = ['platform', 'node-llama-cpp'] as const;
+const PEER = 'node-llama-cpp';
+const SIDES = ['platform', PEER] as const;
 
 /** A request of the load: token ids of its prompt, and the tokens to generate. */
 interface LoadRequest {
@@ -41,10 +42,10 @@ interface ServedRequest {
   readonly tokenMs: number;
 }
 
-/** Sends a request and resolves when its stream has ended, with a function that evaluates the stream. */
+/** Sends a request. When its stream has ended, resolves to a function that evaluates the stream. */
 type Serve = (asked: LoadRequest) => Promise<() => ServedRequest>;
 
-/** The requests of one rate on one side, in one round. */
+/** Measurements of the requests at one rate, on one side and in one round. */
 interface Run {
   readonly rate: number;
   readonly side: string;
@@ -56,7 +57,7 @@ interface Run {
   readonly within: number;
 }
 
-/** The SLO of a round, and the times that it follows from. */
+/** The SLO of a round, and the times from which it is derived. */
 interface Limits {
   readonly firstMs: number;
   readonly tokenMs: number;
@@ -98,6 +99,7 @@ one after another and then each rate; sides take turns in going first.`,
     const peer = peers.get(MODEL);
     if (peer === undefined) throw new Error('node-llama-cpp does not run');
     const sides = [serveAt(world.platform.url), serveAt(`http://127.0.0.1:${peer.server.port}`)];
+    // `fastestPeers` has warmed up the peer with two runs, so the platform gets two as well.
     for (let i = 0; i < 2; i++) await serveTogether(sides[0] as Serve);
     const runs: Run[] = [];
     const limits: Limits[] = [];
@@ -153,7 +155,7 @@ function report(
     rows: rates.flatMap((rate) =>
       SIDES.map((side) => {
         const ofSide = runs.filter((run) => run.rate === rate && run.side === side);
-        const ofPeer = runs.filter((run) => run.rate === rate && run.side === SIDES[1]);
+        const ofPeer = runs.filter((run) => run.rate === rate && run.side === PEER);
         const cellOf = (value: (run: Run) => number, digits: number) => formatSpread(spread(ofSide.map(value)), digits);
         const quantiles = (times: (run: Run) => readonly number[], digits: number) =>
           [0.5, 0.99].map((q) =>
@@ -166,7 +168,7 @@ function report(
           String(rate),
           side,
           cellOf(goodput, 1),
-          side === SIDES[1] || ratios.length < ofSide.length ? '' : formatSpread(spread(ratios)),
+          side === PEER || ratios.length < ofSide.length ? '' : formatSpread(spread(ratios)),
           cellOf(({ within }) => within * 100, 0),
           ...quantiles(({ firstMs }) => firstMs, 0),
           ...quantiles(({ tokenMs }) => tokenMs, 1),
@@ -243,7 +245,7 @@ function limitsOf(alone: readonly (readonly ServedRequest[])[]): Limits {
   };
 }
 
-/** @throws Error when a request got another number of tokens than it asked for */
+/** @throws Error when a request did not get the number of tokens that it asked for */
 function sampleOf(loadRequests: readonly LoadRequest[], { elapsedMs, served: list }: OpenLoopResult, limits: Limits) {
   const wrongIndex = list.findIndex(({ tokens }, i) => tokens !== loadRequests[i]?.output);
   if (wrongIndex >= 0)

@@ -35,7 +35,10 @@ const SHAPES = {
 
 export type Shape = keyof typeof SHAPES;
 
-/** Writes a model of a published size with random weights below a folder: its steps take as long as the published one's. Returns its folder. */
+/**
+ * Writes a model with the sizes of a published model and random weights, and returns the model's folder below `folder`. A step of the model takes as
+ * long as a step of the published one.
+ */
 export async function randomShape(folder: string, shape: Shape, changes: Partial<ModelConfig> = {}): Promise<string> {
   const config = { ...SHAPES[shape], tiedEmbeddings: true, ...changes };
   return (await randomModel(path.join(folder, `random-${shape}`), config, 1)).directory;

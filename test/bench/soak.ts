@@ -23,6 +23,10 @@ interface Times {
 
 const WHOLE: Times = { forgottenMs: 6000, roundMs: 2000, settleMs: 5000, invocations: 400 };
 const QUICK: Times = { forgottenMs: 3000, roundMs: 1000, settleMs: 3000, invocations: 40 };
+const LEAST_ROUNDS = 12;
+const ROUNDS_PER_REPETITION = 4;
+const WARM_INVOCATIONS = 20;
+/** Invocations that run at once. */
 const AT_ONCE = 16;
 const MESSAGES = 8;
 const LINES = 2;
@@ -48,9 +52,11 @@ export async function run() {
 
 interface EndedInvocation {
   readonly id: string;
+  /** Idempotency key of the request. */
   readonly key: string;
 }
 
+/** Redis after a round. */
 interface Round {
   readonly invocations: number;
   readonly usedBytes: number;
@@ -78,13 +84,15 @@ Redis after all is forgotten with Redis before. Each repetition adds four rounds
         await writeFile(file, SOURCE);
         const deployment = await platform.pie(['deploy', file, '--name', 'soak', '--json']);
         if (deployment.code !== 0) throw new Error(deployment.stderr);
-        await invokeMany(platform, 20, 0);
+        await invokeMany(platform, WARM_INVOCATIONS, 0);
         await sleep(forgottenMs + settleMs);
         const base = await measure(redis, 0);
         const rounds: Round[] = [];
         let costs: Readonly<Record<string, number>> = {};
-        // The first third of the rounds outlasts the retention window; the report compares the other two.
-        const count = Math.max(6, Math.ceil(forgottenMs / roundMs)) * 2 + 4 * (quick ? repetitions - 1 : repetitions);
+        // The report compares the last two thirds of the rounds. In these, Redis loses as many invocations as start, because the first third
+        // outlasts the retention.
+        const leastCount = Math.max(LEAST_ROUNDS, 2 * Math.ceil(forgottenMs / roundMs));
+        const count = leastCount + ROUNDS_PER_REPETITION * (quick ? repetitions - 1 : repetitions);
         for (let i = 0; i < count; i++) {
           const ended = await invokeMany(platform, invocations, roundMs);
           costs = await costsOf(redis, ended.at(-1));
@@ -138,14 +146,14 @@ function report({ forgottenMs }: Times, { base, rounds, after, costs }: SoakResu
   };
 }
 
-/** Runs `count` invocations to their ends, spread over `withinMs` when they would take less. */
-async function invokeMany(platform: Platform, count: number, withinMs: number): Promise<EndedInvocation[]> {
-  const until = performance.now() + withinMs;
+/** Runs `count` invocations to their ends. Returns after `leastMs` at the earliest. */
+async function invokeMany(platform: Platform, count: number, leastMs: number): Promise<EndedInvocation[]> {
+  const untilMs = performance.now() + leastMs;
   const ended: EndedInvocation[] = [];
-  let left = count;
+  let remaining = count;
   const work = async () => {
-    while (left > 0) {
-      left -= 1;
+    while (remaining > 0) {
+      remaining -= 1;
       const key = crypto.randomUUID();
       const response = await platform.fetch('/v1/functions/soak/invocations', {
         method: 'POST',
@@ -159,7 +167,7 @@ async function invokeMany(platform: Platform, count: number, withinMs: number): 
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  await sleep(Math.max(0, until - performance.now()));
+  await sleep(Math.max(0, untilMs - performance.now()));
   return ended;
 }
 
@@ -168,7 +176,7 @@ async function measure(redis: Redis, invocations: number): Promise<Round> {
   return { invocations, usedBytes: Number(used), keys: await redis.dbsize() };
 }
 
-/** Redis memory of one invocation while its data is kept, by kind of key. */
+/** Redis memory of one invocation while Redis keeps its data, by kind of key. */
 async function costsOf(
   redis: Redis,
   { id, key }: EndedInvocation = { id: '', key: '' },

@@ -46,7 +46,7 @@ export const formatSpread = ({ median, min, max, isSingle = false }: Spread, dig
 /** Stands in place of a range when there is one value. */
 export const SINGLE = 'n = 1';
 
-/** A note for readers of a table: the meaning of its cells of `formatSpread`, for this number of rounds. */
+/** A note that explains the cells of `formatSpread` to readers of a table with this number of rounds. */
 export const spreadOver = (rounds: number): string =>
   rounds === 1 ? 'one round, no spread' : `median (min–max) of ${rounds} rounds`;
 

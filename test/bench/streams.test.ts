@@ -16,7 +16,8 @@ describe('streams of benchmarks', () => {
       HEARTBEAT,
       'event: result\ndata: {"output":{"text":"Tim","tokens":[5]}}\n\n',
     ];
-    const { text, tokens } = (await receive({ fetch: async () => new Response(frames.join('')) }, {}))();
+    const parse = await receive({ fetch: async () => new Response(frames.join('')) }, {});
+    const { text, tokens } = parse();
     assert.deepEqual({ text, tokens }, { text: 'Tim', tokens: 1 });
   });
 
@@ -28,7 +29,8 @@ describe('streams of benchmarks', () => {
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     try {
       const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-      const { text, tokens, gapsMs } = (await receiveCompletion(`${url}/whole`, 'key', {}))();
+      const parse = await receiveCompletion(`${url}/whole`, 'key', {});
+      const { text, tokens, gapsMs } = parse();
       assert.deepEqual({ text, tokens, gapsMs }, { text: 'Tim', tokens: 1, gapsMs: [] });
       assert.throws(await receiveCompletion(`${url}/part`, 'key', {}), /broke off/);
     } finally {

@@ -29,7 +29,7 @@ export async function receive(client: Client, input: object, name = 'text-comple
   return () => textOf(arrivals());
 }
 
-/** Approximate tokens of each prompt of {@link inputsOf}. An engine that is compared with such streams begins with as many in its cache. */
+/** Approximate tokens of each prompt of {@link inputsOf}. An engine that is compared with these streams begins with as many tokens in its cache. */
 export const PROMPT_TOKENS = 8;
 
 /** Inputs of a completion function, each with a prompt of its own. */

@@ -10,7 +10,10 @@ import { outcomeMs } from './clients.ts';
 import { memoryOfTrees, sandboxesOf } from './process-usage.ts';
 import { format, formatTail } from './statistics.ts';
 
+/** A sandbox ends after this idle time. */
 const SANDBOX_IDLE_S = 5;
+/** Wait after the last call, in which the last sandboxes end. */
+const AFTER_LAST_S = SANDBOX_IDLE_S + 3;
 const TENANTS_IN_TURN = 100;
 const QUICK_TENANTS_IN_TURN = 14;
 const IDLE_TENANTS = 1000;
@@ -19,6 +22,7 @@ const MAX_ROUNDS = 3;
 const MAX_SANDBOXES = 16;
 const CONFIG = `[runtime]\nmax_sandboxes = ${MAX_SANDBOXES}\nsandbox_idle_s = ${SANDBOX_IDLE_S}\n`;
 const SOURCE = `export async function run() { return '"here"'; }\n`;
+/** Minimum time between two readings of the memory. */
 const SAMPLE_MS = 200;
 
 /** Memory of the runtime and its sandboxes while many tenants invoke in turn, and while all are idle. */
@@ -94,9 +98,9 @@ tenant has called.`,
         idleCalls.push(await callMs(await newTenant(`idle-${i}`)));
         if ((i + 1) % 100 === 0) progress(`${i + 1} of ${idleCount} tenants have called once`);
       }
-      await sleep((SANDBOX_IDLE_S + 3) * 1000);
+      await sleep(AFTER_LAST_S * 1000);
       row(
-        `${idleCount} tenants that called once, ${SANDBOX_IDLE_S + 3} s after the last`,
+        `${idleCount} tenants that called once, ${AFTER_LAST_S} s after the last`,
         idleCalls,
         memoryMb(),
         sandboxesOf(platform.processes),

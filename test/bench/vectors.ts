@@ -1,8 +1,8 @@
 import { randomFrom, randomVector } from '#index-host/testing/random.ts';
 
 /**
- * Makes vectors of length 1 like those of an encoder: `topics` clusters in a space of `rank` dimensions, with noise in all dimensions. Embeddings of
- * texts have a low intrinsic dimension; with `rank` null, values are independent, which is the hardest case for any approximate search.
+ * Makes vectors of length 1 like those of an encoder: `topics` clusters in a space of `rank` dimensions, with noise in all dimensions. The rank is
+ * low, as embeddings of texts have a low intrinsic dimension. A `rank` of null makes all values independent, the hardest case for approximate search.
  */
 export function vectorSource(
   dimensions: number,
@@ -25,7 +25,7 @@ export function vectorSource(
   };
 }
 
-/** Noise of each value beside the signal. */
+/** Standard deviation of each value's noise, relative to that of the cluster's centre. */
 const NOISE = 0.1;
 
 function unit(vector: Float32Array): Float32Array {

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const CHARACTERS = 4_000_000;
 
-test('a line of megabytes is whole although its process exits at once and its reader comes late', async () => {
+test('writeLine writes megabytes in full to a late reader, even if the process exits right after it', async () => {
   const module = new URL('./write-line.ts', import.meta.url).href;
   const script = `
     const { writeLine } = await import(${JSON.stringify(module)});

@@ -14,11 +14,11 @@ export interface AnswerTests {
 const INPUT = { prompt: 'Once upon a time', maxTokens: 12 };
 const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 
-/** Tests of the form for an answer to an invocation that asks a person. They need the function `draft-approval`. */
+/** Tests of the form with which a person answers the question of an invocation. They need the function `draft-approval`. */
 export function testAnswers({ platform, open, start }: AnswerTests): void {
   const address = (id: string) => `${platform().url}/dashboard/invocations/${id}`;
 
-  test('a question arrives on an open page, updates keep the typed text, and the keyboard suffices to answer', () =>
+  test('a question appears on an open page and can be answered by keyboard; updates of the page keep the typed text', () =>
     open({ mayComplain: true }, async (page) => {
       await page.getByText('Live', { exact: true }).waitFor();
       const id = await start('draft-approval', INPUT);
@@ -60,7 +60,7 @@ export function testAnswers({ platform, open, start }: AnswerTests): void {
       await shoot(latePage, 'answer-late');
     }));
 
-  test('a refused answer is shown beside its field on a phone, and all that was typed stays', () =>
+  test('on a phone, the error of a refused answer is shown beside its field, and the form keeps all input', () =>
     open({ mayComplain: true, ...PHONE }, async (page) => {
       const id = await start('draft-approval', INPUT);
       const state = async () => json(await platform().fetch(`/v1/invocations/${id}`));

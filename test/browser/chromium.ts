@@ -7,9 +7,9 @@ import type { Platform } from '#test/harness/platform.ts';
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 
 /**
- * Features of Chromium to switch off. With the first two, each window has an address bar whose popups are pages of their own, which take as
- * much processor time as the window. Playwright switches off the others; the list repeats them, as Chromium reads only
- * the last such argument.
+ * Features of Chromium to switch off. The first two give each window an address bar whose popups are separate pages, which take as much processor
+ * time as the window. Playwright switches off the others with the same argument. Chromium reads only the last such argument, so this list repeats
+ * them.
  */
 const SWITCHED_OFF = [
   'WebUIOmniboxPopup',
@@ -37,7 +37,7 @@ export function launchChromium(): Promise<Browser> {
   return chromium.launch({ executablePath: onPath(NAMES), args });
 }
 
-/** Limit for an element that never appears: twice that of Playwright, as other tests keep the cores busy. */
+/** Time after which waiting for an element fails: twice Playwright's default, because other tests keep the cores busy. */
 const WAIT_MS = 60_000;
 
 /** A browser window's context without the cookies of others. `await using` closes it. */
@@ -70,7 +70,7 @@ export async function signIn(page: Page, platform: Pick<Platform, 'url' | 'apiKe
 
 const SCREENSHOTS = process.env.PIE_SCREENSHOTS;
 
-/** Writes a screenshot of the whole page to the folder `PIE_SCREENSHOTS`, if it is set: screenshots take a quarter of the tests' time. */
+/** Writes a screenshot of the whole page to the folder `PIE_SCREENSHOTS`. Without the variable it does nothing, as screenshots slow the tests. */
 export async function shoot(page: Page, name: string): Promise<void> {
   if (SCREENSHOTS) await page.screenshot({ path: path.join(SCREENSHOTS, `${name}.png`), fullPage: true });
 }
@@ -102,8 +102,9 @@ export function faintTexts(page: Page): Promise<string[]> {
     };
     const faint = [];
     for (const element of document.body.querySelectorAll('*')) {
-      const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.nodeValue.trim() !== '');
-      if (!own || !element.checkVisibility() || element.closest('svg')) continue;
+      const isTextNode = (node) => node.nodeType === Node.TEXT_NODE;
+      const hasText = [...element.childNodes].some((node) => isTextNode(node) && node.nodeValue.trim() !== '');
+      if (!hasText || !element.checkVisibility() || element.closest('svg')) continue;
       const background = behind(element);
       const [a, b] = [over(rgba(getComputedStyle(element).color), background), background].map(luminance);
       const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);

@@ -15,6 +15,9 @@ const DESKTOP = { width: 1280, height: 800 };
 /** The narrowest phone in use. */
 const PHONE = { width: 360, height: 740 };
 
+/** Background of a page in dark mode. */
+const DARK = 'rgb(20, 19, 17)';
+
 const PAGES = [
   '',
   '/invocations',
@@ -30,7 +33,7 @@ const PAGES = [
 
 let platform: Platform;
 let browser: Browser;
-/** An invocation that waits for a person. */
+/** Id of an invocation that waits for a person's answer. */
 let askingId: string;
 
 before(async () => {
@@ -46,7 +49,7 @@ after(async () => {
   await platform?.[Symbol.asyncDispose]();
 });
 
-/** Deploys the bundled text completion as another function, with the given limit. */
+/** Deploys the bundled text completion as the function `story`, with a limit of `pages`. */
 async function deployStory(pages: number, message: string): Promise<void> {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-story-'));
   try {
@@ -137,7 +140,7 @@ test('a SIGKILL of the gateway keeps the session, and the page reconnects by its
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
     const restarted = platform.restarted('gateway');
-    // Stop the supervisor until the page has reported the loss: it would restart the gateway too early.
+    // Stop the supervisor until the page has reported the loss. The supervisor would otherwise restart the gateway earlier.
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid('gateway'), 'SIGKILL');
     const lossReported = page.getByText('Connecting again').waitFor();
@@ -180,7 +183,7 @@ test('the overview updates without a reload', () =>
     await shoot(page, 'invocation-succeeded');
   }));
 
-test('a rollback shows its changes first, and a stale one is refused with a conflict', () =>
+test('a rollback shows its changes beforehand, and a rollback from a stale page is refused with a conflict', () =>
   open({}, async (page) => {
     const [newest, second] = (await json(await platform.fetch('/v1/functions/story/versions'))).versions;
     await page.getByRole('link', { name: 'Functions', exact: true }).click();
@@ -241,8 +244,8 @@ for (const [look, options] of [
         await shoot(page, `${screenshot}-${look}`);
       }
       assert.equal(titles.size, pages.length, 'every page has its own title');
-      const scheme = await page.evaluate('getComputedStyle(document.body).backgroundColor');
-      assert.equal(scheme === 'rgb(20, 19, 17)', look === 'dark', String(scheme));
+      const background = await page.evaluate('getComputedStyle(document.body).backgroundColor');
+      assert.equal(background === DARK, look === 'dark', String(background));
     }));
 
 test('the playground runs a function by keyboard alone, streams its text, and shows tokens and device time', () =>
@@ -278,8 +281,9 @@ test('the playground runs a function by keyboard alone, streams its text, and sh
 test('the nodes and spans of an invocation fit a phone, and have no accessibility barriers', async () => {
   await deploy(platform, 'nodes');
   const ids = await Promise.all(['workflow', 'spans'].map((what) => start('nodes', { what })));
-  // Without `isMobile`: a mobile browser zooms out until a row that is too wide fits.
+  // `isMobile` is not set, because a mobile browser would zoom out until a row that is too wide fits.
   await open({ viewport: PHONE }, async (page) => {
+    // The page of the spans has 64 spans, two of which failed, and one row for all others.
     for (const [id, rows, failed] of [
       [ids[0], 9, 0],
       [ids[1], 65, 2],
@@ -342,7 +346,7 @@ test('an operator creates a key and changes a limit by keyboard', () =>
     await limit.getByRole('button', { name: 'Change limit' }).press('Enter');
     await page.getByText('The limit has changed.').waitFor();
     await page.locator('#limits').getByText('a visit').waitFor();
-    // While the page is updated it may be wider for a moment.
+    // During an update the page may be wider for a moment.
     await page.waitForFunction('document.documentElement.scrollWidth <= innerWidth');
     await shoot(page, 'administration-phone');
   }));
@@ -351,11 +355,11 @@ test('without JavaScript the pages show their content and their buttons work', (
   open({ javaScriptEnabled: false }, async (page) => {
     const id = await start('echo-session', { greeting: 'Hello' });
     await page.goto(`${platform.url}/dashboard/invocations/${id}`);
-    // By keyboard: on a busy machine a click may miss an element that still moves.
+    // Press keys instead of clicking: on a busy machine, a click may miss an element that still moves.
     await page.getByText('Cancel…').press('Enter');
     await page.getByRole('button', { name: 'Cancel this invocation' }).press('Enter');
     await page.waitForURL(/done=cancelled/);
-    // The invocation may or may not have ended yet; until it has, the page tells readers without scripts to reload.
+    // The invocation may already have ended. Until it has, the page tells readers without scripts to reload.
     const notice = page.locator('.notice', { hasText: /It was asked to stop\.|It has ended\./ });
     await notice.waitFor();
     if ((await notice.textContent())?.includes('asked'))

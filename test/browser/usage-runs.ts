@@ -3,7 +3,7 @@ import type { PastRun } from '#gateway/testing/past-runs.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** Example runs of the last day, larger by day than by night, and of the last month. Some failed; one hour and one day have no run. */
+/** Example runs of the last 24 hours, which are larger by day than by night, and of the last 30 days. Some fail. One hour and one day have no run. */
 export function usageRuns(now: number): readonly PastRun[] {
   const run = (name: string, at: number, size: number, failed = false): PastRun => ({
     function: name,

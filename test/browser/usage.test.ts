@@ -9,7 +9,7 @@ import { barriers, excessWidth, faintTexts, launchChromium, newContext, shoot, s
 import { usageRuns } from './usage-runs.ts';
 
 const HOUR_MS = 3_600_000;
-/** Charts by their heading, and the member of the API's rows that each shows. */
+/** Heading of each chart, and the member of the API's rows that the chart shows. */
 const CHARTS = [
   ['Invocations', 'invocations'],
   ['Failed', 'failed'],
@@ -62,6 +62,7 @@ for (const { over, by, choice, backMs, named } of CHOICES)
 
       const ask = () => platform.client().quotas.usage({ by, from: new Date(Date.now() - backMs).toISOString() });
       const rows = await ask();
+      // There are 24 hours or 31 days. One of them has no runs, and another may not belong to the period that the test asks for.
       assert.ok(rows.length >= 22 && rows.some(({ failed }) => failed > 0), `${rows.length} rows`);
       for (const [heading, member] of CHARTS) {
         // Repeated until the chart and the answer belong to the same hour.
@@ -112,7 +113,7 @@ async function underPointer(page: Page, heading: string): Promise<unknown> {
 
 const numberOf = (text: string): number => Number(text.replaceAll(',', ''));
 
-/** `2026-11-25: 1,234` as a name and a number. */
+/** Splits the title of a column, such as `2026-11-25: 1,234`, into a name and a number. */
 function entryOf(title: string): readonly [string, number] {
   const at = title.lastIndexOf(': ');
   return [title.slice(0, at), numberOf(title.slice(at + 2))];

@@ -11,7 +11,7 @@ import { Platform, until } from '#test/harness/platform.ts';
 import { checkEnded, messageCount, type Watched, watch } from './invocations.ts';
 
 const HOUR_MS = 3_600_000;
-/** Offsets of the clock from the real time, one after another: it steps back and forward again, then forward and back again. */
+/** Successive offsets of the clock from the real time. The clock steps back and forward again, then forward and back again. */
 const OFFSETS_MS = [-HOUR_MS, 0, HOUR_MS, 0];
 /** Tokens that each invocation, and each child, generates. */
 const TOKENS = 6;
@@ -68,8 +68,7 @@ describe('a wall clock that steps by an hour and back', () => {
 
   async function end(watched: Watched): Promise<void> {
     await say(platform, watched.id, { text: 'go on' });
-    // Rejects after a few minutes. The test therefore fails when a step back by an hour makes an invocation wait for
-    // that hour.
+    // `ended` rejects after a few minutes. The test therefore fails if a step back by an hour makes an invocation wait for that hour.
     await watched.ended;
     assert.equal(await checkEnded(platform, watched), 'result');
   }
@@ -101,8 +100,8 @@ describe('a wall clock that steps by an hour and back', () => {
       for (const each of open) await end(each);
       const { counts, hours } = await count();
       const roots = invocations.length;
-      // A root is an invocation that the test has requested. Each root has run one child, which is no request and
-      // generates as many tokens as its root.
+      // A root is an invocation that the test has requested. Each root has run one child. A child does not count as a request and generates as many
+      // tokens as its root.
       const children = roots;
       // For each root, `checkEnded` makes one more request: an invocation that reads a number and generates no token.
       const checks = roots;
@@ -111,7 +110,7 @@ describe('a wall clock that steps by an hour and back', () => {
       const outputTokens = TOKENS * (roots + children);
       const added = counts.map((value, i) => value - (countsBefore[i] ?? 0));
       assert.deepEqual(added, [requests, requests, succeeded, outputTokens]);
-      // No usage belongs to an hour that only a stepped clock has shown.
+      // All usage belongs to real hours, and none to an hour that only a stepped clock has shown.
       const hour = (at: number) => spanStart('hour', spanNumber('hour', at));
       for (const at of hours) assert.ok(Date.parse(at) >= hour(startedAt) && Date.parse(at) <= hour(Date.now()), at);
     });

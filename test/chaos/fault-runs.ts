@@ -14,11 +14,14 @@ export const SHAPE: Shape = {
   'run-1': 'runtime',
   'run-2': 'runtime',
 };
-/** One tenant uses all hosts. */
+/** With this placement, the invocations of the one tenant use all GPU hosts. */
 const CONFIG = '[gpu_host]\nplacement = "invocation"\n';
 const INVOCATIONS = 6;
 const TOKENS = 24;
-/** Interval of the invocations that probe the platform. */
+/** Every third invocation waits for its client after some tokens. */
+const isListening = (index: number): boolean => index % 3 === 2;
+const LISTEN_AT = 4;
+/** Interval between the invocations that probe the platform. */
 const PROBE_MS = 500;
 const PROBE_DEADLINE_MS = 60_000;
 const HEAL_WITHIN_MS = 90_000;
@@ -56,14 +59,15 @@ export async function faultRun(machines: Machines, seed: number): Promise<FaultR
     const began = performance.now();
     const watched: Watched[] = [];
     for (let i = 0; i < INVOCATIONS; i++) {
-      const input = { mark: `f-${seed}-${i}`, tokens: TOKENS, pauseMs: 60, ...(i % 3 === 2 && { listenAt: 4 }) };
+      const listening = isListening(i) && { listenAt: LISTEN_AT };
+      const input = { mark: `f-${seed}-${i}`, tokens: TOKENS, pauseMs: 60, ...listening };
       watched.push(await watch(front, input, { restartable: i % 2 === 1 }));
     }
     const nextSuccessMs = await Promise.all(schedule.map((each) => injectFault(machines, each)));
     const faultsDone = performance.now();
     await untilHealed(machines);
     const healedAt = performance.now();
-    const endings = await Promise.all(watched.map((each, i) => endingOf(front, each, i % 3 === 2)));
+    const endings = await Promise.all(watched.map((each, i) => endingOf(front, each, isListening(i))));
     for (const [i, ending] of endings.entries()) {
       const allowedEndings = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost', 'device-lost'];
       assert.ok(allowedEndings.includes(ending), `invocation ${i}: ${ending}`);
@@ -80,14 +84,14 @@ export async function faultRun(machines: Machines, seed: number): Promise<FaultR
   }
 }
 
-/** Waits until an invocation ends, sends it messages meanwhile if it `listens`, and checks it. Returns how the invocation ended. */
+/** Waits until an invocation ends and checks it. Meanwhile sends it messages if it `listens`. Returns how the invocation ended. */
 async function endingOf(front: Machines['front'], each: Watched, listens: boolean): Promise<string> {
   let isOver = false;
   const markOver = () => {
     isOver = true;
   };
   each.ended.then(markOver, markOver);
-  // A restarted invocation waits for its client again.
+  // Send the message repeatedly, because a restarted invocation waits for its client again.
   while (!isOver) {
     if (listens) await say(front, each.id, { text: 'go on' }).catch(() => undefined);
     await Promise.race([each.ended, sleep(500)]);
@@ -101,7 +105,7 @@ async function injectFault(machines: Machines, { fault, afterMs, forMs }: Schedu
   const beganMs = performance.now();
   beginFault(machines, fault);
   const success = nextSuccess(machines);
-  // Undoing the fault may throw before `success` is awaited.
+  // If `endFault` throws, nothing awaits `success`, and its rejection would be unhandled without this handler.
   success.catch(() => undefined);
   await sleep(forMs);
   await endFault(machines, fault);

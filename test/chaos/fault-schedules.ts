@@ -9,6 +9,7 @@ export type Fault =
   | { readonly kind: 'power'; readonly machine: string }
   /** Everything on the machine stands still. */
   | { readonly kind: 'stop'; readonly machine: string }
+  /** The network loses everything that the machine sends and receives. */
   | { readonly kind: 'cut'; readonly machine: string }
   /** The network loses all that the machine sends to `to`, and delivers the other direction. */
   | { readonly kind: 'mute'; readonly machine: string; readonly to: string }
@@ -17,12 +18,14 @@ export type Fault =
 
 export interface ScheduledFault {
   readonly fault: Fault;
+  /** Time from the start of the schedule to the fault. */
   readonly afterMs: number;
+  /** Duration of the fault. */
   readonly forMs: number;
 }
 
 const KINDS = ['kill', 'power', 'stop', 'cut', 'mute', 'disk'] as const;
-/** Durations of faults: some end before the leases and silent links expire, others after. */
+/** Range of the faults' durations. Some faults end before leases and silent links expire, others afterwards. */
 const DURATION_MS = { least: 300, most: 7000 };
 const MAX_FAULTS = 2;
 
@@ -31,7 +34,7 @@ export function scheduleOf(seed: number, shape: Shape): ScheduledFault[] {
   const random = new Random(seed);
   const machines = random.shuffled([FRONT, ...Object.keys(shape)]);
   return machines.slice(0, random.integer(1, MAX_FAULTS)).map((machine, i) => {
-    // The first machine has the only Redis, which keeps nothing on its disk here.
+    // The first machine runs the only Redis. It writes nothing to disk in these tests, so a loss of power would lose all state.
     const kinds = machine === FRONT ? (['kill', 'stop', 'cut', 'mute'] as const) : KINDS;
     // Successive seeds cycle through the kinds of the first fault, unless it hits the first machine.
     const kind = i === 0 && machine !== FRONT ? (KINDS[seed % KINDS.length] ?? 'kill') : random.pick(kinds);
@@ -41,7 +44,7 @@ export function scheduleOf(seed: number, shape: Shape): ScheduledFault[] {
   });
 }
 
-/** True when the machines speak to each other: a GPU host to runtimes and, with its supervisor, to Redis. */
+/** True when the machines speak to each other. All speak to the first machine, which has Redis; runtimes and GPU hosts speak to each other. */
 function isLinked(shape: Shape, one: string, other: string): boolean {
   if (one === other) return false;
   return one === FRONT || other === FRONT || shape[one] !== shape[other];

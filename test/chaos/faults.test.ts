@@ -27,7 +27,7 @@ describe('machines that fail', { skip }, () => {
   });
   after(() => machines?.[Symbol.asyncDispose]());
 
-  test(`in each of ${RUNS} schedules, invocations end once, with usage of stored tokens, and the next ones succeed`, async (t) => {
+  test(`in each of ${RUNS} schedules, every invocation ends once, its usage counts the stored tokens, and later ones succeed`, async (t) => {
     const runs: FaultRun[] = [];
     for (let seed = SEED; seed < SEED + RUNS; seed++) runs.push(await faultRun(machines, seed));
     const served = runs.filter((run) => run.leavesCapacity).flatMap(({ nextSuccessMs }) => nextSuccessMs);

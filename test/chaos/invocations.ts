@@ -16,7 +16,7 @@ export interface Watched {
 
 const END_WITHIN_MS = 120_000;
 
-/** Invokes without waiting for the end, and follows the events, reconnecting as often as needed. */
+/** Starts an invocation and follows its events, reconnecting as often as needed. Does not wait for the end. */
 export async function watch(
   platform: Platform,
   input: Readonly<Record<string, unknown>> & { readonly mark: string },
@@ -50,7 +50,7 @@ export const messageCount = ({ events }: Watched): number => events.filter(({ ev
 /** Number of runs that an invocation has begun so far. */
 export const startCount = ({ events }: Watched): number => events.filter(({ event }) => event === 'start').length;
 
-/** Waits until no invocation waits or runs, children and probes included. */
+/** Waits until no invocation is queued or runs, children and probes included. */
 export async function untilNoneLeft(platform: Platform): Promise<void> {
   for (const status of ['running', 'queued'])
     await until(`no invocation is ${status}`, async () => {
@@ -81,13 +81,13 @@ async function follow(
   }
 }
 
-/** The gateway's own error, which asks the client to come back; the invocation goes on. */
+/** True for an error of the gateway itself, which asks the client to reconnect. The invocation goes on. */
 const isInterruption = ({ event, id, data }: StreamEvent): boolean =>
   event === 'error' && id === '' && data.resumable === true;
 
 const isOver = (events: readonly StreamEvent[]): boolean => ['result', 'error'].includes(events.at(-1)?.event ?? '');
 
-/** Checks the invariants of every ended invocation. Returns how it ended: `result`, or the code of its error. */
+/** Checks the invariants that hold for every ended invocation. Returns how the invocation ended: `result`, or the code of its error. */
 export async function checkEnded(platform: Platform, watched: Watched): Promise<string> {
   const { id, events, mark, restartable } = watched;
   const details = `${mark} (${id}): ${JSON.stringify(events.slice(-3))}`;
@@ -118,6 +118,7 @@ export async function checkEnded(platform: Platform, watched: Watched): Promise<
   const ran = await timesRun(platform, mark);
   if (!restartable)
     assert.ok(begun <= 1 && ran <= 1, `ran ${ran} times with ${begun} starts although not restartable; ${details}`);
+  // The runtime may have died after a run had begun and before the client received its `start`.
   assert.ok(ran <= begun + 1, details);
   return terminals[0]?.event === 'result' ? 'result' : String(terminals[0]?.data.code);
 }
@@ -129,6 +130,7 @@ function eventsToStore(events: readonly StreamEvent[]): StreamEvent[] {
   return events.filter((event) => !isLost(numberOf(event)));
 }
 
+/** Number of times that the invocation with this mark has run, as it counted itself. */
 async function timesRun(platform: Platform, mark: string): Promise<number> {
   let ran = -1;
   await until('the store answers', async () => {

@@ -25,10 +25,7 @@ async function untilWritten(platform: Platform): Promise<void> {
   }
 }
 
-/**
- * Kills all processes at one time, as a loss of power does. Stops all of them first: a process that outlived another by
- * a moment would report the loss to its clients.
- */
+/** Kills all processes at once, as a loss of power does. Stops them first, so that no process outlives another and reports its loss to clients. */
 function killAtOnce(pids: readonly number[]): void {
   for (const name of ['SIGSTOP', 'SIGKILL'] as const) signalAll(pids, name);
 }
@@ -40,7 +37,7 @@ test('after a SIGKILL of every process and a restart, invocations end as runtime
     const running = await Promise.all(
       Array.from({ length: RUNNING }, (_, i) => watch(first, { mark: `run-${i}`, ...INPUT }, { restartable: false })),
     );
-    await until('all invocations run', () => running.every((each) => messageCount(each) === 4));
+    await until('all invocations run', () => running.every((each) => messageCount(each) === INPUT.listenAt));
     await untilWritten(first);
     const pids = platformProcesses(first.supervisorPid);
     killAtOnce(pids);

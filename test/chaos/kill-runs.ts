@@ -6,7 +6,7 @@ import { numberOf, type StreamEvent } from '#test/harness/events.ts';
 import { Platform, type StartOptions } from '#test/harness/platform.ts';
 import { checkEnded, startCount, type Watched, watch } from './invocations.ts';
 
-/** Fewer slots than started invocations, so that some invocations are queued when the runtime dies. */
+/** The runtime has fewer slots than invocations, so that some are queued when it dies. */
 const CONFIG = '[runtime]\nconcurrency = 4\n';
 const INVOCATIONS = 6;
 
@@ -45,15 +45,17 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
 
   const restarted = platform.restarted(RUNTIME);
   let killedAt = 0;
+  let isKillScheduled = false;
   const kill = () => {
-    if (killedAt > 0) return;
-    killedAt = Number.POSITIVE_INFINITY;
+    if (isKillScheduled) return;
+    isKillScheduled = true;
     setTimeout(() => {
       killedAt = Date.now();
       process.kill(platform.pid(RUNTIME), 'SIGKILL');
     }, delayMs);
   };
   const onEvent = (event: StreamEvent) => {
+    // Event 1 is `start`, and each token is one further event.
     if (phase === 'started' || phase === 'prefill' || phase === 'listening' || phase === 'child') {
       if (event.event === 'start') kill();
     } else if (phase === 'decoding' && numberOf(event) === 1 + killAfterTokens) kill();
@@ -86,7 +88,7 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
     assert.ok(allowedEndings.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }
   const hit = watched.filter((each, i) => endings[i] === 'runtime-lost' || startCount(each) > 1).length;
-  // Invocation 0 was waiting for its client when the runtime died.
+  // Invocation 0, which is not restartable, was waiting for its client when the runtime died.
   if (phase === 'listening') assert.equal(endings[0], 'runtime-lost', `seed ${seed}`);
   return { seed, phase, endings, hit, knownAfterMs };
 }

@@ -11,7 +11,10 @@ import { platformProcesses, signalAll } from './processes.ts';
 
 /** Longer than a lease, and than the silence that the supervisor allows a runtime. */
 const PAUSE_MS = 5000;
-/** Shorter than a lease; time for several rounds of a reaper and several checks by the supervisor. */
+/**
+ * Time by which the watching processes resume before the others. It is shorter than a lease but allows several rounds of a reaper and several checks
+ * by the supervisor.
+ */
 const WATCHERS_AHEAD_MS = 1000;
 
 let platform: Platform;
@@ -28,8 +31,8 @@ test('a pause of the whole machine beyond any lease ends no invocation and repla
     watch(platform, { mark: 'paused', ...INPUT }, { restartable: false }),
     watch(platform, { mark: 'paused-again', ...INPUT }, { restartable: true }),
   ]);
-  await until('both invocations run', () => both.every((each) => messageCount(each) === 8));
-  const before = new Map(platform.processes);
+  await until('both invocations run', () => both.every((each) => messageCount(each) === INPUT.listenAt));
+  const processesBefore = new Map(platform.processes);
   const pids = platformProcesses(platform.supervisorPid);
   assert.ok(pids.length >= 6, `${pids.length} processes`);
   signalAll(pids, 'SIGSTOP');
@@ -45,19 +48,22 @@ test('a pause of the whole machine beyond any lease ends no invocation and repla
     assert.equal(await checkEnded(platform, each), 'result');
     assert.equal(startCount(each), 1);
   }
-  assert.deepEqual(new Map(platform.processes), before, 'no process was replaced');
+  assert.deepEqual(new Map(platform.processes), processesBefore, 'no process was replaced');
 });
 
-test('a stopped runtime is replaced; its plain invocation ends once, and its restartable one runs again', async () => {
+test('a stopped runtime is replaced; a restartable invocation runs again, and another ends as runtime-lost', async () => {
   const plain = await watch(platform, { mark: 'plain', ...INPUT }, { restartable: false });
   const restartable = await watch(platform, { mark: 'again', ...INPUT }, { restartable: true });
-  await until('both invocations run', () => messageCount(plain) === 8 && messageCount(restartable) === 8);
+  await until('both invocations run', () =>
+    [plain, restartable].every((each) => messageCount(each) === INPUT.listenAt),
+  );
   const death = platform.event((line) => line.kind === 'died' && line.name === RUNTIME);
   const restarted = platform.restarted(RUNTIME);
   process.kill(platform.pid(RUNTIME), 'SIGSTOP');
   assert.match(String((await death).why), /^its event loop stood still for \d+\.\d s/);
   await restarted;
-  await until('the restartable invocation runs again', () => messageCount(restartable) === 8 + 8);
+  // Both attempts have sent their messages.
+  await until('the restartable invocation runs again', () => messageCount(restartable) === 2 * INPUT.listenAt);
   await say(platform, restartable.id, { text: 'go on' });
   await Promise.all([plain.ended, restartable.ended]);
   assert.equal(await checkEnded(platform, restartable), 'result');

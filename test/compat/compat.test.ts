@@ -16,7 +16,7 @@ const entries = await readdir(FOLDER, { withFileTypes: true });
 const versions = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
 
 describe('the current contract', () => {
-  it('is compared with 0.1.0, whose components were called', async () => {
+  it('is compared with version 0.1.0, and each component of that version has recorded calls', async () => {
     assert.ok(versions.includes('0.1.0'));
     const calls = Object.values(await recordedCalls('0.1.0'));
     assert.ok(calls.length > 0 && calls.every((list) => list.length > 0));

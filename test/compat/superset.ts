@@ -1,9 +1,9 @@
 import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts';
 
 /**
- * Describes each change that breaks a component built for an older contract; empty if there is none. Every interface, function, resource and
- * type of the old contract must exist with the same structure: to an existing component, a variant with one more case is another type. The
- * exports must be the same, since existing components lack a new export.
+ * Describes each change that breaks a component built for an older contract; returns an empty list if there is none. Every interface, function,
+ * resource and type of the old contract must exist with the same structure: to an existing component, a variant with one more case is a different
+ * type. The exports must be the same, since existing components lack a new export.
  */
 export function missingFrom(current: WitWorld, old: WitWorld): string[] {
   const missing: string[] = [];

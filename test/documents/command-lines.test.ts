@@ -11,45 +11,51 @@ import { BENCHES } from '#test/bench/benches.ts';
 import { ROOT } from '#test/harness/platform.ts';
 import { documents, examplesIn } from './examples.ts';
 
-/** A command of a document: its words, without quotes. */
+/** A command in a document. */
 interface CommandLine {
+  /** The document, with a line number if the command is in a code block. */
   readonly place: string;
+  /** The words of the command, without quotes. */
   readonly words: readonly string[];
 }
 
-/** Words before the program's own: other programs that start it, and variables of its environment. */
+/** Words that precede a program because another program starts it. */
 const STARTERS = /^(?:npx|npm run(?= pie )|docker compose .*? exec pie) /;
 
-/** The simple commands of a shell script. Enough of the language for the documents: quotes, comments, lists, pipes, variables before a command. */
+/**
+ * The simple commands of a shell script. Understands what the documents use of the shell's language: quotes, comments, lists, pipes, variables before
+ * a command.
+ */
 function commandsOf(script: string, place: string): CommandLine[] {
   const commands: string[][] = [[]];
+  // The groups are text in single quotes, text in double quotes, the end of a command, and plain text.
   const token = /\\\n|'([^']*)'|"((?:\\.|[^"\\])*)"|(?<=^|\s)#.*|(\n|&&|\|\|?|;)|([^\s'"|;&\\]+|[&\\])|\s+/g;
-  let joined = false;
+  let followsText = false;
   for (const [, single, double, end, plain] of script.matchAll(token)) {
     const text = single ?? double?.replaceAll(/\\(["\\$`])/g, '$1') ?? plain;
     const words = commands.at(-1) ?? [];
     if (end !== undefined) commands.push([]);
     // Quotes may begin in the middle of a word.
-    else if (text !== undefined && joined) words.push(`${words.pop()}${text}`);
+    else if (text !== undefined && followsText) words.push(`${words.pop()}${text}`);
     else if (text !== undefined) words.push(text);
-    joined = text !== undefined;
+    followsText = text !== undefined;
   }
-  return commands.filter((words) => words.length > 0).map((words) => ({ place, words: startedBy(words) }));
+  return commands.filter((words) => words.length > 0).map((words) => ({ place, words: withoutStarter(words) }));
 }
 
-/** A command without variables and programs before it. */
-function startedBy(words: readonly string[]): readonly string[] {
-  const own = words.slice(words.findIndex((word) => !/^\w+=/.test(word)));
-  const [starter = ''] = STARTERS.exec(own.join(' ')) ?? [];
-  return own.slice(starter.split(' ').length - 1);
+/** Removes variables and starting programs from the beginning of a command. */
+function withoutStarter(words: readonly string[]): readonly string[] {
+  const withoutVariables = words.slice(words.findIndex((word) => !/^\w+=/.test(word)));
+  const [starter = ''] = STARTERS.exec(withoutVariables.join(' ')) ?? [];
+  return withoutVariables.slice(starter.split(' ').length - 1);
 }
 
 const shellCommands = (): CommandLine[] => examplesIn('sh').flatMap(({ code, place }) => commandsOf(code, place));
 
-/** Code spans of the text between the blocks. The changelog also names commands of earlier versions, and misspelt ones. */
+/** Code spans of all documents, outside of code blocks. Omits the changelog, which also names commands of earlier versions and misspelt ones. */
 function codeSpans(): { readonly document: string; readonly code: string }[] {
-  const present = documents().filter((document) => document !== 'CHANGELOG.md');
-  return present.flatMap((document) => {
+  const current = documents().filter((document) => document !== 'CHANGELOG.md');
+  return current.flatMap((document) => {
     const prose = readFileSync(path.join(ROOT, document), 'utf8').replaceAll(/^```.*?^```$/gms, '');
     return [...prose.matchAll(/`([^`]+)`/g)].map(([, code = '']) => ({ document, code: code.replaceAll(/\s+/g, ' ') }));
   });
@@ -64,6 +70,7 @@ const UP_HELP = readFileSync(path.join(ROOT, 'infra/up.ts'), 'utf8');
 /** The fault of a `pie` command line, or null. */
 function faultOf([, ...args]: readonly string[]): string | null {
   const [command = '', name = ''] = args;
+  // An option, `all` or the placeholder `NAME` may take the place of a benchmark's name.
   if (command === 'bench' && !/^(?:-|all$|NAME$|$)/.test(name) && !BENCHES.has(name))
     return `There is no benchmark ${name}.`;
   const flag =
@@ -127,7 +134,7 @@ test('each route that the documents name is in the description of the API', asyn
     pattern: new RegExp(`^${route.replaceAll(/\{.*?\}/g, '[^/]+')}$`),
     methods: Object.keys(methods),
   }));
-  /** Without a method, any method of the route will do. */
+  // If the document names no method, the route may have any.
   const isRoute = (method: string | undefined, route: string) =>
     routes.some(
       ({ pattern, methods }) => pattern.test(route) && (method === undefined || methods.includes(method.toLowerCase())),
@@ -136,9 +143,10 @@ test('each route that the documents name is in the description of the API', asyn
   const called = shellCommands().flatMap(({ place, words }) => {
     const address = words.find((word) => /^(?:http:\/\/127\.0\.0\.1:8787|\$PIE_URL)\//.test(word));
     if (words[0] !== 'curl' || address === undefined) return [];
-    const chosen = words.findIndex((word) => word === '-X' || word === '--request');
-    const byBody = words.some((word) => /^(?:-d|--data.*|--json)$/.test(word)) ? 'POST' : 'GET';
-    const method = chosen === -1 ? byBody : words[chosen + 1];
+    const methodOption = words.findIndex((word) => word === '-X' || word === '--request');
+    const hasBody = words.some((word) => /^(?:-d|--data.*|--json)$/.test(word));
+    const defaultMethod = hasBody ? 'POST' : 'GET';
+    const method = methodOption === -1 ? defaultMethod : words[methodOption + 1];
     return [{ place, method, route: address.replace(/^http:\/\/[^/]*|^\$PIE_URL|\?.*$/g, '') }];
   });
   const named = codeSpans().flatMap(({ document, code }) => {

@@ -8,7 +8,7 @@ import { ROOT, runProgram } from '#test/harness/platform.ts';
 import { noRustc } from '#test/harness/rust.ts';
 import { type Example, examplesIn, isInferlet, libraryExports } from './examples.ts';
 
-/** Names that fragments of documents use without declaring them, as global declarations. */
+/** Global declarations of the names that fragments in documents use without declaring them. */
 const PLACEHOLDERS = `
 declare const ctx: import('@pie/inferlet').Context;
 declare const forks: readonly import('@pie/inferlet').Context[];
@@ -19,7 +19,7 @@ declare const RULES: string;
 declare function nearest(given: { readonly vectors: readonly Float32Array[]; readonly asked: readonly Float32Array[] }): string;
 `;
 
-/** Fragments omit imports of the library. They keep their lines. */
+/** Adds the imports of the library that a fragment omits. They go into its first line, so that line numbers stay the same. */
 function withImports({ code }: Example, namesOf: ReadonlyMap<string, readonly string[]>): string {
   const imported = new Set(
     [...code.matchAll(/^import \{(.*?)\} from/gms)].flatMap(([, names = '']) => names.match(/\w+/g)),
@@ -48,7 +48,7 @@ test('the TypeScript examples of all documents have correct types', async () => 
       const isLibrary = name === 'library';
       const config = {
         extends: path.join(ROOT, 'tsconfig.json'),
-        // An inferlet that forgets to import `fetch` must not get that of Node.
+        // Without the types of Node, an example that forgets to import `fetch` from the library fails.
         compilerOptions: { noUnusedLocals: false, types: isLibrary ? [] : ['node'] },
         include: ['*.ts', ...(isLibrary ? [path.join(ROOT, 'wit/generated/guest.d.ts')] : [])],
       };

@@ -5,10 +5,10 @@ import { guideIndex, guidePage } from '#gateway/app/docs/guide-page.ts';
 import { guideImageOf } from '#gateway/node/guide-images.ts';
 import { GUIDES_FILE, renderGuides } from '../../docs/generate.ts';
 
-/** Small, since the repository, the npm package and the container images contain all images of the guides. */
+/** The limit is small, because the repository, the npm package and the container images contain all images of the guides. */
 const MAX_GUIDE_IMAGE_BYTES = 150_000;
 
-test('the generated guides are those of docs/', async () => {
+test('the generated guides are up to date with docs/', async () => {
   assert.equal(await readFile(GUIDES_FILE, 'utf8'), await renderGuides(), 'run `npm run generate`');
 });
 
@@ -55,6 +55,6 @@ test('the index links to each guide, and each guide links only to headings, page
   assert.ok(guidePage('threat-model')?.includes('<a href="/docs/guides/threat-model#known-gaps">Known gaps</a>'));
 });
 
-test('a name that objects inherit is not a guide', () => {
+test('the name of a member that every object inherits is not a guide', () => {
   for (const name of ['__proto__', 'constructor', 'toString']) assert.equal(guidePage(name), null);
 });

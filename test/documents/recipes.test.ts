@@ -15,14 +15,14 @@ import { type Platform, ROOT } from '#test/harness/platform.ts';
 import { ToolServer } from '#test/harness/tool-server.ts';
 import { examplesIn, isInferlet } from './examples.ts';
 
-/** Address of the service in the document. */
+/** Address that the document gives for the tool's service. */
 const SERVICE = '127.0.0.1:8080';
 
 /** A section of docs/recipes.md. */
 interface Recipe {
   readonly name: string;
   readonly manifest: object;
-  /** The input of its `pie invoke`. */
+  /** Input of the section's command `pie invoke`. */
   readonly input: string;
 }
 
@@ -38,8 +38,8 @@ function recipesOf(document: string): Recipe[] {
 }
 
 /**
- * Builds one component from all inferlets of all documents: a component for each takes minutes on a busy machine. It runs the one of the
- * function's name.
+ * Builds one component from all inferlets of all documents, because a component for each would take minutes on a busy machine. The component runs the
+ * inferlet that has the name of the function.
  */
 async function builtExamples(directory: string): Promise<Uint8Array> {
   const inferlets = examplesIn('ts').filter(isInferlet);
@@ -64,7 +64,7 @@ describe('the recipes of docs/recipes.md', () => {
   const recipes = new Map(
     recipesOf(readFileSync(path.join(ROOT, 'docs/recipes.md'), 'utf8')).map((recipe) => [recipe.name, recipe]),
   );
-  const run = new Set<string>();
+  const deployedNames = new Set<string>();
   let component: Uint8Array<ArrayBuffer>;
   let platform: Platform;
   let service: ToolServer;
@@ -80,25 +80,27 @@ describe('the recipes of docs/recipes.md', () => {
   });
   after(() => service?.[Symbol.asyncDispose]());
 
-  /** Deploys a recipe with its manifest, and returns the input of its `pie invoke`. */
+  /** Deploys a recipe with its manifest, and returns its input. */
   async function deployed(name: string) {
     const recipe = recipes.get(name);
     assert.ok(recipe, name);
-    run.add(name);
-    const here = (text: string) => JSON.parse(text.replaceAll(SERVICE, service.host));
+    deployedNames.add(name);
+    const withService = (json: string) => JSON.parse(json.replaceAll(SERVICE, service.host));
     const client = new PieClient({ url: platform.url, apiKey: platform.apiKey });
-    await client.deploy(here(JSON.stringify(recipe.manifest)), component);
-    return here(recipe.input);
+    await client.deploy(withService(JSON.stringify(recipe.manifest)), component);
+    return withService(recipe.input);
   }
 
   it('stream a completion, whose text depends on the seed', async () => {
     const input = await deployed('stream');
-    const told = async (seed: number) => {
+    const storyOf = async (seed: number) => {
       const events = await invoke(platform, 'stream', { ...input, seed });
       const texts = events.filter(({ event }) => event === 'message').map(({ data }) => data.text as string);
       return { text: texts.join(''), output: terminal(events)?.data.output };
     };
-    const [first, again, other] = [await told(input.seed), await told(input.seed), await told(input.seed + 1)];
+    const first = await storyOf(input.seed);
+    const again = await storyOf(input.seed);
+    const other = await storyOf(input.seed + 1);
     assert.ok(first.text.length > 20 && first.output.tokens > 5 && first.output.tokens <= 60, JSON.stringify(first));
     assert.deepEqual(again, first);
     assert.notEqual(other.text, first.text);
@@ -136,6 +138,7 @@ describe('the recipes of docs/recipes.md', () => {
     const first = await call(platform, 'diary', input);
     const second = await call(platform, 'diary', { ...input, line: 'It was sunny.' });
     assert.equal(second.text, `${input.line}\nIt was sunny.\n`);
+    // The second text has two lines, but computing it takes no more than a few tokens more than the first line.
     assert.ok(second.computed > 0 && second.computed < first.computed + 3, JSON.stringify([first, second]));
   });
 
@@ -144,7 +147,7 @@ describe('the recipes of docs/recipes.md', () => {
     const { answer, found } = await call(platform, 'library', input);
     assert.equal(typeof answer, 'string');
     assert.deepEqual(found.toSorted(), ['cake', 'cat']);
-    // The passages of the first invocation are in the index.
+    // The index still has the passages that the first invocation added.
     const older = await call(platform, 'library', { question: input.question, since: 1900 });
     assert.ok(older.found.includes('old'), JSON.stringify(older));
   });
@@ -174,6 +177,6 @@ describe('the recipes of docs/recipes.md', () => {
   });
 
   it('are all run by these tests', () => {
-    assert.deepEqual([...recipes.keys()].toSorted(), [...run].toSorted());
+    assert.deepEqual([...recipes.keys()].toSorted(), [...deployedNames].toSorted());
   });
 });

@@ -6,7 +6,7 @@ import { createKeys } from '#scheduler/keys.ts';
 
 const SCALE = new URL('../../docs/scale.md', import.meta.url);
 
-/** Calculations of a document's code spans: `2 × 3 = 6`, to the digits of the result. */
+/** The calculations in a document's code spans, such as `2 × 3 = 6`. `unit` is the unit of the result's last digit. */
 const calculations = (text: string) =>
   [...text.matchAll(/`([\d .()×/+-]+) = (\d+(?:\.(\d+))?)`/g)].map(([, sum = '', result = '', digits = '']) => ({
     sum,
@@ -20,6 +20,7 @@ test('the calculations of docs/scale.md are right', async () => {
   const text = await readFile(SCALE, 'utf8');
   const found = calculations(text);
   assert.ok(found.length >= 20, `${found.length} calculations`);
+  // Rounding changes a result by at most half a unit. The rest of the tolerance is for floating-point errors.
   const wrong = found.filter(({ sum, result, unit }) => Math.abs(compute(sum) - result) > 0.51 * unit);
   assert.deepEqual(
     wrong.map(({ sum, result }) => `${sum} = ${compute(sum)}, not ${result}`),
@@ -36,6 +37,7 @@ test('docs/scale.md names a place for each family of keys', async () => {
   const { prefix, ...keys } = createKeys('pie');
   const families = Object.values(keys).map((key) => {
     const full = typeof key === 'string' ? key : key('a', 'b', 'c');
+    // The family is the first part after the prefix.
     return full.slice(prefix.length + 1).split(':')[0];
   });
   assert.deepEqual(

@@ -6,7 +6,7 @@ import { libraryExports } from './examples.ts';
 
 const reference = readFileSync(REFERENCE_FILE, 'utf8');
 
-test('the API reference is made from the source of the library', () => {
+test('the API reference is up to date with the source of the library', () => {
   assert.equal(reference, renderReference(), 'run `npm run generate`');
 });
 
@@ -14,7 +14,7 @@ test('the API reference has each value that the entry points export, with its de
   for (const entry of ['@pie/inferlet', '@pie/inferlet/workflow', '@pie/inferlet/raw']) {
     const names = await libraryExports(entry);
     assert.ok(names.length > 10, `${entry}: ${names.length} names`);
-    // A name of the contract stands in a list, any other one at the beginning of its entry.
+    // The reference lists the names of the contract; every other name begins an entry of its own.
     const missing = names.filter(
       (name) =>
         !new RegExp(`^- \`(?:class )?${name}\\b[^\`]*\` [A-Z]|^From the contract.*\`${name}\``, 'm').test(reference),

@@ -70,7 +70,7 @@ test('a backup restores a platform that was destroyed', async () => {
     await asAcme(['schedule', 'create', 'nightly', 'kept', '--cron', '0 3 * * *', '--input', '{"act":"read"}']);
     await run(acme, { act: 'keep', text: TEXT });
     expected = await run(acme, { act: 'read' });
-    // A GPU host may report the last usage of an invocation after its end. A backup between two equal readings has their usage.
+    // A GPU host may report the last usage of an invocation after its end. A backup between two equal readings contains the usage that they show.
     await until('a backup is written while the usage stands still', async () => {
       usage = await usageOf(acme);
       quota = await quotaOf(acme);
@@ -103,7 +103,7 @@ test('a backup restores a platform that was destroyed', async () => {
   assert.match((await pie(home, 'restore', file)).stderr, /There is a platform already/);
 
   await using platform = await Platform.start({ home, keepHome: true, functions: false });
-  // Both keys are those from before the restore.
+  // Both keys were issued before the backup.
   const [acme, operator] = [acmeKey, operatorKey].map((key) => clientWith(platform.url, key)) as [Client, Client];
   assert.deepEqual(await usageOf(acme), usage, 'the usage');
   assert.deepEqual(await quotaOf(acme), quota, 'the quota and its use');

@@ -18,17 +18,17 @@ before(async () => {
   // The build's answer may come before the end of its job.
   await until('the job of the build has ended', async () => !Object.hasOwn(await stored(), 'pie:bull:builds:active'));
   assert.notDeepEqual(await stored(), empty, 'an accepted request changes the stored data');
-  // Otherwise the records of the deployment may expire between two reads that a test compares.
+  // Remove all times of expiry. Otherwise the records of the deployment may expire between two reads that a test compares.
   await withRedis(async (redis) => {
     for (const key of await storedKeys(redis)) await redis.persist(key);
   });
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Keys that change without requests: leases, capacity, metrics, repairs of accounts, looks for dead runtimes, marks of BullMQ's own checks. */
+/** Keys that change without requests: leases, capacity, metrics, repairs of accounts, searches for dead runtimes, marks of BullMQ's own checks. */
 const TICKING =
   /:(alive|account-repairs|metrics|capacity|offers)\b|^pie:runtimes:looks\b|^pie:bull:\w+:(stalled-check|events)$/;
-/** Fields that change without requests, or with refused ones, by key: the progress of admission's periodic repair, and the last use of an API key. */
+/** Fields that change even if no request is accepted, by key: the progress of admission's periodic repair, and the last use of an API key. */
 const TICKING_FIELDS = [
   { key: /:admission:state$/, fields: ['repairedAt', 'repairedTo', 'repairedTenants', 'countedAt'] },
   { key: /^pie:key:/, fields: ['lastUsedAt'] },
@@ -37,7 +37,7 @@ const TICKING_FIELDS = [
 /** Keys whose times of expiry grow without requests: the leases of machines. */
 const RENEWED = /^pie:machine(s|:)/;
 
-/** All stored data, with the times of its expiry, except the keys, fields and times that change without requests. */
+/** All stored data with its times of expiry, except for the keys, fields and times that change without requests. */
 function stored(): Promise<Record<string, unknown>> {
   return withRedis(async (redis) => {
     const keys = await storedKeys(redis);
@@ -53,8 +53,8 @@ function stored(): Promise<Record<string, unknown>> {
 }
 
 /**
- * Makes a request that changes no stored data, and returns its answer. On a busy machine, the lease of the runtime may lapse meanwhile, which
- * changes much: then the request is made again.
+ * Makes a request, asserts that it changes no stored data, and returns its answer. On a busy machine, the lease of the runtime may lapse meanwhile.
+ * This changes much stored data, so the request is then repeated.
  */
 async function storingNothing<T>(request: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
@@ -104,6 +104,7 @@ const LIVE = () => '/v1/functions/ticker/aliases/live';
 const INVOKE = () => '/v1/functions/ticker/invocations';
 const share = (weight: number, ofVersion?: string) => ({ version: ofVersion ?? version, weight });
 
+/** Some bodies are getters, because they contain `version`, which is set before the first test. */
 const BAD_REQUESTS: readonly BadRequest[] = [
   {
     what: 'weights that do not sum to 100',
@@ -279,6 +280,9 @@ for (const bad of BAD_REQUESTS) {
   });
 }
 
+/** Header of a Wasm component. */
+const COMPONENT = Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0);
+
 for (const [what, manifest, field] of [
   ['an unknown field', { name: 'bad', wishes: 1 }, '/wishes'],
   ['negative expected pages', { name: 'bad', expectedPages: { stories15m: -1 } }, '/expectedPages/stories15m'],
@@ -288,11 +292,7 @@ for (const [what, manifest, field] of [
   test(`a manifest with ${what} is refused with its field, and nothing is stored`, async () => {
     const form = new FormData();
     form.set('manifest', JSON.stringify(manifest));
-    form.set(
-      'component',
-      new Blob([Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0)], { type: 'application/wasm' }),
-      'c.wasm',
-    );
+    form.set('component', new Blob([COMPONENT], { type: 'application/wasm' }), 'c.wasm');
     const response = await storingNothing(() => platform.fetch('/v1/functions/bad', { method: 'PUT', body: form }));
     const problem = await json(response);
     assert.equal(problem.code, 'invalid-manifest', JSON.stringify(problem));

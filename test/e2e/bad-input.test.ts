@@ -9,6 +9,8 @@ import { deployFunction, functionsPlatform } from '#test/harness/functions.ts';
 import type { Platform } from '#test/harness/platform.ts';
 
 const MEBIBYTE = 1 << 20;
+/** Header of a Wasm module that is not a component. */
+const CORE_MODULE = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
 
 describe('bad input', () => {
   let platform: Platform;
@@ -31,7 +33,7 @@ describe('bad input', () => {
     return { status: response.status, problem: await json(response) };
   }
 
-  /** Checks that a refusal states the error, its reason and the remedy, in both error formats. */
+  /** Checks that a refusal states the error, its reason and the remedy, as problem details (RFC 9457) and as the `error` of OpenAI's format. */
   function assertProblem(answer: { status: number; problem: Record<string, unknown> }, status: number, code: string) {
     assert.equal(answer.status, status, JSON.stringify(answer.problem));
     assert.equal(answer.problem.code, code);
@@ -51,7 +53,7 @@ describe('bad input', () => {
 
   for (const [what, bytes, status, code] of [
     ['bytes that are not Wasm', async () => new TextEncoder().encode('hello, this is not Wasm'), 422, 'not-wasm'],
-    ['a core module', async () => Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0), 422, 'core-module'],
+    ['a core module', async () => CORE_MODULE, 422, 'core-module'],
     ['a component of another world', foreignComponent, 422, 'wrong-world'],
     ['a component above the limit', async () => new Uint8Array(65 * MEBIBYTE), 413, 'component-too-large'],
   ] as const) {

@@ -10,7 +10,7 @@ const CONTINUATION = ' One day he';
 
 const config = (bits: number) => `[[model]]\nname = "story"\nsource = "stories15m"\nbits = ${bits}\n`;
 
-test('a saved context outlives its inferlet, a persistent one also its GPU host; other weights refuse it', async () => {
+test('a saved context outlives its inferlet, a persistent one also its GPU host; a model with other weights refuses it', async () => {
   const home = await newHome();
   try {
     let tokens: number[];
@@ -29,10 +29,10 @@ test('a saved context outlives its inferlet, a persistent one also its GPU host;
       const first = await open('notes/dog');
       assert.equal(first.opened, saved.length);
       assert.deepEqual((await open('passing')).tokens, first.tokens);
-      const taken = await failure(platform, 'cache', { action: 'save', name: 'passing', prompt: PROMPT });
-      assert.match(taken.message, /taken|exists/);
+      const conflict = await failure(platform, 'cache', { action: 'save', name: 'passing', prompt: PROMPT });
+      assert.match(conflict.message, /taken|exists/);
 
-      // Only the persistent export survives the host's restart, bit for bit: it gives the same greedy tokens.
+      // Only the persistent export survives the host's restart. It is unchanged, as the same greedy tokens show.
       const restarted = platform.restarted('gpu-host-1');
       process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
       await restarted;
@@ -55,7 +55,7 @@ test('a saved context outlives its inferlet, a persistent one also its GPU host;
       assert.match((await failure(platform, 'cache', { action: 'open', name: 'passing' })).message, /not-found/);
     }
     {
-      // The same name, other weights.
+      // The model has the same name but, with 8 bits, other weights.
       await using platform = await startIn(home, 8);
       const refused = await failure(platform, 'cache', { action: 'open', name: 'notes/dog' });
       assert.match(refused.message, /invalid-argument/);

@@ -7,11 +7,11 @@ import { invoke, readEvents, type StreamEvent, say, terminal, text } from '#test
 import { isAlive, Platform, until } from '#test/harness/platform.ts';
 
 const LONG = { prompt: '', maxTokens: 240, temperature: 0 };
-/** Runs longer than any of these tests unless the test ends it. */
+/** Input with which `counted` runs longer than any of these tests, unless the test ends it. */
 const ENDLESS = { mark: 'endless', tokens: 200, pauseMs: 200 };
 /** Longer than a gateway waits for Redis (`MAX_OUTAGE_MS` of the event log). */
 const OUTAGE_MS = 8000;
-/** Redis was away longer than the gateway waits for it, or longer than the runtime's lease. */
+/** Error codes of an invocation when Redis was away longer than the gateway waits for it, or longer than the runtime's lease. */
 const OUTAGE_CODES: readonly string[] = ['store-unavailable', 'runtime-lost'];
 
 let platform: Platform;
@@ -22,7 +22,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Invokes a long function, calls `act` while it runs, and returns its events. */
+/** Invokes a long function, calls `act` at its first message, and returns its events. */
 async function during(name: string, input: object, act: () => unknown): Promise<StreamEvent[]> {
   let hasActed = false;
   const events = await invoke(platform, name, input, {
@@ -47,7 +47,7 @@ async function busyRuntimes(count: number): Promise<string[]> {
   return busy;
 }
 
-/** Process id of redis-server; the supervisor's child is the shell that holds its lifeline. */
+/** Process id of redis-server. The supervisor's child is a shell, which holds the lifeline and has started redis-server. */
 function redisServer(): number {
   const shell = platform.pid('redis');
   const children = readFileSync(`/proc/${shell}/task/${shell}/children`, 'utf8').trim().split(' ').map(Number);
@@ -71,8 +71,13 @@ test('after a SIGKILL of the GPU host, an invocation ends as device-lost unless 
   ] as const;
   const restarted = platform.restarted('gpu-host-1');
   let running = 0;
-  const kill = () => ++running === runs.length && process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
-  const ends = (await Promise.all(runs.map(([name, input]) => during(name, input, kill)))).map(terminal);
+  const killWhenAllRun = () => {
+    running++;
+    if (running === runs.length) process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
+  };
+  const streams = await Promise.all(runs.map(([name, input]) => during(name, input, killWhenAllRun)));
+  const ends = streams.map(terminal);
+  // The last run catches the error of its call.
   const caught = ends.pop();
   assert.equal(caught?.data.output?.caught, 'unavailable', JSON.stringify(caught));
   for (const end of ends) assert.deepEqual([end?.event, end?.data.code], ['error', 'device-lost']);
@@ -97,7 +102,7 @@ test('after a SIGKILL of the runtime, the invocation ends as runtime-lost, its p
   await until('the pages of the runtime are free', async () => (await modelStats(platform)).pages.owned === 0);
 });
 
-test('after a SIGKILL of Redis, a stream ends whole or with a known code, and the next invocation works', async () => {
+test('after a SIGKILL of Redis, a stream is complete or ends with a known error code, and the next invocation works', async () => {
   const server = redisServer();
   const restarted = platform.restarted('redis');
   const events = await during('text-completion', LONG, () => process.kill(server, 'SIGKILL'));
@@ -118,7 +123,7 @@ test('when Redis stays away for longer than the gateway waits, a stream ends wit
   const server = redisServer();
   const restarted = platform.restarted('redis');
   const events = await during('counted', ENDLESS, () => {
-    // The stopped supervisor starts no new Redis.
+    // While the supervisor is stopped, it does not start Redis again.
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(server, 'SIGKILL');
     setTimeout(() => process.kill(platform.supervisorPid, 'SIGCONT'), OUTAGE_MS);
@@ -151,6 +156,7 @@ test('after a SIGKILL of the gateway, the client resumes the stream after its la
       onEvent: (event) => {
         seen.push(event);
         if (event.event === 'start') id = event.data.invocation;
+        // Event 2 is the first message.
         if (event.id.endsWith('-2')) process.kill(platform.pid('gateway'), 'SIGKILL');
       },
     },

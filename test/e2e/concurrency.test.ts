@@ -7,7 +7,8 @@ import { assertBatched, deployFunction, functionsPlatform } from '#test/harness/
 const CLIENTS = 32;
 const STARTS = ['Once upon a time', 'The dog', 'Lily', 'One day', 'Tom and', 'In the park', 'A small bird', 'The sun'];
 
-test('sequences that share no batch, or none at all, do not pass for batched ones', async () => {
+test('assertBatched fails without sequences and for sequences that share no batch', async () => {
+  // `batchSizes` has the number of batches by their size.
   for (const batchSizes of [[], [0, 10]]) await assert.rejects(assertBatched({ batchSizes }), /shared a batch/);
   await assertBatched({ batchSizes: [0, 9, 1] });
 });
@@ -16,7 +17,8 @@ test('32 concurrent invocations share batches and return the texts of 32 sequent
   const platform = await functionsPlatform();
   await deployFunction('text-completion');
   const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
-    prompt: `${STARTS[i % STARTS.length]}${' and'.repeat(i >> 3)}`,
+    // The repeated "and" makes each use of a start another prompt.
+    prompt: `${STARTS[i % STARTS.length]}${' and'.repeat(Math.floor(i / STARTS.length))}`,
     maxTokens: 32,
     temperature: 0,
   }));

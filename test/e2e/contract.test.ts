@@ -9,7 +9,9 @@ import { type Platform, until } from '#test/harness/platform.ts';
 import { world } from '#wit/generated/world.ts';
 
 interface CaseReport {
+  /** True, or a text that says what is wrong. */
   readonly ok: true | string;
+  /** Errors that the calls returned, by the expected error. */
   readonly fails: Readonly<Record<string, string>>;
 }
 
@@ -18,7 +20,7 @@ let server: http.Server;
 let origin = '';
 const called = new Set<string>();
 
-/** The HTTP server that answers the guest's requests. */
+/** Answers one of the guest's HTTP requests. */
 function answer(request: http.IncomingMessage, response: http.ServerResponse): void {
   switch (request.url) {
     case '/echo': {
@@ -47,7 +49,7 @@ function answer(request: http.IncomingMessage, response: http.ServerResponse): v
       request.socket.destroy();
       return;
     default:
-    // The server never answers other paths.
+    // Requests for other paths get no answer.
   }
 }
 
@@ -112,9 +114,9 @@ describe('every function of the contract, from a guest', () => {
       async onText(text, id) {
         if (text !== 'asked') return;
         const headers = { 'content-type': 'application/json' };
-        const answer = () => platform.fetch(`/v1/invocations/${id}/answer`, { method: 'POST', headers, body: '7' });
-        // The attempt ends after its message.
-        await until('the answer is accepted', async () => (await answer()).ok);
+        const postAnswer = () => platform.fetch(`/v1/invocations/${id}/answer`, { method: 'POST', headers, body: '7' });
+        // The guest sends `asked` before its attempt ends. The platform accepts an answer only after the end of the attempt.
+        await until('the answer is accepted', async () => (await postAnswer()).ok);
       },
     }));
 

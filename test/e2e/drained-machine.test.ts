@@ -10,21 +10,21 @@ const SHAPE: Shape = { 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'run-1': 'runti
 const CONFIG = '[gpu_host]\nplacement = "invocation"\n';
 const RUNS = 64;
 const TOKENS = 120;
-/** Pause after each token, so long that `TOKENS` pauses outlast the two commands during which all runs must go on. */
+/** Pause after each token. It keeps all runs going while the test undrains one GPU host and drains the other. */
 const PAUSE_MS = 150;
-/** Numbers of context tokens: prompts of different lengths give different tokens. */
+/** Lengths of the prompts, in tokens: prompts of different lengths give different tokens. */
 const CONTEXTS = [8, 9, 10, 11, 12, 13, 14, 15];
 const contextOf = (i: number) => CONTEXTS[i % CONTEXTS.length] ?? 8;
 
 const skip = Network.missingReason() || (!process.env.PIE_TEST_ALL && 'it takes a minute: npm run test:all');
 
 interface Stream {
-  /** When each token arrived, by the clock of `performance`. */
+  /** Time of each token's arrival, by `performance.now()`. */
   readonly arrivalsMs: number[];
   readonly ended: Promise<StreamEvent[]>;
 }
 
-describe('a machine with a GPU host that is drained', { skip }, () => {
+describe('a drained machine with a GPU host', { skip }, () => {
   let machines: Machines;
   let front: Platform;
   before(async () => {
@@ -52,7 +52,7 @@ describe('a machine with a GPU host that is drained', { skip }, () => {
     (await json(await front.fetch('/v1/load'))).machines.some(
       (each: { name: string; alive: boolean }) => each.name === name && each.alive,
     );
-  /** Number of inferlets on each GPU host, by its own count: Redis does not record which host serves an invocation. */
+  /** Number of inferlets that each GPU host counts: Redis does not record which host serves an invocation. */
   const running = () =>
     Promise.all(['gpu-1', 'gpu-2'].map(async (name) => (await statsOn(machines.platform(name))).inferlets));
   const drain = (name: string, ...flags: string[]) => front.pie(['machines', 'drain', name, ...flags]);
@@ -71,13 +71,13 @@ describe('a machine with a GPU host that is drained', { skip }, () => {
 
     const beganMs = performance.now();
     const drained = drain('gpu-1', '--wait');
-    await until('it is drained', async () =>
+    await until('gpu-1 is drained', async () =>
       (await json(await front.fetch('/v1/load'))).gpuHosts.some(
         (host: { name: string; drained: boolean }) => host.name.endsWith('@gpu-1') && host.drained,
       ),
     );
     const lateRuns = CONTEXTS.map((context) => stream(context, PAUSE_MS));
-    await until('the new ones run', () => lateRuns.every(({ arrivalsMs }) => arrivalsMs.length > 0));
+    await until('the new invocations run', () => lateRuns.every(({ arrivalsMs }) => arrivalsMs.length > 0));
     assert.deepEqual(await running(), [RUNS, lateRuns.length]);
     for (const [i, run] of longRuns.entries())
       assert.equal(await tokensOf(run), expected.get(contextOf(i)), `run ${i}`);
@@ -85,10 +85,10 @@ describe('a machine with a GPU host that is drained', { skip }, () => {
     assert.equal(code, 0);
     t.diagnostic(stdout.trim());
     assert.equal(await machines.platform('gpu-1').stop('SIGTERM'), 0);
-    const gaps = longRuns.map(({ arrivalsMs }) =>
+    const gaps = longRuns.flatMap(({ arrivalsMs }) =>
       arrivalsMs.map((ms, i) => (ms > beganMs ? ms - (arrivalsMs[i - 1] ?? ms) : 0)),
     );
-    t.diagnostic(`longest gap at a client after the drain began: ${Math.round(Math.max(...gaps.flat()))} ms`);
+    t.diagnostic(`longest gap at a client after the drain began: ${Math.round(Math.max(...gaps))} ms`);
     for (const [i, run] of lateRuns.entries())
       assert.equal(await tokensOf(run), expected.get(contextOf(i)), `late run ${i}`);
     await until('the machine is gone', async () => !(await isThere('gpu-1')));

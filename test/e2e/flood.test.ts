@@ -14,6 +14,7 @@ import { createTenant, submit, type TenantClient } from '#test/harness/tenants.t
 const CONFIG = '[runtime]\nconcurrency = 16\n';
 const RUNNING = 15;
 const WAITING = 5;
+/** Each run of `counted` writes 4 tokens and waits for a message after the second token. */
 const INPUT = { tokens: 4, listenAt: 2 };
 
 let platform: Platform;
@@ -62,8 +63,8 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
       const stopped = platform.pid(RUNTIME);
       const restarted = platform.restarted(RUNTIME);
       process.kill(stopped, signal);
-      // A stopped runtime loses its lease before the supervisor kills the runtime. On a busy machine, the replacement may
-      // be alive before the test looks.
+      // A stopped runtime counts as alive until it loses its lease, so wait until no runtime is alive. The supervisor then replaces the
+      // runtime. On a busy machine the poll may miss the time between both events, so the restart ends the wait, too.
       if (signal === 'SIGSTOP') await Promise.race([until('no runtime is alive', noRuntime), restarted]);
       const [response, events] = await Promise.all([
         other.fetch('/v1/functions/late', { method: 'PUT', body: form }),

@@ -18,15 +18,14 @@ import { hold, invoke, terminal, text } from '#test/harness/events.ts';
 import { freePort, newHome, Platform, type ProgramResult, ROOT, runProgram, until } from '#test/harness/platform.ts';
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
-/** Input of the inferlet `counted`: it counts its runs as `held` in the store, writes 4 tokens, and waits for a message after the second. */
+/** Input of the inferlet `counted`: it counts its runs as `held` in the store, writes 4 tokens, and waits for a message after the second token. */
 const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
 /** Longest wait for a peer to close a connection. */
 const WAIT_MS = 120_000;
 
-/**
- * These tests start four machines that share no file; each has a home and a loopback address of its own. One has the gateway, two have
- * runtimes, and one has the GPU host. `pie join` alone sets up all but the first.
- */
+// These tests start four machines that share no file; each has a home and a loopback address of its own. One has the gateway, two have
+// runtimes, and one has the GPU host. `pie join` alone sets up all machines but the one with the gateway.
+
 const password = randomBytes(16).toString('hex');
 const subnet = `127.${randomInt(16, 250)}.${randomInt(256)}`;
 const ADDRESSES = {
@@ -135,7 +134,10 @@ async function joinRunner(name: Runner): Promise<void> {
   machines.set(name, await Platform.start({ home, functions: false }));
 }
 
-/** Sends `bytes`, and returns all that the peer answers until it closes the connection. `open ` precedes the answer if the peer does not close it. */
+/**
+ * Sends `bytes` and returns all that the peer answers until it closes the connection. If the peer does not close the connection within `WAIT_MS`,
+ * the result begins with `open `.
+ */
 async function answerTo(socket: Socket, bytes: string): Promise<string> {
   let answer = '';
   await once(socket, 'connect');
@@ -152,7 +154,7 @@ async function answerTo(socket: Socket, bytes: string): Promise<string> {
 }
 
 /**
- * Asserts that a port closes a connection without an answer. The frame sent here is one that an accepted peer gets an answer to: a GPU host answers
+ * Asserts that a port closes a connection without an answer. An accepted peer would get an answer to the frame that is sent here: a GPU host answers
  * any first frame, and a runtime answers a gateway that names itself as a submitter of invocations.
  */
 async function assertRefused(address: { host: string; port: number }, certificate?: MachineCertificate): Promise<void> {
@@ -161,11 +163,11 @@ async function assertRefused(address: { host: string; port: number }, certificat
   assert.equal(await answerTo(connectTls({ ...address, ...credentials, rejectUnauthorized: false }), frame), '');
 }
 
-/** Each terminal event: an error's code, or `result`. */
+/** The terminal events: the code of each `error`, and `result` for each `result`. */
 const endings = (events: Awaited<ReturnType<typeof invoke>>) =>
   events.filter(({ event }) => event === 'result' || event === 'error').map(({ event, data }) => data.code ?? event);
 
-/** True while any process of this computer has an open connection to an address, by the kernel's table of sockets. */
+/** True if the kernel's table of sockets has an open connection from any process of this computer to the address. */
 function isConnectedTo({ host, port }: { host: string; port: number }): boolean {
   const hex = Buffer.from(host.split('.').map(Number).reverse()).toString('hex').toUpperCase();
   const remote = `${hex}:${port.toString(16).toUpperCase()}`;
@@ -214,7 +216,7 @@ test('an outsider can use no port', async () => {
   assert.equal((await fetch(`${front.url}/v1/load`)).status, 401);
 });
 
-test('kill -9 of a runtime machine gives one terminal event, and the next invocation works on the other', async () => {
+test('an invocation gets one terminal event after kill -9 of its machine, and the next one runs on the other machine', async () => {
   const held = await hold(front, 'counted', HELD);
   const running = Object.keys(RUNTIMES) as Runner[];
   const runtimes = (await admin.hgetall('pie:runtimes')) ?? {};
@@ -249,11 +251,11 @@ test('a removed machine can use no port, and its supervisor stops', async () => 
   });
   accepted.on('error', () => undefined);
   await once(accepted, 'secureConnect');
-  const cut = once(accepted.resume(), 'close');
-  const closed = once(redisOfMachine, 'end');
+  const connectionCut = once(accepted.resume(), 'close');
+  const redisClosed = once(redisOfMachine, 'end');
   const stopped = platform.exit();
   assert.equal((await front.pie(['machines', 'remove', name ?? ''])).code, 0);
-  await Promise.all([cut, closed]);
+  await Promise.all([connectionCut, redisClosed]);
   assert.equal(await stopped, 1);
   await assertRefused(GPU_HOST, certificate);
   const users = (await admin.call('ACL', 'USERS')) as string[];

@@ -51,7 +51,7 @@ describe('the I/O of the guest library', () => {
 
   const origin = () => new URL(`http://${ownAddress()}:${(server.address() as AddressInfo).port}`);
 
-  it('fetches like the standard and reports each failure', async () => {
+  it('fetches as the standard describes, and reports each failure', async () => {
     const { faults, ...got } = await call(platform, 'library-io', { what: 'fetch', url: origin().origin });
     assert.deepEqual(got, {
       echo: ['POST', 'application/json', '1', '{"a":1}', 'yes'],
@@ -93,7 +93,7 @@ describe('the I/O of the guest library', () => {
     assert.match(fault, /^closed: This subscription has ended/);
   });
 
-  it('launches children, exchanges messages with them and reads their ends', async () => {
+  it('launches children, exchanges messages with them and reads their results and errors', async () => {
     const { failure, unknown, ...got } = await call(platform, 'library-io', { what: 'children' });
     const aborted = 'cancelled: too late';
     assert.deepEqual(got, { said: ['one!', 'two!'], result: 42, cancelled: 'cancelled', aborted, ids: true });
@@ -101,7 +101,7 @@ describe('the I/O of the guest library', () => {
     assert.match(unknown, /^(not-found|unsupported): .*no-such-function/);
   });
 
-  it('refuses fields and filters of an index of other types, and vectors of different lengths', async () => {
+  it('refuses index fields and filters of a wrong type, and vectors of different lengths', async () => {
     const { faults, ...got } = await call(platform, 'library-io', { what: 'index' });
     assert.deepEqual(got, { entries: 0, dropped: true });
     const refused = (field: string, what: string) =>
@@ -114,7 +114,7 @@ describe('the I/O of the guest library', () => {
     ]);
   });
 
-  it('refuses a message above 1 MiB, and sends those after it in order', async () => {
+  it('refuses a message above 1 MiB, and sends the other messages in order', async () => {
     const events = await invoke(platform, 'library-io', { what: 'messages' });
     const fault = 'limit-exceeded: the message has 1048577 bytes; 1048576 is the limit, send it in parts';
     assert.deepEqual(terminal(events)?.data.output, { alone: fault, faults: [fault] });

@@ -10,7 +10,7 @@ import { test } from 'node:test';
 import { invoke, numberOf, terminal } from '#test/harness/events.ts';
 import { freePort, isAlive, newHome, Platform, ROOT } from '#test/harness/platform.ts';
 
-test('a drain lets a running story end, stops every process and is bounded, and a second start finds the deployed function', async (t) => {
+test('a drain lets a running story end, stops every process and ends an endless run; a second start finds the deployed function', async (t) => {
   const home = await newHome();
   try {
     const first = await Platform.start({ home, functions: ['text-completion'] });
@@ -35,7 +35,7 @@ test('a drain lets a running story end, stops every process and is bounded, and 
       { prompt: '', maxTokens: 200, temperature: 0 },
       {
         onEvent: (event) => {
-          // A service manager that signals all processes reaches the supervisor twice: `pie up` passes its own signal on.
+          // A service manager may signal all processes. The supervisor then gets two signals, since `pie up` passes its own signal on.
           if (numberOf(event) === 3) stopping = first.stop('SIGTERM');
           if (numberOf(event) === 4) void first.stop('SIGTERM');
         },
@@ -106,7 +106,7 @@ async function stopDuringStart(signal: NodeJS.Signals, code: number): Promise<vo
       // Redis starts first; the other processes are not ready yet.
       if (event.name === 'redis') starting.kill(signal);
     }
-    // A late signal ends a platform that already serves, which exits with 0.
+    // If the signal arrives late, the platform already serves; then it exits with 0.
     assert.deepEqual(await exited, [serves ? 0 : code, null]);
     assert.ok(pids.length > 0);
     assert.deepEqual(pids.filter(isAlive), []);

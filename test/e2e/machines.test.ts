@@ -25,6 +25,7 @@ const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
 const masterKey = randomBytes(32).toString('base64');
 let first: Platform;
 let scheduler: Scheduler;
+/** Variables that connect another machine to the Redis of `first`. */
 let shared: NodeJS.ProcessEnv;
 before(async () => {
   first = await Platform.start({
@@ -84,7 +85,7 @@ const runPieUp = async (env: NodeJS.ProcessEnv, ...flags: string[]) => {
   }
 };
 
-test('a supervisor with the name of a running supervisor, or without its master key, is refused with the remedy', async () => {
+test('a start with the machine name of a running supervisor, or without the master key, fails and names the remedy', async () => {
   const [taken, keyless] = await Promise.all([
     runPieUp(shared),
     runPieUp({ ...shared, PIE_MACHINE: 'keyless' }, '--role', 'gateway'),
@@ -100,7 +101,7 @@ test('a supervisor with the name of a running supervisor, or without its master 
   assert.match(keyless.stderr, /There is no .*master\.key .*from another machine of this installation/);
 });
 
-test('two machines share gateways, runtimes and GPU hosts, and neither takes what the other runs', async () => {
+test('two machines share gateways, runtimes and GPU hosts, and neither takes an invocation that the other runs', async () => {
   await deployWith(first, 'counted', {});
   const alone = await holdOn(first, [RUNTIME]);
   await using second = await Platform.start({
@@ -150,7 +151,7 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
     const { name } = loadConfig(first.environment).machine;
     return log.includes(`the GPU host at ${taken.address} shows the certificate of ${name}, not of taken`);
   });
-  await until('it is shown as away', async () =>
+  await until('that GPU host is shown as not connected', async () =>
     (await load(first)).gpuHosts.some(({ name, connected }) => name === taken.name && !connected),
   );
   await lease.release();
@@ -168,7 +169,7 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
 
   await Promise.all(alone.map((id) => scheduler.cancel(id, 'test')));
   const held = await holdOn(second, [RUNTIME, `${RUNTIME}@second`]);
-  // The successor of a runtime ends the invocations of its own predecessor, and no others.
+  // A restarted runtime ends the invocations that its killed process ran, and no others.
   process.kill(second.pid(RUNTIME), 'SIGKILL');
   await second.restarted(RUNTIME);
   const records = await Promise.all(held.map((id) => scheduler.invocations.get(id)));

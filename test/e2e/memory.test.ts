@@ -6,12 +6,12 @@ import { Platform, until } from '#test/harness/platform.ts';
 
 const TOTAL_MB = 64;
 const COUNT = 10;
-/** Memory that each inferlet fills; it takes a few MiB more for itself. */
+/** Memory that each inferlet fills. The inferlet itself takes a few MiB more. */
 const FILLED_MB = 12;
 /** Without a reserve, one tenant may use all of the memory. */
 const CONFIG = `[runtime]\ntotal_memory_mb = ${TOTAL_MB}\n[admission]\nreserve = 0\n`;
 
-test('inferlets that together exceed the memory run a few at a time; a function whose limit exceeds it is refused', async () => {
+test('inferlets that together exceed the memory run a few at a time; one whose own limit exceeds the memory is refused', async () => {
   await using platform = await Platform.start({ functions: false, config: CONFIG });
   await deployWith(platform, 'memory.ts', { name: 'memory', limits: { memoryMb: 32 } });
   const events: StreamEvent[][] = [];
@@ -27,14 +27,14 @@ test('inferlets that together exceed the memory run a few at a time; a function 
   });
   const released = new Set<string>();
   for (let i = 0; i < COUNT; i++) {
-    // Tell one more inferlet that has filled its memory to go on: it then ends and frees the memory.
-    const holding = () =>
+    // Let one more inferlet that has filled its memory go on: it then ends and frees the memory.
+    const nextHolder = () =>
       events
         .filter((each) => each.some(({ event }) => event === 'message'))
         .map(([start]) => String(start?.data.invocation))
         .find((id) => !released.has(id));
-    await until('another inferlet holds memory', () => holding() !== undefined);
-    const id = holding() ?? '';
+    await until('another inferlet holds memory', () => nextHolder() !== undefined);
+    const id = nextHolder() ?? '';
     released.add(id);
     await say(platform, id, { text: 'go on' });
   }
@@ -62,8 +62,8 @@ test('inferlets that together exceed the memory run a few at a time; a function 
 });
 
 /**
- * The most invocations that ran at the same time, by the store's records. The client's streams cannot tell: one stream
- * may bring the start of an invocation before another stream brings the end that made room for it.
+ * Returns the largest number of invocations that ran at the same time, by the store's records. The client's streams do not show this number: one
+ * stream may bring the start of an invocation before another stream brings the end that made room for it.
  */
 function mostAtOnce(records: readonly { readonly startedAt: string; readonly endedAt: string }[]): number {
   const changes = records
@@ -71,7 +71,7 @@ function mostAtOnce(records: readonly { readonly startedAt: string; readonly end
       { at: Date.parse(startedAt), by: 1 },
       { at: Date.parse(endedAt), by: -1 },
     ])
-    // Of an end and a start in the same millisecond, the end came first: the start waited for its room.
+    // When an end and a start have the same millisecond, the end comes first: the start may have waited for its memory.
     .sort((a, b) => a.at - b.at || a.by - b.by);
   let [running, most] = [0, 0];
   for (const { by } of changes) {

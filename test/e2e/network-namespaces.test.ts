@@ -8,7 +8,7 @@ import { Machines, type Shape } from '#test/harness/machines.ts';
 import { Network } from '#test/harness/network.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
-/** The whole shape takes about 20 s more to start. */
+/** Only PIE_TEST_ALL adds gpu-2 and gpu-3, which take about 20 s more to start. */
 const SHAPE: Shape = {
   'gpu-1': 'gpu-host',
   ...(process.env.PIE_TEST_ALL && ({ 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' } as const)),
@@ -17,14 +17,15 @@ const SHAPE: Shape = {
 };
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
+/** Input of the inferlet `counted`: it writes 4 tokens and waits for a message after the second token. */
 const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
-/** Invocations of which one must succeed after a machine has lost its way to another. */
+/** Maximum number of invocations until one succeeds, after a machine has lost its connection to another. */
 const TRIES = 8;
 
 const ends = (events: readonly StreamEvent[]) =>
   events.filter(({ event }) => event === 'result' || event === 'error').map(({ event, data }) => data.code ?? event);
 
-/** Each machine has a network of its own, joined by a switch, and a home of its own. */
+/** Each machine has a home and a network namespace of its own. A switch joins the namespaces. */
 describe('machines on a network', { skip: Network.missingReason() }, () => {
   let machines: Machines;
   let network: Network;
@@ -44,14 +45,14 @@ describe('machines on a network', { skip: Network.missingReason() }, () => {
     return assert.fail(`none of ${TRIES} invocations succeeded`);
   };
 
-  test('join with a token alone, and an inferlet streams a story across', async () => {
+  test('join with only a token, and an inferlet streams a story from one machine to another', async () => {
     await machines.joinAll();
     await deployWith(front, 'counted', {});
     await until('the story can be invoked', async () => (await front.fetch('/v1/functions/text-completion')).ok);
     assert.ok((await succeeds()).length > 40);
   });
 
-  test('let an outsider on the network use no port', async () => {
+  test('close the connection of an outsider on the network without an answer', async () => {
     for (const [name, role] of Object.entries(SHAPE)) {
       const port = role === 'gpu-host' ? 7400 : 7500;
       const socket = connect(port, network.address(name)).on('error', () => undefined);
@@ -67,7 +68,7 @@ describe('machines on a network', { skip: Network.missingReason() }, () => {
     }
   });
 
-  test('a runtime that hears nothing of its GPU hosts any more ends its invocation, and the other runtime goes on', async () => {
+  test('a runtime that gets no answers of its GPU hosts ends its invocation, and the other runtime still works', async () => {
     const held = await hold(front, 'counted', HELD);
     const runner = await machines.runnerOf(held.id);
     const hosts = Object.keys(SHAPE).filter((name) => SHAPE[name] === 'gpu-host');

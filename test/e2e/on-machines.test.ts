@@ -10,8 +10,8 @@ const skip = Network.missingReason() || (!process.env.PIE_TEST_ALL && 'it takes 
 /** Time limit of one test; all machines run on this one, which may have two cores. */
 const TEST_MS = 300_000;
 
-/** Another step of `npm test` runs the same test files, which share one platform, on this machine alone; here `pie join` sets up machines. */
-test('a gateway, two runtimes and three GPU hosts on machines of their own pass the tests of one platform', {
+/** Another step of `npm test` runs these test files on a platform of this machine alone. Here the platform has machines that `pie join` sets up. */
+test('the tests that share a platform pass on a gateway, two runtimes and three GPU hosts, each on a machine of its own', {
   skip,
 }, async (t) => {
   const files = globSync(`test/e2e/@(${SHARED_PLATFORM_FILES}).test.ts`, { cwd: ROOT }).sort();

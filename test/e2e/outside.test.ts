@@ -19,8 +19,8 @@ import { defaultCacheDirectory } from '#gpu-host/models/cache.ts';
 import { freePort, type ProgramResult, ROOT, runProgram } from '#test/harness/platform.ts';
 
 /**
- * Pie outside its clone: installs both tarballs, then creates, tests, deploys and invokes a project. Of the clone, the project uses only
- * the third-party packages, through a link in the parent folder, since an offline machine cannot install them.
+ * These tests use Pie outside its clone: they install both tarballs, then create, test, deploy and invoke a project. The project still uses the
+ * clone's third-party packages, through a link in the parent folder, since an offline machine cannot install them.
  */
 describe('the installed packages, outside the clone,', () => {
   let directory = '';
@@ -36,7 +36,7 @@ describe('the installed packages, outside the clone,', () => {
     environment = {
       ...rest,
       PATH: `${path.join(ROOT, 'node_modules/.bin')}${path.delimiter}${process.env.PATH ?? ''}`,
-      // Set by this test's runner; with this variable, the projects' own runners would count as nested.
+      // The runner of this test sets this variable. With it, the projects' test runners would act as parts of this runner.
       NODE_TEST_CONTEXT: undefined,
       PIE_HOME: path.join(directory, 'home'),
       PIE_PORT: String(await freePort()),
@@ -115,7 +115,7 @@ describe('the installed packages, outside the clone,', () => {
         ', there was a little\n',
       );
       await ok('node', [projectPie, 'deploy', bundled], directory);
-      // A long prompt goes to a worker thread, which imports packages through the link to the clone's.
+      // A long prompt goes to a worker thread. This thread must import packages through the link, too.
       const long = JSON.stringify({ prompt: 'Once upon a time '.repeat(16), maxTokens: 5, temperature: 0 });
       assert.match(await ok('node', [projectPie, 'invoke', 'text-completion', '--input', long], directory), /\w/);
       const { healthy, findings } = JSON.parse(await ok('node', [projectPie, 'doctor', '--json'], project));
@@ -129,7 +129,7 @@ describe('the installed packages, outside the clone,', () => {
     );
   });
 
-  /** Unpacks each tarball as npm would, below node_modules by its package's name. */
+  /** Unpacks each tarball into the folder of its package in `node_modules`, as npm would. */
   async function install(folder: string, tarballs: string): Promise<void> {
     for (const [name, prefix] of [
       ['pie', /^pie-\d/],

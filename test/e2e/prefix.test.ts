@@ -12,7 +12,7 @@ test('a second run of a prompt prefills only the tokens after its last cached pa
   const prompt = Array.from({ length: 12 }, (_, i) => `The ${['cat', 'dog', 'bird'][i % 3]} saw a tree. `).join('');
   const run = async (input: object) => {
     const before = await countersOf(undefined, { reset: true });
-    // Each GPU host has its own prefixes.
+    // The affinity sends all runs to one GPU host, since each host has its own prefix cache.
     const output = await call(platform, 'prefix', input, { affinity: 'prompt' });
     const { tokens, prefix } = await countersOf();
     return { ...output, computed: tokens, hitTokens: prefix.hitTokens - before.prefix.hitTokens };
@@ -22,11 +22,13 @@ test('a second run of a prompt prefills only the tokens after its last cached pa
   const longer = await run({ prompt: `${prompt}Then they all went home.`, maxTokens: 8 });
 
   assert.deepEqual(warm.tokens, cold.tokens);
-  // The host always computes the last token, since sampling needs its state. It finds the tokens after the whole pages as long as their page exists.
+  // The host always computes the last token, since sampling needs its state. It finds all whole pages before this token, and also the tokens in the
+  // partly filled page behind them if this page still exists.
   const reusable = Math.floor((cold.promptTokens - 1) / PAGE_SIZE) * PAGE_SIZE;
   assert.equal(cold.hitTokens, 0);
   const { hitTokens } = warm;
   assert.ok(hitTokens >= reusable && hitTokens < cold.promptTokens, `${hitTokens} of ${cold.promptTokens} tokens`);
   assert.equal(cold.computed - warm.computed, hitTokens);
+  // The space that ends the prompt is its last token. In the longer prompt this space belongs to the next word, so one token fewer is equal.
   assert.ok(longer.hitTokens >= Math.floor((cold.promptTokens - 2) / PAGE_SIZE) * PAGE_SIZE);
 });

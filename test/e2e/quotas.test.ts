@@ -65,8 +65,8 @@ async function usageOf(tenant: TenantClient, pick: (usage: Record<string, number
 }
 
 /**
- * Waits until the count of a tenant's quota equals the usage of its invocations. Both may grow after the end of an
- * invocation: a GPU host may report the last usage late.
+ * Waits until the count of a tenant's quota equals the usage of its invocations. Both numbers may grow after the end of an invocation: a GPU host may
+ * report the last usage late.
  */
 async function assertCounted(tenant: TenantClient, quota: string, field: 'gpuMs' | 'cpuMs'): Promise<void> {
   await until(`the count of ${quota} equals the usage`, async () => {
@@ -85,7 +85,7 @@ describe('each quota', () => {
     if (leftMs < LONGEST_TEST_MS) await sleep(leftMs + 1000);
   });
 
-  test('a request beyond its quota is refused until the window ends; headers, API and command agree', async () => {
+  test('a request beyond the daily quota is refused until the day ends; headers, API and command agree', async () => {
     const tenant = await tenantWith('ticker');
     await setQuota(tenant, 'requests-per-day', 3);
     for (let i = 1; i <= 3; i++) {
@@ -125,7 +125,7 @@ describe('each quota', () => {
     assert.ok(usedTokens > 40 - 2 && usedTokens <= 40, `${usedTokens} of 40`);
   });
 
-  test('embeddings and scores count for the token quota as far as they were computed, also when their client leaves', async () => {
+  test('the token quota counts exactly the embeddings and scores that were computed, also when the client leaves early', async () => {
     const tenant = await createTenant(platform, `tenant-${++count}`);
     for (const name of ['openai-embeddings', 'rerank'])
       await deploySource(platform, path.join(ROOT, 'functions', name), { apiKey: tenant.apiKey });
@@ -144,13 +144,14 @@ describe('each quota', () => {
     const ranked = await json(await ask('/v1/rerank', { model: RANKER, query: 'who?', documents }));
     const bothTokens = few.usage.total_tokens + ranked.usage.total_tokens;
     assert.deepEqual([await used(tenant, 'tokens-per-day'), (await encoded()) - before], [bothTokens, bothTokens]);
-    const input = new Array<string>(2048).fill('king '.repeat(60));
-    // Each of these texts has 62 tokens.
-    const allTokens = 2048 * 62;
+    const [texts, words] = [2048, 60];
+    const input = new Array<string>(texts).fill('king '.repeat(words));
+    // Each word is one token; each text also has a token at its beginning and one at its end.
+    const allTokens = texts * (words + 2);
     let billed = bothTokens;
     let billedNow = 0;
-    // The client must leave after the first batch (some tokens are billed) and before the last one (not all are). The search halves the range of
-    // delays: no billed tokens mean that the client left too early, all tokens that it left too late.
+    // The client must leave after the first batch, so that some tokens are billed, and before the last batch, so that not all are. The search halves
+    // the range of delays. If no tokens were billed, the client left too early; if all were, it left too late.
     let [earlyMs, lateMs] = [0, 1600];
     for (let tries = 0; tries < 40 && (billedNow === 0 || billedNow === allTokens); tries++) {
       const waitMs = (earlyMs + lateMs) / 2;
@@ -161,7 +162,7 @@ describe('each quota', () => {
       await sleep(waitMs);
       leaving.abort();
       await abandoned;
-      await until('it has ended', async () => {
+      await until('the invocation has ended', async () => {
         const { invocations } = await json(await tenant.fetch('/v1/invocations'));
         return invocations.every(({ status }: { status: string }) => status !== 'running' && status !== 'queued');
       });
@@ -173,7 +174,7 @@ describe('each quota', () => {
       billed = now;
       if (billedNow === 0) earlyMs = waitMs;
       else lateMs = waitMs;
-      // The time of the first batch differs from one try to the next, so a narrow range may lie beside it: widen the range.
+      // The time of the first batch varies between tries, so a narrow range may miss it: widen the range.
       if (lateMs - earlyMs < 10) [earlyMs, lateMs] = [earlyMs / 2, 2 * lateMs];
     }
     assert.ok(billedNow > 0 && billedNow < allTokens, `${billedNow} of ${allTokens} tokens`);

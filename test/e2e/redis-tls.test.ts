@@ -73,7 +73,7 @@ describe('a Redis over TCP with TLS and a password', () => {
     }
   });
 
-  it('refuses a wrong password, and is refused without its authority', async () => {
+  it('refuses a wrong password; a client that does not trust its certificate authority refuses the connection', async () => {
     const once: RedisOptions = { lazyConnect: true, maxRetriesPerRequest: 0, retryStrategy: () => null };
     await assert.rejects(open({ ca, password: 'wrong' }, once).ping(), /WRONGPASS|NOAUTH/);
     const stranger = open({}, once);

@@ -9,8 +9,9 @@ import { Platform, until } from '#test/harness/platform.ts';
 const STREAMS = process.env.PIE_TEST_ALL ? 200 : 100;
 const TICKS = 12;
 const EVERY_MS = 120;
-/** Draws from a 90/10 split. */
+/** Number of invocations that draw their version from the 90/10 split. */
 const DRAWS = process.env.PIE_TEST_ALL ? 1000 : 400;
+const DRAWS_AT_ONCE = 20;
 /** Permitted deviation of a binomial count, in standard deviations: a fair split exceeds it in less than 1 of 10,000 runs. */
 const SIGMAS = 4;
 
@@ -22,7 +23,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Keeps `STREAMS` streams running until `stop`, which reads the remaining ones to their ends; `done` holds the ended ones. */
+/** Keeps `STREAMS` streams running. `stop` starts no more, and reads the running ones to their ends. `done` has the events of all ended streams. */
 function load(name: string) {
   let stopped = false;
   let live = 0;
@@ -68,17 +69,17 @@ test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lo
   const first = await deployWith(platform, 'ticker', {});
   const streams = load('ticker');
   /** Waits until a stream of a version has ended and all clients have an open stream. */
-  const ended = (version: string) =>
+  const untilEnded = (version: string) =>
     until(
       `streams of ${version} have ended`,
       () =>
         streams.live() === STREAMS && streams.done.some((events) => terminal(events)?.data.output?.version === version),
     );
-  await ended(first);
+  await untilEnded(first);
 
   const second = await deployWith(platform, 'ticker', { description: 'the second' });
   assert.notEqual(second, first);
-  await ended(second);
+  await untilEnded(second);
 
   await client.setAlias('ticker', 'live', {
     shares: [
@@ -91,7 +92,7 @@ test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lo
     const { version } = await client.submit('ticker', { ticks: 0 });
     drawn.set(version, (drawn.get(version) ?? 0) + 1);
   };
-  for (let i = 0; i < DRAWS; i += 20) await Promise.all(Array.from({ length: 20 }, draw));
+  for (let i = 0; i < DRAWS; i += DRAWS_AT_ONCE) await Promise.all(Array.from({ length: DRAWS_AT_ONCE }, draw));
   const bound = SIGMAS * Math.sqrt(DRAWS * 0.9 * 0.1);
   const secondCount = drawn.get(second) ?? 0;
   assert.ok(Math.abs(secondCount - DRAWS * 0.9) <= bound, `${secondCount} of ${DRAWS}`);

@@ -20,7 +20,7 @@ const masterKeys = openMasterKeys('', {
   environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') },
 });
 const ROLES = ['gpu-host'] as const;
-/** The permission to join that a token carries. */
+/** Permission in a join token. */
 const PERMISSION = { roles: ROLES, by: 'a key', tenant: 'default' };
 let directory: string;
 let redis: TestRedis;
@@ -30,7 +30,7 @@ before(async () => {
   directory = await mkdtemp(path.join(os.tmpdir(), 'pie-rm-'));
   redis = await TestRedis.start();
   scheduler = openScheduler({ log: silentLog, connect: redis.connect });
-  // A machine's settings name Redis by a URL with a user, and `TestRedis` alone listens on a unix socket only.
+  // A machine reaches Redis by a URL with a user name, so Redis must listen on a TCP port. `TestRedis` listens only on a unix socket by default.
   port = await freePort();
   await scheduler.store.redis.config('SET', 'port', port);
 });

@@ -4,19 +4,20 @@ import { deploy, deployWith, failure } from '#test/harness/deploy.ts';
 import { hold, invoke, type StreamEvent } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 
-/** No swap, so an inferlet cannot get pages that others hold. */
+/** Without swap an inferlet cannot get pages that others hold. */
 const CONFIG =
   '[[model]]\nname = "stories15m"\npages = 64\nprefix_cache = false\nswap_memory_mb = 0\nswap_disk_mb = 0\n';
 
-test('an inferlet ended for want of memory is terminated, or restarts after others have freed memory', async () => {
+test('an inferlet that lacks memory fails as `terminated`, or restarts after others have freed memory if it is restartable', async () => {
   await using platform = await Platform.start({ functions: false, config: CONFIG });
   await deploy(platform, 'pressure');
   await deployWith(platform, 'pressure.ts', { restartable: true, name: 'pressure-again' });
-  // One inferlet keeps running, so that the ended one does not restart merely because it is alone.
+  // `small` keeps running to the end: the ended inferlet must restart because memory is free, and not because nothing else runs.
   const holding = (pages: number) => hold(platform, 'pressure', { pages, tokens: 1, hold: true });
   const small = await holding(2);
   const holders = await Promise.all([24, 24].map(holding));
 
+  // The three inferlets hold at least 50 of the 64 pages, so 30 more do not fit.
   const refused = await failure(platform, 'pressure', { pages: 30, tokens: 1 });
   assert.equal(refused.code, 'terminated');
   assert.match(refused.cause, /memory pressure/);

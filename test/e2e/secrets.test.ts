@@ -121,7 +121,7 @@ test('keys are created and rotated, a tenant is suspended and resumed, and the a
   }
 });
 
-test('every key of the platform is in the table of keys.ts, with its type and lifetime', async () => {
+test('every Redis key of the platform is in the table of keys.ts, with its type and lifetime', async () => {
   const { redis: settings } = loadConfig(platform.environment);
   assert.ok(settings.kind === 'private');
   const redis = openConnection(settings.socket);
@@ -132,7 +132,7 @@ test('every key of the platform is in the table of keys.ts, with its type and li
   }
 });
 
-test('no secret, variable or key is in Redis, in a log or in any other file of the home', async () => {
+test('no secret, environment variable or API key is in Redis, in a log or in any other file of the home', async () => {
   const { redis: settings } = loadConfig(platform.environment);
   assert.ok(settings.kind === 'private');
   const redis = openConnection(settings.socket);

@@ -18,7 +18,7 @@ before(async () => {
     config: '[gpu_host]\ncount = 2\nplacement = "invocation"\n',
   });
 });
-/** Invocations of `start`. Those that a failed test leaves waiting would run beside the next test, which counts what runs. */
+/** Ids of the invocations that `start` made. `afterEach` cancels them: the next test counts all that run, and a failed test may leave some. */
 const startedIds: string[] = [];
 afterEach(async () => void (await cancel(startedIds.splice(0))));
 after(() => platform?.[Symbol.asyncDispose]());
@@ -68,7 +68,7 @@ test('invocations spread over two GPU hosts with equal texts, and capacity is th
   assert.ok(([...texts][0] ?? '').length > 40);
   const hosts = await statsByHost();
   const computed = hosts.map(({ tokens }) => tokens);
-  // 24 invocations of about 30 tokens: the chance that one host gets fewer than three is 1 in 28,000.
+  // Three invocations of about 30 tokens each exceed this bound. The chance that a host gets fewer than three of the 24 is 1 in 28,000.
   for (const tokens of computed) assert.ok(tokens > 3 * STORY.maxTokens, `${computed}`);
   const total = hosts.reduce((sum, { pages }) => sum + pages.total, 0);
   const capacity = new RegExp(`^pie_admission_pages.*\\} ${total}$`, 'm');
@@ -77,7 +77,7 @@ test('invocations spread over two GPU hosts with equal texts, and capacity is th
   );
 });
 
-/** True when `ids` run, and nothing else: the invocations of the previous test may take a moment to end. */
+/** True when exactly the invocations `ids` run: those of the previous test may take a moment to end. */
 function allRun(
   ids: readonly string[],
   inferletCounts: readonly number[],
@@ -90,32 +90,34 @@ function allRun(
   );
 }
 
-/** Waits until `ids` run, and nothing else. Returns for each host the number of its inferlets, and of invocations that the list places there. */
-async function placesOf(ids: readonly string[]): Promise<{ there: readonly number[]; listed: readonly number[] }> {
-  let there: number[] = [];
+/**
+ * Waits until exactly the invocations `ids` run. Returns two numbers for each host: `counted`, the inferlets that the host counts, and `listed`, the
+ * invocations that the list of invocations places on the host.
+ */
+async function placesOf(ids: readonly string[]): Promise<{ counted: readonly number[]; listed: readonly number[] }> {
+  let counted: number[] = [];
   let running: InvocationPage['invocations'] = [];
   await until('all invocations run', async () => {
-    // Each host counts its own inferlets.
-    there = (await statsByHost()).map(({ inferlets }) => inferlets);
+    counted = (await statsByHost()).map(({ inferlets }) => inferlets);
     running = ((await (await platform.fetch('/v1/invocations?status=running')).json()) as InvocationPage).invocations;
-    return allRun(ids, there, running);
+    return allRun(ids, counted, running);
   });
-  return { there, listed: HOSTS.map((name) => running.filter(({ gpuHost }) => gpuHost === name).length) };
+  return { counted, listed: HOSTS.map((name) => running.filter(({ gpuHost }) => gpuHost === name).length) };
 }
 
 test('the list of invocations names the GPU host of each invocation', async () => {
   await deployWith(platform, 'counted', {});
   const ids = await start('shown', 8, HELD);
-  const { there, listed } = await placesOf(ids);
-  assert.deepEqual(listed, there);
+  const { counted, listed } = await placesOf(ids);
+  assert.deepEqual(listed, counted);
   await cancel(ids);
 });
 
 test('invocations with one session affinity run on one GPU host', async () => {
   const ids = await start('affine', 8, HELD, { 'x-session-affinity': 'conversation' });
-  const { there, listed } = await placesOf(ids);
-  assert.deepEqual(there.toSorted(), [0, 8]);
-  assert.deepEqual(listed, there);
+  const { counted, listed } = await placesOf(ids);
+  assert.deepEqual(counted.toSorted(), [0, 8]);
+  assert.deepEqual(listed, counted);
   await cancel(ids);
 });
 
@@ -142,39 +144,39 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   };
   const running = async () => (await states()).map(([, count]) => count);
   await until('nothing runs', async () => (await running()).every((count) => count === 0));
-  const before = await start('before', 8, { tokens: 4, listenAt: 0, child: true });
+  const earlierIds = await start('before', 8, { tokens: 4, listenAt: 0, child: true });
   let places: (string | undefined)[] = [];
   const countOn = (host: string) => places.filter((place) => place === host).length;
   await until('all invocations are placed', async () => {
-    places = await hostOf(before);
+    places = await hostOf(earlierIds);
     const [first, second] = await running();
     return first === countOn('gpu-host-1') && second === countOn('gpu-host-2') && !places.includes(undefined);
   });
 
   const { host } = await change('gpu-host-2', { drained: true });
   assert.deepEqual([host.drained, host.running], [true, countOn('gpu-host-2')]);
-  const after = await start('after', 8, HELD);
+  const newIds = await start('after', 8, HELD);
   await until(
     'the new invocations are placed',
-    async () => (await running())[0] === countOn('gpu-host-1') + after.length,
+    async () => (await running())[0] === countOn('gpu-host-1') + newIds.length,
   );
-  assert.deepEqual(await hostOf([...before, ...after]), [...places, ...after.map(() => 'gpu-host-1')]);
-  await cancel(after);
+  assert.deepEqual(await hostOf([...earlierIds, ...newIds]), [...places, ...newIds.map(() => 'gpu-host-1')]);
+  await cancel(newIds);
   // Invocations on the drained host go on, including children that they launch now.
   const computed = (await statsByHost())[1]?.tokens ?? 0;
-  const waiting = platform.pie(['gpu-hosts', 'drain', 'gpu-host-2', '--wait']);
-  for (const id of before)
+  const drain = platform.pie(['gpu-hosts', 'drain', 'gpu-host-2', '--wait']);
+  for (const id of earlierIds)
     await platform.fetch(`/v1/invocations/${id}/messages`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: '{"text":"go on"}',
     });
   await until('all have succeeded', async () =>
-    (await Promise.all(before.map(stateOf))).every((status) => status === 'succeeded'),
+    (await Promise.all(earlierIds.map(stateOf))).every((status) => status === 'succeeded'),
   );
-  // An invocation and its child each compute the 8 tokens of the prompt and 3 of 4 generated tokens: no step takes the last one.
+  // An invocation and its child each compute the 8 tokens of the prompt and 3 of 4 generated tokens: the last one is the input of no step.
   assert.equal(((await statsByHost())[1]?.tokens ?? 0) - computed, countOn('gpu-host-2') * 2 * (8 + 3));
-  assert.match((await waiting).stdout, /^Drained gpu-host-2. Nothing runs there.\n$/);
+  assert.match((await drain).stdout, /^Drained gpu-host-2. Nothing runs there.\n$/);
 
   const restarted = [RUNTIME, 'gateway'].map((name) => platform.restarted(name));
   for (const name of [RUNTIME, 'gateway']) process.kill(platform.pid(name), 'SIGKILL');
@@ -188,7 +190,7 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   const { checks } = (await health.json()) as Health;
   assert.deepEqual([health.status, checks.at(-1)?.detail], [503, 'none of 2 there, 2 drained']);
   const [waitingId = ''] = await start('waits', 1, HELD);
-  const late = story();
+  const waitingStory = story();
   await until('both invocations wait', async () => {
     const { tenants } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
     return tenants.find(({ tenant }) => tenant === 'default')?.waiting === 2;
@@ -196,12 +198,12 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   assert.equal(await stateOf(waitingId), 'queued');
   assert.deepEqual(await running(), [0, 0]);
   assert.equal((await change('gpu-host-1', { drained: false })).host.drained, false);
-  assertResult(await late);
+  assertResult(await waitingStory);
   await until('the waiting invocation runs', async () => (await hostOf([waitingId]))[0] === 'gpu-host-1');
   await cancel([waitingId]);
   assert.equal((await change('gpu-host-2', { drained: false })).status, 200);
   assert.deepEqual(
-    (await states()).map(([is]) => is),
+    (await states()).map(([drained]) => drained),
     [false, false],
   );
   await until('both hosts compute again', async () => {
@@ -220,33 +222,33 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
     const response = await platform.fetch('/v1/invocations?status=running&limit=200');
     const { invocations } = (await response.json()) as InvocationPage;
     for (const { id, gpuHost } of invocations) if (held.includes(id)) placed.set(id, gpuHost);
-    const there = (await statsByHost()).map(({ inferlets }) => inferlets);
-    return placed.size === held.length && HOSTS.every((name, i) => there[i] === countOn(name));
+    const counted = (await statsByHost()).map(({ inferlets }) => inferlets);
+    return placed.size === held.length && HOSTS.every((name, i) => counted[i] === countOn(name));
   });
   assert.ok(countOn('gpu-host-1') > 0 && countOn('gpu-host-2') > 0, JSON.stringify([...placed.values()]));
   const restarted = platform.restarted('gpu-host-2');
-  // The supervisor is stopped until the platform has noticed the loss, so that it does not restart the host too early.
+  // Stop the supervisor until the platform has noticed the loss: it would restart the host before.
   process.kill(platform.supervisorPid, 'SIGSTOP');
   process.kill(platform.pid('gpu-host-2'), 'SIGKILL');
   const shownHosts = async () => {
     const { gpuHosts } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
     return gpuHosts.map(({ name, connected, models }) => `${name} ${connected} ${models[0]?.device}`).join(', ');
   };
-  const away = until(
-    '/v1/load shows the host as away',
+  const lossShown = until(
+    '/v1/load shows the host as not connected',
     async () => (await shownHosts()) === 'gpu-host-1 true CPU, gpu-host-2 false CPU',
   );
   const stories = Promise.all(Array.from({ length: 12 }, story));
-  await away.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
+  await lossShown.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
   const ends = await stories;
   for (const events of ends) {
     const end = terminal(events);
     assert.ok(end?.event === 'result' || end?.data.code === 'device-lost', JSON.stringify(end));
   }
-  const after = await Promise.all(Array.from({ length: 12 }, story));
-  after.forEach(assertResult);
+  const laterStories = await Promise.all(Array.from({ length: 12 }, story));
+  laterStories.forEach(assertResult);
   for (const [id, host] of placed) {
-    // An inferlet that waits for its client learns of the loss at its next call; an inferlet in a call has ended and takes no message.
+    // An inferlet that waits for its client notices the loss at its next call. An inferlet whose call was lost has ended and takes no message.
     await say(platform, id, { text: 'go on' }).catch((error) => assert.match(String(error), /has ended/));
     const end = terminal(await readEvents(await platform.fetch(`/v1/invocations/${id}/events`)));
     const expected = host === 'gpu-host-1' ? undefined : 'device-lost';
@@ -271,7 +273,7 @@ test('without any GPU host /readyz fails, and the platform runs invocations agai
     return { status: response.status, hosts: checks.find(({ name }) => name === 'gpu-hosts') };
   };
   assert.deepEqual(await ready(), { status: 200, hosts: { name: 'gpu-hosts', ok: true, detail: '2 of 2 there' } });
-  // The supervisor is stopped so that it does not restart the hosts meanwhile.
+  // Stop the supervisor, so that it does not restart the hosts meanwhile.
   process.kill(platform.supervisorPid, 'SIGSTOP');
   try {
     for (const name of HOSTS) process.kill(platform.pid(name), 'SIGKILL');

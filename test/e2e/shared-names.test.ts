@@ -12,7 +12,7 @@ const HOSTS = ['gpu-host-1', 'gpu-host-2'] as const;
 const PROMPT = 'Once upon a time there was a little dog who wanted to learn how to swim in the big blue lake.';
 const CONTINUATION = ' One day he';
 
-/** A session affinity whose invocations run on the host of that index. */
+/** Returns a session affinity: invocations with it run on the host with index `host`. */
 function affinityOf(host: number): string {
   for (let i = 0; ; i++) {
     const affinity = `at-${i}`;
@@ -42,7 +42,7 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     String((await failureOf(platform, name, input, on(host))).message);
   const statsByHost = () => statsOfEachHost(platform);
 
-  test('a context that one invocation saves continues alike in an invocation on the other GPU host', async () => {
+  test('a saved context continues with the same tokens on both GPU hosts', async () => {
     for (const persistent of [true, false]) {
       const name = `dog/${persistent}`;
       const { saved } = await call(0, 'cache', { action: 'save', name, prompt: PROMPT, persistent });
@@ -65,7 +65,7 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     assert.match(await failure(1, 'cache', { action: 'open', name: 'dog/false' }), /not-found/);
   });
 
-  test('a KV file is read, locked, saved anew and removed from the other GPU host', async () => {
+  test('a KV file can be read, extended and removed from the other GPU host', async () => {
     const name = 'lake';
     await call(0, 'files', { action: 'create', name, prompt: PROMPT, persistent: true });
     const read = (host: number) => call(host, 'files', { action: 'read', name, more: CONTINUATION });
@@ -78,7 +78,7 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     assert.match(await failure(0, 'files', { action: 'read', name, more: CONTINUATION }), /not-found/);
   });
 
-  test('while the owner of a name is away, the other GPU host says so; afterwards it finds the name again', async () => {
+  test('opening a name on one GPU host fails as unavailable while the host that keeps the name is down, and works afterwards', async () => {
     const name = 'kept';
     await call(0, 'cache', { action: 'save', name, prompt: PROMPT, persistent: true });
     const { tokens } = await call(1, 'cache', { action: 'open', name, more: CONTINUATION });
@@ -86,7 +86,7 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid(HOSTS[0]), 'SIGKILL');
     try {
-      await until('the runtime has noticed', async () => {
+      await until('the runtime has noticed the loss', async () => {
         const why = await failure(1, 'cache', { action: 'open', name, more: CONTINUATION });
         return /unavailable/.test(why) && /kept by GPU host gpu-host-1/.test(why);
       });
@@ -103,7 +103,7 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     await call(1, 'cache', { action: 'remove', name });
   });
 
-  test('a durable context and a durable file are found while their GPU host is away, and after the loss of its disk', async () => {
+  test('a durable context and a durable file are found while their GPU host is down, and after the loss of its disk', async () => {
     const name = 'safe';
     await call(0, 'cache', { action: 'save', name, prompt: PROMPT, durable: true });
     await call(0, 'files', { action: 'create', name, prompt: PROMPT, durable: true });
@@ -130,9 +130,9 @@ describe('saved contexts and KV files of two GPU hosts', () => {
       assert.match(await failure(host, 'cache', { action: 'open', name }), /not-found/);
       assert.match(await failure(host, 'files', { action: 'read', name, more: CONTINUATION }), /not-found/);
     }
-    const left = await readdir(shared, { recursive: true, withFileTypes: true });
+    const remaining = await readdir(shared, { recursive: true, withFileTypes: true });
     assert.deepEqual(
-      left.filter((entry) => entry.isFile()),
+      remaining.filter((entry) => entry.isFile()),
       [],
     );
     await until('no page is held', async () => (await statsByHost()).every(({ pages }) => pages.owned === 0));

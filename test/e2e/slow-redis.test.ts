@@ -6,7 +6,7 @@ import { invoke, numberOf, terminal, text } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { SlowRedis } from '#test/harness/slow-redis.ts';
 
-/** A round trip to a Redis on another continent. A write takes longer than the 150 ms between two writes of an attempt. */
+/** Duration of a round trip, as to a Redis on another continent. A write then takes longer than the 150 ms between two writes of an attempt. */
 const DELAY_MS = 200;
 const CLIENTS = 12;
 /** Enough for several writes of one attempt. */

@@ -7,7 +7,7 @@ import { invoke, numberOf, readEvents, type StreamEvent, terminal } from '#test/
 import { functionsPlatform } from '#test/harness/functions.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
-/** More than the sockets between gateway and client hold: 4 MB and 0.1 MB while the client reads nothing. */
+/** 12 MB of messages. While the client reads nothing, the sockets of gateway and client hold less: 4 MB and 0.1 MB. */
 const LARGE = { messages: 200, size: 60_000 };
 
 const numbers = Array.from({ length: LARGE.messages }, (_, i) => i);
@@ -22,7 +22,7 @@ function open(platform: Platform, id: string): Promise<http.IncomingMessage> {
   });
 }
 
-/** The numbers with which messages begin. */
+/** The number at the beginning of each message. */
 const numbersOf = (events: readonly StreamEvent[]) =>
   events.filter(({ event }) => event === 'message').map(({ data }) => Number.parseInt(data.text, 10));
 
@@ -53,7 +53,7 @@ test('a client that stops reading delays no invocation and reads every event lat
 
   const events: StreamEvent[] = [];
   await readEvents(new Response(ReadableStream.from(stalled)), (event) => events.push(event)).catch(() => undefined);
-  // The gateway may have ended the stream: the client then resumes it, as any client does.
+  // The gateway may have ended the stream. This client then resumes the stream, as any client does.
   while (terminal(ofInvocation(events)) === undefined) {
     const { length } = ofInvocation(events);
     const headers = { 'last-event-id': ofInvocation(events).at(-1)?.id ?? '0' };

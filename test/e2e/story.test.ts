@@ -4,11 +4,11 @@ import { deployWith, modelStats } from '#test/harness/deploy.ts';
 import { hold, invoke, json, numberOf, readEvents, terminal, text } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
-/** Greedy tokens from BOS with stories15M, from llama2.c. */
+/** The first greedy tokens that llama2.c generates with stories15M from the begin-of-text token. */
 const GREEDY_IDS = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
 const STORY = 'Once upon a time, there was a little girl named L';
 const INPUT = { prompt: '', maxTokens: 64, temperature: 0 };
-/** The same model twice, the second time on the float64 reference. */
+/** The same model twice, the second time on the float64 reference backend. */
 const MODELS = `
 [[model]]
 name = "stories15m"
@@ -26,7 +26,7 @@ const withDeadline = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
 let platform: Platform;
 before(async () => {
   const functions = ['text-completion', 'parallel-generation', 'echo-session'];
-  // A thread for each core, as is the default.
+  // 0 means a thread for each core, the default outside tests.
   platform = await Platform.start({ functions, config: MODELS, env: { PIE_THREADS: '0' } });
   await deployWith(platform, 'counted', {});
 });
@@ -110,9 +110,9 @@ test('an equal seed repeats the text, and another seed changes it', async () => 
         withDeadline(),
       ),
     )?.data.output.text;
-  const [a, again, b] = await Promise.all([run(7), run(7), run(8)]);
-  assert.equal(a, again);
-  assert.notEqual(a, b);
+  const [first, repeated, other] = await Promise.all([run(7), run(7), run(8)]);
+  assert.equal(first, repeated);
+  assert.notEqual(first, other);
   const [largest, half] = await Promise.all([run(2 ** 32 - 1), run(2 ** 31 - 1)]);
   assert.notEqual(largest, half, 'all 32 bits of a seed count');
 });

@@ -5,9 +5,12 @@ import { hold, terminal } from '#test/harness/events.ts';
 import { functionsPlatform } from '#test/harness/functions.ts';
 import type { Platform } from '#test/harness/platform.ts';
 
+/** Length of a state of stories15m. */
+const HIDDEN_SIZE = 288;
+
 let platform: Platform;
 
-/** Deploys the guest of a trait to the shared platform. */
+/** Returns a hook that deploys the guest of a trait to the shared platform. */
 const guest = (name: string) => async (): Promise<void> => {
   platform = await functionsPlatform();
   await deploy(platform, name);
@@ -68,7 +71,7 @@ describe('introspect and output-text', () => {
     found.same.forEach((value: number, i: number) => {
       assert.ok(Math.abs(value - found.best.logProbabilities[i]) < 1e-4);
     });
-    assert.equal(found.stateLength, 288);
+    assert.equal(found.stateLength, HIDDEN_SIZE);
     for (const trait of ['forward', 'fused', 'grammar', 'introspect', 'kv-files'])
       assert.ok(found.traits.includes(trait), trait);
   });
@@ -113,7 +116,7 @@ describe('kv-files', () => {
       ]),
       [[name, tokens, false]],
     );
-    // The word is one token at the beginning of a text, where it gets a space, and two as a continuation.
+    // At the beginning of a text, the tokenizer puts a space before the word, which is then one token. As a continuation it is two tokens.
     const { forked, expected: begun } = await call(platform, 'files', { action: 'fork', more: 'happy' });
     assert.equal(begun.length, 1);
     assert.deepEqual(best(forked), best(begun));

@@ -10,7 +10,7 @@ const WALL_MS = 1000;
 const ending = async (what: string, catches: boolean, name = 'limits') =>
   terminal(await invoke(await functionsPlatform(), name, { what, catches }));
 
-/** The error that an inferlet receives at a limit, and the error that its client reads when the inferlet does not catch it. */
+/** Tests the error that an inferlet receives at a limit, and the error that its client reads if the inferlet does not catch it. */
 describe('an inferlet that meets a limit', () => {
   before(async () => {
     const platform = await functionsPlatform();
@@ -22,7 +22,7 @@ describe('an inferlet that meets a limit', () => {
     ['pages', 'limit-exceeded', /pages/],
     ['host', 'unsupported', /example\.com.*"grants": \{"hosts"/],
   ] as const) {
-    test(`at the limit "${what}" can catch ${code}, and otherwise fails with its text`, async () => {
+    test(`at the limit "${what}" can catch ${code}, and otherwise fails with the text of this error`, async () => {
       const caught = await ending(what, true);
       assert.equal(caught?.event, 'result', JSON.stringify(caught?.data));
       assert.equal(caught?.data.output.caught, code);

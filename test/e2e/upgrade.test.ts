@@ -16,16 +16,15 @@ const SHAPE: Shape = {
   'run-2': 'runtime',
   'run-3': 'runtime',
 };
-/** A machine that has the new code from the beginning, and joins at a gateway of the earlier release. */
+/** A machine that runs the new code from the beginning. It joins while the gateway still runs the earlier release. */
 const EARLY = 'gpu-3';
-/** A machine that has the earlier code to the end, and joins at a gateway of the new release. */
+/** A machine that runs the earlier release to the end. It joins while the gateway already runs the new code. */
 const LATE = 'run-3';
 /** Order of the upgrades. New runtimes meet earlier GPU hosts and gateways, and earlier runtimes meet new ones. */
 const ORDER = ['run-1', 'gpu-1', FRONT, 'gpu-2', 'run-2'];
 /**
- * The value `invocation` lets one tenant use all GPU hosts. The setting is called `placement` now; this file uses its
- * old name, `spread`, which earlier releases and this one know. A gateway that stops ends the streams of invocations
- * that last longer than `drain_ms`, and the clients resume these streams.
+ * `spread = "invocation"` lets one tenant use all GPU hosts. `spread` is the earlier name of the setting `placement`; earlier releases and this one
+ * read it. A gateway that stops ends the streams of invocations that last longer than `drain_ms`, and the clients resume these streams.
  */
 const CONFIG = 'drain_ms = 2000\n[gpu_host]\nspread = "invocation"\n';
 const PROMPTS = ['Once upon a time', 'The dog', 'Lily and Tom', 'One day'];
@@ -35,11 +34,12 @@ const LONG_CLIENTS = 4;
 const LONG = { mark: 'long', tokens: 80, pauseMs: 60 };
 
 interface Outcome {
+  /** Name and input of the function. */
   readonly asked: string;
   /** End of the invocation: `result`, or its error. */
   readonly end: string;
   readonly output: unknown;
-  /** Its messages: a story in pieces of any size, or one token in each. */
+  /** The joined messages. Those of a story are pieces of any size; the others are one token each. */
   readonly text: string;
 }
 
@@ -91,9 +91,9 @@ describe('while the machines of an earlier release are upgraded one after anothe
       );
       const expected = new Map(alone.map((each) => [each.asked, each]));
       const ended: Outcome[] = [];
-      const clientsEnd = new AbortController();
+      const stopClients = new AbortController();
       const streaming = async (next: (i: number) => Promise<Outcome>) => {
-        for (let i = 0; !clientsEnd.signal.aborted; i++) ended.push(await next(i));
+        for (let i = 0; !stopClients.signal.aborted; i++) ended.push(await next(i));
       };
       const clients = Promise.all([
         ...Array.from({ length: STORY_CLIENTS }, () => streaming(story)),
@@ -106,9 +106,8 @@ describe('while the machines of an earlier release are upgraded one after anothe
       try {
         for (const name of ORDER) {
           await untilMoreEnd();
-          // `LATE` joins while another runtime still has the earlier release. If only new runtimes were left, the
-          // gateway's machine would deploy the bundled functions anew, and the runtime of `LATE` may not be able to run
-          // these.
+          // `LATE` joins while another runtime still runs the earlier release. With only new runtimes, the gateway's machine would deploy the
+          // bundled functions anew, and the runtime of `LATE` may be unable to run these new versions.
           if (name === ORDER.at(-1)) {
             await machines.join(LATE);
             await untilReached(machines);
@@ -119,7 +118,7 @@ describe('while the machines of an earlier release are upgraded one after anothe
         }
         await untilMoreEnd();
       } finally {
-        clientsEnd.abort();
+        stopClients.abort();
         await clients;
       }
       assert.deepEqual(
@@ -145,7 +144,7 @@ async function untilReached(machines: Machines): Promise<void> {
   });
 }
 
-/** Lines of the machines' logs that call one side of a link too old for the other side. */
+/** Lines in the logs of the machines that report a link whose one side is too old for the other side. */
 function refusals(machines: Machines): string[] {
   const logs = machines.running.flatMap((name) => globSync(`${machines.platform(name).home}/logs/*.log`));
   assert.ok(logs.length >= machines.running.length, `${logs.length} logs`);

@@ -5,6 +5,13 @@ import { deploy } from '#test/harness/deploy.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
 import { functionsPlatform } from '#test/harness/functions.ts';
 
+/** Spans that `nodes` records for the input `spans`: five at odd times, one hundred, and one with a name of 200 characters. */
+const RECORDED_SPANS = 5 + 100 + 1;
+/** Maximum spans of an invocation. */
+const MAX_SPANS = 64;
+/** Characters that the platform keeps of a name. */
+const MAX_NAME_CHARACTERS = 80;
+
 interface Span {
   readonly name: string;
   readonly kind: string;
@@ -13,7 +20,7 @@ interface Span {
   readonly failed?: true;
 }
 
-/** The spans of one invocation, and the waterfall of its page. */
+/** Invokes `nodes`. Returns the spans of the invocation and the waterfall of its page. */
 async function shown(what: string) {
   const platform = await functionsPlatform();
   let id = '';
@@ -46,7 +53,7 @@ const kinds = (spans: readonly Span[]) => spans.map(({ name, kind }) => `${name}
 describe('the waterfall of an invocation', () => {
   before(async () => deploy(await functionsPlatform(), 'nodes'));
 
-  test('has the nodes of a workflow below its program, in the order of their beginnings', async () => {
+  test('shows the nodes of a workflow below its program, in the order of their beginnings', async () => {
     const { spans, rows, list, end, moreSpans } = await shown('workflow');
     assert.equal(end?.event, 'result', JSON.stringify(end?.data));
     assert.deepEqual(
@@ -76,7 +83,7 @@ describe('the waterfall of an invocation', () => {
     assert.ok(list.indexOf('Program') < list.indexOf('story/') && list.lastIndexOf('story/') < list.indexOf('CPU'));
   });
 
-  test('marks the nodes that failed, for the eye and in words', async () => {
+  test('marks failed nodes by the bar and in words', async () => {
     const { spans, rows, list, end } = await shown('fail');
     assert.equal(end?.event, 'error');
     assert.deepEqual(
@@ -88,7 +95,7 @@ describe('the waterfall of an invocation', () => {
     assert.match(list, /<small>user-defined, failed<\/small>/);
   });
 
-  test('has the node that ran when the invocation was cancelled, as failed', async () => {
+  test('marks a node as failed if the invocation was cancelled while the node ran', async () => {
     const { spans, end } = await shown('wait');
     assert.equal(end?.data.code, 'cancelled', JSON.stringify(end?.data));
     assert.deepEqual(
@@ -97,25 +104,26 @@ describe('the waterfall of an invocation', () => {
     );
   });
 
-  test('has the operations of a program that is interpreted', async () => {
+  test('shows the operations of an interpreted program', async () => {
     const { spans, end } = await shown('program');
     assert.equal(end?.event, 'result', JSON.stringify(end?.data));
     assert.ok(spans.some(({ name, kind }) => name === 'read/seen' && kind === 'user-defined'));
   });
 
-  test('has the spans of any function, bounded, with names as text', async () => {
+  test('shows a limited number of spans of any function, and escapes their names', async () => {
     const { spans, moreSpans, rows, page, list, end } = await shown('spans');
     assert.equal(end?.event, 'result', JSON.stringify(end?.data));
-    assert.deepEqual([spans.length, moreSpans, rows.length], [64, 42, 64]);
+    const dropped = RECORDED_SPANS - MAX_SPANS;
+    assert.deepEqual([spans.length, moreSpans, rows.length], [MAX_SPANS, dropped, MAX_SPANS]);
     assert.deepEqual(
       spans
         .filter(({ failed }) => failed)
         .map(({ name }) => name.length)
         .sort(),
-      [11, 80],
+      ['<b>"tool"&0'.length, MAX_NAME_CHARACTERS],
     );
     for (const { fromMs, toMs } of spans) assert.ok(0 <= fromMs && fromMs <= toMs);
-    assert.match(list, /<small>and 42 more<\/small><\/li>/);
+    assert.ok(list.includes(`<small>and ${dropped} more</small></li>`), list);
     assert.match(list, /&lt;b&gt;&quot;tool&quot;&amp;0/);
     assert.doesNotMatch(page, /<b>"tool"/);
   });

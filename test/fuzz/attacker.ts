@@ -6,8 +6,9 @@ import { HostilePeer, type Observations } from './peer.ts';
 import { Random } from './random.ts';
 import { HostileSession } from './session.ts';
 
-/** The frames that one attack may still send, shared by its attackers. */
+/** The frames of all attackers together. */
 export interface Budget {
+  /** Number of frames that the attackers may still send. */
   left: number;
   /** Number of sent frames by mutation. */
   readonly sent: Map<string, number>;
@@ -15,17 +16,19 @@ export interface Budget {
 
 export interface Target {
   readonly address: string;
-  /** Makers of the models' pages. */
+  /** For each model, the fingerprint and the sizes of its pages. */
   readonly models: readonly PagesMaker[];
   /** Number of encoders. */
   readonly encoders: number;
   readonly vocabularySize: number;
 }
 
-/** Maximum frames between two answers of the host. */
+/** Maximum frames that a connection sends before it waits for the host. */
 const MAX_BURST = 12;
 /** Maximum bursts of one connection. */
 const MAX_BURSTS = 16;
+/** Number of random generators for each attacker. It exceeds the number of its connections, so that no two connections share a generator. */
+const GENERATORS_AN_ATTACKER = 1_000_003;
 
 /** Attacks with one connection after another until the budget is spent; `seed` and `index` determine what each connection sends. */
 export async function attack(
@@ -36,7 +39,7 @@ export async function attack(
   observations: Observations,
 ): Promise<void> {
   for (let connection = 0; budget.left > 0; connection++) {
-    const random = Random.of(seed, index * 1_000_003 + connection);
+    const random = Random.of(seed, index * GENERATORS_AN_ATTACKER + connection);
     const serves = { models: target.models.length, encoders: target.encoders };
     const peer = new HostilePeer(target.address, serves, observations);
     try {
@@ -47,7 +50,7 @@ export async function attack(
   }
 }
 
-/** One connection, from its hello to its end. */
+/** Runs one connection, from its hello to its end. */
 async function converse(peer: HostilePeer, session: HostileSession, random: Random, budget: Budget): Promise<void> {
   // With a low value, an unreadable frame soon ends the connection; a high value lets the connection get further.
   const spoiltOneIn = random.pick([1, 3, 8, 40]);
@@ -76,10 +79,10 @@ interface NamedFrame {
   readonly name: string;
 }
 
-/** Frames of absurd calls. One in `spoiltOneIn` has spoilt bytes; one in three of the others is mutated and still readable. */
+/** Makes frames of absurd calls. One in `spoiltOneIn` has spoilt bytes; one in three of the others is mutated and still readable. */
 function burst(session: HostileSession, random: Random, spoiltOneIn: number): NamedFrame[] {
   const frames: NamedFrame[] = [];
-  for (let left = 1 + random.below(MAX_BURST); left > 0; left--) {
+  for (let remaining = 1 + random.below(MAX_BURST); remaining > 0; remaining--) {
     const writer = new FrameWriter();
     session.write(writer);
     const frame = writer.take();
@@ -90,7 +93,7 @@ function burst(session: HostileSession, random: Random, spoiltOneIn: number): Na
   return frames;
 }
 
-/** One hello; sometimes none, two, or a spoilt one. */
+/** Makes one hello; sometimes none, two, or a spoilt one. */
 function greeting(random: Random): NamedFrame[] {
   const writer = new FrameWriter();
   writer.begin(FRAME.hello);

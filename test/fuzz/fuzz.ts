@@ -59,9 +59,11 @@ export interface FuzzReport {
 
 const ATTACKERS = 8;
 const NEIGHBOURS_A_MODEL = 2;
+/** Number of different rounds that a neighbour can play. */
 const SCRIPTS = 12;
-/** So few pages that the host swaps out neighbours that wait. */
+/** So few pages that the host must swap out those of neighbours that wait. */
 const PAGES = 24;
+/** Longest wait for the host to free what its closed connections held. */
 const SETTLE_MS = 60_000;
 /** Permitted growth of the process: V8 keeps free heap, and buffer pools fill. */
 const MAX_HEAP_GROWTH_MB = 64;
@@ -260,16 +262,17 @@ async function rehearse(
 
 /** @throws Error when `work` takes longer than a host may take to answer */
 async function inTime<T>(work: Promise<T>): Promise<T> {
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error(`nothing within ${ANSWER_DEADLINE_MS} ms`)), ANSWER_DEADLINE_MS);
+  const timeout = Promise.withResolvers<never>();
+  const fail = () => timeout.reject(new Error(`nothing within ${ANSWER_DEADLINE_MS} ms`));
+  const timer = setTimeout(fail, ANSWER_DEADLINE_MS);
   try {
-    return await Promise.race([work, late.promise]);
+    return await Promise.race([work, timeout.promise]);
   } finally {
     clearTimeout(timer);
   }
 }
 
-/** Removes the exports and files that attackers left, as their tenants. */
+/** Removes the exports and files that attackers left, with one inferlet for each of their tenants. */
 async function removeNames(
   connection: GpuHostConnection,
   models: readonly HostedModel[],
@@ -301,8 +304,8 @@ async function leftBehind(host: GpuHost): Promise<string[]> {
   const { connections, models, encoders } = host.stats();
   if (connections > 0) problems.push(`${connections} connections are left`);
   for (const { name, inferlets, queues, waitingCalls, pages, swappedOutPages, exports } of models) {
-    const left = { inferlets, queues, waitingCalls, ownedPages: pages.owned, swappedOutPages, exports };
-    for (const [what, count] of Object.entries(left))
+    const held = { inferlets, queues, waitingCalls, ownedPages: pages.owned, swappedOutPages, exports };
+    for (const [what, count] of Object.entries(held))
       if (count !== 0) problems.push(`${name}: ${count} ${what} are left`);
     if (pages.free + pages.cached !== pages.total) problems.push(`${name}: ${JSON.stringify(pages)} do not add up`);
   }

@@ -8,18 +8,19 @@ import type { Random } from './random.ts';
 const VERSIONS = ['v1', 'v2', 'v3'];
 
 /**
- * Calls that move pages between hosts: mostly all calls of a correct copy, else single calls, or wrong names, counts, lengths and checksums.
- * @param given.name may be in use
- * @param given.number names a send or a copy that may be open
- * @param given.first an address for mapped pages
+ * Makes calls that move pages between hosts: in four of ten cases the calls of a whole copy, else one to three such calls. Some of the names,
+ * counts, lengths and checksums are wrong.
+ * @param fields.name may be in use
+ * @param fields.number names a send or a copy that may be open
+ * @param fields.first an address for mapped pages
  */
 export function hostileCopies(
   random: Random,
   maker: PagesMaker,
-  given: { readonly name: string; readonly number: number; readonly pages: Uint32Array; readonly first: number },
+  fields: { readonly name: string; readonly number: number; readonly pages: Uint32Array; readonly first: number },
 ): Operation[] {
-  const { name, pages, first } = given;
-  const number = word(random, given.number);
+  const { name, pages, first } = fields;
+  const number = word(random, fields.number);
   const version = text(random, random.pick(VERSIONS));
   switch (random.below(10)) {
     case 0:
@@ -42,7 +43,7 @@ export function hostileCopies(
     case 5:
       return [{ op: 'copy-piece', copy: number, bytes: bytesOf(random, random.pick([0, 1, 100, PIECE_BYTES])) }];
     default:
-      return wholeCopy(random, maker, { ...given, number, version });
+      return wholeCopy(random, maker, { ...fields, number, version });
   }
 }
 
@@ -63,7 +64,7 @@ function wholeCopy(
     pages: word(random, count),
     fingerprint: text(random, maker.fingerprint),
     pageSize: word(random, pageSize),
-    pageBytes: random.once(16) ? 2 ** 53 - 1 - random.below(9) : word(random, pageBytes),
+    pageBytes: random.once(16) ? Number.MAX_SAFE_INTEGER - random.below(9) : word(random, pageBytes),
   };
   const calls: Operation[] = [begin];
   if (bytes.length > 0) calls.push({ op: 'copy-piece', copy: number, bytes });
@@ -71,7 +72,7 @@ function wholeCopy(
   return calls;
 }
 
-/** A page with random keys and values, and sometimes slots or positions that it cannot have. */
+/** Makes a page with random keys and values. Sometimes its header has slots or positions that a page cannot have. */
 function recordOf(random: Random, { pageSize, pageBytes }: PagesMaker): Buffer {
   const words = [random.below(2 ** pageSize), random.below(2 ** pageSize)];
   for (let slot = 0; slot < pageSize; slot++) words.push(random.below(64));

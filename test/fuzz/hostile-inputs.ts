@@ -4,7 +4,7 @@ import { MAX_ENCODED_TEXTS } from '#gpu-host/protocol/wire.ts';
 import { list, word } from './hostile.ts';
 import type { Random } from './random.ts';
 
-/** The two calls of one image, under one id: `embed-image`, then the pixels or an error. Sometimes in reverse order, or one call alone. */
+/** Makes the two calls of one image: `embed-image`, then the pixels or an error. Sometimes they come in reverse order, or one is missing. */
 export function hostileImage(random: Random, embed: () => number): Operation[] {
   const embeds = list(random, 4, embed);
   const calls: Operation[] = [
@@ -17,11 +17,11 @@ export function hostileImage(random: Random, embed: () => number): Operation[] {
   return random.once(12) ? calls.slice(1) : calls;
 }
 
-/** Mostly texts that the encoder accepts; one call in 20 has the maximum number of texts, or one more. */
+/** Makes an `encode` call, mostly with texts that the encoder accepts. One call in 20 has the maximum number of texts, or one more. */
 export function hostileTexts(random: Random, vocabularySize: number): Operation {
   const count = random.once(20) ? MAX_ENCODED_TEXTS + random.below(2) : random.below(5);
-  const sane = Uint32Array.from({ length: count }, () => 1 + random.below(12));
-  const tokens = Uint32Array.from({ length: sane.reduce((sum, length) => sum + length, 0) }, () =>
+  const lengths = Uint32Array.from({ length: count }, () => 1 + random.below(12));
+  const tokens = Uint32Array.from({ length: lengths.reduce((sum, length) => sum + length, 0) }, () =>
     random.below(vocabularySize),
   );
   const maybeHostile = (values: Uint32Array) =>
@@ -30,7 +30,7 @@ export function hostileTexts(random: Random, vocabularySize: number): Operation 
     op: 'encode',
     encoder: word(random, random.below(2)),
     tokens: maybeHostile(tokens),
-    lengths: maybeHostile(sane),
-    firsts: maybeHostile(sane.map((length) => random.below(length + 1))),
+    lengths: maybeHostile(lengths),
+    firsts: maybeHostile(lengths.map((length) => random.below(length + 1))),
   };
 }

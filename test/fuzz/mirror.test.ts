@@ -31,7 +31,7 @@ const encode = (encoder: number): Operation => ({
   firsts: Uint32Array.of(1),
 });
 
-/** The end of a connection with these calls on a host with one model and one encoder; undefined if the host reads on. No queue is open. */
+/** Sends calls to the mirror of a host with one model, one encoder and no open queue. Returns why the connection ends; undefined if it goes on. */
 function endAfter(...operations: readonly Operation[]): unknown {
   const mirror = new Mirror({ models: 1, encoders: 1 }, () => undefined);
   const writer = new FrameWriter();
@@ -44,7 +44,7 @@ function endAfter(...operations: readonly Operation[]): unknown {
   return mirror.end;
 }
 
-test('the mirror reads on after calls that need no queue, and ends a connection whose call names something that does not exist', () => {
+test('the mirror accepts calls that need no queue, and ends a connection that calls an unknown encoder, queue or inferlet', () => {
   const queueless = [{ op: 'encode-stop' }, { op: 'run-stop' }, { op: 'set-waiting', waiting: true }] as const;
   assert.equal(endAfter(OPEN, encode(0), ...queueless, encode(0)), undefined);
   assert.equal(endAfter(OPEN, encode(1)), 'not-open');

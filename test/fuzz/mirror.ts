@@ -7,8 +7,8 @@ import { FRAME, type FrameKind } from '#gpu-host/protocol/wire.ts';
 import type { WordReader } from '#gpu-host/protocol/words.ts';
 
 /**
- * `unreadable`: the host must end the connection. `not-open`: the host also ends the connection, unless it had ended the inferlet itself;
- * then it refuses the inferlet's calls one by one and reads on.
+ * `unreadable`: the host must end the connection. `not-open`: a call names something that is not open, and the host ends the connection, too. There
+ * is one exception: if the host itself ended the inferlet, it refuses the inferlet's calls one by one and reads on.
  */
 export type MirrorEnd = 'unreadable' | 'not-open';
 

@@ -6,7 +6,13 @@ import { WordReader } from '#gpu-host/protocol/words.ts';
 import { hostileWord } from './hostile.ts';
 import type { Random } from './random.ts';
 
-/** Ways to spoil the bytes of a good frame. */
+/** Words of a frame before the fields of its first call: its header, and the entry's length, operation, inferlet, queue and id. */
+const HEAD_WORDS = 7;
+
+/**
+ * Ways to spoil the bytes of a good frame. Word 0 of a frame is its length, and word 1 its version and kind. Word 2 is the length of its first entry,
+ * and word 3 the operation of this entry.
+ */
 const MUTATIONS: Readonly<Record<string, (frame: Uint8Array, random: Random) => Uint8Array>> = {
   'a flipped bit': (frame, random) => {
     const at = random.below(frame.length);
@@ -25,7 +31,7 @@ const MUTATIONS: Readonly<Record<string, (frame: Uint8Array, random: Random) => 
   'a length off by a few': (frame, random) => setWord(frame, 0, (frame.length >> 2) + random.below(9) - 4),
   "a lie about an entry's length": (frame, random) => setWord(frame, 2, random.below(64)),
   'a lie about a count': (frame, random) => {
-    const at = 7 + random.below(Math.max(1, (frame.length >> 2) - 7));
+    const at = HEAD_WORDS + random.below(Math.max(1, (frame.length >> 2) - HEAD_WORDS));
     return setWord(
       frame,
       Math.min(at, (frame.length >> 2) - 1),
@@ -74,19 +80,17 @@ export function mutate(frame: Uint8Array, random: Random): Mutation {
   return { name, bytes: spoil(Uint8Array.from(frame), random) };
 }
 
-/** Words of a frame before the fields of its first call: its header, and the entry's length, operation, inferlet, queue and id. */
-const HEAD_WORDS = 7;
 const ATTEMPTS = 4;
 
-/** A copy that has flipped bits in the fields of its first call and is still readable; the frame itself when every attempt fails. */
+/** Copies a frame and flips bits in the fields of its first call, so that the copy stays readable. Returns the frame itself if all attempts fail. */
 export function mutateReadably(frame: Uint8Array, random: Random): Mutation {
-  const [, , entryWords = 0, op] = new Uint32Array(frame.buffer, frame.byteOffset, 4);
-  const fields = entryWords * 4 - (HEAD_WORDS - FRAME_HEADER_WORDS) * 4;
-  const isOpening = op === OPERATIONS['open-inferlet'].code || op === OPERATIONS['create-queue'].code;
-  for (let attempt = 0; fields > 0 && !isOpening && attempt < ATTEMPTS; attempt++) {
+  const [, , entryWords = 0, operation] = new Uint32Array(frame.buffer, frame.byteOffset, 4);
+  const fieldBytes = (entryWords - (HEAD_WORDS - FRAME_HEADER_WORDS)) * 4;
+  const isOpening = operation === OPERATIONS['open-inferlet'].code || operation === OPERATIONS['create-queue'].code;
+  for (let attempt = 0; fieldBytes > 0 && !isOpening && attempt < ATTEMPTS; attempt++) {
     const bytes = Uint8Array.from(frame);
     for (let flips = 1 + random.below(4); flips > 0; flips--) {
-      const at = HEAD_WORDS * 4 + random.below(fields);
+      const at = HEAD_WORDS * 4 + random.below(fieldBytes);
       bytes[at] = (bytes[at] as number) ^ (1 << random.below(8));
     }
     if (isReadable(bytes)) return { name: 'readable flipped bits', bytes };

@@ -5,6 +5,7 @@ import { Random } from './random.ts';
 
 const NONE = new Uint32Array();
 const PAGE_SIZE = 8;
+/** Candidates of each distribution. */
 const CHOICES = 5;
 /** Tokens of the exported context: fewer than its two pages can hold, so that rounds can append. */
 const EXPORTED_TOKENS = 11;
@@ -43,7 +44,7 @@ export class Neighbour {
   }
 
   /**
-   * One round: prefill, decode, fork, an import, a pause in which the host may swap pages out, a run, and a step by the separate calls
+   * Plays one round: prefill, decode, fork, an import, a pause in which the host may swap pages out, a run, and a step by the separate calls
    * `embed-text`, `forward` and `next-distribution`. Returns a hash of all answers.
    * @throws Error when the host answers a call with an error
    */
@@ -102,7 +103,8 @@ export class Neighbour {
       sampler: { temperature: 1.1, topK: 20, topP: 0.95, minP: 0, seed: number },
       stopTokens: NONE,
     });
-    for (let finished: string | undefined; finished === undefined; ) {
+    let finished: string | undefined;
+    while (finished === undefined) {
       const chunk = must(await run.next());
       answers.update(chunk.tokens);
       finished = chunk.finished;

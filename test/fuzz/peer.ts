@@ -77,9 +77,9 @@ export class HostilePeer {
   }
 
   /**
-   * Sends frames and then a ping, in one piece or several, and waits until the host has read them or has ended the connection. Cuts the
-   * connection when neither is certain because the last frame is incomplete. Returns the least number of frames that the host has read.
-   * @throws Error when the host does neither, or sends unreadable bytes
+   * Sends frames and then a ping, in one piece or several, and waits until the host has read all or has ended the connection. An incomplete last
+   * frame leaves both open; the peer then cuts the connection. Returns the number of frames that the host reads at least.
+   * @throws Error when the host neither reads the frames nor ends the connection, or when it sends unreadable bytes
    */
   async send(frames: readonly Uint8Array[], random: Random): Promise<number> {
     const readCount = this.#foresee(frames);

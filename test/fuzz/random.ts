@@ -25,7 +25,7 @@ export class Random {
     return Math.floor((this.u32() / 0x1_0000_0000) * count);
   }
 
-  /** True once in `times`. */
+  /** True with a probability of 1 in `times`. */
   once(times: number): boolean {
     return this.below(times) === 0;
   }

@@ -22,7 +22,7 @@ const MAX_QUEUES = 6;
 const PAGE_SIZE = 8;
 
 /**
- * Calls of one hostile runtime. Each call is readable, names an open inferlet and queue, and has right, nearly right or absurd arguments.
+ * Makes the calls of one hostile runtime. Each call is readable, names an open inferlet and queue, and has right, nearly right or absurd arguments.
  */
 export class HostileSession {
   readonly #random: Random;
@@ -37,7 +37,7 @@ export class HostileSession {
   #lastQueue = 0;
   #lastId = 0;
 
-  /** @param makers of the host's models */
+  /** @param makers for each model of the host, the fingerprint and the sizes of its pages */
   constructor(random: Random, makers: readonly PagesMaker[], vocabularySize: number) {
     this.#random = random;
     this.#makers = makers;
@@ -65,7 +65,7 @@ export class HostileSession {
       perTokenMs: word(random, 20),
       arrival: word(random, 1 + random.below(1000)),
       family,
-      // Mostly the same epoch: inferlets of an older epoch can do nothing.
+      // Mostly one epoch for the family: its inferlets of an older epoch can do nothing.
       familyEpoch: family !== 'fuzz' && random.once(10) ? random.below(3) : 1,
       familyPages: word(random, 24),
       tenantPages: limit(random),
@@ -375,15 +375,13 @@ export class HostileSession {
   #copies(writer: FrameWriter, inferlet: number, queue: number): void {
     const random = this.#random;
     const { copies, model, pages } = this.#space;
-    const given = {
+    const fields = {
       name: text(random, random.pick(NAMES)),
       number: random.once(2) ? copies + 1 : 1 + random.below(copies + 2),
       first: word(random, pages.next),
-    };
-    for (const operation of hostileCopies(random, this.#makers[model] as PagesMaker, {
-      ...given,
       pages: list(random, 3, this.#page),
-    })) {
+    };
+    for (const operation of hostileCopies(random, this.#makers[model] as PagesMaker, fields)) {
       if (operation.op === 'copy-begin') this.#space.copies++;
       this.#put(writer, inferlet, queue, ++this.#lastId, operation);
     }
@@ -417,7 +415,7 @@ export class HostileSession {
 
   #embed = (): number => this.#address(this.#space.embeds);
 
-  /** Mostly an address allocated in this space; else a page of another inferlet or model, or any word. */
+  /** Returns mostly an address allocated in this space; sometimes a page of another inferlet or model, or any word. */
   #address({ allocated }: Addresses): number {
     const random = this.#random;
     if (random.once(10)) {

@@ -1,6 +1,10 @@
-/** Addresses that the session allocated recently, including freed addresses. */
+/** `grow` drops the oldest addresses of a longer list. */
+const MAX_ALLOCATED = 40;
+
 export interface Addresses {
+  /** The next address to allocate. */
   next: number;
+  /** Addresses that the session allocated recently, including freed addresses. */
   readonly allocated: number[];
 }
 
@@ -20,5 +24,5 @@ export function emptySpace(inferlet: number, model: number): Space {
 
 export function grow(addresses: Addresses, count: number): void {
   for (let i = 0; i < count; i++) addresses.allocated.push(addresses.next++);
-  if (addresses.allocated.length > 40) addresses.allocated.splice(0, 20);
+  if (addresses.allocated.length > MAX_ALLOCATED) addresses.allocated.splice(0, MAX_ALLOCATED / 2);
 }

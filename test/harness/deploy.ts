@@ -25,8 +25,8 @@ export interface DeployChanges {
 }
 
 /**
- * Builds the function at a path and deploys it. Returns the version. It does what `pie deploy` does without the two processes of the
- * command, which cost more than a build whose result is cached.
+ * Builds the function at a path and deploys it. Returns the version. It does the same as `pie deploy`, but without the command's two processes: these
+ * cost more than a build whose result is cached.
  */
 export async function deploySource(platform: Platform, target: string, changes: DeployChanges = {}): Promise<string> {
   const { entry, kind, manifest } = findFunction(target, changes.name);
@@ -51,7 +51,7 @@ export function deployWith(
   return deploySource(platform, path.join(INFERLETS, folder), { manifest, ...(apiKey !== undefined && { apiKey }) });
 }
 
-/** The output of an invocation that must succeed. */
+/** Invokes a function and returns its output. The invocation must succeed. */
 // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
 export async function call(platform: Platform, name: string, input: unknown, options?: InvokeOptions): Promise<any> {
   const end = terminal(await invoke(platform, name, input, options));
@@ -59,7 +59,7 @@ export async function call(platform: Platform, name: string, input: unknown, opt
   return end?.data.output;
 }
 
-/** The error of an invocation that must fail. */
+/** Invokes a function and returns its error. The invocation must fail. */
 export async function failure(
   platform: Platform,
   name: string,
@@ -73,7 +73,7 @@ export async function failure(
 
 /**
  * The counters of a model (the first by default) since the last reset. With several GPU hosts, the counters come from the host that computed
- * the most tokens, since all invocations of a tenant run on one host.
+ * the most tokens: all invocations of a tenant run on one host.
  */
 export async function modelStats(
   platform: Platform,

@@ -4,16 +4,16 @@ import os from 'node:os';
 import path from 'node:path';
 import { ROOT } from './platform.ts';
 
-/** Names the release to upgrade from: a commit, or the folder of a clone that has its packages. */
+/** The variable that names the release to upgrade from: a commit, or the folder of a clone with installed packages. */
 const VARIABLE = 'PIE_PREVIOUS';
 /** The file that states which versions of the GPU protocol a release speaks. */
 const PROTOCOL = 'gpu-host/protocol/wire.ts';
 
 /** The code of an earlier release, unpacked from the history of this clone. */
 export class EarlierRelease implements Disposable {
-  /** The folder of its code. */
+  /** Folder with the code of the release. */
   readonly root: string;
-  /** Folder to remove in the end; undefined for a folder of the caller's. */
+  /** Folder to remove in the end; undefined if the release was a folder already. */
   readonly #unpacked: string | undefined;
 
   private constructor(root: string, unpacked?: string) {
@@ -37,19 +37,20 @@ export class EarlierRelease implements Disposable {
     return [...new Set(commits)].filter((commit) => commit !== '' && commit !== head);
   }
 
-  /** The reason why no release can be upgraded from; false if one can. */
+  /** The reason why there is no release to upgrade from; false if there is one. */
   static missingReason(): string | false {
     return (
       EarlierRelease.candidates().length === 0 && `no history of commits here, and ${VARIABLE} names no earlier release`
     );
   }
 
-  static open(commit: string): EarlierRelease {
-    if (statSync(commit, { throwIfNoEntry: false })?.isDirectory()) return new EarlierRelease(path.resolve(commit));
+  static open(commitOrFolder: string): EarlierRelease {
+    const isFolder = statSync(commitOrFolder, { throwIfNoEntry: false })?.isDirectory();
+    if (isFolder) return new EarlierRelease(path.resolve(commitOrFolder));
     const unpacked = mkdtempSync(path.join(os.tmpdir(), 'pie-earlier-'));
     const release = new EarlierRelease(path.join(unpacked, 'pie'), unpacked);
     try {
-      release.#unpack(commit, path.join(unpacked, 'archive.tar'));
+      release.#unpack(commitOrFolder, path.join(unpacked, 'archive.tar'));
       return release;
     } catch (error) {
       release[Symbol.dispose]();
@@ -62,7 +63,7 @@ export class EarlierRelease implements Disposable {
     mkdirSync(pieScope, { recursive: true });
     execFileSync('git', ['archive', '--output', archive, commit], { cwd: ROOT });
     execFileSync('tar', ['-xf', archive, '-C', this.root]);
-    // Node looks first in the release's own node_modules, which has only the release's library, and then in the folder above it.
+    // Node looks for a package first in the release's node_modules, which has only the release's library, and then in that of the folder above.
     symlinkSync(path.join(this.root, 'functions/sdk'), path.join(pieScope, 'inferlet'));
     symlinkSync(path.join(ROOT, 'node_modules'), path.join(this.root, '../node_modules'));
   }

@@ -14,14 +14,17 @@ import { Machines, type Shape } from './machines.ts';
 import { newHome, Platform, ROOT } from './platform.ts';
 
 /**
- * Models of the shared platform: stories (the default), chat, and the stories' model with 8-bit weights. The default has an output head of 8
- * bits: the head is most of the model, and a token then takes two thirds of the processor time.
+ * The default model of the shared platform, which writes stories. Its output head has weights of 8 bits: the head is most of the model, and a token
+ * then takes two thirds of the processor time.
  */
 export const STORIES = 'stories15m';
+/** A model with a chat template. */
 export const CHAT = 'minimind2-small';
+/** The stories' model with all weights of 8 bits. */
 export const STORIES_8BIT = 'stories15m-8bit';
-/** A tiny random model (context length 64, one token per byte, an adapter `other`), and the same model on the float64 reference backend. */
+/** A tiny random model: context length 64, one token per byte, an adapter `other`. */
 export const TINY = 'tiny';
+/** The tiny model on the float64 reference backend. */
 export const TINY_REFERENCE = 'tiny-reference';
 /** Writes and loads the tiny model. */
 export const tinyModel = (directory: string): Promise<LoadedModel> =>
@@ -30,8 +33,9 @@ export const tinyModel = (directory: string): Promise<LoadedModel> =>
 export const SMALL = 'small';
 /** A tiny random model with a vision encoder. */
 const TINY_VISION = 'tiny-vision';
-/** Tiny random encoders: one for vectors, one for scores. */
+/** A tiny random encoder that makes vectors. */
 export const ENCODER = 'tiny-encoder';
+/** A tiny random encoder that makes scores. */
 export const RANKER = 'tiny-ranker';
 
 const configuration = (tiny: string, shared: string, here = '127.0.0.1'): string => `
@@ -83,7 +87,7 @@ kind = "reranker"
 source = "file:${tiny}-ranker"
 `;
 
-/** Runs these tests on several machines in network namespaces, set up by `pie join`, instead of on this machine. */
+/** True to run the shared platform on several machines in network namespaces, which `pie join` sets up, instead of on this machine alone. */
 const ON_MACHINES = process.env.PIE_TEST_MACHINES === '1';
 const SHAPE: Shape = {
   'gpu-1': 'gpu-host',
@@ -100,7 +104,7 @@ let shared = '';
 const deploying = new Map<string, Promise<void>>();
 
 /**
- * The platform of the tests of `functions/`, and of others that need no platform of their own: one per process, started by the first call.
+ * Returns the platform that the tests of `functions/` share, and others that need no platform of their own. The first call in a process starts it.
  * `npm test` runs these tests one after the other in one process, so a token count belongs to the test that reads it.
  */
 export function functionsPlatform(): Promise<Platform> {
@@ -125,7 +129,7 @@ async function start(): Promise<Platform> {
   return machines.front;
 }
 
-/** The address at which inferlets of the shared platform, once it runs, reach servers of this process. */
+/** The address at which inferlets of the shared platform reach servers of this process. Valid once the platform runs. */
 export const ownAddress = (): string => machines?.network.outside ?? '127.0.0.1';
 
 after(async () => {
@@ -134,7 +138,7 @@ after(async () => {
   if (shared !== '') await rm(shared, { recursive: true, force: true });
 });
 
-/** Results of one invocation of a function. */
+/** Outcome of one successful invocation of a function. */
 export interface CallResult {
   // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
   readonly output: any;
@@ -154,13 +158,13 @@ export async function callFunction(name: string, input: unknown = {}): Promise<C
   return { output: end?.data.output, usage: end?.data.usage, messages, events };
 }
 
-/** The error of an invocation that must fail. */
+/** Invokes a function of `functions/` and returns its error. The invocation must fail. */
 export async function failingFunction(name: string, input: unknown = {}): Promise<StreamEvent['data']> {
   await deployFunction(name);
   return failure(await functionsPlatform(), name, input);
 }
 
-/** Status and problem of an input that the function's schema must refuse. */
+/** Sends an input that the function's schema must refuse. Returns the status and the refused field. */
 export async function refusedInput(name: string, input: unknown): Promise<{ status: number; field?: string }> {
   const platform = await functionsPlatform();
   await deployFunction(name);
@@ -181,7 +185,7 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
 
 type BatchSizes = Pick<ModelStats, 'batchSizes'>;
 
-/** Maximum invocations of a function until an invocation shares batches, or sends several messages. */
+/** Maximum invocations until one shares batches (`assertBatched`) or sends several messages (`assertStreams`). */
 const MAX_RUNS = 10;
 
 /**
@@ -202,7 +206,10 @@ export async function assertBatched(stats: BatchSizes, invokeAgain?: () => Promi
   );
 }
 
-/** Asserts that a function sends its output in several messages. Tokens decoded while the function waits for a core share a message. */
+/**
+ * Asserts that a function sends its output in several messages. Tokens decoded while the function waits for a core share a message, so a busy machine
+ * may need several invocations.
+ */
 export async function assertStreams(name: string, input: object): Promise<void> {
   let mostMessages = 0;
   for (let runs = 0; runs < MAX_RUNS && mostMessages <= 2; runs++) {
@@ -216,12 +223,13 @@ function isBatched({ batchSizes }: BatchSizes): boolean {
   return sequences > 0 && (batchSizes[1] ?? 0) <= 0.9 * sequences;
 }
 
-/** Maximum comparisons until the trace saves device steps: on a busy machine the calls of a program may come too far apart to share a step. */
+/** Maximum comparisons of two runs until the traced run saves steps: on a busy machine a program's calls may come too far apart to share a step. */
 const MAX_COMPARISONS = 10;
 
 /**
- * Invokes a program interpreted and traced, asserts equal outputs, and returns the output. The traced run must take less than `share` of the
- * interpreted run's device steps. The steps vary with tokens decoded ahead and discarded; the library's tests count calls exactly.
+ * Invokes a program twice, interpreted and traced. Asserts that both outputs are equal and returns the output. The traced run must take less than
+ * `share` of the interpreted run's device steps. Their number varies, since the host decodes tokens ahead and discards some; the tests of the library
+ * count the calls exactly.
  */
 export async function tracedAsInterpreted(name: string, input: object, share?: number): Promise<CallResult['output']> {
   const invoked = async (interpret: boolean) => {
@@ -242,7 +250,7 @@ export async function tracedAsInterpreted(name: string, input: object, share?: n
   }
 }
 
-/** Deploys `functions/<name>` once. */
+/** Deploys `functions/<name>`; later calls with this name wait for the first deploy. */
 export function deployFunction(name: string): Promise<void> {
   let deployed = deploying.get(name);
   if (!deployed) {
@@ -258,7 +266,7 @@ export async function deployFrom(source: string, name?: string): Promise<void> {
 }
 
 /**
- * A text of about 1,050 tokens, four times the context of the stories' model, which wrote it: the beginning of six continuations of
- * `Once upon a time` of at most 220 tokens, at a temperature of 0.7 and with the seeds 1 to 6.
+ * A text of about 1,050 tokens, four times the context of the stories' model. This model wrote it: the text is the beginning of six continuations of
+ * `Once upon a time`, each of at most 220 tokens, at a temperature of 0.7 and with the seeds 1 to 6.
  */
 export const longStory = (): Promise<string> => readFile(path.join(import.meta.dirname, 'long-story.txt'), 'utf8');

@@ -21,7 +21,7 @@ export type Shape = Readonly<Record<string, 'runtime' | 'gpu-host'>>;
 
 export interface MachinesOptions {
   readonly shape: Shape;
-  /** Text of the first machine's pie.toml, which the others take over; or a function that makes it from this process's address `outside`. */
+  /** Text of the first machine's pie.toml, or a function that makes it from this process's address. The other machines take over its settings. */
   readonly config?: string | ((outside: string) => string);
   /** The first machine's home, a new one by default. */
   readonly home?: string;
@@ -33,7 +33,7 @@ export interface MachinesOptions {
   readonly disks?: boolean;
 }
 
-/** A platform of machines with network namespaces and homes of their own. `pie join` sets up all but the first. Needs root and `ip`. */
+/** A platform of machines, each with a network namespace and a home of its own. `pie join` sets up all but the first. Needs root and `ip`. */
 export class Machines implements AsyncDisposable {
   readonly network: Network;
   readonly shape: Shape;
@@ -55,7 +55,7 @@ export class Machines implements AsyncDisposable {
     process.once('exit', this.#abandon);
   }
 
-  /** Starts the first machine; the others `join`. */
+  /** Starts the first machine. `join` adds the others. */
   static async start(options: MachinesOptions): Promise<Machines> {
     const machines = new Machines(options);
     try {
@@ -150,7 +150,7 @@ export class Machines implements AsyncDisposable {
     for (const platform of this.#platforms.values()) platform.gpuMachines = this.#gpuMachines();
   }
 
-  /** Gives a machine other code, as operators do: drains it, stops it, starts the new code and ends the drain. */
+  /** Gives a machine other code, as operators do: drains the machine, stops it, starts it with the new code and ends the drain. */
   async upgrade(name: string, root: string): Promise<void> {
     const needsDrain = name !== FRONT;
     if (needsDrain) await this.#runMachinesCommand('drain', name, '--wait');
@@ -196,6 +196,7 @@ export class Machines implements AsyncDisposable {
     writeFileSync(path.join(home, FILLER), Buffer.alloc(bavail * bsize));
   }
 
+  /** Undoes `fill`. */
   empty(name: string): void {
     rmSync(path.join(this.#homes.get(name) ?? '', FILLER), { force: true });
   }

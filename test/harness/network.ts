@@ -4,7 +4,7 @@ import os from 'node:os';
 
 /** The range for network tests (RFC 2544), which no real network uses. Each concurrent test file uses one /24 network in the range. */
 const RANGE = '198.18';
-/** An address of no machine: frames to it arrive nowhere. */
+/** A MAC address that no machine has: frames to it are lost. */
 const NOWHERE = '02:00:00:00:00:ff';
 
 /**
@@ -107,7 +107,7 @@ export class Network implements Disposable {
   }
 }
 
-/** A /24 network of the range in which this machine has no address: concurrent test files use networks of the range, too. */
+/** Returns a /24 network of `RANGE` that has no address of this machine yet: concurrent test files use other networks of the range. */
 function unusedNet(): string {
   const taken = Object.values(os.networkInterfaces()).flatMap((addresses = []) =>
     addresses.map(({ address }) => address),

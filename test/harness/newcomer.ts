@@ -6,9 +6,9 @@ import { ROOT } from './platform.ts';
 
 /** The commands and files that a document shows to a newcomer. */
 export interface Steps {
-  /** Lines of its `sh` blocks in their order, without comments. */
+  /** Lines of the document's `sh` blocks in their order, without comments. */
   readonly commands: readonly string[];
-  /** Its `ts` blocks that begin with the name of their file. */
+  /** The document's `ts` blocks by the file name in their first line, `// name.ts`; without the blocks that have no such line. */
   readonly files: ReadonlyMap<string, string>;
 }
 
@@ -29,7 +29,7 @@ export function stepsOf(document: string): Steps {
   };
 }
 
-/** A folder with links to the checkout's entries, so that a newcomer's commands work in it, and with the newcomer's own files. */
+/** A folder with the newcomer's files and with links to the entries of the checkout, so that the newcomer's commands work in it. */
 export class NewcomerFolder implements AsyncDisposable {
   readonly path: string;
 

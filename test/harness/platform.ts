@@ -18,7 +18,7 @@ export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)
 const READY_TIMEOUT_MS = 180_000;
 /** Limit for events that never come, far beyond the delays of an overloaded machine. */
 const WAIT_MS = 120_000;
-/** Below the ephemeral range, from which the kernel picks ports for connections and for servers that bind port 0. */
+/** Ports below the ephemeral range. The kernel picks ports of that range for connections and for servers that bind port 0. */
 const PORTS = { first: 20_000, end: 32_768 } as const;
 
 /** One line that `infra/up.ts --json` prints. */
@@ -50,7 +50,7 @@ export class Platform implements AsyncDisposable {
   readonly #exited: Promise<number | null>;
   #stderr = '';
   apiKey = '';
-  /** The machines with this platform's GPU hosts; this one alone unless it is a part of `Machines`. */
+  /** The machines with GPU hosts: this machine alone, unless it is a part of `Machines`. */
   gpuMachines: readonly Platform[] = [this];
 
   private constructor(home: string, port: number, options: StartOptions) {
@@ -65,8 +65,8 @@ export class Platform implements AsyncDisposable {
       NODE_OPTIONS: '',
       // One model takes less memory than the two that the platform serves by default.
       PIE_MODEL: 'stories15m',
-      // Other tests keep the cores busy: threads of one step that wait for each other then take more processor time, and longer. A
-      // benchmark measures the platform as its users start it.
+      // Tests use one thread for a step: beside other tests that keep the cores busy, several threads wait for each other, and the step takes longer
+      // and more processor time. A benchmark measures the platform as its users start it.
       ...(process.env.NODE_TEST_CONTEXT !== undefined && { PIE_THREADS: '1' }),
       ...options.env,
     };
@@ -162,6 +162,7 @@ export class Platform implements AsyncDisposable {
     });
   }
 
+  /** Resolves when the supervisor's next restart of a process is ready. */
   restarted(name: string): Promise<SupervisorLine> {
     return this.event((line) => line.kind === 'ready' && line.name === name && line.restarted === true);
   }
@@ -185,7 +186,7 @@ export class Platform implements AsyncDisposable {
     });
   }
 
-  /** Sends a signal, that of Ctrl-C by default, and returns the exit code. */
+  /** Sends a signal, by default the signal of Ctrl-C, to the supervisor and returns its exit code. */
   async stop(signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
     this.#supervisor.kill(signal);
     return await this.#exited;
@@ -211,7 +212,7 @@ export interface StartOptions {
   readonly home?: string;
   readonly port?: number;
   readonly env?: NodeJS.ProcessEnv;
-  /** The folder of the code that runs, this clone by default, see `EarlierRelease`. */
+  /** The folder of the code that runs; this clone by default. See `EarlierRelease`. */
   readonly root?: string;
   /** Words before the command that starts the platform, see `Network.on`. */
   readonly on?: readonly string[];
@@ -251,7 +252,6 @@ export async function runProgram(
   options: { env?: NodeJS.ProcessEnv; cwd?: string; input?: string; onOutput?: () => void } = {},
 ): Promise<ProgramResult> {
   const child = spawn(command, args, { cwd: options.cwd, env: options.env, stdio: ['pipe', 'pipe', 'pipe'] });
-  child.stdin.on('error', () => undefined);
   // A program may end without reading its input.
   child.stdin.on('error', () => undefined).end(options.input ?? '');
   let stdout = '';
@@ -270,12 +270,14 @@ export async function runProgram(
   return { code, stdout, stderr };
 }
 
-/** True while a process runs; a zombie counts as ended once all of its threads have: until then its ports may be open. */
+/** True while a process runs. A zombie counts as running until all of its threads have ended: until then its ports may be open. */
 export function isAlive(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const [state, ...numbers] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return state !== 'Z' || Number(numbers[16]) > 1;
+    // The fields after the name of the program, see proc_pid_stat(5).
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const [state, threads] = [fields[0], Number(fields[17])];
+    return state !== 'Z' || threads > 1;
   } catch {
     return false;
   }

@@ -78,7 +78,10 @@ export interface WindowedRead {
   readonly visible: readonly number[];
 }
 
-/** Reads a text, then continues it greedily. Above `sink + window + slack` visible tokens, drops all between the sink and the window. */
+/**
+ * Reads a text, then continues it greedily. When more than `sink + window + slack` tokens are visible, keeps only the first `sink` and the
+ * last `window` tokens.
+ */
 export async function readWindowed(
   text: string,
   bounds: { readonly sink: number; readonly window: number; readonly slack: number; readonly maxTokens: number },
@@ -98,7 +101,7 @@ export async function readWindowed(
     if (written.length === maxTokens) break;
     if (visible.length > sink + window + slack) {
       const isKept = (at: number) => at < sink || at >= visible.length - window;
-      // The last token is not computed yet.
+      // The backend has no keys and values of the last token yet.
       reference.keep([...Array(visible.length - 1).keys()].filter(isKept));
       visible = visible.filter((_, at) => isKept(at));
     }

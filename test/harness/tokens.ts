@@ -5,7 +5,7 @@ import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 export interface TokenCounter {
   /** Tokens of a text at the beginning of a context, the begin-of-text token included. */
   begin(text: string): number;
-  /** Tokens of texts that continue a context; the guest encodes each text separately, to fill it in or to force it. */
+  /** Tokens of texts that continue a context. The guest encodes each text separately. */
   continuing(...texts: readonly string[]): number;
 }
 

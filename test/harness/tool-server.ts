@@ -12,7 +12,7 @@ export interface ToolRequest {
   readonly body: any;
 }
 
-/** A tool: returns the answer to a request's JSON. The server sends a string as is, any other value as JSON. */
+/** A tool: returns the answer to a request with this JSON. The server sends a string as it is, and any other value as JSON. */
 export type ToolHandler = (body: ToolRequest['body']) => unknown;
 
 /** A real HTTP server with one tool per path, on a port of its own. `await using` closes the server. */
@@ -41,7 +41,7 @@ export class ToolServer implements AsyncDisposable {
     return self;
   }
 
-  /** Its address and port, as a manifest grants them. */
+  /** The server's address and port, as a manifest grants them. */
   get host(): string {
     return `${ownAddress()}:${(this.#server.address() as AddressInfo).port}`;
   }
@@ -76,7 +76,7 @@ export class ToolServer implements AsyncDisposable {
 
 /** Deploys `functions/<name>` with changed members of its pie.json, such as granted hosts on a test's ports, or limits. */
 export async function deployChanged(name: string, change: Readonly<Record<string, unknown>>): Promise<void> {
-  // Deploy the unchanged function first: `deployFunction` deploys once, so later calls do not bring it back.
+  // Deploy the unchanged function first: `deployFunction` deploys only once, so later calls do not replace the changed function.
   await deployFunction(name);
   await deploySource(await functionsPlatform(), path.join(ROOT, 'functions', name), { name, manifest: change });
 }

@@ -20,9 +20,9 @@ export type RunnableAttack = Pick<Attack, 'name' | 'source' | 'manifest' | 'inpu
 
 /** Outcome of an attack. */
 export interface Report {
-  /** The distinct ends of its invocations, or the refusal of its deploy. */
+  /** The distinct ends of the attack's invocations, or the refusal of its deploy. */
   readonly ends: readonly End[];
-  /** The text of the first error, for people. */
+  /** Message of the first error. */
   readonly message: string;
   /** Times of the canary's stories, from the deploy of the attack to the end of the first whole story after it. */
   readonly canary: StoryTimes;
@@ -70,8 +70,8 @@ export class Arena implements AsyncDisposable {
     let message = '';
     const limits = { ...LIMITS, ...manifest?.limits, ...(wallMs !== undefined && { wallMs }) };
     try {
-      const deployed = { name, ...manifest, limits };
-      await client.deploy(deployed, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
+      const wholeManifest = { name, ...manifest, limits };
+      await client.deploy(wholeManifest, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
     } catch (error) {
       if (!(error instanceof PieError)) throw error;
       ends.add(`refused ${error.code}`);

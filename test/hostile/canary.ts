@@ -80,7 +80,7 @@ export class Canary {
   /**
    * Resolves when `stories` whole stories that began after this call have ended without a fault.
    *
-   * @param from a time of `performance.now()`, that of this call by default; the result covers all stories that ended after it
+   * @param from a time of `performance.now()`, by default the time of this call; the result covers all stories that ended later
    * @throws Error when a story differed, failed, or missed its deadline
    */
   async listen(stories: number, from = performance.now()): Promise<StoryTimes> {

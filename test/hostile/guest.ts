@@ -5,7 +5,10 @@ import { hostImports } from './host-imports.ts';
 
 /** Parts of a guest in text form. Naming a host function imports it (`host-imports.ts`). */
 export interface GuestText {
-  /** Body of `run` (input: $at, $length; scratch locals: $i, $j); empty with `entry`. Leaves a callback code; `DONE` returns "42". */
+  /**
+   * Body of `run`: $at and $length are the input, $i and $j are scratch locals. It must leave a callback code on the stack, as `DONE` does.
+   * Empty if `entry` is set.
+   */
   readonly run: string;
   /** Body of the callback (parameters $event, $handle, $value). Returns "42" by default. */
   readonly callback?: string;
@@ -19,7 +22,7 @@ export interface GuestText {
   readonly start?: string;
   /** Limits of the memory: `minimum maximum`; two pages by default. */
   readonly memory?: string;
-  /** Replaces the exports of `run` and its callback: other forms of the entry, which return no result through `DONE`. */
+  /** Functions that replace the exports of `run` and its callback, for another form of entry. They cannot use `DONE`: `$return` is not imported. */
   readonly entry?: string;
 }
 
@@ -41,17 +44,19 @@ export const AT = {
 const MODEL = 'stories15m';
 const CHAT_MODEL = 'minimind2-small';
 
-/** Core values of the models' names, and of the name "topic". */
+/** Names as core values: address and length. */
 export const MODEL_NAME = `(i32.const ${AT.model}) (i32.const ${MODEL.length})`;
 export const CHAT_MODEL_NAME = `(i32.const ${AT.chatModel}) (i32.const ${CHAT_MODEL.length})`;
 export const TOPIC = `(i32.const ${AT.name}) (i32.const 5)`;
+/** Address for a result, as a core value. */
 export const SCRATCH = `(i32.const ${AT.scratch})`;
-/** Returns "42" and exits. */
+/** Returns "42". */
 export const RETURN = `(call $return (i32.const 0) (i32.const ${AT.answer}) (i32.const 2))`;
+/** Returns "42" and leaves the callback code 0, which ends the task. */
 export const DONE = `${RETURN} (i32.const 0)`;
-/** Never ends. */
+/** Repeats `body` without end. */
 export const forever = (body = ''): string => `(loop $forever ${body} (br $forever)) (unreachable)`;
-/** Runs `body` with $i from 0 to `count - 1`. */
+/** Runs `body` for each $i from 0 to `count - 1`. */
 export const times = (count: number, body: string): string =>
   `(local.set $i (i32.const 0)) (loop $times ${body}
     (br_if $times (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const ${count}))))`;
@@ -109,7 +114,7 @@ export interface ComponentText {
   readonly args?: string;
   /** Imports and functions of the main module. */
   readonly main?: string;
-  /** Body of `run`, with $at and $length; it must leave nothing. */
+  /** Body of `run`, with the input in $at and $length. It must leave nothing on the stack. */
   readonly run?: string;
 }
 

@@ -28,8 +28,8 @@ const FUTURE: Readonly<Record<string, readonly [prefix: string, signature: strin
 const CALL = /\$((?:[a-z]+:)?[a-z0-9-]+(?:\.[a-z0-9-]+){0,2})(?=[\s()])/g;
 
 /**
- * The imports that a guest's text needs: each `$interface.function`, `$interface.resource.method` (`new` and `drop` included),
- * `$read:interface.function` (`wait`, `cancel`, `drop`) and `$root:intrinsic` that it names.
+ * The imports of the host functions that a guest's text names: `$interface.function`, `$interface.resource.method` (also for the methods `new`
+ * and `drop`), `$read:interface.function` (likewise `$wait:`, `$cancel:` and `$drop:`), and `$root:intrinsic`.
  *
  * @throws Error for a name with a dot or colon that the contract does not have.
  */
@@ -56,15 +56,20 @@ function importOf(name: string): string {
   if (operation === null) return line(entry.id, fn.coreName, name, signatureOf(fn, entry.name));
   const future = FUTURE[operation];
   if (!future) throw new Error(`no operation ${operation}`);
-  return line(entry.id, `${future[0]}${fn.coreName}`, name, future[1]);
+  const [prefix, signature] = future;
+  return line(entry.id, `${prefix}${fn.coreName}`, name, signature);
 }
 
-function functionOf(entry: WitInterface, [first = '', second]: readonly string[]): WitFunction {
-  const functions =
-    second === undefined ? entry.functions : entry.resources.find(({ name }) => name === first)?.functions;
-  const name = second === undefined ? first : second === 'new' ? 'constructor' : second;
+/** The function at a path of an interface: `[function]` or `[resource, method]`. */
+function functionOf(entry: WitInterface, [first = '', method]: readonly string[]): WitFunction {
+  let functions: readonly WitFunction[] | undefined = entry.functions;
+  let name = first;
+  if (method !== undefined) {
+    functions = entry.resources.find((resource) => resource.name === first)?.functions;
+    name = method === 'new' ? 'constructor' : method;
+  }
   const found = functions?.find((fn) => fn.name === name);
-  if (!found) throw new Error(`no function ${first}.${second} in ${entry.name}`);
+  if (!found) throw new Error(`no function ${first}.${method} in ${entry.name}`);
   return found;
 }
 

@@ -4,8 +4,8 @@ import { Arena } from './arena.ts';
 import { QUICK } from './corpus/index.ts';
 
 /**
- * A canary that never rests takes more CPU time than the attacks and their builds. With rests, it begins a story when an attack's function is
- * invoked, and further stories while the attack lasts.
+ * The canary, a tenant that streams stories beside the attacks, rests after each story here. Without rests it takes more CPU time than the attacks
+ * and their builds. The invocation of an attack ends a rest, so the canary streams as long as the attack lasts.
  */
 const CANARY = process.env.PIE_TEST_ALL ? {} : { tokens: 12, restMs: 2000 };
 

@@ -4,9 +4,9 @@ import { platformProcesses } from '#test/chaos/processes.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import type { Platform } from '#test/harness/platform.ts';
 
-/** Longest time for the platform to free what an attack held. It is long because the platform polls and tests share the machine. */
+/** Longest time for the platform to free an attack's resources. It is long because the platform polls, and because tests share the machine. */
 const SETTLE_MS = 60_000;
-const LOOK_EVERY_MS = 50;
+const POLL_MS = 50;
 
 /** Program of sandbox processes, which start with their tenants and end when they are idle (`runtime/fleet`). */
 const SANDBOX = '/guest/main.ts';
@@ -15,18 +15,16 @@ const SANDBOX = '/guest/main.ts';
 export interface Holdings {
   /** Invocations that wait or run, of all tenants. */
   readonly invocations: number;
-  /** KV pages, inferlets and queues on the GPU host. */
+  /** KV pages that belong to an owner on the GPU host. */
   readonly ownedPages: number;
+  /** Inferlets and queues on the GPU host. */
   readonly inferlets: number;
   readonly queues: number;
   /** Processes of the platform, the supervisor included. */
   readonly processes: readonly string[];
 }
 
-/**
- * Resources that the platform holds now. The canary, which is the tenant that streams beside an attack, must not run:
- * its invocations would count.
- */
+/** Resources that the platform holds now. Stop the canary (the tenant that streams beside an attack) before: its invocations would count. */
 export async function holdings(platform: Platform): Promise<Holdings> {
   const load = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
   const { pages, inferlets, queues } = await modelStats(platform);
@@ -40,25 +38,25 @@ export async function holdings(platform: Platform): Promise<Holdings> {
 }
 
 /**
- * Waits until the platform holds no more than `before` and has the same processes, for `SETTLE_MS` at most. Returns
- * descriptions of the differences that are left then: added resources, added processes, and processes that are gone.
+ * Waits until the platform holds no more than `before` and has the same processes, at most `SETTLE_MS`. Returns descriptions of the remaining
+ * differences: added resources, added processes, and missing processes.
  */
 export async function leftBehind(platform: Platform, before: Holdings): Promise<string[]> {
   const end = performance.now() + SETTLE_MS;
   for (;;) {
     const now = await holdings(platform);
-    const left = (['invocations', 'ownedPages', 'inferlets', 'queues'] as const)
+    const differences = (['invocations', 'ownedPages', 'inferlets', 'queues'] as const)
       .filter((name) => now[name] > before[name])
       .map((name) => `${now[name] - before[name]} ${name}`);
-    const extra = [...now.processes];
+    const addedProcesses = [...now.processes];
     for (const name of before.processes) {
-      const at = extra.indexOf(name);
-      if (at >= 0) extra.splice(at, 1);
-      else left.push(`the process ${name} is gone`);
+      const at = addedProcesses.indexOf(name);
+      if (at >= 0) addedProcesses.splice(at, 1);
+      else differences.push(`the process ${name} is gone`);
     }
-    left.push(...extra.map((name) => `a process ${name}`));
-    if (left.length === 0 || performance.now() > end) return left;
-    await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    differences.push(...addedProcesses.map((name) => `a process ${name}`));
+    if (differences.length === 0 || performance.now() > end) return differences;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
 }
 

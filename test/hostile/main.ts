@@ -17,14 +17,15 @@ Deploys and invokes components that attack the platform, while another tenant st
   --verbose      prints how each attack ended
   --help         this text
 
-The report lists the attacks beside which the canary's median time per token was more than 10 % longer than alone, and its longest stretches.
-To show the machine's own share of that, it begins with the canary beside one and two processes that compute without end and use no platform.
-It exits with 1 when an attack harmed the platform or another tenant, ended in another way than expected, or left something behind.
+The tenant that streams is the canary. The report lists each attack beside which the canary's median time per token was more than 10 % longer than
+alone, and the five attacks beside which its slowest story took longest per token. For comparison, the run begins with the canary beside one and two
+processes that compute without end and use no platform.
+The exit code is 1 when an attack harmed the platform or another tenant, ended in another way than expected, or left something behind.
 `;
 
-/** Stories that the canary streams alone before each attack, for comparison with those beside it: a machine's speed changes within a run. */
+/** Stories that the canary streams alone before each attack. They are measured each time because a machine's speed changes within a run. */
 const STORIES_ALONE = 8;
-/** The report lists an attack from this ratio on: the canary's median time per token beside the attack, over that alone. */
+/** The report lists an attack above this ratio: the canary's median time per token beside the attack, divided by its median time alone. */
 const SLOWED = 1.1;
 
 const { values } = readArguments(USAGE, {
@@ -87,7 +88,7 @@ async function run(chosen: readonly Attack[]): Promise<number> {
     bar.increment();
   }
   bar.stop();
-  failures.push(...(await arena.leftBehind()).map((left) => `left behind: ${left}`));
+  failures.push(...(await arena.leftBehind()).map((difference) => `left behind: ${difference}`));
   await arena[Symbol.asyncDispose]();
   const slowed = canaries.filter(({ overAlone }) => overAlone > SLOWED).sort((a, b) => b.overAlone - a.overAlone);
   const longest = canaries.toSorted((a, b) => b.slowestOverAlone - a.slowestOverAlone).slice(0, 5);
@@ -97,7 +98,7 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   return failures.length === 0 ? 0 : 1;
 }
 
-/** Ratio of the canary's median time per token beside `count` spinning processes, each in its own session like the platform's, to that alone. */
+/** The canary's median time per token beside `count` spinning processes, divided by its median alone. Each has a session, as the platform's have. */
 async function besideSpinning(arena: Arena, count: number): Promise<number> {
   const alone = await arena.measureAlone(STORIES_ALONE * 2);
   const spinning = Array.from({ length: count }, () =>

@@ -1,5 +1,6 @@
 /**
- * The agents of `pie bench agents` as programs. After each turn of the model they call a tool, directly or from code; the last turn is the answer.
+ * The agents of `pie bench agents` as programs. After each turn of the model but the last, an agent calls a tool, directly or from code.
+ * The last turn is the answer.
  */
 import { Context, defineInferlet, fetch, sandbox } from '@pie/inferlet';
 import { CODE, observed, TURN_TOKENS } from '../bench/agents/task.ts';

@@ -2,7 +2,7 @@
 
 export const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
-/** The value of an `ok`; an `err` ends the run with its text. */
+/** Returns the value of an `ok`. Throws an `err` as an error with its code and text. */
 export function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: string; val: string } }): T {
   if (outcome.tag === 'ok') return outcome.val;
   throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);

@@ -1,11 +1,11 @@
-/** Saved contexts; for the end-to-end tests of export and import, persistent ones and the tenant's names. */
+/** One action on saved contexts, for the end-to-end tests of export and import, of persistent exports, and of the tenant's names. */
 import { Context, defineInferlet, model } from '@pie/inferlet';
 import { allocate, Queue, settle } from '@pie/inferlet/raw';
 
 type Input =
   /** Saves `prompt` under a name and generates from it. */
   | { action: 'save'; name: string; prompt: string; persistent?: boolean; durable?: boolean; maxTokens?: number }
-  /** Opens a name (with its `tokens` when given), fills in `more`, and generates from there. */
+  /** Opens the context saved under `name`, with `tokens` if they are set. Then fills in `more`, and generates. */
   | { action: 'open'; name: string; tokens?: number[]; more?: string; maxTokens?: number }
   | { action: 'list' }
   | { action: 'remove'; name: string };

@@ -1,4 +1,4 @@
-/** Makes one handler call many times for `pie bench calls`. Sends a message when ready, waits for the client's, and reports start and duration. */
+/** Makes one handler call many times, for `pie bench calls`. Sends a message when ready, waits for a message, and reports start and duration. */
 import { allocateEmbeds, freeEmbeds } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';
 import { step } from 'pie:inferlet/fused@0.1.0';
@@ -16,7 +16,7 @@ interface Input {
   readonly times: number;
 }
 
-/** Pairs of `allocate-embeds` and `free-embeds` between two waits: they travel with the next wait. */
+/** Pairs of `allocate-embeds` and `free-embeds` between two waits for an answer. All of them travel to the GPU host with the next wait. */
 const PAIRS = 32;
 
 /** Model and memory that the calls use. */
@@ -58,7 +58,7 @@ export async function run(input: string): Promise<string> {
   unwrap(await receive().read());
   const startedAt = Number(now());
   for (let i = 1; i <= times; i++) {
-    // A call that returns at once must not pay for a wait.
+    // A call that returns no promise must not pay for an `await`.
     const pending = makeCall(context, i);
     if (pending) await pending;
   }

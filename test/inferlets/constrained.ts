@@ -3,10 +3,12 @@ import { type Constraint, Context, defineInferlet, jsonSchema, sampler } from '@
 import { grammar, runtime, settle } from '@pie/inferlet/raw';
 
 /**
- * - `run`: forced tokens are appended, and the runtime decodes ahead of the inferlet.
- * - `jump`: forced tokens are appended.
- * - `oracle`: step by step, and a step whose token is forced needs no mask: the forced token replaces the sampled one.
- * - `step`: step by step, with the grammar's mask.
+ * Ways to generate. A token is forced when the grammar allows no other.
+ *
+ * - `run`: appends forced tokens without a step each, and the runtime decodes ahead of the inferlet.
+ * - `jump`: appends forced tokens without a step each.
+ * - `oracle`: makes one step for each token. A forced token replaces the sampled one, so its step needs no mask.
+ * - `step`: makes one step for each token, with the grammar's mask.
  */
 type Way = 'run' | 'jump' | 'oracle' | 'step';
 
@@ -24,7 +26,7 @@ interface Input {
   readonly stop?: string;
   /** Sends the text to the client. */
   readonly pipe?: boolean;
-  /** Continues each context behind its text. */
+  /** Generates six more tokens after each text. */
   readonly follow?: boolean;
 }
 
@@ -50,14 +52,14 @@ export const run = defineInferlet(async (input: Input) => {
     const { text, tokens, finishReason } = await (pipe ? generation.pipe() : generation.collect());
     const { forwardCalls } = generation;
     const { length } = ctx;
-    // These tokens depend on the keys and values that the device holds: they show whether it computed the text correctly.
+    // These tokens depend on the keys and values of the text, so they show whether the device computed these correctly.
     const next = follow ? (await ctx.fill('\n').generate({ maxTokens: 6 }).collect()).tokens : [];
     texts.push({ text, tokens, finishReason, forwardCalls, length, next });
   }
   return { texts, elapsedMs: Number(runtime.now() - started) };
 });
 
-/** Decodes every token by a step of its own: the token that the grammar forces, or else the mask's choice. */
+/** Makes one step for each token. The token that the grammar forces replaces the sampled one; if it forces none, the step samples under its mask. */
 function oracle(schema: object): Constraint {
   const plain = jsonSchema(schema);
   return {

@@ -1,6 +1,6 @@
 /**
- * Greedy decoding in one of five ways, for `pie bench generate` and for the platform's tax on a card: fills a context, sends a message when
- * ready, waits for the client's message, decodes, and reports when decoding began (ms since 1970) and how long it took.
+ * Decodes greedily in one of five ways, for `pie bench generate`, `pie bench tax` and `platform-tax.ts`. Fills a context, sends a message when
+ * ready, waits for a message, decodes, and reports when decoding began (ms since 1970) and how long it took.
  */
 import { allocateEmbeds, allocatePages, pageSize } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';
@@ -18,8 +18,9 @@ type Way = 'split' | 'fused' | 'paged' | 'run-ahead' | 'penalties';
 export async function run(input: string): Promise<string> {
   const { way, context, steps } = JSON.parse(input) as { way: Way; context: number; steps: number };
   const queue = new Queue(models()[0]?.name ?? '');
-  // A typed array crosses the boundary in one copy.
+  // `paged` allocates the pages of new tokens itself.
   const tokenCapacity = way === 'paged' ? context : context + steps + 1;
+  // A typed array crosses the boundary to the host in one copy.
   const pages = Uint32Array.from(allocatePages(queue, Math.ceil(tokenCapacity / pageSize(queue))));
   const prompt = Array.from({ length: context }, (_, i) => (i === 0 ? 1 : 300 + ((i * 37) % 20_000)));
   const filled = await step(queue, {
@@ -87,13 +88,13 @@ const decode: Record<Way, Decode> = {
     const tokens: number[] = [];
     let token = first;
     for (let position = context; position < context + steps; position++) {
-      const at = Math.floor(position / size);
-      if (at === allPages.length) allPages.push(...allocatePages(queue, 1));
+      const pageIndex = Math.floor(position / size);
+      if (pageIndex === allPages.length) allPages.push(...allocatePages(queue, 1));
       const result = await step(queue, {
         tokens: [token],
         positions: [position],
         inPages: Uint32Array.from(allPages.slice(0, Math.ceil(position / size))),
-        outPages: Uint32Array.from(allPages.slice(at, at + 1)),
+        outPages: Uint32Array.from(allPages.slice(pageIndex, pageIndex + 1)),
         mask: undefined,
         rows: 1,
         output: { tag: 'sample', val: GREEDY },

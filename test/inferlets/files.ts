@@ -13,14 +13,13 @@ import {
 type Input =
   /** Computes `prompt` into a new file and saves it. */
   | { action: 'create'; name: string; prompt: string; persistent?: boolean; durable?: boolean; rights?: Rights }
-  /** Returns the distributions after each token of `more`, which continues the file's content. */
+  /** Continues the file with `more`, without saving. Returns the distribution after each token of `more`. */
   | { action: 'read'; name: string; more: string }
-  /** Appends `more` under the lock and saves; with `hold`, reports that it has the lock and waits for a message before saving. */
+  /** Locks the file, appends `more` and saves. With `hold`, sends a message once it has the lock, and waits for one before it saves. */
   | { action: 'append'; name: string; more: string; hold?: boolean; persistent?: boolean; rights?: Rights }
   /**
-   * Cuts the file at token `at` and joins the parts. Appends `more` to the joined parts and to a copy of the whole
-   * file. Returns the distributions after each token of `more`: `joined` from the joined parts, `expected` from the
-   * copy.
+   * Cuts the file at token `at` and joins the parts. Appends `more` to the joined parts and to a copy of the whole file. Returns the distributions
+   * after each token of `more`: `joined` from the joined parts, `expected` from the copy.
    */
   | { action: 'join'; name: string; at: number; more: string }
   /**

@@ -1,8 +1,8 @@
-/** Generates a text under a grammar; for the end-to-end tests of `grammar`. */
+/** Generates a text under a grammar, for the end-to-end tests of `grammar`. */
 import { type Constraint, Context, defineInferlet, ebnf, json, jsonSchema, regex, sampler } from '@pie/inferlet';
 
 interface Input {
-  /** At most one of `schema`, `regex` and `ebnf`; without one, any JSON. */
+  /** The grammar: at most one of `schema`, `regex` and `ebnf`. Without one, any JSON fits. */
   readonly schema?: object;
   readonly regex?: string;
   readonly ebnf?: string;

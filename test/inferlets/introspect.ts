@@ -1,14 +1,13 @@
 /**
- * For the end-to-end tests of `introspect` and `output-text`. Reads the attention that the tokens of a prompt receive,
- * and the outputs of the state after the prompt: the probabilities of the next token, their entropy, and the state
- * itself.
+ * Reads the attention that the tokens of a prompt receive, and the outputs after the prompt: the probabilities of the next token, their entropy,
+ * and the state. For the end-to-end tests of `introspect` and `output-text`.
  */
 import { Context, defineInferlet, entropy, logProbabilities, model, state, tokenize } from '@pie/inferlet';
 import { allocate, forward, inputText, introspect, Queue, settle } from '@pie/inferlet/raw';
 
 interface Input {
   readonly prompt: string;
-  /** Tokens computed into pages before the others; half of the prompt by default. */
+  /** Number of first tokens that are computed into pages before the others; half of the prompt by default. */
   readonly cached?: number;
 }
 
@@ -27,7 +26,7 @@ export const run = defineInferlet(async ({ prompt, cached }: Input) => {
     embeds,
   );
   const cachedPages = pages.slice(0, Math.ceil(split / pageSize));
-  // Fills the pages: reads no earlier pages, writes no output states, and has no mask.
+  // This call fills the pages. It reads no earlier pages, writes no output states, and has no mask.
   if (split > 0) forward.forward(queue, [], embeds.slice(0, split), cachedPages, [], undefined);
   const rest = embeds.slice(split);
   const scores = await settle(introspect.forwardScores(queue, cachedPages, rest, pages, [], undefined));
@@ -46,9 +45,9 @@ export const run = defineInferlet(async ({ prompt, cached }: Input) => {
     slots: cachedPages.length * pageSize,
     scores,
     best: { tokens: Array.from(best.tokens), logProbabilities: Array.from(best.logProbabilities) },
-    /** The log-probabilities of `best`, from another call. */
+    /** The log-probabilities of the same tokens as in `best`, from another call. */
     same: await logProbabilities(context, best.tokens),
-    /** 1 when the values are log-probabilities. */
+    /** Sum of the probabilities of all tokens, which must be 1. */
     mass: allLogProbabilities.reduce((sum, value) => sum + Math.exp(value), 0),
     entropy: await entropy(context),
     /** The value that `entropy` must have. */

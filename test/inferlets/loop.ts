@@ -1,4 +1,4 @@
-/** Continues a text greedily as `functions/text-completion` does, but reads each piece and sends it itself, for `pie bench http`. */
+/** Continues a text greedily as `functions/text-completion` does, but reads and sends each piece in a loop of its own, for `pie bench http`. */
 import { Context, defineInferlet, sampler, send } from '@pie/inferlet';
 
 export const run = defineInferlet(async ({ prompt, maxTokens }: { prompt: string; maxTokens: number }) => {

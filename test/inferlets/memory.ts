@@ -1,4 +1,4 @@
-/** Touches memory and keeps it until its client sends a message; for tests of admission by memory. */
+/** Fills `mb` MiB of memory and keeps them until its client sends a message, for tests of admission by memory. */
 import { defineInferlet, receive, send } from '@pie/inferlet';
 
 const MIB = 1024 * 1024;

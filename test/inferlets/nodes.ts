@@ -1,13 +1,13 @@
-/** Runs a workflow or a program, or records spans without either; for the end-to-end test of the waterfall, which shows nodes and spans. */
+/** Runs a workflow or a program, or only records spans. For the end-to-end test of the waterfall, which shows nodes and spans. */
 import { defineInferlet, recordSpan, send, sleep } from '@pie/inferlet';
 import { program, workflow } from '@pie/inferlet/workflow';
 
 interface Input {
-  /** `spans` records without a workflow. */
+  /** `fail` and `wait` run the workflow with a tool that throws or sleeps. `spans` only records spans. */
   readonly what: 'workflow' | 'fail' | 'wait' | 'program' | 'spans';
 }
 
-/** A name with markup; builders take any. */
+/** A node name with markup. Builders of workflows take any name. */
 const MARKED = '<b>"tool"&';
 
 const app = workflow('story', (g, { what }: Input) => {
@@ -22,13 +22,13 @@ const app = workflow('story', (g, { what }: Input) => {
   });
   const round = g.call('zero', {}, 'number', () => 0);
   const ended = g.loop({ round }, 2, (inner, state) => {
-    const next = inner.call('next', state, 'number', (given) => given.round + 1);
+    const next = inner.call('next', state, 'number', (values) => values.round + 1);
     return { round: next, done: inner.call('done', { next }, 'flag', () => false) };
   });
   return { tool, round: ended.round };
 });
 
-/** A program that reads a value, and is therefore interpreted. */
+/** A program that reads the value of a node. Such a program is interpreted. */
 const read = program<Input>('read', async (session) => {
   const state = session.state().add`Once upon`;
   const seen = session.call('seen', [], 'text', () => 'a time');

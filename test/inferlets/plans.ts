@@ -1,4 +1,4 @@
-/** Measures within a guest how long it takes to make a graph, to apply the passes, to find its plan, and to run the query. */
+/** Measures in a guest how long an app takes to make a query's graph, to optimise it with all passes, to find its plan, and to run the query. */
 import { defineInferlet } from '@pie/inferlet';
 import { optimise, PASSES } from '@pie/inferlet/workflow';
 import { app as advancedRag } from '../../functions/advanced-rag/index.ts';
@@ -21,9 +21,9 @@ const APPS = {
 
 interface Input {
   readonly name: keyof typeof APPS;
-  /** One for each query. */
+  /** One input for each query. */
   readonly inputs: readonly never[];
-  /** Times to repeat what is too short for the clock. */
+  /** Repetitions of each step that is too short to measure once. */
   readonly times: number;
 }
 
@@ -42,7 +42,7 @@ export const run = defineInferlet(async ({ name, inputs, times }: Input) => {
   };
 });
 
-/** Mean time of a call: the clock counts in milliseconds. */
+/** Mean time of a call in milliseconds, over `times` calls. The clock counts whole milliseconds. */
 async function timeOf(times: number, call: () => unknown): Promise<number> {
   const startMs = Date.now();
   for (let i = 0; i < times; i++) await call();

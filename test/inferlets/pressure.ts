@@ -1,13 +1,13 @@
-/** Takes memory, computes, waits and computes again; for tests of memory pressure: swap, termination, oversubscription. */
+/** Takes memory, computes, waits and computes again. For tests of memory pressure: swap, termination and oversubscription. */
 import { Context, defineInferlet, model, receive, send } from '@pie/inferlet';
 import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
 
 interface Input {
   /** KV pages to fill and keep. */
   readonly pages: number;
-  /** Tokens to generate before the wait, and again after it. */
+  /** Tokens to generate before the wait, and again after the wait. */
   readonly tokens: number;
-  /** True to wait for a message in between, while the GPU host may swap the pages out. */
+  /** True to wait for a message between the two generations. The GPU host may swap the pages out meanwhile. */
   readonly hold?: boolean;
   readonly prompt?: string;
 }
@@ -37,13 +37,13 @@ export const run = defineInferlet(async ({ pages, tokens, hold = false, prompt =
     await receive();
   }
   const after = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
-  // The pages must hold the same content as before the wait; other sequences in a batch change only the rounding.
+  // The pages must hold the same content as before the wait. `change` need not be exactly 0, as other sequences in a batch change the rounding.
   const probeAfter = filledPages.length > 0 ? await probePage(queue, filledPages.slice(0, 1), pageSize) : [];
   const change = Math.max(0, ...probe.map((value, i) => Math.abs(value - (probeAfter[i] ?? Number.POSITIVE_INFINITY))));
   return { tokens: [...before.tokens, ...after.tokens], change, pages: filledPages.length };
 });
 
-/** Probes a page: log-probabilities after a token that attends to it. */
+/** Log-probabilities after a token that attends to the page. They depend on the content of the page. */
 async function probePage(queue: Queue, inPages: readonly number[], pageSize: number): Promise<number[]> {
   const output = { tag: 'distributions', val: 8 } as const;
   const request = { tokens: [1], positions: [pageSize], inPages, outPages: [], rows: 1, output };

@@ -1,4 +1,4 @@
-/** Continues a prompt of parts, for `pie bench prefix`. It computes a part with a name once and saves it. */
+/** Continues a prompt that consists of parts, for `pie bench prefix`. It saves the context after each part that has a name, and reuses it later. */
 import { Context, defineInferlet, unless } from '@pie/inferlet';
 
 interface Input {
@@ -8,7 +8,7 @@ interface Input {
   readonly parts: readonly { readonly tokens: readonly number[]; readonly name?: string }[];
   /** Saves the prompt with its continuation under this name. */
   readonly keep?: string;
-  /** Names to forget; the inferlet then does nothing else. */
+  /** Names to remove. If there are any, the inferlet does nothing else. */
   readonly forget?: readonly string[];
 }
 
@@ -26,7 +26,7 @@ export const run = defineInferlet(async ({ model, maxTokens, parts, keep, forget
   if (keep !== undefined) await ctx.save(keep);
   return { tokens };
 
-  /** The context of the longest saved beginning, and the number of parts in it. */
+  /** Opens the context of the longest saved beginning of the prompt. `from` is the number of parts in this context. */
   async function openLongest(): Promise<{ context: Context; from: number }> {
     for (let i = parts.length - 1; i >= 0; i--) {
       const name = parts[i]?.name;

@@ -1,4 +1,4 @@
-/** The agent of `pie bench stacked` as a program, with as many of its optimisations as `on` names. */
+/** The agent of `pie bench stacked` as a program, with the optimisations that `on` names. */
 import { Context, defineInferlet, fetch, tokenizeContinuation, unless } from '@pie/inferlet';
 import {
   ARGUMENT_TOKENS,
@@ -13,7 +13,7 @@ import {
 } from '../bench/agents/stacked-task.ts';
 import { observed } from '../bench/agents/task.ts';
 
-/** The system prompt's saved context. */
+/** Name of the system prompt's saved context. */
 const SAVED = 'stacked-agent/system';
 
 export const run = defineInferlet(async ({ question, turns, model, tool, on }: StackedInput) => {
@@ -41,17 +41,21 @@ export const run = defineInferlet(async ({ question, turns, model, tool, on }: S
   return { tokens: ctx.tokens };
 });
 
-/** The model writes the whole turn. `begin` is called for each call as soon as its text is complete. */
+/** Lets the model write the whole turn. Calls `begin` for each tool call as soon as the text of this call is complete. */
 async function writeFreely(ctx: Context, format: number, begin?: (call: number) => void): Promise<void> {
-  let written = 0;
-  let begun = 0;
+  let writtenTokens = 0;
+  let begunCalls = 0;
   for await (const { tokens } of ctx.generate({ maxTokens: turnOf(format).whole, ignoreEos: true }).pieces()) {
-    written += tokens.length;
-    if (begin) while (begun < complete(written, format)) begin(begun++);
+    writtenTokens += tokens.length;
+    if (!begin) continue;
+    while (begunCalls < complete(writtenTokens, format)) {
+      begin(begunCalls);
+      begunCalls++;
+    }
   }
 }
 
-/** The model writes the thought and the arguments; the format around them is filled in, and computed with the next token. */
+/** Lets the model write only the thought and the arguments. The inferlet fills in the format around them, which is computed with the next token. */
 async function writeForced(ctx: Context, begin: (call: number) => void): Promise<void> {
   await ctx.generate({ maxTokens: THOUGHT_TOKENS, ignoreEos: true }).collect();
   for (let call = 0; call < CALLS; call++) {
@@ -62,20 +66,20 @@ async function writeForced(ctx: Context, begin: (call: number) => void): Promise
   }
 }
 
-/** A context that has computed nothing of its tokens, as the next request of a client without a cache. */
+/** A new context with the same tokens, none of them computed, as for the next request of a client without a cache. */
 function withoutCache(ctx: Context): Context {
   const fresh = new Context({ model: ctx.model.name, bos: false }).fill(ctx.tokens);
   ctx.release();
   return fresh;
 }
 
-/** The system prompt, computed by the first agent for all. */
+/** Opens the saved context of the system prompt. The first agent computes and saves it for all agents. */
 async function openSystem(model: string): Promise<Context> {
   using ctx = new Context({ model }).fill(SYSTEM);
   const open = () => Context.open(SAVED, { model, tokens: ctx.tokens });
   const saved = await unless('not-found', open());
   if (saved) return saved;
-  // `invalid-argument`: another agent has saved it meanwhile.
+  // `invalid-argument`: another agent has saved the name meanwhile.
   await unless('invalid-argument', ctx.save(SAVED));
   return await open();
 }

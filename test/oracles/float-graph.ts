@@ -11,9 +11,9 @@ const EMBEDDING = 'model.embed_tokens.weight';
 
 /**
  * Undoes the dynamic quantisation of an ONNX graph: each `DynamicQuantizeLinear → MatMulInteger → Cast → Mul` becomes a product with float
- * weights. The result is the graph before quantisation. The export quantised the tied head separately; this function makes the head the
- * transposed embedding again, as in the model. It converts the weights to floats itself, since ONNX Runtime would turn a
- * `DequantizeLinear` before a product back into an integer product.
+ * weights. The model's output head is its embedding, but the export quantised the head separately, so the head becomes the transposed embedding
+ * again. The function converts the weights to floats itself: ONNX Runtime would turn a `DequantizeLinear` before a product back into an integer
+ * product.
  */
 export function floatGraph(bytes: Uint8Array): Uint8Array {
   const model = onnx.ModelProto.decode(bytes);
@@ -44,8 +44,8 @@ export function floatGraph(bytes: Uint8Array): Uint8Array {
     );
   }
   graph.node = nodes.filter((node) => !dropped.has(node)).map((node) => replaced.get(node) ?? node);
-  // Each dropped `DynamicQuantizeLinear` also made the scale of its input. A `Mul` of this scale and the scale of the
-  // weights remains. Only dropped nodes read the result of this `Mul`, so it goes, too.
+  // Each dropped `DynamicQuantizeLinear` also made the scale of its input, and a `Mul` multiplies this scale by that of the weights. Only dropped
+  // nodes read the product, so this `Mul` is dropped, too.
   const outputs = new Set(graph.node.flatMap((node) => node.output));
   const isFromDroppedNode = (name: string): boolean => producers.has(name) && !outputs.has(name);
   graph.node = inOrder(graph.node.filter((node) => !node.input.some(isFromDroppedNode)));
@@ -54,7 +54,7 @@ export function floatGraph(bytes: Uint8Array): Uint8Array {
   return onnx.ModelProto.encode(model).finish();
 }
 
-/** Per-tensor quantised weights by name, converted to floats on request. */
+/** Weights by name, converted to floats on request. Each quantised tensor has one scale and one zero point. */
 class Weights {
   readonly initializers: Initializer[];
   readonly #byName: Map<string, Initializer>;
@@ -64,17 +64,21 @@ class Weights {
     this.#byName = new Map(initializers.map((each) => [each.name ?? '', each]));
   }
 
-  /** Name of a float initializer with the values of `name`. */
+  /** Returns the name of a float initializer with the values of `name`, which it adds if necessary. */
   floats(name: string): string {
     return this.#add(`${name}/float`, () => ({ dims: this.#dims(name), values: this.#dequantized(name) }));
   }
 
+  /** As `floats`, with rows and columns exchanged. */
   transposed(name: string): string {
     return this.#add(`${name}/transposed`, () => {
       const [rows = 0, columns = 0] = this.#dims(name);
       const values = this.#dequantized(name);
-      const turned = Float32Array.from(values, (_, i) => values[(i % rows) * columns + Math.floor(i / rows)] as number);
-      return { dims: [columns, rows], values: turned };
+      const transposed = Float32Array.from(
+        values,
+        (_, i) => values[(i % rows) * columns + Math.floor(i / rows)] as number,
+      );
+      return { dims: [columns, rows], values: transposed };
     });
   }
 
@@ -113,6 +117,7 @@ class Weights {
   }
 }
 
+/** The node of a type that takes `value` as an input. */
 function consumer(nodes: readonly Node[], value: string, type: string): Node {
   const node = nodes.find((each) => each.opType === type && each.input.includes(value));
   if (!node) throw new Error(`no ${type} takes ${value}`);

@@ -45,9 +45,9 @@ const PROMPT = [1, 40, 77, 41, 99, 250, 3];
 /** Least probability whose logarithm is compared: the logarithms of rarer tokens mostly show rounding. */
 const MIN_PROBABILITY = 0.01;
 /**
- * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits, the inputs of products with bfloat16
- * weights to bfloat16, and those of products with blocks to at most 8 bits. Pie rounds the inputs of products with
- * Q8_0, Q4_0 and Q6_K to 8 bits, too, and computes all else in 32-bit floats.
+ * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits. It rounds the inputs of products with bfloat16 weights to
+ * bfloat16, and the inputs of products with blocks of quantised weights to at most 8 bits. Pie rounds the inputs of products with Q8_0, Q4_0 and
+ * Q6_K to 8 bits, too, and computes all else in 32-bit floats.
  */
 const TOLERANCE = { F32: 0.04, F16: 0.04, BF16: 0.08, blocks: 0.4 } as const;
 
@@ -66,7 +66,8 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  const theirs = async (file: string) => {
+  /** Greedy tokens of llama.cpp after the prompt, each with the probabilities of all candidates. */
+  const llamaSteps = async (file: string) => {
     const model = await llama.loadModel({ modelPath: file });
     const context = await model.createContext({ contextSize: 64, batchSize: 64, sequences: 1 });
     try {
@@ -89,8 +90,8 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
       await model.dispose();
     }
   };
-  /** For the prompt and each of `tokens` but the last: natural logarithms of the next token's probabilities, most probable first. */
-  const ours = async (file: string, tokens: readonly number[]) => {
+  /** Natural logarithms of the next token's probabilities in Pie, most probable first: after the prompt, and after each of `tokens` but the last. */
+  const pieSteps = async (file: string, tokens: readonly number[]) => {
     const { directory: converted } = await pullModel(`file:${file}`, { cacheDirectory: path.join(directory, 'cache') });
     const model = await loadModel(converted);
     const backend = await createOnnxBackend(model, { pageSize: 16, pageCount: 4, bits: 32, threads: 1 });
@@ -118,11 +119,12 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
       await backend.dispose();
     }
   };
+  /** Writes `parts` to a file and compares the logarithms of Pie and llama.cpp on it. With `sameTokens`, the most probable tokens must agree, too. */
   const compare = async (context: TestContext, parts: FileParts, tolerance: number, sameTokens: boolean) => {
     const file = path.join(await mkdtemp(path.join(directory, 'file-')), 'model.gguf');
     await writeFile(file, ggufFile(parts));
-    const expected = await theirs(file);
-    const found = await ours(
+    const expected = await llamaSteps(file);
+    const found = await pieSteps(
       file,
       expected.map(({ token }) => token),
     );
@@ -147,28 +149,27 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
     { family: 'qwen2' },
     { family: 'qwen3' },
   ]) {
-    test(`F32, ${JSON.stringify(config)}`, async (context) => {
+    test(`F32 weights give llama.cpp's probabilities: ${JSON.stringify(config)}`, async (context) => {
       await compare(context, modelParts(await random(config), 'F32'), TOLERANCE.F32, true);
     });
   }
   for (const encoding of ['F16', 'BF16'] as const) {
-    test(encoding, async (context) =>
-      compare(context, modelParts(await random(), encoding), TOLERANCE[encoding], true),
-    );
+    test(`${encoding} weights give llama.cpp's probabilities`, async (context) =>
+      compare(context, modelParts(await random(), encoding), TOLERANCE[encoding], true));
   }
-  test('F32, linear scaling of positions', async (context) => {
+  test('linear scaling of positions gives the probabilities of llama.cpp', async (context) => {
     const parts = modelParts(await random(), 'F32');
     const metadata = [...parts.metadata, ['llama.rope.scaling.factor', 'f32', 4] as const];
     await compare(context, { ...parts, metadata }, TOLERANCE.F32, true);
   });
   for (const encoding of ['F32', 'Q8_0', 'Q4_0'] as const) {
-    test(`stories15m in ${encoding}`, async (context) => {
+    test(`stories15m in ${encoding} gives llama.cpp's probabilities`, async (context) => {
       const model = await loadModel((await pullModel('stories15m')).directory);
       await compare(context, modelParts(model, encoding), TOLERANCE[encoding === 'F32' ? 'F32' : 'blocks'], true);
     });
   }
   for (const pre of ['gpt-2', 'smollm', 'llama-bpe', 'qwen2']) {
-    test(`words of ${pre}`, async () => {
+    test(`the tokenizer with the pre-tokenizer ${pre} gives llama.cpp's tokens`, async () => {
       const { directory: minimind } = await pullModel('minimind2-small');
       const json = JSON.parse(await readFile(path.join(minimind, 'tokenizer.json'), 'utf8')) as TokenizerJson;
       const file = path.join(directory, `${pre}.gguf`);
@@ -189,7 +190,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
   }
   for (const [number, type] of Object.entries(TYPES)) {
     if (type.decode === undefined) continue;
-    test(`random blocks in ${type.name}`, async (context) => {
+    test(`random ${type.name} blocks give llama.cpp's probabilities`, async (context) => {
       const parts = modelParts(await random(), 'F32');
       const draw = gaussian(Number(number));
       const tensors = parts.tensors.map((tensor) => {
@@ -206,8 +207,13 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
   }
 });
 
-/** Offsets of the 16-bit scales in a block, deviation of the values at a scale of one, and ratio of the second scale, the shift, to the first. */
-const SCALES: Readonly<Record<string, readonly [places: readonly number[], spread: number, least?: number]>> = {
+/**
+ * Scales of a block by the name of its type. `offsets` are those of its 16-bit scales. `unitDeviation` is the deviation of the values at a first
+ * scale of one. A second scale shifts the values; `shiftRatio` is its ratio to the first.
+ */
+const SCALES: Readonly<
+  Record<string, readonly [offsets: readonly number[], unitDeviation: number, shiftRatio?: number]>
+> = {
   Q4_0: [[0], 4.6],
   Q4_1: [[0, 2], 4.6, -7.5],
   Q5_0: [[0], 9.2],
@@ -218,13 +224,15 @@ const SCALES: Readonly<Record<string, readonly [places: readonly number[], sprea
   Q6_K: [[208], 1370],
 };
 
-/** Blocks of random bits whose scales give values of about this deviation. */
+/** Blocks of random bits, with scales that give values of about this standard deviation. */
 function randomBlocks(type: TensorType, count: number, deviation: number, draw: () => number): Buffer {
   const bytes = Buffer.alloc((count / type.values) * type.bytes, 0);
+  // A buffer keeps the lowest eight bits of each number.
   for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(1000 * draw());
-  const [places, unitDeviation, ratio = 0] = SCALES[type.name]!;
-  const scales = Float16Array.of(deviation / unitDeviation, (deviation / unitDeviation) * ratio);
-  for (let at = 0; at < bytes.length; at += type.bytes)
-    for (const [i, place] of places.entries()) bytes.set(new Uint8Array(scales.buffer, 2 * i, 2), at + place);
+  const [offsets, unitDeviation, shiftRatio = 0] = SCALES[type.name]!;
+  const scale = deviation / unitDeviation;
+  const scales = Float16Array.of(scale, scale * shiftRatio);
+  for (let block = 0; block < bytes.length; block += type.bytes)
+    for (const [i, offset] of offsets.entries()) bytes.set(new Uint8Array(scales.buffer, 2 * i, 2), block + offset);
   return bytes;
 }

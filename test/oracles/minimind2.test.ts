@@ -17,7 +17,7 @@ import { floatGraph } from './float-graph.ts';
 import { greedyTokens } from './transformers.ts';
 
 const GRAPH = 'onnx/model_quantized.onnx';
-/** Any tokens of the vocabulary. */
+/** Arbitrary tokens of the vocabulary, after the token that begins a text. */
 const PROMPT = Array.from({ length: 48 }, (_, i) => (i === 0 ? 1 : 3 + ((i * 977) % 6000)));
 const GREEDY_TOKENS = 48;
 

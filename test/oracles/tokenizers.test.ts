@@ -30,9 +30,9 @@ interface Golden {
 const GOLDEN: Readonly<Record<string, readonly Golden[]>> = fixture('tokenizers-golden.json');
 
 const PULLED = ['stories15m', 'minimind2-small'] as const;
-/** Pre-tokenizers of model families, which split text into words; tested with the vocabulary of minimind2. */
+/** Pre-tokenizers, which split text into words, of several model families. The test gives each one the vocabulary of minimind2. */
 const WORD_RULES = ['gpt-2', 'smollm', 'llama-bpe', 'qwen2'] as const;
-/** Merges that make tokens of several digits. minimind2 itself has the first one only. */
+/** Merges that make tokens of several digits. Of these, minimind2 itself has only the first. */
 const DIGITS = ['1 2', '3 4', '12 3', '123 4', '12 34'];
 /** A word of the vocabulary that no merges make. A tokenizer finds it only if it looks up whole words before merging. */
 const UNMERGED = 'Ġunmergeable';
@@ -55,6 +55,7 @@ async function pulled(name: string): Promise<Tokenizer> {
   return loadTokenizer(directory);
 }
 
+/** The tokenizer of minimind2 with the pre-tokenizer `pre`, `DIGITS` and `UNMERGED`, converted from the metadata of a GGUF file. */
 async function withWords(pre: string): Promise<Tokenizer> {
   const { directory } = await pullModel('minimind2-small');
   const json: TokenizerJson = JSON.parse(await readFile(path.join(directory, 'tokenizer.json'), 'utf8'));
@@ -94,10 +95,10 @@ for (const { name, open, skip } of cases)
   });
 
 for (const name of PULLED) {
-  describe(`streams of ${name}`, async () => {
+  describe(`a stream of the tokenizer ${name}`, async () => {
     const tokenizer = await loadTokenizer((await pullModel(name)).directory);
 
-    test('have the decoded text, in any pieces', () => {
+    test('gives the decoded text for pieces of any sizes', () => {
       const sizes = fc.array(fc.integer({ min: 1, max: 5 }));
       fc.assert(
         fc.property(fc.constantFrom(...TEXTS.filter(Boolean)), sizes, (text, sizes) => {
@@ -108,7 +109,7 @@ for (const name of PULLED) {
       );
     });
 
-    test('have the text that all bytes give when decoded at once, also where bytes are invalid', () => {
+    test('gives the text that all bytes give when decoded at once, even if some bytes are invalid', () => {
       const token = fc.integer({ min: BYTE_TOKENS.min, max: tokenizer.vocabularySize - 1 });
       const piece = fc.oneof(token, fc.integer(BYTE_TOKENS));
       fc.assert(
@@ -118,7 +119,7 @@ for (const name of PULLED) {
           (tokens, sizes) => {
             const bytes = Buffer.concat(tokens.map((id) => tokenizer.tokenBytes(id)));
             const whole = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
-            // A continuation: at the beginning of a text, SentencePiece would drop a space.
+            // The stream continues a text: at the beginning of one, SentencePiece would drop a space.
             const text = streamed(Uint32Array.from(tokens), sizes, true);
             assert.equal(text, whole);
             assert.equal(text.isWellFormed(), true);
@@ -128,13 +129,15 @@ for (const name of PULLED) {
       );
     });
 
+    /** The text of a stream that gets the tokens in pieces of `sizes`, repeated as often as necessary. */
     function streamed(tokens: Uint32Array, sizes: readonly number[], continuation = false): string {
       const stream = tokenizer.stream({ continuation, special: continuation });
       let text = '';
-      for (let at = 0, i = 0; at < tokens.length; i++) {
+      let pushed = 0;
+      for (let i = 0; pushed < tokens.length; i++) {
         const size = sizes[i % Math.max(1, sizes.length)] ?? 1;
-        text += stream.push(tokens.subarray(at, at + size));
-        at += size;
+        text += stream.push(tokens.subarray(pushed, pushed + size));
+        pushed += size;
       }
       return text + stream.finish();
     }

@@ -1,13 +1,17 @@
 import { watComponent } from '#runtime/testing/wat.ts';
 
 const STORE = 'pie:inferlet/store@0.1.0';
-/** An input that the guest stores, because it begins with `k`. */
+/** An input that the guest stores: it begins with `k`. */
 export const KEEP = 'keep: a value of acme';
+/** An input that the guest does not store. */
 export const READ = 'read';
+
+const code = (character: string): string => `(i32.const ${character.charCodeAt(0)})`;
 
 /**
  * A component of few bytes. It sends its input (JSON text) as a message and, when the input begins with `"k`, stores it under the key `kept`.
- * It returns the list of its secret `TOKEN`, its variable `EDITION` and the stored value.
+ * It returns the JSON list of its secret `TOKEN`, its variable `EDITION` and the stored value. Memory: names below 256, answers of host calls from
+ * 256 on, the result record at 512, the text of the result from 4096 on.
  */
 export function keeper(): Promise<Uint8Array> {
   return watComponent(`(module
@@ -36,20 +40,20 @@ export function keeper(): Promise<Uint8Array> {
     (func $add_variable (param i32 i32)
       (call $variable (local.get 0) (local.get 1) (i32.const 256))
       (if (i32.eqz (i32.load8_u (i32.const 256))) (then unreachable))
-      (call $byte (i32.const 34))
+      (call $byte ${code('"')})
       (call $text (i32.load (i32.const 260)) (i32.load (i32.const 264)))
-      (call $byte (i32.const 34))
-      (call $byte (i32.const 44)))
+      (call $byte ${code('"')})
+      (call $byte ${code(',')}))
     (func (export "run") (param i32 i32) (result i32) (local i32)
       (global.set $end (i32.const 4096))
       (call $send (i32.const 0) (local.get 0) (local.get 1) (i32.const 320))
       (if (i32.load8_u (i32.const 320)) (then unreachable))
-      (if (i32.eq (i32.load8_u offset=1 (local.get 0)) (i32.const 107)) (then
+      (if (i32.eq (i32.load8_u offset=1 (local.get 0)) ${code('k')}) (then
         (local.set 2 (call $set (i32.const 48) (i32.const 4) (local.get 0) (local.get 1) (i32.const 0) (i32.const 0)))
         (if (call $stored (local.get 2) (i32.const 384)) (then unreachable))
         (call $drop_set (local.get 2))
         (if (i32.load8_u (i32.const 384)) (then unreachable))))
-      (call $byte (i32.const 91))
+      (call $byte ${code('[')})
       (call $add_variable (i32.const 16) (i32.const 5))
       (call $add_variable (i32.const 32) (i32.const 7))
       (local.set 2 (call $get (i32.const 48) (i32.const 4)))
@@ -58,7 +62,7 @@ export function keeper(): Promise<Uint8Array> {
       (if (i32.load8_u (i32.const 448)) (then unreachable))
       (if (i32.eqz (i32.load8_u (i32.const 456))) (then unreachable))
       (call $text (i32.load (i32.const 464)) (i32.load (i32.const 468)))
-      (call $byte (i32.const 93))
+      (call $byte ${code(']')})
       (i32.store8 (i32.const 512) (i32.const 0))
       (i32.store (i32.const 516) (i32.const 4096))
       (i32.store (i32.const 520) (i32.sub (global.get $end) (i32.const 4096)))

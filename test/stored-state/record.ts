@@ -15,7 +15,7 @@ import { KEEP, keeper } from './guest.ts';
 import { answersOf, type Expected, FOLDER, readRecords } from './stored.ts';
 
 const SECRET = 'the secret of the fixture';
-/** No secret: it seals the values of the fixture alone. */
+/** This key need not be secret: it seals only the values of the fixture. */
 const MASTER_KEY = `${createHash('sha256').update('the stored state').digest('base64')}\n`;
 
 const [version] = process.argv.slice(2);
@@ -38,16 +38,17 @@ try {
   await put('/v1/quotas', { tenant: 'acme', quota: 'requests-per-month', limit: 5000 }, platform);
   const component = path.join(work, 'keeper.wasm');
   await writeFile(component, await keeper());
-  const edition = (name: string) => ({ secrets: ['TOKEN'], environment: { EDITION: name }, grants: { store: true } });
-  const deploy = (name: string) =>
-    deploySource(platform, component, { name: 'keeper', manifest: edition(name), apiKey });
+  const deploy = (edition: string) => {
+    const manifest = { secrets: ['TOKEN'], environment: { EDITION: edition }, grants: { store: true } };
+    return deploySource(platform, component, { name: 'keeper', manifest, apiKey });
+  };
   const first = await deploy('first');
   await deploy('second');
   await put('/v1/functions/keeper/aliases/early', { shares: [{ version: first, weight: 100 }] });
   await put('/v1/schedules/nightly', { function: 'keeper', cron: '0 3 1 1 *', input: 'read' });
   await json(await acme.fetch('/v1/webhooks/secret'));
   await invoke(acme, 'keeper', KEEP);
-  // Redis keeps the counts of earlier minutes apart from those of the latest minute; the state must have both.
+  // Redis keeps the counts of the latest minute apart from the counts of earlier minutes. The state must have both.
   const minute = spanNumber('minute', Date.now());
   await until('another minute begins', () => spanNumber('minute', Date.now()) !== minute, 70_000);
   const [start] = await invoke(acme, 'keeper', KEEP);
@@ -65,7 +66,7 @@ try {
   await writeFile(path.join(folder, 'expected.json'), text(expected));
   await writeFile(path.join(folder, 'master.key'), MASTER_KEY);
 } catch (error) {
-  // Part of a state would prevent the next attempt.
+  // The next attempt refuses a folder that exists.
   await rm(folder, { recursive: true, force: true });
   throw error;
 } finally {

@@ -9,8 +9,8 @@ import { answersOf, type Expected, expectedOf, FOLDER, restoreState } from './st
 const entries = await readdir(FOLDER, { withFileTypes: true });
 const versions = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
 
-// The states here are never recorded anew. When a format changes, later code still has to read what earlier versions have stored: record the
-// new state beside them, in a folder of its own, and keep these.
+// A state is never recorded anew: when a format changes, later code still has to read the earlier format. Keep the states here, and record a new
+// one in another folder.
 for (const version of versions)
   describe(`the state that ${version} stored`, () => {
     let home: string;
@@ -36,7 +36,7 @@ for (const version of versions)
 
     it('is shown by the public API', async () => {
       const { tenantKey, operatorKey, invocation, answers } = expected;
-      // Later versions may show more.
+      // Later versions may show more members.
       assert.partialDeepStrictEqual(await answersOf(clientOf(tenantKey), invocation), answers);
       const { tenants } = await json(await clientOf(operatorKey).fetch('/v1/tenants'));
       assert.ok(tenants.some(({ name }: { name: string }) => name === 'acme'));
@@ -48,7 +48,7 @@ for (const version of versions)
       });
     });
 
-    it('replays the events of an invocation that had ended', async () => {
+    it('still replays the events of an ended invocation', async () => {
       const { tenantKey, invocation, events } = expected;
       const route = `/v1/invocations/${invocation}/events`;
       assert.deepEqual(await readEvents(await clientOf(tenantKey).fetch(route)), events);
@@ -56,7 +56,7 @@ for (const version of versions)
       assert.deepEqual(await readEvents(rest), events.slice(2));
     });
 
-    it('runs: both versions of the function read the secret and the stored value, and usage continues from the stored counters', async () => {
+    it('lets both versions of the function read the secret and the stored value, and counts usage on from the stored counters', async () => {
       const client = clientOf(expected.tenantKey);
       const used = async (): Promise<number[]> => {
         const [row] = (await json(await client.fetch('/v1/usage?by=month'))).usage;
@@ -65,14 +65,14 @@ for (const version of versions)
         return [row.requests, row.succeeded, quota.used];
       };
       const before = await used();
-      const { output } = terminal(expected.events)?.data ?? {};
+      const [secret, , value] = terminal(expected.events)?.data.output ?? [];
       for (const [name, edition] of [
         ['keeper', 'second'],
         ['keeper@early', 'first'],
       ] as const) {
         const end = terminal(await invoke(client, name, READ));
         assert.equal(end?.event, 'result', JSON.stringify(end));
-        assert.deepEqual(end.data.output, [output[0], edition, output[2]]);
+        assert.deepEqual(end.data.output, [secret, edition, value]);
       }
       assert.deepEqual(
         await used(),

@@ -14,25 +14,27 @@ import { type Client, json, type StreamEvent } from '../harness/events.ts';
 /** Folder of the stored states: one folder for each version of Pie that wrote one. */
 export const FOLDER = path.dirname(fileURLToPath(import.meta.url));
 
-/** A record of Redis as text: the answer of the command that reads its type. */
+/** A record of Redis as text. */
 export interface StoredRecord {
   readonly key: string;
   readonly type: string;
+  /** Texts in the answer to the command that reads a record of this type (`GET`, `HGETALL`, `ZRANGE`, `XRANGE`). */
   readonly items: readonly string[];
 }
 
 /** The platform's answers when the state was recorded. */
 export interface Expected {
-  /** Keys of the operator and of the tenant. They open this fixture alone. */
+  /** API key of the operator, valid in this fixture alone. */
   readonly operatorKey: string;
+  /** API key of the tenant, valid in this fixture alone. */
   readonly tenantKey: string;
-  /** The ended invocation. */
+  /** Id of an ended invocation. */
   readonly invocation: string;
   readonly events: readonly StreamEvent[];
   readonly answers: Readonly<Record<string, unknown>>;
 }
 
-/** Routes of the tenant whose answers must stay. `{invocation}` stands for the ended invocation. */
+/** The tenant's routes. Later versions must give the same answers. `{invocation}` stands for the id of the ended invocation. */
 export const ROUTES = [
   '/v1/functions/keeper',
   '/v1/functions/keeper/versions',
@@ -92,7 +94,7 @@ export async function restoreState(version: string, home: string): Promise<void>
   );
 }
 
-/** Copies a backup. Moves expiry times and counter windows forward by the backup's age, since a restore drops expired records. */
+/** Copies a backup. Moves expiry times and the windows of counters forward by the backup's age, since a restore drops expired records. */
 async function renew(from: string, to: string, now: number): Promise<void> {
   const [source, target] = [await open(from, 'r'), await open(to, 'wx')];
   try {
@@ -111,6 +113,7 @@ async function renew(from: string, to: string, now: number): Promise<void> {
   }
 }
 
+/** Moves an entry's expiry time forward, and the span of usage counters. The key holds the span's number, but the values hold the latest minute's. */
 function renewed(header: Header & { kind: 'entry' }, body: Buffer, writtenAt: number, now: number): [Header, Buffer] {
   const { expiresAt } = header;
   const moved = { ...header, ...(expiresAt !== undefined && { expiresAt: expiresAt + now - writtenAt }) };
@@ -127,16 +130,20 @@ function renewed(header: Header & { kind: 'entry' }, body: Buffer, writtenAt: nu
   return [moved, listBody([Buffer.from(`${keyPrefix}${span}:${Number(number) + shiftOf(span)}`), ...items])];
 }
 
-/** Moves the minute of counts: the last element of a MessagePack array, an unsigned number of 32 bits. */
+/** The byte before an unsigned number of 32 bits in MessagePack. */
+const MESSAGE_PACK_UINT32 = 0xce;
+
+/** Moves the minute of packed counts forward. It is the last element of a MessagePack array, an unsigned number of 32 bits. */
 function laterMinute(packed: Buffer, minutes: number): Buffer {
   const copy = Buffer.from(packed);
   const at = copy.length - 4;
-  if (copy[at - 1] !== 0xce) throw new Error('The counts of the last minute end with no number of 32 bits.');
+  if (copy[at - 1] !== MESSAGE_PACK_UINT32)
+    throw new Error('The counts of the last minute end with no number of 32 bits.');
   copy.writeUInt32BE(copy.readUInt32BE(at) + minutes, at);
   return copy;
 }
 
-/** The records of all invocations, which must be the tenant's, and its lists. A backup leaves these out; an upgrade in place finds them. */
+/** The records of all invocations, which must be those of `tenant`, and the lists of its invocations. A backup has none of them. */
 export async function readRecords(redis: Redis, tenant: string): Promise<StoredRecord[]> {
   const keys = [...(await redis.keys('pie:invocation:*')), ...(await redis.keys(`pie:listing:${tenant}*`))];
   return Promise.all(keys.sort().map((key) => readRecord(redis, key)));
@@ -162,12 +169,14 @@ async function write(redis: Redis, records: readonly StoredRecord[]): Promise<vo
   for (const { key, type, items } of records) {
     if (type === 'string') await redis.set(key, items.join(''));
     else if (type === 'hash') await redis.hset(key, ...items);
-    else if (type === 'zset')
+    else if (type === 'zset') {
+      // `items` alternate between member and score; ZADD takes the score first.
       await redis.zadd(key, ...items.flatMap((item, i) => (i % 2 === 0 ? [items[i + 1] ?? '', item] : [])));
-    else
+    } else {
       for (const entry of items) {
         const [id, fields] = JSON.parse(entry) as [string, string[]];
         await redis.xadd(key, id, ...fields);
       }
+    }
   }
 }

@@ -22,6 +22,7 @@ export interface CollectedMetric {
   readonly name: string;
   readonly service: string;
   readonly kind: 'sum' | 'gauge' | 'histogram';
+  /** Number of data points. */
   readonly points: number;
 }
 
@@ -46,7 +47,10 @@ interface MetricRequest {
   resourceMetrics: { resource: Resource; scopeMetrics: { metrics: OtlpMetric[] }[] }[];
 }
 
-/** An OTLP/HTTP receiver for JSON, like the OpenTelemetry collector, that keeps all data that it receives. */
+/** `STATUS_CODE_ERROR` of OTLP. */
+const STATUS_ERROR = 2;
+
+/** Receives spans and metrics by OTLP/HTTP as JSON, like the OpenTelemetry collector, and keeps all of them. */
 export class Collector implements AsyncDisposable {
   readonly spans: CollectedSpan[] = [];
   readonly metrics: CollectedMetric[] = [];
@@ -78,6 +82,7 @@ export class Collector implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
+  /** The spans of a trace. */
   trace(traceId: string): CollectedSpan[] {
     return this.spans.filter((span) => span.traceId === traceId);
   }
@@ -102,7 +107,7 @@ export class Collector implements AsyncDisposable {
           endMs: Number(span.endTimeUnixNano) / 1e6,
           attributes: valuesOf(span.attributes ?? []),
           links: links.map((link) => ({ traceId: link.traceId, spanId: link.spanId })),
-          hasFailed: status?.code === 2,
+          hasFailed: status?.code === STATUS_ERROR,
         });
       }
     }

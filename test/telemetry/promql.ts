@@ -5,7 +5,7 @@ import { parser } from '@prometheus-io/lezer-promql';
 /** A vector selector: a metric and its label matchers. */
 export interface Selector {
   readonly metric: string;
-  /** `values` holds the label values that the matcher lists, when it lists plain values. */
+  /** `values` are the words that the matcher lists for its label; empty if it has other regular-expression syntax. */
   readonly matchers: readonly { readonly label: string; readonly values: readonly string[] }[];
 }
 

@@ -43,7 +43,7 @@ async function invokeTraced(name: string, input: unknown, traceparent: string): 
   return response.headers.get('traceparent') ?? '';
 }
 
-/** Waits for the spans of all processes in a trace and returns them. */
+/** Waits until a trace has every parent that its spans name, and `hasAll` holds. Returns the spans. */
 async function traceOf(
   traceId: string,
   hasAll: (spans: readonly CollectedSpan[]) => boolean,
@@ -60,6 +60,7 @@ async function traceOf(
 }
 
 const spansNamed = (spans: readonly CollectedSpan[], name: string) => spans.filter((span) => span.name === name);
+/** The span of this name, of which there must be exactly one. */
 const onlySpan = (spans: readonly CollectedSpan[], name: string): CollectedSpan => {
   const [found, ...more] = spansNamed(spans, name);
   assert.ok(found && more.length === 0, `${more.length + (found ? 1 : 0)} spans ${name}`);
@@ -89,6 +90,7 @@ test('an invocation is one trace of nested spans from the request to the batch',
     assert.equal(onlySpan(spans, name).parentSpanId, invocation.spanId, name);
   for (const span of [fill, generate]) assert.equal(span.parentSpanId, inferlet.spanId);
   for (const span of spansNamed(spans, 'batch_prefill')) assert.equal(span.parentSpanId, fill.spanId);
+  // The prefill gives the first token. One forward gives each other token.
   const forwards = spansNamed(spans, 'forward');
   assert.equal(forwards.length, tokens - 1);
   for (const forward of forwards) assert.equal(forward.parentSpanId, generate.spanId);
@@ -107,7 +109,7 @@ test('an invocation is one trace of nested spans from the request to the batch',
     const parent = byId.get(span.parentSpanId);
     if (!parent) continue;
     assert.ok(span.startMs >= parent.startMs - CLOCK_MS, `${span.name} in ${parent.name}`);
-    // The client has its answer before the runtime learns that Redis has stored the end.
+    // The invocation's span may outlast its parent: the client has its answer before the runtime learns that Redis has stored the end.
     if (span !== invocation) assert.ok(span.endMs <= parent.endMs + CLOCK_MS, `${span.name} in ${parent.name}`);
   }
   const service = (name: string) => spansNamed(spans, name)[0]?.service;
@@ -128,16 +130,18 @@ test('an invocation is one trace of nested spans from the request to the batch',
   assert.ok(Number(decode?.attributes['pie.call.wait_ms']) >= 0);
 });
 
-test('tokens generated ahead on the device are one forward span of the generate span', async () => {
+test('tokens that the device decodes ahead of the inferlet share one forward span below the generate span', async () => {
   const traceId = newTraceId();
-  const input = { prompt: 'Once upon a time', maxTokens: 6, temperature: 0 };
+  const maxTokens = 6;
+  const input = { prompt: 'Once upon a time', maxTokens, temperature: 0 };
   await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-01`);
-  const spans = await traceOf(traceId, (all) => spansNamed(all, 'sample').length === 6);
+  const spans = await traceOf(traceId, (all) => spansNamed(all, 'sample').length === maxTokens);
   const forward = onlySpan(spans, 'forward');
   assert.equal(forward.parentSpanId, onlySpan(spans, 'generate').spanId);
-  assert.equal(forward.attributes['pie.tokens'], 5);
+  // The prefill gives the first token.
+  assert.equal(forward.attributes['pie.tokens'], maxTokens - 1);
   const decodes = spansNamed(spans, 'batch_decode');
-  assert.equal(decodes.length, 5);
+  assert.equal(decodes.length, maxTokens - 1);
   for (const span of decodes) assert.equal(span.parentSpanId, forward.spanId);
 });
 
@@ -154,16 +158,17 @@ test('spans of a child are below the inferlet span of its parent', async () => {
 });
 
 test('decode spans of one batch link to each other', async () => {
-  const input = { prompt: 'The little dog', maxTokens: 48, temperature: 0 };
+  const maxTokens = 48;
+  const input = { prompt: 'The little dog', maxTokens, temperature: 0 };
   let all: CollectedSpan[] = [];
   let linked: CollectedSpan[] = [];
-  // Concurrent invocations share a batch unless the machine is overloaded; in that case, try again with new ones.
+  // Concurrent invocations share a batch unless the machine is overloaded. In that case, try again with new invocations.
   await until('two invocations share a batch', async () => {
     const traceIds = [newTraceId(), newTraceId(), newTraceId(), newTraceId()];
     await Promise.all(traceIds.map((id) => invokeTraced('text-completion', input, `00-${id}-${CLIENT_SPAN}-01`)));
     all = [];
-    for (const id of traceIds)
-      all.push(...(await traceOf(id, (spans) => spansNamed(spans, 'batch_decode').length === 47)));
+    const hasDecodes = (spans: readonly CollectedSpan[]) => spansNamed(spans, 'batch_decode').length === maxTokens - 1;
+    for (const id of traceIds) all.push(...(await traceOf(id, hasDecodes)));
     linked = spansNamed(all, 'batch_decode').filter(({ links }) => links.length > 0);
     const traceOfSpan = new Map(all.map(({ spanId, traceId }) => [spanId, traceId]));
     return linked.some(({ traceId, links }) => links.some(({ spanId }) => traceOfSpan.get(spanId) !== traceId));
@@ -185,7 +190,7 @@ test('an unsampled client trace is not recorded, and its context is passed on', 
   const input = { prompt: 'Once', maxTokens: 2, temperature: 0 };
   const returnedContext = await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-00`);
   assert.match(returnedContext, new RegExp(`^00-${traceId}-[0-9a-f]{16}-00$`));
-  // Once the spans of a later trace have arrived, spans of the first trace would have arrived as well.
+  // When the spans of a later trace have arrived, those of the first trace would have arrived, too.
   const recorded = newTraceId();
   await invokeTraced('text-completion', input, `00-${recorded}-${CLIENT_SPAN}-01`);
   await traceOf(recorded, (spans) => spansNamed(spans, 'batch_decode').length === 1);
@@ -195,6 +200,7 @@ test('an unsampled client trace is not recorded, and its context is passed on', 
 /** Metric names of `/metrics`, each with its labels and their values. */
 type Names = ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
 
+/** Parses a page of `/metrics` and checks the form of each line. `kinds` holds the type of each metric. */
 function pageOf(text: string): { names: Names; kinds: Map<string, string> } {
   const names = new Map<string, Map<string, Set<string>>>();
   const kinds = new Map<string, string>();
@@ -215,15 +221,15 @@ function pageOf(text: string): { names: Names; kinds: Map<string, string> } {
   return { names, kinds };
 }
 
-test('/metrics shows all processes on one page and refuses keys that are not of an operator', async () => {
+test('/metrics shows all processes on one page, to operators only', async () => {
   const withKey = (key: string) => fetch(`${platform.url}/metrics`, { headers: { authorization: `Bearer ${key}` } });
   assert.equal((await fetch(`${platform.url}/metrics`)).status, 401);
-  const made = await platform.fetch('/v1/keys', {
+  const created = await platform.fetch('/v1/keys', {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ name: 'no operator', scopes: ['admin'] }),
   });
-  const { apiKey } = (await made.json()) as { apiKey: string };
+  const { apiKey } = (await created.json()) as { apiKey: string };
   assert.equal((await withKey(apiKey)).status, 403);
   const parts = [
     ...['gateway', 'runtime-1', 'gpu-host-1'].map(
@@ -250,20 +256,20 @@ test('/metrics shows all processes on one page and refuses keys that are not of 
   assert.ok(names.get('pie_invocations_total')?.has('code'));
 });
 
-/** Metrics that only hosts with a card have; `host-metrics.test.ts` checks their labels. */
-const OF_CARDS = new Set(['pie_device_memory_bytes']);
+/** Metrics that only hosts with a GPU have, which this platform lacks. `host-metrics.test.ts` checks their labels. */
+const GPU_METRICS = new Set(['pie_device_memory_bytes']);
 
 /** Labels with a fixed set of values, all of which are on the page at any time. */
 const CLOSED = new Set(['state', 'outcome']);
 
-/** Checks an expression's metrics, labels and values of closed labels against the page. Returns the labels that its result may have. */
+/** Checks that the page has an expression's metrics, labels, and values of closed labels. Returns the labels that its result may have. */
 function checkExpression(expr: string, names: Names): Set<string> {
-  // Replace Grafana's variables as Grafana would.
+  // Grafana replaces its variables like this.
   const { selectors, groups } = readExpression(expr.replaceAll('$__rate_interval', '5m').replaceAll(/\$\w+/g, '.*'));
   assert.ok(selectors.length > 0, expr);
   const possible = new Set<string>();
   for (const { metric, matchers } of selectors) {
-    if (OF_CARDS.has(metric)) {
+    if (GPU_METRICS.has(metric)) {
       for (const label of groups) possible.add(label);
       continue;
     }
@@ -280,7 +286,7 @@ function checkExpression(expr: string, names: Names): Set<string> {
 }
 
 test('the Grafana dashboard and the alerts use existing metrics and labels', async (t) => {
-  // Keep an invocation running: tenants without invocations have no series.
+  // This invocation keeps running, since `/metrics` has no series for a tenant without invocations.
   const running = await platform.fetch('/v1/functions/counted/invocations', {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
@@ -338,7 +344,7 @@ function checkDashboard(dashboard: any, names: Names): void {
 function checkAlerts(rules: Alerts['groups'][number]['rules'], names: Names): void {
   for (const { alert, expr, labels: alertLabels, annotations, for: duration = '0m' } of rules) {
     const labels = checkExpression(expr, names);
-    // Neither `requeued` nor `waiting` ends its invocation.
+    // The codes `requeued` and `waiting` do not end their invocation, so a matcher must list both of them or neither.
     for (const { matchers } of readExpression(expr).selectors)
       for (const { label, values } of matchers)
         if (label === 'code') assert.equal(values.includes('requeued'), values.includes('waiting'), alert);
@@ -383,6 +389,8 @@ test('a restarted process reports one restart on /metrics', async () => {
   const restarted = platform.restarted('gpu-host-1');
   process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
   await restarted;
-  const says = /^pie_process_restarts_total\{process="gpu-host-1"\} 1$/m;
-  await until('the restart is on the page', async () => says.test(await (await platform.fetch('/metrics')).text()));
+  const restartLine = /^pie_process_restarts_total\{process="gpu-host-1"\} 1$/m;
+  await until('the restart is on the page', async () =>
+    restartLine.test(await (await platform.fetch('/metrics')).text()),
+  );
 });

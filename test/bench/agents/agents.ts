@@ -25,13 +25,13 @@ const ALL_CASES: readonly Case[] = [
 const QUICK_IOS = { react: 2, codeact: 2, swarm: SWARM_AGENTS };
 const QUICK_CASES: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS[pattern] }));
 
-/** Results of the agents of one case, which run all at once, on one side: as programs, or in one of the baselines. */
+/** Results of one side (the programs, or one of the baselines) in one case, whose agents run all at once. */
 interface SideRun {
-  /** Mean time of an agent, or of a swarm, from the beginning of all to its own end at the client, ms. */
+  /** Mean over the agents (or swarms) of the time from their common start until the client has the agent's result, ms. */
   readonly latencyMs: number;
-  /** Each agent of a swarm counts. */
+  /** Agents that ended per second; a swarm counts as its four agents. */
   readonly agentsPerSecond: number;
-  /** One for each agent, or for each swarm. */
+  /** One conversation for each agent, or for each swarm. */
   readonly conversations: readonly Conversation[];
 }
 
@@ -252,11 +252,11 @@ function checkLengths(benchCase: Case, runs: readonly SideRun[]): void {
     );
 }
 
-/** Time on another side over that of the program, in each round. */
+/** Latency of another side divided by the program's, in each round. */
 const over = (row: Row, side: string): Spread =>
   spread((row.latencyMs[side] ?? []).map((other, i) => other / (row.latencyMs.program?.[i] ?? Number.NaN)));
 
-/** Throughput of the program over that of another side, in each round. */
+/** Throughput of the program divided by that of another side, in each round. */
 const throughputOver = (row: Row, side: string): Spread =>
   spread((row.agentsPerSecond[side] ?? []).map((other, i) => (row.agentsPerSecond.program?.[i] ?? Number.NaN) / other));
 

@@ -24,7 +24,7 @@ export interface LoopTask {
 export interface Conversation {
   /** All tokens, those of the question included. The function `agent-swarm` does not return them. */
   readonly tokens?: readonly number[];
-  /** Text of the generated tokens; only of swarms, and not of a server that answers with ids only. */
+  /** Text of the generated tokens. Only swarms have one, and only when the server answers with text. */
   readonly text?: string;
 }
 

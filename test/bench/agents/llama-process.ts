@@ -2,7 +2,8 @@
  * node-llama-cpp behind HTTP: `node llama-process.ts FILE THREADS CONTEXT_LENGTH SEQUENCES GUESSING_SEQUENCES`. Takes token ids as
  * `/v1/completions` does and answers `{tokens}`, or with `stream` the events of a completion with the ids of each piece. A sequence keeps its
  * KV cache, so that only the tokens after the common prefix are computed. Each `session` has its own sequence. A request without a session
- * takes the free sequence that shares the longest prefix with its prompt, or waits for a free sequence. Sequences are batched.
+ * takes the free sequence that shares the longest prefix with its prompt, or waits for a free sequence. Requests with `lookup` have
+ * GUESSING_SEQUENCES further sequences, which guess tokens. llama.cpp batches the running sequences.
  */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -117,9 +118,10 @@ async function* generate(
   const rest = prompt.slice(sequence.nextTokenIndex);
   sequence.tokenPredictor?.updateInputTokens(prompt);
   const grammarOptions = grammar === undefined ? {} : { grammarEvaluationState: await grammarStateOf(grammar) };
-  const isFree = grammar === undefined;
+  const isUnconstrained = grammar === undefined;
   let count = 0;
-  for await (const token of sequence.evaluate(rest, { temperature: 0, yieldEogToken: isFree, ...grammarOptions })) {
+  const options = { temperature: 0, yieldEogToken: isUnconstrained, ...grammarOptions };
+  for await (const token of sequence.evaluate(rest, options)) {
     yield token;
     if (++count === maxTokens) break;
   }

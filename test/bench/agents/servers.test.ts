@@ -15,7 +15,7 @@ async function wholeOf(socket: net.Socket): Promise<Buffer> {
 }
 
 describe('servers of the agents', () => {
-  it('answer a tool call, also over the network with a delay', async () => {
+  it('the tool answers a call, directly and over the delaying network', async () => {
     await using tool = await ChildServer.start('tool-process.ts', []);
     await using network = await ChildServer.start('delay-process.ts', [`${tool.port}:0`, `${tool.port}:10`]);
     for (const port of [tool.port, ...network.ports]) {
@@ -24,7 +24,7 @@ describe('servers of the agents', () => {
     }
   });
 
-  it('pass all bytes on in their order, in both directions, and the end of each', async () => {
+  it('the network passes all bytes on in order, and the end of the stream, in both directions', async () => {
     const sent = randomBytes(1 << 20);
     const received = Promise.withResolvers<Buffer>();
     // The server answers only after the end of its input.
@@ -48,7 +48,7 @@ describe('servers of the agents', () => {
     }
   });
 
-  it('end with an error when they end before they listen', async () => {
+  it('a start fails when the process ends before it listens', async () => {
     await assert.rejects(ChildServer.start('no-process.ts', []), /ended with/);
   });
 });

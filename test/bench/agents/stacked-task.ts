@@ -1,6 +1,6 @@
 /** The work of `pie bench stacked`: an agent that calls its tool several times a turn. */
 
-/** Optimisations of a program, in the order in which the benchmark switches them on. */
+/** Optimisations of a program, in the order in which the benchmark switches them on. `STEP_NAMES` of `stacked.ts` says what each one does. */
 export const STEPS = ['keep', 'concurrent', 'early', 'shared', 'forced'] as const;
 export type Step = (typeof STEPS)[number];
 
@@ -10,18 +10,21 @@ export interface StackedInput {
   readonly model: string;
   /** URL of the tool. */
   readonly tool: string;
+  /** Optimisations that are switched on. */
   readonly on: readonly Step[];
 }
 
+/** Tool calls of a turn. */
 export const CALLS = 3;
-/** Tokens that the model writes freely: a thought before the calls of a turn or the final answer; the argument of a call. */
+/** Tokens of a thought before the calls of a turn, and of the final answer. The model writes them freely. */
 export const THOUGHT_TOKENS = 8;
+/** Tokens of a call's argument, which the model also writes freely. */
 export const ARGUMENT_TOKENS = 4;
-/** The format of a call around its argument, as chat templates in the manner of Hermes have it. */
+/** `OPEN` and {@link CLOSE} surround the argument of a call, in the format of Hermes' chat templates. */
 export const OPEN = '\n<tool_call>\n{"name": "look", "arguments": {"place": "';
 export const CLOSE = '"}}\n</tool_call>';
 
-/** Counts of the tokens of a whole turn and of each call. `formatTokens` is the count of {@link OPEN} and {@link CLOSE} together. */
+/** Numbers of tokens of each call and of a whole turn. `formatTokens` is that of {@link OPEN} and {@link CLOSE} together. */
 export function turnOf(formatTokens: number): { readonly call: number; readonly whole: number } {
   const call = formatTokens + ARGUMENT_TOKENS;
   return { call, whole: THOUGHT_TOKENS + CALLS * call };

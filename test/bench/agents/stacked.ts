@@ -13,6 +13,7 @@ const TURNS = 3;
 const QUICK_TURNS = 1;
 const TOOL_MS = 50;
 
+/** Agents that run at once, and the round trip of their network. */
 interface Crowd {
   readonly agents: number;
   readonly roundTripMs: number;
@@ -34,9 +35,10 @@ const STEP_NAMES: Readonly<Record<Step, string>> = {
 };
 
 interface Row extends Crowd {
+  /** Name of the way to run the agent; see {@link Way}. */
   readonly way: string;
   readonly latencyMs: readonly number[];
-  /** Agents with the tokens of the client loop, for the same questions. */
+  /** Agents of the warm-up whose tokens equal the client loop's for the same question, as `equal/all`. */
   readonly equal: string;
 }
 
@@ -45,9 +47,10 @@ interface Task {
   readonly turns: number;
 }
 
-/** One way to run the agent; returns its tokens. */
+/** One way to run the agent. */
 interface Way {
   readonly name: string;
+  /** Returns all tokens of the agent's context. */
   readonly run: (world: World, crowd: Crowd, task: Task) => Promise<readonly number[]>;
 }
 
@@ -59,7 +62,7 @@ const WAYS: readonly Way[] = [
   ...STEPS.map((step, i) => ({ name: STEP_NAMES[step], run: program(STEPS.slice(0, i + 1)) })),
 ];
 
-/** An agent's optimisations, each on top of those before, over the client loop. */
+/** Compares an agent with its client loop while the agent's optimisations are switched on one after the other. */
 export const stacked: Bench = {
   name: 'stacked',
   summary: 'optimisations of an agent, each on top of those before, over the client loop',
@@ -124,7 +127,7 @@ async function measureCrowd(world: World, crowd: Crowd, turns: number, rounds: n
       const tasks = ask().map((question) => ({ question, turns }));
       return runAgents(world, crowd, way, tasks);
     });
-  // The round that warms up asks all ways the same and compares their tokens.
+  // In the warm-up all ways get the same questions, so that their tokens can be compared.
   const warmUpQuestions = newQuestions();
   const warm = await warmUp(runsOf(() => warmUpQuestions));
   const samples: (typeof warm)[] = [];

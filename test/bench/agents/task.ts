@@ -34,7 +34,7 @@ export const CODE = `
   console.log("It is " + highest + ".");
 `;
 
-/** The question of one agent. For most numbers, the question has the same count of tokens. */
+/** The question of one agent. The questions of most numbers have the same count of tokens. */
 export function questionOf(pattern: Pattern, number: number): string {
   const name = String(10_000 + (number % 90_000));
   return pattern === 'swarm'

@@ -1,7 +1,7 @@
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 
-/** Token ids of texts as the guest library makes them, for clients that send ids. */
+/** Turns texts into the same token ids as the guest library does, for clients that send ids. */
 export interface TextTokens {
   /** A text at the beginning of a context. */
   begin(text: string): number[];

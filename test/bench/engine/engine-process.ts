@@ -45,7 +45,7 @@ export class EngineProcess implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const exited = new Promise((resolve) => this.#child.once('exit', resolve));
-    // The process has nothing to save, and a task may keep its thread for long.
+    // The process has nothing to save, and its thread may be busy with a task for long.
     this.#child.kill('SIGKILL');
     await exited;
   }

@@ -99,7 +99,7 @@ async function againstLlamaCpp(
   const file = path.join(directory, `${name}-${bits}.gguf`);
   await writeGguf(model, bits, file);
   await using ours = await EngineProcess.start('ours.ts', [name, String(bits)]);
-  // On some machines llama.cpp's threads contend, so the better of the two is the peer.
+  // On some machines llama.cpp's threads contend, so the faster of these two processes counts as the peer.
   await using oneThread = await EngineProcess.start('llama-cpp.ts', [file, '1', String(contextLength)]);
   await using allThreads = await EngineProcess.start('llama-cpp.ts', [file, String(THREADS), String(contextLength)]);
   const rows: Row[] = [];
@@ -156,8 +156,8 @@ interface FloorInputs {
 }
 
 /**
- * Least milliseconds of a step: reading its weights and cache once at the bandwidth measured for that many bytes, or its multiplications
- * at the measured matrix peak, whichever is longer.
+ * Least milliseconds of a step or a prefill: the time to read its weights and cache once, at the bandwidth measured for that many bytes, or the
+ * time of its multiplications at the measured matrix peak, whichever is longer.
  */
 async function floorMsOf(task: Task, { machine, config, bits }: FloorInputs): Promise<number> {
   const { hiddenSize, intermediateSize, layers, heads, headDim, vocabularySize } = config;

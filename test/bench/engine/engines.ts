@@ -1,4 +1,4 @@
-/** A measurement task for one engine; the engine's process answers with milliseconds. */
+/** A measurement task for one engine; the engine's process answers with a {@link Measurement}. */
 export type Task =
   | {
       readonly kind: 'decode';
@@ -15,7 +15,7 @@ export interface Measurement {
   readonly ms: number;
   /** Greedy tokens of the first sequence in a decoding task, to check that both engines compute the same function. */
   readonly tokens?: readonly number[];
-  /** Resident bytes of the process after the task, and the bytes of weights and pool. */
+  /** `resident`: bytes of the process's resident memory after the task. `accounted`: the part that its weights and its pool of pages need. */
   readonly memory?: { readonly resident: number; readonly accounted: number };
 }
 

@@ -11,7 +11,9 @@ export interface MachineRates {
   readonly operationsPerSecond: number;
 }
 
+/** Time for which each thread reads. */
 const READ_MS = 150;
+/** Rows and columns of the matrices. */
 const MATRIX = 1024;
 const MATRIX_TIMES = 12;
 
@@ -48,6 +50,7 @@ async function matrixPeak(threads: number): Promise<number> {
   return (2 * MATRIX ** 3 * 1000) / bestMs;
 }
 
+/** Code of a reading thread: sends `ready`, waits for a message, reads for `ms`, and sends the bytes a second that it read. */
 const READER = `
 const { workerData, parentPort } = require('node:worker_threads');
 const { module, bytes, ms } = workerData;

@@ -59,6 +59,7 @@ async function prefill(tokens: number, times: number): Promise<Measurement> {
   const llamaContext = await createContext(1);
   try {
     const sequence = llamaContext.getSequence();
+    // Arbitrary token ids, the same as in `ours.ts`.
     const prompt = Array.from({ length: tokens }, (_, i) => 300 + (i % 1000));
     let total = 0;
     for (let i = -1; i < times; i++) {

@@ -2,6 +2,7 @@
 import type { Backend } from '#gpu-host/backends/backend.ts';
 import { bareLoop } from '#gpu-host/backends/bench.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
+import { BLOCK_SIZE } from '#gpu-host/backends/onnx/weights.ts';
 import { expectedTensors, loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { type Measurement, serve, type Task } from './engines.ts';
@@ -29,11 +30,11 @@ serve({
   },
 });
 
-/** Bytes of all weights at the given bits, the scales of quantised blocks included. */
+/** Bytes of all weights at the given bits, the scales of quantised blocks included: 4 bytes for each block. */
 function weightBytes(): number {
   let values = 0;
   for (const [, shape] of expectedTensors(model.config)) values += shape.reduce((product, size) => product * size, 1);
-  const bytesPerValue = bits === '32' ? 4 : Number(bits) / 8 + 4 / 64;
+  const bytesPerValue = bits === '32' ? 4 : Number(bits) / 8 + 4 / BLOCK_SIZE;
   return values * bytesPerValue;
 }
 
@@ -44,6 +45,7 @@ async function decode(task: Task & { kind: 'decode' }): Promise<Measurement> {
 
 async function prefill(engine: Backend, tokens: number, times: number): Promise<Measurement> {
   const slots = Uint32Array.from({ length: tokens }, (_, i) => i);
+  // Arbitrary token ids, the same as those of the peers.
   const prompt = Uint32Array.from({ length: tokens }, (_, i) => 300 + (i % 1000));
   const forwardOnce = () =>
     engine.forward([

@@ -5,6 +5,7 @@ import { leb, signedLeb } from '#runtime/build/wasm/binary.ts';
  * read at the memory's speed. `bytes` must be a multiple of 128.
  */
 export function streamModule(): Uint8Array<ArrayBuffer> {
+  // Locals: 0 and 1 are `from` and `end`, 2 to 5 add up the loaded vectors.
   const accumulators = [2, 3, 4, 5];
   const load = (offset: number, into: number) => [
     // local.get into; local.get 0; v128.load align=16 offset; i32x4.add; local.set into
@@ -13,6 +14,7 @@ export function streamModule(): Uint8Array<ArrayBuffer> {
   const body = [
     // end = from + bytes
     ...[0x20, 0, 0x20, 1, 0x6a, 0x21, 1],
+    // loop
     ...[0x03, 0x40],
     ...Array.from({ length: 8 }, (_, i) => load(i * 16, accumulators[i % 4] as number)).flat(),
     // from += 128; continue while from < end
@@ -29,7 +31,9 @@ export function streamModule(): Uint8Array<ArrayBuffer> {
     ...section(1, [1, 0x60, 2, 0x7f, 0x7f, 1, 0x7f]),
     // import e.m: memory
     ...section(2, [1, 1, 0x65, 1, 0x6d, 2, 0, 1]),
+    // one function, of that type
     ...section(3, [1, 0]),
+    // export sum
     ...section(7, [1, 3, 0x73, 0x75, 0x6d, 0, 0]),
     ...section(10, [1, ...leb(code.length), ...code]),
   ]);

@@ -22,7 +22,7 @@ const LONGEST_REQUEST = EVEN.prompt + EVEN.output;
 const LONGEST_PROMPT = LONG_PROMPT.prompt;
 /** The most by which the service of two clients may differ while both wait, under the scheduler VTC (Virtual Token Counter, OSDI '24). */
 const BOUND = boundOf(LONGEST_PROMPT, SLOTS * LONGEST_REQUEST);
-/** A load lasts as long as the platform needs to answer so many requests, whose service is many times the bound. */
+/** A load lasts as long as the platform needs to answer this many requests. Their service is many times the bound. */
 const ANSWERED = 400;
 const QUICK_ANSWERED = 80;
 /** Requests at once that warm the platform and measure its capacity. */
@@ -98,7 +98,7 @@ in going first.`,
     await using platform = await Platform.start({ functions: ['openai-completions'], config });
     const tokens = await textTokens(MODEL);
     const clients = [await createTenant(platform, 'first'), await createTenant(platform, 'second')] as const;
-    for (const client of clients) await capacityOf(platform, tokens, client);
+    for (const client of clients) await capacityOf(platform, tokens, client); // Warm-up.
     const perSecond = await capacityOf(platform, tokens, clients[0]);
     const loadMs = ((quick ? QUICK_ANSWERED : ANSWERED) * 1000) / perSecond;
     const loadSetup = { platform, tokens, clients, perSecond, loadMs };

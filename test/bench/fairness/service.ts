@@ -17,11 +17,13 @@ export interface Request {
 export interface ServiceComparison {
   /** The largest difference of their service within any window in which both waited all the time. */
   readonly difference: number;
-  /** Time in which both waited, ms, and the service of each in it. */
+  /** Time in which both waited, ms. */
   readonly waitedMs: number;
+  /** Service of each client in that time. */
   readonly served: readonly [number, number];
 }
 
+/** A change at one moment: a request of the client opens (`open` is 1) or ends (-1), or the client receives `service`. */
 interface Change {
   readonly atMs: number;
   readonly client: 0 | 1;

@@ -23,7 +23,7 @@ const QUICK_WINDOW_MS = 3000;
 /** Time after a fleet's start and after its queues have filled, in which the last runtimes settle. */
 const SETTLE_MS = 2000;
 const QUICK_SETTLE_MS = 1000;
-/** Interval of arrivals for free slots; in the turnover, the interval at which an invocation ends and another one is submitted. */
+/** Interval of arrivals for free slots. In the turnover, the last of the four phases, an invocation ends and another arrives at this interval. */
 const END_EVERY_MS = 10;
 /** Invocations that arrive while slots are free, each of another tenant: fewer than the small fleet has slots. */
 const ARRIVALS = 100;
@@ -48,7 +48,7 @@ interface Sample {
   /** Time that the fleet took to start. */
   readonly startupMs: number;
   readonly idle: RedisLoad;
-  /** CPU of Redis from the arrival of a tenant's first invocation until it has begun, in a free slot, ms. */
+  /** CPU of Redis from the arrival of a tenant's first invocation until the invocation has begun in a free slot, ms. */
   readonly firstMs: number;
   /** The same for a later invocation of the tenant. */
   readonly laterMs: number;
@@ -56,6 +56,7 @@ interface Sample {
   readonly turnover: RedisLoad & { readonly ended: number; readonly begun: number };
   /** CPU of Redis for the whole life of one invocation of the turnover, beyond that of the same fleet without turnover, ms. */
   readonly lifeMs: number;
+  /** Runtimes that were declared dead although they lived. */
   readonly lost: number;
 }
 

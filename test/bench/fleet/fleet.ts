@@ -14,6 +14,7 @@ const DEADLINE_MS = 3_600_000;
 const READ_LOAD_MS = 1000;
 const FILLED_TIMEOUT_MS = 120_000;
 const POLL_MS = 1000;
+const FAST_POLL_MS = 10;
 /** Long, since all simulated processes share one event loop, which lags more than the loops of separate processes. */
 const CALL_DEADLINE_MS = 60_000;
 
@@ -99,6 +100,7 @@ export class Fleet implements AsyncDisposable {
     const { runtimes, slots, tenants } = this.size;
     await atOnce(CONCURRENT_SUBMITS, runtimes * slots + tenants, () => this.submitOne());
     const until = performance.now() + FILLED_TIMEOUT_MS;
+    // The slots are full when no invocation has begun during a whole interval.
     for (let begunBefore = -1; this.#begun === 0 || begunBefore !== this.#begun; ) {
       if (performance.now() > until) throw new Error('the slots did not fill');
       begunBefore = this.#begun;
@@ -106,7 +108,7 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
-  /** Submits one invocation of each of some tenants at fixed times while slots are free, and waits until all have begun. */
+  /** Submits an invocation of each of the first `tenants` tenants, `everyMs` apart, and waits until all have begun. Needs free slots. */
   async arrive(tenants: number, everyMs: number): Promise<void> {
     const before = this.#begun;
     const startMs = performance.now();
@@ -132,7 +134,10 @@ export class Fleet implements AsyncDisposable {
 
   async #until(condition: () => boolean, otherwise: string): Promise<void> {
     const until = performance.now() + FILLED_TIMEOUT_MS;
-    for (; !condition(); await sleep(POLL_MS / 100)) if (performance.now() > until) throw new Error(otherwise);
+    while (!condition()) {
+      if (performance.now() > until) throw new Error(otherwise);
+      await sleep(FAST_POLL_MS);
+    }
   }
 
   /** Reads the registry as a dashboard or a scrape of metrics does. */
@@ -140,7 +145,7 @@ export class Fleet implements AsyncDisposable {
     await this.scheduler.runtimes.list();
   }
 
-  /** @throws the first error that no caller saw */
+  /** @throws Error when the log has a record: the scheduler logs the errors that no caller sees */
   check(): void {
     if (this.#log.records.length > 0)
       throw new Error(`${this.#log.records.length} records in the log: ${this.#log.records[0]?.message}`, {
@@ -228,8 +233,8 @@ export class Fleet implements AsyncDisposable {
 /** Calls `work` for each number below `count`, with at most `maxCalls` calls at once. */
 async function atOnce(maxCalls: number, count: number, work: (i: number) => Promise<unknown>): Promise<void> {
   let next = 0;
-  const lane = async () => {
+  const callInTurn = async () => {
     while (next < count) await work(next++);
   };
-  await Promise.all(Array.from({ length: maxCalls }, lane));
+  await Promise.all(Array.from({ length: maxCalls }, callInTurn));
 }

@@ -19,7 +19,7 @@ interface Figures {
   readonly firstP99Ms: number;
   /** Share of the contexts' tokens that the hosts already had; NaN without contexts. */
   readonly hitRate: number;
-  /** Reserved share of pages, averaged over the trace: that of the fullest host over the mean of all hosts. */
+  /** The fullest host's share of reserved pages, averaged over the trace, divided by the mean share of all hosts. */
   readonly imbalance: number;
 }
 

@@ -8,13 +8,12 @@ export interface Bound {
 }
 
 /**
- * Combines two lower bounds. `meanMs` is the larger of both; `p99Ms` is that of the bound "alone", because "shared"
- * bounds only a mean.
+ * Combines two lower bounds, "alone" and "shared". `meanMs` is the larger one; `p99Ms` is that of "alone", because "shared" bounds only a mean.
  *
- * The bound "alone": each invocation has the fastest host to itself, and finds there as much of its context as earlier
- * invocations may have left. The bound "shared": one machine does the work of all hosts, the shortest remaining work
- * first. No other order of the same work has a lower mean (Schrage, 1968). An invocation's work in a step is that of
- * its inputs, plus a share of the step's fixed time in proportion to the invocation's pages.
+ * "Alone": each invocation has the fastest host to itself, and finds there as much of its context as earlier invocations may have left.
+ *
+ * "Shared": one machine does the work of all hosts, the shortest remaining work first. No other order of the same work has a lower mean (Schrage,
+ * 1968). An invocation's work in a step is that of its inputs, plus a share of the step's fixed time in proportion to the invocation's pages.
  */
 export function boundOf(trace: Trace): Bound {
   const alone = trace.invocations.map(aloneMsOn(trace));
@@ -75,8 +74,8 @@ function sharedFlowMs(trace: Trace): number {
       remainingWork.pop();
       if (endMs > untilMs) remainingWork.push(least - stepMs * speed);
     }
-    // Without work, the clock goes on to the next arrival. After the last arrival, `untilMs` is infinite, and it stays.
-    nowMs = Math.max(nowMs, untilMs === Number.POSITIVE_INFINITY ? nowMs : untilMs);
+    // Without work, the clock goes on to the next arrival. After the last arrival, `untilMs` is infinite, and the clock stays.
+    if (untilMs !== Number.POSITIVE_INFINITY) nowMs = Math.max(nowMs, untilMs);
   };
   for (const invocation of trace.invocations) {
     workUntil(invocation.atMs);

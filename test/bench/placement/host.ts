@@ -9,7 +9,7 @@ import {
   tokensToCompute,
 } from './trace.ts';
 
-/** An invocation that runs. Milestones are counts of the host's steps. */
+/** An invocation that runs. `prefilledAt` and `endAt`, its milestones, are numbers of the host's steps. */
 export interface RunningInvocation {
   readonly invocation: TracedInvocation;
   readonly startMs: number;
@@ -19,8 +19,8 @@ export interface RunningInvocation {
 }
 
 /**
- * A GPU host with continuous batching, as a fluid: each running invocation advances one step in the time of a step, which grows with the
- * inputs of the step. Pages are reserved until the end; contexts that nothing uses fill the free pages, and the least recently used goes first.
+ * A GPU host with continuous batching, simulated as a fluid: steps count in fractions, and the time of a step grows with its inputs. The pages of
+ * an invocation are reserved until its end. Contexts that no running invocation uses fill the free pages; the least recently used is evicted first.
  */
 export class SimulatedHost {
   readonly shape: HostShape;
@@ -29,7 +29,9 @@ export class SimulatedHost {
   reservedPages = 0;
   /** Time integral of the share of the host's pages that is reserved, ms. */
   reservedMs = 0;
+  /** Tokens of contexts that the host already had when an invocation started. */
   hitTokens = 0;
+  /** Tokens of the contexts of all invocations that have started. */
   contextTokens = 0;
   /** Time of the next milestone; infinite when nothing runs. */
   nextMs = Number.POSITIVE_INFINITY;
@@ -80,15 +82,17 @@ export class SimulatedHost {
     this.#updateNextMs();
   }
 
-  /** Passes the next milestone and returns its invocation, whose prompt is now computed or which has ended and left `running`. */
+  /** Passes the next milestone and returns its invocation. The invocation's prompt is now computed, or it has ended and left `running`. */
   pass(nowMs: number): RunningInvocation {
     const next = this.#next();
     if (next === undefined) throw new Error('Nothing runs on the host.');
     this.#advance(nowMs);
     this.#stepsDone = milestone(next);
-    this.#prefillingCount -= next.prefilled ? 0 : 1;
     if (next.prefilled) this.#remove(next);
-    next.prefilled = true;
+    else {
+      next.prefilled = true;
+      this.#prefillingCount--;
+    }
     this.#updateNextMs();
     return next;
   }

@@ -35,7 +35,7 @@ export function platform(placement: PlacementPolicy): Policy {
 /** Names of the open hosts, as admission knows them. */
 const openHostNames = ({ open, described }: View): string[] => open.map((host) => described[host]?.name ?? '');
 
-/** Share of the host's pages in use with the head, as admission counts it: only admitted invocations hold pages, and one alone always fits. */
+/** Share of the host's pages in use with the head, as admission counts: only admitted invocations hold pages, and a single one always fits. */
 function crowdingOf(host: number, { pages }: TracedInvocation, { hosts }: View): number {
   const { reservedPages = 0, shape } = hosts[host] ?? {};
   const share = (reservedPages + pages) / (shape?.pages ?? 1);

@@ -33,7 +33,7 @@ const endsOf = ({ outcomes }: SimulationResult) => outcomes.map(({ endMs }) => M
 const PROMPT_MS = STEP_MS + INPUT_MS * CHUNK_TOKENS;
 
 describe('simulated placement', () => {
-  it('runs every invocation once and to its end, in its tenant’s order, on hosts that are there, within their pages', () => {
+  it('completes every invocation in its tenant’s order, on live hosts, within their pages and no faster than the bound', () => {
     const anyCase = fc.record({
       name: fc.constantFrom(...TRACE_NAMES),
       seed: fc.nat(1000),
@@ -53,6 +53,7 @@ describe('simulated placement', () => {
           const lastStarts = new Map<string, number>();
           for (const { invocation, startMs, prefilledMs, endMs, attempts } of outcomes) {
             assert.ok(invocation.atMs <= startMs && startMs < prefilledMs && prefilledMs < endMs, policy.name);
+            // After a crash, invocations start again, possibly after their successors in the queue.
             if (crashes.length > 0) continue;
             assert.equal(attempts, 1);
             assert.ok(startMs >= (lastStarts.get(invocation.tenant) ?? 0), `${policy.name}: order`);
@@ -71,8 +72,8 @@ describe('simulated placement', () => {
     );
   });
 
-  it('ends invocations at times that were calculated by hand', () => {
-    // One step for a prompt of one chunk, then ten steps; two invocations on the host share their steps.
+  it('ends invocations at times calculated by hand', () => {
+    // The prompt takes one step, since it is one chunk, and the output of 10 tokens takes ten. Two invocations on a host share these steps.
     const alone = PROMPT_MS + 10 * (STEP_MS + INPUT_MS);
     assert.deepEqual(endsOf(simulate(oneHost([traced('a')]), leastLoaded())), [alone]);
     const both = PROMPT_MS + INPUT_MS * CHUNK_TOKENS + 10 * (STEP_MS + 2 * INPUT_MS);
@@ -80,29 +81,30 @@ describe('simulated placement', () => {
     assert.equal(boundOf(oneHost([traced('a')])).meanMs, alone);
   });
 
-  it('lets an invocation wait for pages, and finds a context while nothing else needs its pages', () => {
-    const context = { name: 'prefix', tokens: 128, keeps: 128, exported: false };
-    const withContext = (id: string, atMs: number, more: Partial<TracedInvocation> = {}) =>
-      traced(id, { atMs, prompt: 129, context, ...more });
+  it('lets an invocation wait for pages', () => {
     const full = simulate(oneHost([traced('a', { pages: 15 }), traced('b', { pages: 15 })]), leastLoaded());
     assert.equal(full.outcomes[1]?.startMs, full.outcomes[0]?.endMs);
+  });
+
+  it('evicts a context whose pages another invocation needs, unless the context is exported', () => {
+    const CONTEXT_TOKENS = 128;
+    const context = { name: 'prefix', tokens: CONTEXT_TOKENS, keeps: CONTEXT_TOKENS, exported: false };
+    const withContext = (id: string, atMs: number, more: Partial<TracedInvocation> = {}) =>
+      traced(id, { atMs, prompt: CONTEXT_TOKENS + 1, context, ...more });
     const { hosts } = simulate(
       oneHost([withContext('a', 0), withContext('b', 1000), withContext('c', 2000)]),
       leastLoaded(),
     );
-    assert.deepEqual([hosts[0]?.hitTokens, hosts[0]?.contextTokens], [256, 384]);
-    const evicted = simulate(
-      oneHost([withContext('a', 0), traced('b', { atMs: 1000, pages: 20 }), withContext('c', 2000)]),
-      oracle(),
-    );
+    // The first invocation computes the context, and the other two find it.
+    assert.deepEqual([hosts[0]?.hitTokens, hosts[0]?.contextTokens], [2 * CONTEXT_TOKENS, 3 * CONTEXT_TOKENS]);
+
+    const allPages = traced('b', { atMs: 1000, pages: 20 });
+    const evicted = simulate(oneHost([withContext('a', 0), allPages, withContext('c', 2000)]), oracle());
     assert.equal(evicted.hosts[0]?.hitTokens, 0);
-    const exported = { ...context, exported: true };
-    const kept = [
-      withContext('a', 0, { context: exported }),
-      traced('b', { atMs: 1000, pages: 20 }),
-      withContext('c', 2000),
-    ];
-    assert.equal(simulate(oneHost(kept), oracle()).hosts[0]?.hitTokens, 128);
+
+    const exporting = withContext('a', 0, { context: { ...context, exported: true } });
+    const kept = simulate(oneHost([exporting, allPages, withContext('c', 2000)]), oracle());
+    assert.equal(kept.hosts[0]?.hitTokens, CONTEXT_TOKENS);
   });
 
   it('restarts the invocations that a crash ended', () => {

@@ -16,17 +16,22 @@ export interface View {
 
 export interface Policy {
   readonly name: string;
-  /** Host on which the head waits for room; null for no particular host: the policy is then asked again whenever an invocation ends. */
+  /**
+   * Returns the index of the host on which the head waits for room. After null, the head waits for no particular host, and the simulation asks the
+   * policy again whenever an invocation ends.
+   */
   place(head: TracedInvocation, view: View): number | null;
 }
 
 /** The fate of one invocation. */
 export interface Outcome {
   readonly invocation: TracedInvocation;
-  /** Start of its last attempt, the end of its prompt, and its end. */
+  /** Start of the last attempt. */
   startMs: number;
+  /** Time at which the last attempt has computed its prompt. */
   prefilledMs: number;
   endMs: number;
+  /** Index of the last attempt's host. */
   host: number;
   attempts: number;
 }
@@ -34,14 +39,14 @@ export interface Outcome {
 export interface SimulationResult {
   readonly outcomes: readonly Outcome[];
   readonly hosts: readonly SimulatedHost[];
-  /** Maximum of a host's reserved pages over its pages, while it ran more than one invocation: one alone may exceed them. */
+  /** Largest share of its pages that a host reserved while it ran more than one invocation. A single invocation may exceed its host's pages. */
   readonly mostReserved: number;
 }
 
 /**
- * Plays a trace in virtual time. Each tenant has a queue, first come, first served, as in admission. A policy places the head of a queue. The
- * head starts when its host has room, behind the heads that came to the host before it. When a host comes or goes, waiting heads are placed
- * again, and invocations that a crash ended return to the front of their tenants' queues.
+ * Plays a trace in virtual time. Each tenant has a queue, first come, first served, as in admission. The policy places the head of each queue on a
+ * host. A host starts its heads in the order in which they were placed on it, each as soon as it has room. When a host joins or leaves, the policy
+ * places all waiting heads again. Invocations that a crash ended return to the front of their tenants' queues.
  */
 export function simulate(trace: Trace, policy: Policy): SimulationResult {
   return new Simulation(trace, policy).run();
@@ -55,9 +60,10 @@ class Simulation {
   readonly #outcomes = new Map<TracedInvocation, Outcome>();
   /** Queues by tenant; the first of each is its head. */
   readonly #queues = new Map<string, TracedInvocation[]>();
-  /** Heads that wait for a certain host, by host; `#unplaced` has those that wait for any. */
+  /** Heads that the policy has placed and that wait for room, by index of their host. */
   readonly #waiting: TracedInvocation[][];
   readonly #waitingPages: number[];
+  /** Heads for which the policy has not chosen a host, oldest first. */
   #unplaced: TracedInvocation[] = [];
   #open: number[] = [];
   #nowMs = 0;
@@ -94,7 +100,7 @@ class Simulation {
       } else if (arrival?.atMs === nextMs) {
         arrivalIndex++;
         this.#arrive(arrival);
-      } else this.#pass(host);
+      } else this.#passMilestone(host);
     }
     return { outcomes: [...this.#outcomes.values()], hosts: this.#hosts, mostReserved: this.#mostReserved };
   }
@@ -155,11 +161,13 @@ class Simulation {
     else this.#queues.delete(head.tenant);
   }
 
-  #pass(index: number): void {
+  /** Lets an invocation of a host reach its next milestone: the end of its prompt, or its end. */
+  #passMilestone(index: number): void {
     const host = this.#hosts[index] as SimulatedHost;
-    const running = host.pass(this.#nowMs);
-    const outcome = this.#outcomes.get(running.invocation) as Outcome;
-    if (host.running.includes(running)) {
+    const passed = host.pass(this.#nowMs);
+    const outcome = this.#outcomes.get(passed.invocation) as Outcome;
+    const isStillRunning = host.running.includes(passed);
+    if (isStillRunning) {
       outcome.prefilledMs = this.#nowMs;
       return;
     }
@@ -179,14 +187,14 @@ class Simulation {
   }
 
   #change({ host: index, kind }: HostChange): void {
-    const { name, connectedAt } = this.#described[index] as RuntimeGpuHost;
+    const { name, connected: wasConnected, connectedAt } = this.#described[index] as RuntimeGpuHost;
     const host = this.#hosts[index] as SimulatedHost;
     const connected = kind !== 'crash';
     this.#described[index] = {
       name,
       connected,
       models: [],
-      ...(connected && { connectedAt: this.#described[index]?.connected ? (connectedAt ?? 0) : this.#nowMs }),
+      ...(connected && { connectedAt: wasConnected ? (connectedAt ?? 0) : this.#nowMs }),
       ...(kind === 'drain' && { drain: { since: this.#nowMs } }),
     };
     this.#updateOpen();
@@ -197,6 +205,7 @@ class Simulation {
         const queue = this.#queues.get(invocation.tenant);
         if (queue) queue.unshift(invocation);
         else this.#queues.set(invocation.tenant, [invocation]);
+        // The crashed invocation takes the place of the tenant's previous head.
         const displaced = heads.findIndex((head) => head.tenant === invocation.tenant);
         if (displaced >= 0) heads.splice(displaced, 1);
         heads.push(invocation);

@@ -1,9 +1,11 @@
-/** Text at the beginning of a prompt whose keys and values a GPU host may have: a prefix that several prompts share, or a session so far. */
+/**
+ * The beginning of a prompt: a prefix that several prompts share, or the earlier turns of a session. A GPU host may still have its keys and values.
+ */
 export interface Context {
   readonly name: string;
-  /** Tokens of the prompt that belong to it. */
+  /** Tokens of the prompt that belong to the context. */
   readonly tokens: number;
-  /** Tokens that the host has of it afterwards. */
+  /** Tokens that the host has under the context's name after the invocation. */
   readonly keeps: number;
   /** True when the inferlet saves the context as a persistent export, which the host never evicts. */
   readonly exported: boolean;
@@ -17,7 +19,7 @@ export interface TracedInvocation {
   /** Tokens of the prompt, those of its context included. */
   readonly prompt: number;
   readonly output: number;
-  /** Pages that admission expects, and that it keeps for the invocation until its end. */
+  /** Pages that admission reserves for the invocation until its end. */
   readonly pages: number;
   readonly context?: Context;
   /** The client's `X-Session-Affinity`. */
@@ -26,7 +28,7 @@ export interface TracedInvocation {
 
 export interface HostShape {
   readonly name: string;
-  /** Steps that it makes in the time of one step of a host of speed 1. */
+  /** Steps that the host makes in the time in which a host of speed 1 makes one. */
   readonly speed: number;
   readonly pages: number;
 }
@@ -48,12 +50,16 @@ export interface Trace {
 
 /** Tokens of a page. */
 export const PAGE_TOKENS = 16;
-/** Time of a step at speed 1, and of each input (a token of a prompt, or a sequence that decodes): calculated for an 8B model on one card. */
+/** Time of a step without inputs at speed 1, calculated for an 8B model on one card. */
 export const STEP_MS = 20;
+/** Time that each input adds to a step: a token of a prompt, or a sequence that decodes. */
 export const INPUT_MS = 0.2;
-/** Tokens that a prompt adds to a step. */
+/** Tokens that each prompt adds to a step. */
 export const CHUNK_TOKENS = 128;
 
-/** Tokens of a prompt that a host with `known` tokens of its context computes. This always includes the last: its step gives the first output. */
+/**
+ * Tokens of a prompt that a host computes when it has `known` tokens of the prompt's context. The last token is always computed, because its step
+ * gives the first token of output.
+ */
 export const tokensToCompute = ({ prompt, context }: TracedInvocation, known: number): number =>
   Math.max(1, prompt - Math.min(known, context?.tokens ?? 0));

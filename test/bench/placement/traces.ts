@@ -14,7 +14,7 @@ export interface TraceSize {
   readonly hosts: number;
   readonly tenants: number;
   readonly invocations: number;
-  /** Work of the trace over what all hosts could do in its time with full batches. */
+  /** Work of the trace, divided by the work that all hosts could do in its time with full batches. */
   readonly load: number;
 }
 
@@ -22,7 +22,7 @@ const MEAN_PROMPT = 200;
 const MEAN_OUTPUT = 120;
 const MAX_PROMPT = 1500;
 const MAX_OUTPUT = 600;
-/** Output that admission expects: the 95th percentile of these outputs. */
+/** Tokens of output that admission expects: the 95th percentile of the outputs drawn below. */
 const EXPECTED_OUTPUT = 380;
 const PREFIX_TOKENS = 512;
 const PAGES = 1024;
@@ -30,19 +30,21 @@ const BURST_SIZE = 200;
 /** Time in which the invocations of a burst arrive. */
 const BURST_MS = 500;
 const MAX_TURNS = 6;
+/** Mean time between the beginnings of two turns of a session. */
 const MEAN_TURN_MS = 6000;
-/** A turn begins at least this long after the one before. */
+/** Minimum time between the beginnings of two turns of a session. */
 const MIN_TURN_MS = 4000;
-/** Part of the time for which a host that leaves is away. */
+/** Share of the trace's time for which a host that leaves stays away. */
 const AWAY_SHARE = 0.1;
 
 type Random = () => number;
 /** An invocation without its arrival time. `afterMs` is the time since the previous invocation of its session or burst. */
 type Draft = Omit<TracedInvocation, 'atMs' | 'id'> & { readonly afterMs?: number };
 
-/** A kind of load: its invocations, in groups that arrive one after another, and its hosts. */
+/** A kind of load. Its invocations come in groups that arrive one after another. */
 interface Kind {
   readonly name: string;
+  /** Draws the group of this number. */
   readonly group: (random: Random, tenants: Tenants, number: number) => Draft[];
   readonly hosts?: (count: number, random: Random) => HostShape[];
   readonly changes?: (hosts: number, durationMs: number, random: Random) => HostChange[];
@@ -58,7 +60,7 @@ const KINDS: readonly Kind[] = [
   { name: 'Zipf tenants, shared prefixes', group: (random, { zipf }) => [prefixed(random, zipf(random))] },
   {
     name: 'bursts',
-    // As many invocations arrive in bursts as alone.
+    // This probability makes half of the invocations arrive in bursts and the other half alone.
     group: (random, { count }) => {
       const tenant = uniform(random, count);
       if (random() > 1 / (BURST_SIZE + 1)) return [single(random, tenant)];
@@ -94,7 +96,7 @@ const KINDS: readonly Kind[] = [
 
 export const TRACE_NAMES: readonly string[] = KINDS.map(({ name }) => name);
 
-/** The trace of a kind, the same for the same seed. The invocations arrive at the mean rate that results in the load `size.load`. */
+/** Draws a trace of the kind `name`. Equal seeds give equal traces. The invocations arrive at the mean rate that results in the load `size.load`. */
 export function makeTrace(name: string, size: TraceSize, seed: number): Trace {
   const kind = KINDS.find((each) => each.name === name);
   if (kind === undefined) throw new Error(`There is no trace "${name}".`);
@@ -121,7 +123,7 @@ export function makeTrace(name: string, size: TraceSize, seed: number): Trace {
   };
 }
 
-/** Time in which all hosts with full batches and full use of contexts would do the work, over the load. */
+/** Time in which all hosts would do the work if every batch were full and every context found, divided by the load. */
 function durationOf(drafts: readonly Draft[], hosts: readonly HostShape[], load: number): number {
   const known = earlierContexts();
   const speed = hosts.reduce((sum, host) => sum + host.speed, 0);
@@ -145,7 +147,7 @@ const prefixed = (random: Random, tenant: number): Draft =>
     exported: false,
   });
 
-/** Turns whose prompts begin with all turns before. Every second session saves its context as an export. */
+/** Draws the turns of a session. Each prompt begins with all earlier turns. Every second session saves its context as an export. */
 function session(random: Random, { count }: Tenants, number: number): Draft[] {
   const tenant = uniform(random, count);
   const exported = number % 2 === 1;

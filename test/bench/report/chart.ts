@@ -11,7 +11,7 @@ export interface Chart {
   readonly title: string;
   readonly subtitle: string;
   readonly bars: readonly Bar[];
-  /** A value to draw a line at, such as 1 for a ratio, with its name. */
+  /** A vertical line at a value, such as 1 for a ratio, with the line's name. */
   readonly line?: { readonly at: number; readonly name: string };
 }
 
@@ -24,8 +24,9 @@ const ROW_HEIGHT = 26;
 const BAR_HEIGHT = 18;
 /** Room for the numbers after the longest bar. */
 const VALUES_WIDTH = 56;
-/** Mean width of a character of a label, and of the title. */
+/** Mean width of a character of a label. */
 const CHARACTER_WIDTH = 6.4;
+/** Mean width of a character of the title. */
 const TITLE_CHARACTER_WIDTH = 9;
 const MAX_LABEL_WIDTH = 90 * CHARACTER_WIDTH;
 

@@ -6,7 +6,7 @@ import { reportOf } from './markdown.ts';
 import type { Results, SuiteRun } from './results.ts';
 
 const machine = { cpu: 'Test CPU', cores: 2, memoryGib: 23, kernel: '6.1', node: '26', commit: 'abc' };
-/** A suite of four figures, of which the test chooses the ratio in the first row. */
+/** A suite of four figures. `ratio` is the last cell of the first row. */
 const suite = (ratio: string): SuiteRun => ({
   name: 'agents',
   outcome: 'ran',
@@ -23,7 +23,7 @@ const suite = (ratio: string): SuiteRun => ({
   ],
   notes: ['A note.'],
 });
-/** A quick run with that suite, which does not name its quick cases, and with one that did not run. */
+/** A quick run of two suites: the suite above, which does not name its quick cases, and one that did not run. */
 const results = (ratio: string): Results => ({
   format: 1,
   startedAt: '2026-11-24T20:00:00Z',
@@ -34,7 +34,7 @@ const results = (ratio: string): Results => ({
   suites: [suite(ratio), { name: 'soak', outcome: 'not run', reason: 'not done after 15 minutes' }],
 });
 
-/** The remark of a run whose suites name their quick cases. */
+/** The report's remark on a quick run in which a suite names its cases. */
 const QUICK_CASES =
   /A quick run has few cases of each suite, with all sides\. A line above each table names its cases\./;
 

@@ -143,7 +143,7 @@ function otherCases(now: Results, before: Results): string[] {
 /** Maximum number of changes of unknown noise that a comparison lists. */
 const MAX_SINGLE = 10;
 
-/** Size of a change, the same for twice and for half; a figure that was or became 0 has no ratio. */
+/** Size of a change: doubling and halving count the same. It is 0 for a figure that was or became 0 and so has no ratio. */
 function sizeOf({ ratio }: Change): number {
   const size = Math.abs(Math.log(ratio));
   return Number.isFinite(size) ? size : 0;

@@ -34,7 +34,7 @@ describe('results', () => {
     );
   });
 
-  it('read a figure of one round, of which no change is known to be beyond noise', () => {
+  it('read a figure of one round, and leave open if its change is beyond noise', () => {
     assert.deepEqual(spreadIn(formatSpread(spreadOf([1.5]))), { median: 1.5, min: 1.5, max: 1.5, isSingle: true });
     const rows = (value: string) => [['loop', '1', value, '', '']];
     const [single] = figuresOf({ ...TABLE, rows: rows('340 (n = 1)') });
@@ -46,12 +46,13 @@ describe('results', () => {
       [single, single],
     ] as const)
       assert.equal(changes([now], [before])[0]?.beyondNoise, undefined);
-    // Earlier versions wrote one round as a range without a width.
-    const old = figuresOf({ ...TABLE, rows: [...rows('340 (340–340)'), ...rows('2 (2–2)')] });
+    // Earlier versions wrote the value of one round as a range with equal bounds.
+    const oldFormat = figuresOf({ ...TABLE, rows: [...rows('340 (340–340)'), ...rows('2 (2–2)')] });
     assert.deepEqual(
-      old.map(({ spread }) => spread.isSingle),
+      oldFormat.map(({ spread }) => spread.isSingle),
       [true, true],
     );
+    // Another figure with a range shows that there were several rounds.
     const mixed = figuresOf({ ...TABLE, rows: [...rows('340 (340–340)'), ...rows('2 (1–2)')] });
     assert.ok(mixed.every(({ spread }) => !spread.isSingle));
   });

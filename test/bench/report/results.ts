@@ -54,7 +54,7 @@ export interface SuiteMissing {
 /** One number of a report with its spread over the rounds. */
 export interface Figure {
   readonly suite: string;
-  /** The row, by its cells before the first figure. */
+  /** Name of the row: its cells before the first figure. */
   readonly row: string;
   readonly column: string;
   readonly spread: Spread;
@@ -62,7 +62,7 @@ export interface Figure {
 
 const CELL = /^(-?[\d.]+) \((?:(-?[\d.]+)–(-?[\d.]+)|n = 1)\)$/;
 
-/** A cell that `formatSpread` wrote; undefined for any other. */
+/** The spread in a cell that `formatSpread` wrote; undefined for any other cell. */
 export function spreadIn(cell: string): Spread | undefined {
   const match = CELL.exec(cell);
   if (match === null) return undefined;
@@ -81,7 +81,7 @@ export function figuresOf({ name, header, rows }: Pick<SuiteRun, 'name' | 'heade
       return spread === undefined ? [] : [{ suite: name, row, column: header[column] ?? '', spread }];
     });
   });
-  // Older versions wrote the one value of a round as a range, too.
+  // Older versions wrote the value of a single round as a range with equal bounds. All ranges of such a table have equal bounds.
   if (figures.some(({ spread: { min, max } }) => min !== max)) return figures;
   return figures.map((figure) => ({ ...figure, spread: { ...figure.spread, isSingle: true } }));
 }
@@ -110,7 +110,7 @@ export interface Change {
   readonly beyondNoise: boolean | undefined;
 }
 
-/** Figures that both runs have, in the order of the later one. */
+/** Changes of the figures that both runs have, in the order of the later run. */
 export function changes(now: readonly Figure[], before: readonly Figure[]): Change[] {
   const spreadsBefore = new Map(withKeys(before).map(([key, { spread }]) => [key, spread]));
   return withKeys(now).flatMap(([key, figure]) => {

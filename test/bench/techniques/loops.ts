@@ -3,7 +3,7 @@ import type { TextTokens } from '../agents/tokens.ts';
 /** Continues a prompt of token ids by a number of tokens. */
 export type Write = (prompt: readonly number[], tokens: number) => Promise<readonly number[]>;
 
-/** A technique as its client runs it: the client keeps all texts and sends each whole again. */
+/** A technique as a loop of its client. The client keeps each text and sends the whole of it with every request. */
 export class ClientLoop {
   /** Tokens generated so far. */
   generated = 0;
@@ -28,7 +28,7 @@ export class ClientLoop {
   }
 }
 
-/** Breadth-first search over thoughts. `replies`: the thoughts and then the verdicts of each step, and the answer. */
+/** Breadth-first search over thoughts. `replies` has the thoughts and then the verdicts of each step, and at last the answer. */
 export async function treeOfThought(loop: ClientLoop, problem: string, replies: readonly string[], keep: number) {
   const remainingReplies = [...replies];
   const next = () => remainingReplies.shift() ?? '';
@@ -55,7 +55,7 @@ export interface Division {
   readonly answer: string;
 }
 
-/** Solves the parts of a problem at once, each behind the rules, and puts their answers together. */
+/** Solves the parts of a problem at once and puts their answers together. The context of each part begins with the rules. */
 export async function recursionOfThought(loop: ClientLoop, rules: string, whole: Division): Promise<void> {
   const { problem, parts, answer } = whole;
   let context = [...loop.tokens.begin(`${rules}\n`), ...loop.tokens.more(`Problem: ${problem}\n`)];
@@ -69,12 +69,14 @@ export async function recursionOfThought(loop: ClientLoop, rules: string, whole:
 
 export const partsOf = ({ parts }: Division): string => parts.map(({ problem }) => problem).join('; ');
 
-/** Thoughts on each part, merged, then improved; each thought is scored. */
+/** Writes thoughts on each part, merges them, and improves the result. Every operation writes `GRAPH_BRANCHES` thoughts and scores each. */
 export async function graphOfThought(loop: ClientLoop, task: string, parts: readonly string[], thought: string) {
-  const operate = async (kind: string, given: string) => {
-    const context = [...loop.tokens.begin(`${task}\n`), ...loop.tokens.more(`${kind}: ${given}\nResult:`)];
-    const think = async () =>
-      loop.say(await loop.say(context, '', ` ${thought}\n`), `\n${GRAPH_JUDGE}`, ` ${GRAPH_SCORE}\n`);
+  const operate = async (kind: string, text: string) => {
+    const context = [...loop.tokens.begin(`${task}\n`), ...loop.tokens.more(`${kind}: ${text}\nResult:`)];
+    const think = async () => {
+      const withThought = await loop.say(context, '', ` ${thought}\n`);
+      return loop.say(withThought, `\n${GRAPH_JUDGE}`, ` ${GRAPH_SCORE}\n`);
+    };
     await Promise.all(Array.from({ length: GRAPH_BRANCHES }, think));
   };
   await Promise.all(parts.map((part) => operate('Part', part)));

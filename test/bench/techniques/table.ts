@@ -26,13 +26,13 @@ export interface Systems {
   readonly peer: Peer;
 }
 
-/** A technique of Pie's Table 2 as a function of `functions/`, and the same work without it. */
+/** A technique of Pie's Table 2 as a function of `functions/`, and its baseline: the same work without the function. */
 export interface Technique {
   readonly name: string;
   readonly baseline: string;
   /** Input of the function. Each program has a number of its own, so that no cache contains its prompt. */
   readonly input: (number: number, systems: Systems) => object;
-  /** Counts the output's tokens where the platform's count is another: it omits forced tokens, and those of child invocations. */
+  /** Counts the tokens of the output. Set where the platform's count differs, because it omits forced tokens and those of child invocations. */
   readonly count?: (output: Readonly<Record<string, unknown>>, tokens: TextTokens) => number;
   /** The baseline of one program; returns the number of tokens that it generated. */
   readonly run: (number: number, systems: Systems) => Promise<number>;
@@ -86,10 +86,12 @@ const MODULES = {
   tree: ' A very tall tree stood in the middle, and a family of owls lived at its top.',
 };
 const SYSTEM = 'Once upon a time, there was a big park.';
-/** Two of the modules, chosen by the number. */
+/** Two different modules, chosen by the number: the second comes one to three places after the first. */
 function modulesOf(number: number): string[] {
   const names = Object.keys(MODULES);
-  return names.filter((_, i) => i === number % 4 || i === (number + 1 + (number % 3)) % 4);
+  const first = number % names.length;
+  const second = (first + 1 + (number % 3)) % names.length;
+  return names.filter((_, i) => i === first || i === second);
 }
 
 const THOUGHTS = Array.from({ length: 9 }, (_, i) => `${REPLY} ${'very '.repeat(i % 3)}slowly`);
@@ -112,6 +114,7 @@ const storyOf = (number: number): Division => division(`Story ${10_000 + number}
 
 const TASK = 'Write one sentence about everything that is named.';
 const PARTS = ['a dog', 'a bird'];
+/** One for each part, the merge and the improvement. */
 const operations = PARTS.length + 2;
 
 const POINTS = ['The big tree', 'The old boat', 'The red ball'];
@@ -137,7 +140,8 @@ const TOOL_MS = 20;
 const REACT_TURNS = [0, 1].map((step) => ` I look at it.\nAction: look(step=${step})`);
 const REACT_PROMPT = `Tools:\n- look(step?: integer)\nWrite "Thought:" and "Action:" with one call, read its "Observation:", and at last write "Answer:".`;
 const ANSWER = ' I know it now.\nAnswer: It is 13';
-const CODE_TURNS = [12, 13].map((value) => ` I try.\n\`\`\`js\nconsole.log(${value})\n\`\`\``);
+const CODE_VALUES = [12, 13];
+const CODE_TURNS = CODE_VALUES.map((value) => ` I try.\n\`\`\`js\nconsole.log(${value})\n\`\`\``);
 const CODE_PROMPT = `Solve the task. Act by writing one \`\`\`js block; it runs, and you see what it prints with console.log.
 Keep values in \`state\`. Answer without code when you are done.\nFunctions:`;
 const taskOf = (number: number): string => `Is it warm in ${10_000 + number}?`;
@@ -303,7 +307,8 @@ export const TECHNIQUES: readonly Technique[] = [
     input: (number) => ({ task: taskOf(number), script: [...CODE_TURNS, ANSWER], model: MODEL }),
     ...onPeer((loop, number) => {
       const prompt = `${CODE_PROMPT}\n\nQuestion: ${taskOf(number)}\nThought:`;
-      return agent(loop, prompt, [...CODE_TURNS, ANSWER], async (step) => `\nObservation: ${12 + step}\nThought:`);
+      const observe = async (step: number) => `\nObservation: ${CODE_VALUES[step]}\nThought:`;
+      return agent(loop, prompt, [...CODE_TURNS, ANSWER], observe);
     }),
   },
   {

@@ -12,9 +12,7 @@ import { MODEL, type Systems, TECHNIQUES, type Technique } from './table.ts';
 const SEQUENTIAL_PROGRAMS = 2;
 /** Programs that run at once, for the throughput. */
 const AT_ONCE = 8;
-/**
- * Sequences of node-llama-cpp: at least as many as the programs that run at once have branches, so no request waits.
- */
+/** Sequences of node-llama-cpp: at least one for each branch of the programs that run at once, so that no request waits. */
 const SEQUENCES = 64;
 /** The techniques of a quick run, which cover every kind of baseline. */
 const QUICK = ['text-completion', 'prefix-caching', 'skeleton-of-thought', 'beam-search', 'watermarking'];
@@ -32,14 +30,16 @@ interface Side {
 interface Row {
   readonly technique: string;
   readonly baseline: string;
+  /** The function in each round. */
   readonly own: readonly Side[];
+  /** The baseline in each round. */
   readonly other: readonly Side[];
 }
 
 /** Number of the last program. No number is used twice, so no cache has seen the prompt of a new program. */
 let lastNumber = 0;
 
-/** Every technique of Pie's Table 2 as a function, over the same work without it. */
+/** Every technique of Pie's Table 2 as a function, compared with the same work without the function. */
 export const techniques: Bench = {
   name: 'techniques',
   summary: "latency and throughput of every technique of Pie's Table 2, over node-llama-cpp where it has the technique",
@@ -76,6 +76,7 @@ agents, and the baseline generates as many tokens. Sides take turns in going fir
         () => measure((number) => runFunction(technique, number, systems)),
         () => measure((number) => technique.run(number, systems)),
       ] as const;
+      // Warm up both sides.
       for (const side of sides) await side();
       const rounds: (readonly [Side, Side])[] = [];
       for (let round = 0; round < repetitions; round++) rounds.push(await inTurn(round + i, sides));

@@ -3,17 +3,19 @@ import type { Platform } from '#test/harness/platform.ts';
 import { PASSES } from '../../../functions/sdk/src/workflow/passes.ts';
 import { outputOf } from '../clients.ts';
 
-/** One way to run an application: the names of its passes. */
+/** One way to run an application: with these passes of the optimiser. */
 export interface Way {
   readonly name: string;
   readonly passes: readonly string[];
 }
 
 const passNames = PASSES.map(({ name }) => name);
-/** The baselines of Ayo (ASPLOS '25, section 7.1): one component after another, and independent components at once. */
+/** The first baseline of Ayo (ASPLOS '25, section 7.1): one component after another. */
 export const MODULES: Way = { name: 'modules', passes: [] };
+/** The second baseline of Ayo: independent components at once. */
 export const PARALLEL: Way = { name: 'parallel modules', passes: ['parallel-components'] };
 export const ALL_PASSES: Way = { name: 'all passes', passes: passNames };
+/** Without batching by topology, an engine serves calls first come, first served. */
 export const FIRST_COME: Way = { name: 'first come', passes: passNames.filter((name) => name !== 'topology-batching') };
 /** Each pass by itself, except `context-prefetch`: no application opens a saved context. */
 export const SINGLE_PASSES: readonly Way[] = passNames
@@ -39,7 +41,7 @@ export interface Shape {
   readonly inputs: Readonly<Record<string, object>>;
 }
 
-/** Sends queries of an application. Queries of the same number have the same documents and answers, so that all ways do the same work. */
+/** Sends queries of the applications. Queries of the same number have the same documents and answers, so that all ways do the same work. */
 export class Queries {
   /** First result of each query, by application and number. */
   readonly results = new Map<string, string>();
@@ -75,7 +77,7 @@ export class Queries {
     return Promise.all(Array.from({ length: count }, (_, i) => this.time(application, way, first + i)));
   }
 
-  /** The input of a function for the query of a number. */
+  /** Input of a function for the query of this number. */
   input(name: string, query: number): object {
     const { sentences, inputs } = this.#shape;
     const question = `Number ${query}: who went to the park with the dog?`;
@@ -107,8 +109,8 @@ const ANIMALS = [
 const ENDS = ['ran away', 'was asleep', 'wanted to play', 'found a red ball', 'ate an apple'];
 
 /**
- * Passages must differ by more than a number: the vectors of near copies differ by no more than the rounding of a batch of another size, so
- * each way would find other passages and have other work.
+ * Makes sentences that differ by more than a number. The vectors of near copies would differ by no more than rounding errors, which depend on the
+ * batch's size. Each way would then retrieve other passages and do other work.
  */
 function sentenceOf(query: number, i: number): string {
   const pick = (list: readonly string[], at: number) => list[at % list.length];

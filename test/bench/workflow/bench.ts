@@ -34,18 +34,21 @@ const REPETITIONS_PER_ROUNDS = 5;
 const ROUNDS_ON_CORES = 3;
 /** The application with which each pass alone is measured under load, too (Ayo, Figures 10 and 11). */
 const APPLICATION_UNDER_LOAD = 'advanced-rag';
-/** Number of the mixed queries, which take all applications in turn, and the time between the starts of two. */
+/** Number of the mixed queries, which take all applications in turn. */
 const MIXED_QUERIES = 16;
+/** Time between the starts of two mixed queries. */
 const APART_MS = 50;
+/** Nodes of the graph that measures the library's own cost. */
 const NODES = 1000;
 
-/** Times of each way in each round, by application and number of queries at once. */
+/** Measurements of one application at one number of queries at once. */
 interface Row {
   readonly engines: string;
   readonly application: string;
   readonly atOnce: number;
+  /** Mean time of a query in each round, by way. */
   readonly times: Readonly<Record<string, readonly number[]>>;
-  /** Steps of the model for a query. Unlike times they do not depend on what else the machine does. */
+  /** Mean steps of the model for a query in each round, by way. Unlike times, they do not depend on the machine's other work. */
   readonly steps: Readonly<Record<string, readonly number[]>>;
 }
 
@@ -90,9 +93,9 @@ ${Math.max(...AT_ONCE_ON_CORES)} queries at once; a round runs all ways, every o
         const needed = quick ? steps.map(({ application }) => application) : APPLICATIONS;
         await using started = await WorkflowPlatform.start(engines, needed);
         await runBefore(started);
-        // In a quick run the query with which a case begins warms it up.
-        const cold = quick ? [] : steps.map((step) => step.application);
-        for (const application of new Set(cold)) await warmUp(started, application);
+        // In a quick run, the unmeasured queries with which each case begins suffice as a warm-up.
+        const toWarmUp = quick ? [] : steps.map((step) => step.application);
+        for (const application of new Set(toWarmUp)) await warmUp(started, application);
         for (const step of steps) {
           bar.update({ what: `${engines.name}: ${step.application}, ${step.atOnce} at once` });
           const row = await measure(started, engines, step, roundsOn(engines), () => bar.increment());
@@ -126,7 +129,7 @@ ${Math.max(...AT_ONCE_ON_CORES)} queries at once; a round runs all ways, every o
 /** Rounds of mixed queries: an even number, with enough queries of each way for a 99th percentile. */
 const MIXED_ROUNDS = 8;
 
-/** Queries that were answered in several ways, and those whose results were not the same in all. */
+/** Counts the queries, and those whose results differed between ways. */
 class Answers {
   queries = 0;
   differing = 0;
@@ -143,7 +146,7 @@ interface Step {
   readonly ways: readonly Way[];
 }
 
-/** The cases to measure on these engines; each pass alone on paced ones only, where each engine has its own time. */
+/** The cases to measure on these engines. Passes are measured alone only on paced engines, which do not compete for processors. */
 function stepsOf(engines: Engines, quick: boolean): Step[] {
   if (engines === CROWDED) return [];
   if (quick) return engines === PACED ? QUICK.map((one) => ({ ...one, ways: [MODULES, PARALLEL, ALL_PASSES] })) : [];
@@ -179,7 +182,7 @@ async function measure(
   return { engines: engines.name, application, atOnce, times, steps };
 }
 
-/** The first queries make instances and warm up the engines. */
+/** Sends queries that make instances and warm up the engines. */
 async function warmUp({ queries }: WorkflowPlatform, application: string): Promise<void> {
   for (const way of [MODULES, ALL_PASSES]) await queries.timesAtOnce(application, way, WARM_UP, 0);
 }

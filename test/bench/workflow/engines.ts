@@ -31,18 +31,18 @@ export interface Engines {
     readonly encoder: string;
     readonly ranker: string;
   };
-  /** The model: stories15m, or a model that writes sentences of 20 tokens for any input, with two more like it (`proxy` and `small`). */
+  /** `writer` is a model that writes sentences of 20 tokens for any input; it comes with two more models like it, `proxy` and `small`. */
   readonly model: 'stories15m' | 'writer';
 }
 
 /**
- * The times of Ayo's engines: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. The log below is that of example 1 in
- * Ayo's repository (NetX-lab/Ayo, examples/optimized_example1_run.log).
+ * The times of Ayo's engines: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. Their sources are the paper and, as "the log", the
+ * log of example 1 in Ayo's repository (NetX-lab/Ayo, examples/optimized_example1_run.log).
  *
- * - `model`: prompts by Table 3 of the paper (76 ms for 200 tokens, 260 for 1,000, 720 for 3,000); answers by the log (21 ms a token).
- * - `encoder`: by the log (26 ms for a text of 10 tokens, 158 for 128 texts of 91).
- * - `ranker`: by the log (48 ms for 20 pairs, 116 for 60).
- * - `small`: Gemma-2-2B, in proportion to its weights.
+ * - `model`: for prompts, Table 3 of the paper (76 ms for 200 tokens, 260 for 1,000, 720 for 3,000); for answers, the log (21 ms a token).
+ * - `encoder`: the log (26 ms for a text of 10 tokens, 158 for 128 texts of 91).
+ * - `ranker`: the log (48 ms for 20 pairs, 116 for 60).
+ * - `small`: Gemma-2-2B; the times of `model` scaled by the number of weights.
  */
 const AYO_PACES = {
   model: '{ step_ms = 21, token_ms = 0.23 }',
@@ -54,7 +54,7 @@ const AYO_PACES = {
 /**
  * The work of Ayo. Question answering has the document of the repository's examples (666 passages of 91 tokens) and answers of 10 tokens. As in
  * section 7 of the paper, the model words each question in three other ways, refines an answer over three passages, and writes the context of
- * each passage of 256 tokens from the four passages before it. A token is a letter here, for the encoders and for the writer.
+ * each passage of 256 tokens from the four passages before it. Here a token is a letter, for the encoders and for the model `writer`.
  */
 const AYO: Shape = {
   sentences: { 'contextual-retrieval': 36, others: 666 },
@@ -83,8 +83,9 @@ export const PACED: Engines = {
 };
 
 /**
- * Engines whose model takes few sequences in a batch, as on a card whose memory the weights fill, and queries with longer answers, so that calls
- * wait for a place. By calculation: 16 GB of weights at 0.8 TB/s and 16 GFLOP an input at 80 TFLOP/s; 335 million weights for the encoders.
+ * Engines on which calls wait for a place in a batch: answers are longer, and the model takes few sequences in a batch, as on a card whose memory the
+ * weights fill. The times are calculated: a step reads 16 GB of weights at 0.8 TB/s (20 ms), and an input takes 16 GFLOP at 80 TFLOP/s (0.2 ms).
+ * The encoders have 335 million weights.
  */
 export const CROWDED: Engines = {
   name: 'crowded',
@@ -137,7 +138,7 @@ export class WorkflowPlatform implements AsyncDisposable {
     const search = await SearchEngine.start({ delayMs: SEARCH_MS, port: SEARCH_ENGINE_PORT });
     try {
       const platform = await Platform.start({ home, functions: false, config: configuration(modelPrefix, engines) });
-      // Not deployed by `Platform.start`: `deploySource` reuses the builds of earlier platforms.
+      // Deployed here and not by `Platform.start`, because `deploySource` reuses the builds of earlier platforms.
       for (const name of new Set(applications.map(functionOf)))
         await deploySource(platform, path.join(ROOT, 'functions', name), { manifest: { limits: LIMITS } });
       return new WorkflowPlatform(platform, new Queries(platform, engines.shape, search.url), search);

@@ -15,7 +15,7 @@ const SHARPNESS = 4;
 
 /**
  * Writes a model in Hugging Face layout. After any prompt, the model generates sentences of 20 tokens, one byte a token: paced engines need
- * the amount of work, not its meaning. Its one layer adds nothing; the last byte's embedding says which place of the sentence comes next.
+ * the amount of work, not its meaning. The model's one layer adds nothing, so the next byte follows from the embedding of the last one.
  */
 export async function writingModel(directory: string): Promise<void> {
   const config = tinyConfig({
@@ -37,7 +37,8 @@ export async function writingModel(directory: string): Promise<void> {
     if (!isInput && !name.includes('lm_head')) return values;
     for (let token = 0; token < config.vocabularySize; token++) {
       const position = sentenceTokens.indexOf(token);
-      // After any other byte the sentence begins, as after its last one.
+      // The embedding of a byte sets the dimension of its position; the head reads that of the position before. Bytes outside of the sentence count
+      // as its last byte, so that the sentence begins after them.
       if (isInput) values[token * HIDDEN + (position < 0 ? lastPosition : position)] = 1;
       else if (position >= 0) values[token * HIDDEN + (position === 0 ? lastPosition : position - 1)] = SHARPNESS;
     }

@@ -10,7 +10,7 @@ export interface FuzzComponentsOptions {
   readonly seed: number;
   /** Number of mutants that also go through a whole platform. */
   readonly endToEnd: number;
-  /** The first index, 0 by default. */
+  /** Index of the first mutant, 0 by default. */
   readonly first?: number;
   readonly workers?: number;
   /** Called with the number of finished mutants. */
@@ -35,7 +35,7 @@ export interface FuzzComponentsReport {
 
 /** Codes that blame the platform. */
 const PLATFORM_FAULTS = new Set(['internal', 'runtime-lost', 'device-lost', 'artifact-unavailable']);
-/** Mutants on the platform at a time: each waits for a build, and for a story of the canary after it. */
+/** Mutants on the platform at a time. Each waits for its build, and then for a story of the canary, the tenant that must not notice. */
 const CONCURRENT_MUTANTS = 4;
 const CANARY = { restMs: 500 };
 /** Message of a build that threw an error without a code. */
@@ -98,7 +98,9 @@ async function throughPlatform(
     const running = new Set<number>();
     let isSound = true;
     const attackInTurn = async (): Promise<void> => {
-      for (let index = pending.shift(); index !== undefined; index = isSound ? pending.shift() : undefined) {
+      while (isSound) {
+        const index = pending.shift();
+        if (index === undefined) return;
         running.add(index);
         try {
           const { bytes } = mutant(seeds, Random.of(seed, index));

@@ -37,7 +37,8 @@ export class MutantWorker implements Disposable {
   async run(randomSeed: number, index: number): Promise<Outcome> {
     this.#child ??= await start(this.#program);
     const outcome = await ask(this.#child, randomSeed, index);
-    if (outcome.kind !== 'ended' || ++this.#mutantsRun >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
+    this.#mutantsRun++;
+    if (outcome.kind !== 'ended' || this.#mutantsRun >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
     return outcome;
   }
 
@@ -62,7 +63,7 @@ async function start(program: string): Promise<ChildProcess> {
 }
 
 async function ask(child: ChildProcess, randomSeed: number, index: number): Promise<Outcome> {
-  // `answer` reports a process that has died; without a callback, `send` throws the error of its closed channel.
+  // The callback ignores the error of a closed channel, which `send` would otherwise throw: `answer` reports a process that has died.
   child.send({ seed: randomSeed, index }, () => undefined);
   const reply = await answer(child);
   if (!('message' in reply)) return { index, kind: reply.kind, fault: reply.failure };

@@ -60,7 +60,7 @@ function changed(code: Uint8Array, random: Random): Uint8Array {
 function sitesIn(code: Uint8Array): Site[] {
   const sites: Site[] = [];
   const reader = new Reader(code);
-  // The instructions follow the locals. The number of parameters counts only for the result, which has no use here.
+  // The instructions follow the locals. The number of parameters affects only the result of `skipLocals`, which is not needed here.
   skipLocals(reader, 0);
   const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   while (!reader.done) {

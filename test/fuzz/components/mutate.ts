@@ -35,6 +35,7 @@ const BYTES = [
 ];
 const COUNTS = [0, 1, 2, 127, 128, 16_384, 65_536, 1_000_000, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
 const MAX_EDITS = 6;
+/** Ids of sections of a core module. */
 const [TYPE, EXPORT, CODE, DATA] = [1, 7, 10, 11];
 
 /** Ways to spoil one level of a component. Each function returns the new bytes. */
@@ -45,12 +46,7 @@ const MUTATIONS: Readonly<Record<string, Mutation>> = {
       body[at] = (body[at] ?? 0) ^ (1 << random.below(8));
       return body;
     }),
-  'some foreign bytes': (structure, { random }) =>
-    inPart(structure, random, (body) => {
-      for (let edits = 1 + random.below(MAX_EDITS); edits > 0; edits--)
-        body[random.below(body.length)] = random.pick(BYTES);
-      return body;
-    }),
+  'some foreign bytes': (structure, { random }) => inPart(structure, random, (body) => foreignBytes(body, random)),
   'bytes cut out': (structure, { random }) =>
     inPart(structure, random, (body) => {
       const at = random.below(body.length);
@@ -138,7 +134,7 @@ const MUTATIONS: Readonly<Record<string, Mutation>> = {
   },
 };
 
-/** This mutation is chosen more often: most of its mutants validate, and so run. */
+/** The mutation that is chosen most often: most of its mutants validate and therefore run. */
 const USUALLY_VALID = 'other code';
 
 /** A mutant with its seed and mutations. */
@@ -182,7 +178,7 @@ function mutateInside(bytes: Uint8Array, other: Uint8Array, name: string, random
   if (nested.length === 0 || (name !== USUALLY_VALID && random.once(3))) {
     return MUTATIONS[name]?.(structure, { random, other: takeApart(other) }) ?? bytes;
   }
-  // The first nested module is the guest; the others only link it.
+  // Mutate mostly the first nested module, the guest: the others only link it.
   const at = random.once(4) ? random.pick(nested) : (nested[0] ?? 0);
   const foreign = takeApart(other).parts.find(isNested)?.body ?? other;
   const parts = structure.parts.map((part, index) =>

@@ -7,7 +7,7 @@ export interface Part {
   readonly body: Uint8Array;
 }
 
-/** Ids of the sections of a component whose body is a core module or a component. */
+/** Ids of the sections of a component that hold a nested core module or a nested component. */
 const CORE_MODULE = 1;
 const COMPONENT = 4;
 

@@ -1,9 +1,8 @@
 /**
- * A throw-away process that makes and runs mutants, which are changed copies of valid components. The parent sends
- * `{seed, index}`, one at a time; this `seed` is the number from which all random choices follow. The process answers
- * `{index, seed, mutations, stage, code, message}`; this `seed` is the name of the changed component, and `code` is the
- * platform's code for the mutant's end. For any error that is thrown, the process answers `{index, fault}` and ends:
- * the parent would take a late error of this mutant for the answer to the next mutant.
+ * A throw-away process that makes and runs mutants, which are changed copies of valid components. The parent sends one request at a time,
+ * `{seed, index}`; all random choices follow from these two numbers. The process answers `{index, seed, mutations, stage, code, message}`: in the
+ * answer, `seed` is the name of the changed component and `code` is the platform's code for the mutant's end. After any thrown error the process
+ * answers `{index, fault}` and ends. If it went on, the parent could take a later error of this mutant for the answer to the next mutant.
  */
 import { Random } from '../random.ts';
 import { mutant } from './mutate.ts';

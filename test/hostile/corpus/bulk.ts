@@ -4,7 +4,12 @@ import { DONE, forever, type GuestText } from '../guest.ts';
 const MiB = 1 << 20;
 /** Limits that let a guest touch 512 MiB with one instruction. */
 const HUGE = { limits: { cpuMs: 500, wallMs: 20_000, memoryMb: 520, pages: 16, tokens: 1000 } };
-const MEMORY_PAGES = 8192;
+/** 512 MiB in pages of 64 KiB. */
+const HUGE_PAGES = 8192;
+/** 15 MiB in pages of 64 KiB. */
+const LARGE_PAGES = 240;
+/** All bytes of a large memory but its last page. */
+const LARGE_BYTES = 15 * MiB - 65_536;
 
 const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Attack> = {}): Attack => ({
   name: `bulk-${name}`,
@@ -17,17 +22,17 @@ const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Atta
 /** Single instructions that do much work. */
 export const bulk: readonly Attack[] = [
   attack('fill-15-mib', {
-    memory: '240',
-    run: forever(`(memory.fill (i32.const 0) (i32.const 1) (i32.const ${15 * MiB - 65_536}))`),
+    memory: String(LARGE_PAGES),
+    run: forever(`(memory.fill (i32.const 0) (i32.const 1) (i32.const ${LARGE_BYTES}))`),
   }),
   attack('copy-15-mib', {
-    memory: '240',
-    run: forever(`(memory.copy (i32.const 0) (i32.const 1) (i32.const ${15 * MiB - 65_536}))`),
+    memory: String(LARGE_PAGES),
+    run: forever(`(memory.copy (i32.const 0) (i32.const 1) (i32.const ${LARGE_BYTES}))`),
   }),
   attack(
     'fill-512-mib',
     {
-      memory: String(MEMORY_PAGES),
+      memory: String(HUGE_PAGES),
       run: forever(`(memory.fill (i32.const 0) (i32.const 1) (i32.const ${512 * MiB}))`),
     },
     SPENT,
@@ -36,7 +41,7 @@ export const bulk: readonly Attack[] = [
   attack(
     'copy-512-mib',
     {
-      memory: String(MEMORY_PAGES),
+      memory: String(HUGE_PAGES),
       run: forever(`(memory.copy (i32.const 0) (i32.const 4096) (i32.const ${511 * MiB}))`),
     },
     SPENT,
@@ -67,8 +72,8 @@ export const bulk: readonly Attack[] = [
   ),
   attack('small-fills', { run: forever('(memory.fill (i32.const 0) (i32.const 1) (i32.const 0))') }),
   attack('fills-in-tail-calls', {
-    memory: '240',
-    fields: `(func $f (result i32) (memory.fill (i32.const 0) (i32.const 1) (i32.const ${15 * MiB - 65_536})) (return_call $f))`,
+    memory: String(LARGE_PAGES),
+    fields: `(func $f (result i32) (memory.fill (i32.const 0) (i32.const 1) (i32.const ${LARGE_BYTES})) (return_call $f))`,
     run: '(return_call $f)',
   }),
 ];

@@ -16,14 +16,16 @@ const attack = (name: string, guest: GuestText, ends: Attack['ends'] = SPENT, mo
 const fill = (bytes: number): string => `(memory.fill (i32.const ${AT.heap}) (i32.const 97) (i32.const ${bytes}))`;
 const send = (bytes: number): string =>
   `(call $session.send (i32.const 0) (i32.const ${AT.heap}) (i32.const ${bytes}) ${SCRATCH})`;
+/** Makes a call, waits for the future that it returns, and drops the future. */
 const wait = (fn: string, call: string): string =>
   `(local.set $j ${call}) (drop (call $wait:${fn} (local.get $j) ${SCRATCH})) (call $drop:${fn} (local.get $j))`;
+/** Runs `run` with the handle of a new queue in $j. */
 const withQueue = (run: string): string => `(local.set $j (call $queue.queue.new ${MODEL_NAME})) ${run}`;
 /** Overwrites the first four bytes of `TOPIC` with characters that depend on $i, so that calls use different keys. */
 const KEY = `(i32.store (i32.const ${AT.name}) (i32.or (i32.const 0x30303030) (i32.and (local.get $i) (i32.const 0x0f0f0f0f))))`;
 /**
- * A guest that launches its own function `count` times. The host writes the function's name to address 1024, and the
- * input of each launch is the "42" at address 16.
+ * A guest that launches its own function `count` times. The host writes the address and the length of the function's name to address 1024. The input
+ * of each launch is the "42" at address 16.
  */
 const forks = (count: number, then: string): GuestText => ({
   run: `(call $runtime.function-name (i32.const 1024))
@@ -36,12 +38,11 @@ const LONG_SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 20000)
 const MAX_LIST = 16_384;
 /** Address and length of a list of zeros, beyond the guest's allocations. */
 const ZEROS = `(i32.const 1048576) (i32.const ${MAX_LIST})`;
-/**
- * Address of the list that a call has returned: the host wrote a tag, this address and the list's length to `SCRATCH`.
- */
+/** Address of the list that a call has returned: the host wrote a tag, this address and the length of the list to `SCRATCH`. */
 const RETURNED = `(i32.load (i32.const ${AT.scratch + 4}))`;
-/** An empty list, and a list of four zeros, which are addresses that the guest has not allocated. */
+/** Address and length of an empty list. */
 const EMPTY = '(i32.const 512) (i32.const 0)';
+/** Address and length of a list of four zeros, which the guest uses as addresses that it has not allocated. */
 const INVALID = '(i32.const 512) (i32.const 4)';
 /** The argument `mask` of a forward: none. */
 const NO_MASK = '(i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)';

@@ -56,7 +56,7 @@ const QUICK_NAMES = new Set([
   ...['floods-forty-that-spin', 'floods-predictions-of-a-file-that-opens'],
 ]);
 
-/** Deadline, in the quick part, of attacks that may end at their deadline. */
+/** Deadline of the attacks in the quick part that may end at their deadline. */
 const QUICK_WALL_MS = 3000;
 
 /** The part of the corpus that `npm test` runs. */

@@ -4,9 +4,12 @@ import { AT, CHAT_MODEL_NAME, DONE, forever, SCRATCH, TOPIC, times } from '../gu
 const MANIFEST = { limits: { cpuMs: 500, wallMs: 8000, memoryMb: 80, pages: 4096, tokens: 4_000_000 } };
 const MiB = 1 << 20;
 
+/** Address of the list that a call has returned: the host wrote a tag, this address and the length of the list to `SCRATCH`. */
+const RETURNED = `(i32.load (i32.const ${AT.scratch + 4}))`;
+
 /**
- * A guest with a file that stays closed: its opening waits on the queue behind a run whose tokens the guest does not read. `run` finds the file in
- * the global `$file`, and zeros from the heap on.
+ * A guest that opens a file, which stays closed: the opening call waits in the queue behind a run, and the guest does not read the run's tokens.
+ * The global `$file` has the handle of the file for `run`. The heap has only zeros.
  */
 const whileOpening = (name: string, run: string, more: Partial<Attack> = {}): Attack => ({
   name: `floods-${name}-of-a-file-that-opens`,
@@ -17,7 +20,7 @@ const whileOpening = (name: string, run: string, more: Partial<Attack> = {}): At
       fields: '(global $file (mut i32) (i32.const 0))',
       run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
         (call $allocate.allocate-pages (local.get $j) (i32.const 40) ${SCRATCH})
-        (drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) (i32.load (i32.const 260)) (i32.const 40)
+        (drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) ${RETURNED} (i32.const 40)
           (i32.const 600) (f32.const 0) (i32.const 0) (f32.const 1) (f32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))
         (global.set $file (call $kv-files.file.new (local.get $j) (i32.const 1) ${TOPIC} (i32.const 1)))
         ${run}`,
@@ -29,9 +32,10 @@ const whileOpening = (name: string, run: string, more: Partial<Attack> = {}): At
 });
 
 const FILE = '(global.get $file)';
+/** Address and length of a list of `count` words, which starts at the heap. */
 const tokens = (count: number): string => `(i32.const ${AT.heap}) (i32.const ${count})`;
 
-/** Calls that must wait until a file is open, and whose arguments the platform keeps meanwhile. */
+/** Mostly calls that must wait until a file is open, while the platform keeps their arguments. */
 export const kvFiles: readonly Attack[] = [
   whileOpening(
     'predictions',
@@ -78,7 +82,7 @@ export const kvFiles: readonly Attack[] = [
         memory: '1000',
         run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
           (call $allocate.allocate-pages (local.get $j) (i32.const 40) ${SCRATCH})
-          ${forever(`(drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) (i32.load (i32.const 260)) (i32.const 40)
+          ${forever(`(drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) ${RETURNED} (i32.const 40)
             (i32.const 600) (f32.const 0) (i32.const 0) (f32.const 1) (f32.const 0) (i32.const 0) ${tokens(200_000)}))`)}`,
       },
     }),

@@ -3,7 +3,7 @@ import { AT, CHAT_MODEL_NAME, DONE, forever, type GuestText, MODEL_NAME, SCRATCH
 
 const MiB = 1 << 20;
 const PAGE = 65_536;
-/** Address of a list of strings that all point at one region behind the list. */
+/** Address of a list of strings. All of them point to the same text, at `REGION`. */
 const LIST = AT.heap;
 const REGION = LIST + 4 * MiB;
 
@@ -15,7 +15,7 @@ const attack = (name: string, guest: GuestText, ends = ended('trap'), more: Part
   ...more,
 });
 
-/** Passes `call` a list of `count` pairs of strings (headers or chat messages) that each cover the same `bytes` bytes. */
+/** Writes a list of `count` pairs of strings (headers or chat messages) at `LIST`, then runs `call`. Each string is the same `bytes` letters `a`. */
 const aliased = (count: number, bytes: number, call: string): GuestText => ({
   memory: String(Math.ceil((REGION + bytes) / PAGE) + 1),
   run: `(memory.fill (i32.const ${REGION}) (i32.const 97) (i32.const ${bytes}))
@@ -40,7 +40,7 @@ const embed = (pointer: number, length: number): string =>
   withQueue(
     `(call $input-text.embed-text (local.get $j) ${`(i32.const ${pointer}) (i32.const ${length}) `.repeat(3)})`,
   );
-/** A request whose headers are the list. */
+/** Makes a request with `count` headers from `LIST`. */
 const request = (count: number): string => `
   (i32.store (i32.const 1024) (i32.const ${AT.name})) (i32.store (i32.const 1028) (i32.const 3))
   (i32.store (i32.const 1032) (i32.const ${AT.name})) (i32.store (i32.const 1036) (i32.const 5))

@@ -1,7 +1,7 @@
 import { type Attack, ended, refused, UNBUILT } from '../attack.ts';
 import { componentText } from '../guest.ts';
 
-/** Names with a meaning in JavaScript when a table is a plain object. */
+/** Names with a meaning in JavaScript: a host that keeps names in a plain object could confuse them with the object's own members. */
 const WORDS = [
   '__proto__',
   'constructor',
@@ -27,7 +27,7 @@ const linked = (module: string, field: string): string =>
     run: '(drop (call $linked))',
   });
 
-/** Exports a memory, a table and a global under one name, each from its own instance, and imports the last two. */
+/** Exports a memory, a table and a global under the same name, each from an instance of its own. The main module imports the table and the global. */
 const everyKind = (word: string): string =>
   componentText({
     before: ['(memory (export "@") 1)', '(table (export "@") 1 funcref)', '(global (export "@") i32 (i32.const 1))']

@@ -1,10 +1,10 @@
 import { type Attack, ended } from '../attack.ts';
 import { AT, forever, SCRATCH, swallow, TOPIC } from '../guest.ts';
 
-/** The result exists before post-return runs: the invocation may end with it, or post-return may end the invocation. */
+/** The result exists before post-return runs, so the invocation may end with this result, or with a failure of post-return. */
 const ENDS = ended('result', 'trap', 'cpu-limit', 'deadline-exceeded');
 
-/** A guest in the plain, blocking form: the host passes the result's pointer to its post-return. */
+/** A guest whose `run` blocks and returns a pointer to its result. The host then calls post-return, which has `body`, with this pointer. */
 const attack = (name: string, body: string): Attack => ({
   name: `post-return-${name}`,
   kind: 'post-return',

@@ -2,11 +2,11 @@ import { type Attack, ended, SPENT, UNBUILT } from '../attack.ts';
 import { DONE, forever, type GuestText, MODEL_NAME, RETURN, SCRATCH, swallow, TOPIC } from '../guest.ts';
 
 const FIELDS = '(global $armed (mut i32) (i32.const 0))';
-/** Calls `tenant`, for whose result the host calls `cabi_realloc`. */
+/** Sets `$armed` and calls `tenant`. The host calls `cabi_realloc` for memory for the result. */
 const ASK = `(global.set $armed (i32.const 1)) (call $runtime.tenant ${SCRATCH}) ${DONE}`;
 const BUMP = '(call $bump (local.get $align) (local.get $size))';
 
-/** Runs `body` each time the host calls `cabi_realloc` in the middle of a call. */
+/** Runs `body` in `cabi_realloc` once `$armed` is set: while the host allocates a call's result, but not while it allocates the input of `run`. */
 const armed = (body: string, more: Partial<GuestText> = {}): GuestText => ({
   run: ASK,
   realloc: `(if (global.get $armed) (then ${body})) ${BUMP}`,
@@ -22,7 +22,7 @@ const attack = (name: string, guest: GuestText, ends = ended('trap')): Attack =>
   ends: guest.fields?.includes('(tag ') ? [...UNBUILT, ...ends] : ends,
 });
 
-/** Imports called while the host waits for memory: the canonical ABI forbids all of them (`may_leave`). */
+/** Calls that the guest makes from `cabi_realloc`. The canonical ABI forbids all of them there (`may_leave`). */
 const CALLS: Readonly<Record<string, string>> = {
   now: '(drop (call $runtime.now))',
   log: `(call $runtime.log (i32.const 1) ${TOPIC})`,

@@ -14,7 +14,7 @@ const attack = (name: string, guest: GuestText, ends = ended('trap'), more: Part
 const returns = (tag: number, pointer: number, length: number): string =>
   `(call $return (i32.const ${tag}) (i32.const ${pointer}) (i32.const ${length})) (i32.const 0)`;
 
-/** A plain, blocking `run` that returns `pointer`. */
+/** A blocking `run`, without a callback, that returns `pointer`. */
 const plain = (pointer: number): GuestText => ({
   run: '',
   entry: `(func (export "run") (param i32 i32) (result i32) (i32.const ${pointer}))`,
@@ -29,7 +29,11 @@ const large = (bytes: number, first: number, second: number): GuestText => ({
 });
 
 const [OPEN, CLOSE, SPACE, QUOTE] = [0x5b, 0x5d, 0x20, 0x22];
-/** JSON with member names that mean something to JavaScript. */
+/** Codes that `run` and its callback return in the lowest four bits. The bits above them hold the waitable set to wait on or to poll. */
+const [YIELD, WAIT, POLL] = [1, 2, 3];
+const onSet = (set: number, code: number): number => (set << 4) | code;
+const POLL_SET = `(i32.or (i32.shl (global.get $set) (i32.const 4)) (i32.const ${POLL}))`;
+/** JSON with member names that have a meaning in JavaScript. */
 const PROTOTYPES = '{"__proto__":{"then":1,"toString":1},"constructor":{"prototype":{"x":1}}}';
 
 export const results: readonly Attack[] = [
@@ -41,19 +45,21 @@ export const results: readonly Attack[] = [
   attack('never', { run: '(i32.const 0)' }),
   attack('unknown-callback-code', { run: '(i32.const 13)' }),
   attack('negative-callback-code', { run: '(i32.const -1)' }),
-  attack('waits-on-forged-set', { run: '(i32.const 82)' }),
-  attack('waits-on-largest-set', { run: '(i32.const -14)' }),
-  attack('waits-for-nothing', { run: '(i32.or (i32.shl (call $root:waitable-set-new) (i32.const 4)) (i32.const 2))' }),
+  attack('waits-on-forged-set', { run: `(i32.const ${onSet(5, WAIT)})` }),
+  attack('waits-on-largest-set', { run: `(i32.const ${onSet(0x0fff_ffff, WAIT)})` }),
+  attack('waits-for-nothing', {
+    run: `(i32.or (i32.shl (call $root:waitable-set-new) (i32.const 4)) (i32.const ${WAIT}))`,
+  }),
   attack(
     'polls-nothing-forever',
     {
       fields: '(global $set (mut i32) (i32.const 0))',
-      run: '(global.set $set (call $root:waitable-set-new)) (i32.or (i32.shl (global.get $set) (i32.const 4)) (i32.const 3))',
-      callback: '(i32.or (i32.shl (global.get $set) (i32.const 4)) (i32.const 3))',
+      run: `(global.set $set (call $root:waitable-set-new)) ${POLL_SET}`,
+      callback: POLL_SET,
     },
     SPENT,
   ),
-  attack('yields-forever', { run: '(i32.const 1)', callback: '(i32.const 1)' }, SPENT),
+  attack('yields-forever', { run: `(i32.const ${YIELD})`, callback: `(i32.const ${YIELD})` }, SPENT),
   attack(
     'spins-after-the-result',
     { run: `${RETURN} ${forever()}` },
@@ -61,7 +67,7 @@ export const results: readonly Attack[] = [
   ),
   attack(
     'yields-after-the-result',
-    { run: `${RETURN} (i32.const 1)`, callback: '(i32.const 1)' },
+    { run: `${RETURN} (i32.const ${YIELD})`, callback: `(i32.const ${YIELD})` },
     ended('result', 'cpu-limit'),
   ),
   attack('traps-after-the-result', { run: `${RETURN} (unreachable)` }, ended('trap', 'result')),

@@ -25,7 +25,7 @@ const COMPONENT_SECTION = 4;
 const WASM = [0, 0x61, 0x73, 0x6d];
 const COMPONENT_HEADER = Uint8Array.of(...WASM, 0x0d, 0, 1, 0);
 
-/** A component's header and zeros, `bytes` long together. */
+/** A component's header followed by zeros, `bytes` bytes in all. */
 function zeros(bytes: number): Uint8Array {
   const all = new Uint8Array(bytes);
   all.set(COMPONENT_HEADER);
@@ -35,13 +35,16 @@ function zeros(bytes: number): Uint8Array {
 /** Components nested in each other, `depth` deep. The text format does not nest that deep. */
 function nested(depth: number): Uint8Array {
   const headers: number[][] = [];
-  for (let bytes = COMPONENT_HEADER.length; headers.length < depth; bytes += headers.at(-1)?.length ?? 0) {
-    headers.push([...COMPONENT_HEADER, COMPONENT_SECTION, ...leb(bytes)]);
+  let innerBytes = COMPONENT_HEADER.length;
+  while (headers.length < depth) {
+    const header = [...COMPONENT_HEADER, COMPONENT_SECTION, ...leb(innerBytes)];
+    headers.push(header);
+    innerBytes += header.length;
   }
   return Uint8Array.from([...headers.reverse().flat(), ...COMPONENT_HEADER]);
 }
 
-/** A type that contains the one before it twice: its text doubles with each level. */
+/** Types that each contain the one before twice: written out in full, a type doubles in length with each level. */
 const doubling = (levels: number): string =>
   componentText({
     before: `(type $t0 (tuple string string)) ${repeat(levels, (i) => `(type $t${i + 1} (tuple $t${i} $t${i}))`)}

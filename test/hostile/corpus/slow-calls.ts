@@ -2,7 +2,10 @@ import { type Attack, ended, SPENT } from '../attack.ts';
 import { AT, CHAT_MODEL_NAME, DONE, forever, type GuestText, MODEL_NAME, SCRATCH, swallow, times } from '../guest.ts';
 
 const LIMITS = { limits: { cpuMs: 300, wallMs: 20_000, memoryMb: 64, pages: 16, tokens: 100_000 } };
+/** Makes `cabi_realloc` allocate from the same address again. */
 const RESET = `(global.set $top (i32.const ${8 << 20}))`;
+/** Address of a chat's list of messages. */
+const MESSAGES = 4 << 20;
 const KiB = 1024;
 
 const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Attack> = {}): Attack => ({
@@ -14,11 +17,11 @@ const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Atta
   ...more,
 });
 
-/** Calls the host in a loop. Each answer overwrites the last, so that the memory limit does not end the guest. */
+/** Runs `before` once, then `call` in a loop. Each answer overwrites the last one, so that the memory limit does not end the guest. */
 const again = (call: string, before = ''): GuestText => ({ run: `${before} ${forever(`${RESET} ${call}`)}` });
 const fill = (byte: number, bytes: number): string =>
   `(memory.fill (i32.const ${AT.heap}) (i32.const ${byte}) (i32.const ${bytes}))`;
-/** Text of many different words of three letters. */
+/** Fills the heap with many different words of four bytes: `letters`, by default "aaa ", with changing bits where `varied` has ones. */
 const words = (bytes: number, letters = 0x20616161, varied = 0x000f0f0f): string =>
   times(
     bytes / 4,
@@ -28,17 +31,17 @@ const words = (bytes: number, letters = 0x20616161, varied = 0x000f0f0f): string
 const tokenize = (bytes: number): string =>
   `(call $tokenize.tokenize ${MODEL_NAME} (i32.const ${AT.heap}) (i32.const ${bytes}) (i32.const 1) ${SCRATCH})`;
 
-/** Writes the list of a chat's messages; all have the same role and content. */
+/** Writes a list of `count` messages at `MESSAGES`. All have the role "topic" and the content of `bytes` bytes at the heap. */
 const chat = (count: number, bytes: number): string => `
   ${times(
     count,
-    `(i32.store (i32.add (i32.const ${4 << 20}) (i32.shl (local.get $i) (i32.const 4))) (i32.const ${AT.name}))
-    (i32.store (i32.add (i32.const ${(4 << 20) + 4}) (i32.shl (local.get $i) (i32.const 4))) (i32.const 5))
-    (i32.store (i32.add (i32.const ${(4 << 20) + 8}) (i32.shl (local.get $i) (i32.const 4))) (i32.const ${AT.heap}))
-    (i32.store (i32.add (i32.const ${(4 << 20) + 12}) (i32.shl (local.get $i) (i32.const 4))) (i32.const ${bytes}))`,
+    `(i32.store (i32.add (i32.const ${MESSAGES}) (i32.shl (local.get $i) (i32.const 4))) (i32.const ${AT.name}))
+    (i32.store (i32.add (i32.const ${MESSAGES + 4}) (i32.shl (local.get $i) (i32.const 4))) (i32.const 5))
+    (i32.store (i32.add (i32.const ${MESSAGES + 8}) (i32.shl (local.get $i) (i32.const 4))) (i32.const ${AT.heap}))
+    (i32.store (i32.add (i32.const ${MESSAGES + 12}) (i32.shl (local.get $i) (i32.const 4))) (i32.const ${bytes}))`,
   )}`;
 
-/** Text of a grammar at 2048, and a call that compiles it and waits until it is ready. */
+/** Stores a grammar's text at 2048, compiles it eight times, and waits each time until it is ready. */
 const grammar = (kind: number, text: string): GuestText => {
   const bytes = new TextEncoder().encode(text);
   const data = [...bytes].map((byte) => `\\${byte.toString(16).padStart(2, '0')}`).join('');
@@ -55,7 +58,7 @@ const GRAMMAR_ENDS = [...SPENT, ...ended('result')];
 const [JSON_SCHEMA, REGEX, EBNF] = [0, 1, 2];
 const nestedSchema = (depth: number): string => `${'{"type":"array","items":'.repeat(depth)}{}${'}'.repeat(depth)}`;
 
-/** Renders a chat whose messages are `depth` times `open` and as often `close`. */
+/** Renders a chat from `{"messages":…}`. The value of `messages` is `depth` times the character `open`, then `depth` times `close`. */
 const json = (open: string, depth: number, close: string): GuestText => ({
   ...again(
     `(call $tokenize.render-chat ${CHAT_MODEL_NAME} (i32.const ${AT.heap}) (i32.const ${13 + 2 * depth}) ${SCRATCH})`,
@@ -69,7 +72,7 @@ const json = (open: string, depth: number, close: string): GuestText => ({
 
 export const slowCalls: readonly Attack[] = [
   attack('tokenize-32-kib', again(tokenize(32 * KiB - 8), words(32 * KiB)), SPENT),
-  // No vocabulary has all characters of three bytes.
+  // The words are characters of three bytes in UTF-8. No vocabulary has all of these characters.
   attack('tokenize-rare-characters', again(tokenize(64 * KiB - 8), words(64 * KiB, 0x2080b8e4, 0x003f0300))),
   attack('tokenize-one-word', again(tokenize(32 * KiB - 8), fill(97, 32 * KiB))),
   attack('tokenize-spaces', again(tokenize(32 * KiB - 8), fill(32, 32 * KiB))),
@@ -103,7 +106,7 @@ export const slowCalls: readonly Attack[] = [
   attack(
     'chat-of-8192-messages',
     again(
-      `(call $tokenize.chat-template ${CHAT_MODEL_NAME} (i32.const ${4 << 20}) (i32.const 8192) (i32.const 1) ${SCRATCH})`,
+      `(call $tokenize.chat-template ${CHAT_MODEL_NAME} (i32.const ${MESSAGES}) (i32.const 8192) (i32.const 1) ${SCRATCH})`,
       `${fill(97, 64)} ${chat(8192, 64)}`,
     ),
     SPENT,
@@ -111,7 +114,7 @@ export const slowCalls: readonly Attack[] = [
   attack(
     'chat-of-100-kib-messages',
     again(
-      `(call $tokenize.chat-template ${CHAT_MODEL_NAME} (i32.const ${4 << 20}) (i32.const 100) (i32.const 1) ${SCRATCH})`,
+      `(call $tokenize.chat-template ${CHAT_MODEL_NAME} (i32.const ${MESSAGES}) (i32.const 100) (i32.const 1) ${SCRATCH})`,
       `${fill(97, 100_000)} ${chat(100, 100_000)}`,
     ),
   ),

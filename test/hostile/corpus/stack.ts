@@ -50,7 +50,7 @@ const MANIFEST = {
   grants: { store: true, messaging: true },
 };
 
-/** An endless recursion ends the invocation; state that its calls left must not harm another invocation. */
+/** The end of the stack may end the invocation in any of these ways. State that its host calls leave must not harm another invocation. */
 const attack = (name: string, guest: GuestText): Attack => ({
   name: `stack-${name}`,
   kind: 'stack',

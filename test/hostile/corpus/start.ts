@@ -1,7 +1,7 @@
 import { type Attack, ended, UNBUILT } from '../attack.ts';
 import { DONE, forever, type GuestText, SCRATCH, swallow, TOPIC, times } from '../guest.ts';
 
-/** The deploy refuses a component that computes or traps before an invocation. */
+/** The deploy refuses a component whose start function uses up its fuel, or traps. */
 const REFUSED = UNBUILT;
 const HARMLESS = [...REFUSED, ...ended('result')];
 

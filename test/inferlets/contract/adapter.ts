@@ -25,14 +25,14 @@ function embedded(queue: Queue): { readonly inputs: number[]; readonly state: nu
   return { inputs, state };
 }
 
-/** Log-probabilities after the tokens by a fused step, with or without the adapter. */
+/** Log-probabilities of the token after `TOKENS`, from a fused step with the adapter `name`, or without an adapter. */
 async function stepped(queue: Queue, name?: string): Promise<readonly number[]> {
   const pages = pagesOf(queue, 1);
   const call = name === undefined ? fused.step(queue, request(pages)) : adapter.step(queue, name, request(pages));
   return (await settle(call)).distributions[0]?.logProbabilities ?? [];
 }
 
-/** Log-probabilities after the tokens by the three separate calls, in two pieces over one page. */
+/** Log-probabilities of the token after `TOKENS`, from separate calls. Two calls of `forward` share one page: two tokens, then the others. */
 async function forwarded(queue: Queue, name: string): Promise<readonly number[]> {
   const pages = pagesOf(queue, 1);
   const { inputs, state } = embedded(queue);
@@ -74,7 +74,7 @@ export const adapterCases: Cases = {
     ok: async () => {
       using queue = newQueue(MODEL);
       const [adapted, plain] = [await forwarded(queue, ADAPTER), await stepped(queue)];
-      // The adapter must not affect a step without it on another queue at the same time.
+      // A concurrent step without an adapter, on another queue, must not see the adapter's effect.
       using other = newQueue(MODEL);
       const [adaptedAgain, plainBeside] = await Promise.all([forwarded(queue, ADAPTER), stepped(other)]);
       return !near(adapted, plain, 1e-3) && near(adapted, adaptedAgain) && near(plain, plainBeside);
@@ -99,7 +99,7 @@ export const adapterCases: Cases = {
   'adapter.step': {
     ok: async () => {
       using queue = newQueue(MODEL);
-      // The second step finds the first step's cached keys; a step without the adapter must find neither.
+      // The second step finds the keys that the first one cached. The last step has no adapter, so it must not find keys of the other two.
       const [adapted, adaptedAgain] = [await stepped(queue, ADAPTER), await stepped(queue, ADAPTER)];
       return (
         near(adapted, adaptedAgain) &&

@@ -4,9 +4,9 @@ import { allocate, Queue, settle } from '@pie/inferlet/raw';
 
 /** Valid and invalid calls of one function of the contract. */
 export interface Case {
-  /** Throws or returns false when the function breaks its contract. */
+  /** Makes valid calls. Throws or returns false when the function breaks its contract. */
   ok(): unknown;
-  /** Invalid calls by the code that each must fail with. */
+  /** Invalid calls, by the error code that each must fail with. */
   readonly fails?: Readonly<Record<string, () => unknown>>;
 }
 
@@ -49,14 +49,14 @@ export const NO_ADDRESS = 4_000_000;
 
 export const newQueue = (name: string = model().name): Queue => new Queue(name);
 
-/** Runs a call that has no answer of its own and throws its error, which `synchronize` reports. */
+/** Issues calls that have no answer, and throws their error. `synchronize` reports it. */
 export async function issued(call: (queue: Queue) => void, name?: string): Promise<void> {
   using queue = newQueue(name);
   call(queue);
   await settle(queue.synchronize());
 }
 
-/** Returns the answer of a call on a resource and only then drops the resource: the engine drops an unreferenced one even while a call waits. */
+/** Drops a resource only after the answer to a call on it: the engine may drop a resource without references while its call still waits. */
 export async function on<R extends Handle, T>(resource: R, call: (resource: R) => FutureOutcome<T>): Promise<T> {
   try {
     return await settle(call(resource));
@@ -65,7 +65,7 @@ export async function on<R extends Handle, T>(resource: R, call: (resource: R) =
   }
 }
 
-/** True when two lists of numbers, which must not be empty, are equal up to `error`. */
+/** True when two lists have equally many numbers, at least one, and the numbers differ by at most `error`. */
 export const near = (a: ArrayLike<number>, b: ArrayLike<number>, error = 1e-4): boolean =>
   a.length > 0 &&
   a.length === b.length &&

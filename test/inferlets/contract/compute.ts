@@ -18,6 +18,12 @@ import { type Cases, embedsOf, issued, NO_ADDRESS, NO_MODEL, near, newQueue, pag
 /** Ids of "Once upon a time", after the token that begins a text. */
 export const PROMPT = [1, 9038, 2501, 263, 931];
 const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+/** Ids of ", there was", the greedy continuation of the prompt. */
+export const NEXT = [29892, 727, 471];
+/** The first token of the continuation. */
+export const COMMA = 29892;
+/** Size of the model's states. */
+const HIDDEN_SIZE = 288;
 
 export interface Computed {
   readonly pages: readonly number[];
@@ -25,7 +31,7 @@ export interface Computed {
   readonly state: number;
 }
 
-/** Embeds the prompt and forwards it into new pages. */
+/** Embeds `tokens` and forwards them into a new page. */
 export function compute(queue: Queue, tokens: readonly number[] = PROMPT): Computed {
   const pages = pagesOf(queue, 1);
   const inputs = embedsOf(queue, tokens.length);
@@ -87,7 +93,7 @@ export const forwardCases: Cases = {
       using queue = newQueue();
       const whole = compute(queue);
       const { tokens } = await settle(outputText.nextDistribution(queue, whole.state, 1));
-      // In two pieces, the second over the first piece's page, with a mask that shows every key.
+      // The prompt again, in two pieces over one page. A row's runs alternate between hidden and visible keys: token 4 sees 4 keys, token 5 all 5.
       const pages = pagesOf(queue, 1);
       const inputs = embedsOf(queue, PROMPT.length);
       const [state = 0] = embedsOf(queue, 1);
@@ -127,7 +133,7 @@ export const forwardCases: Cases = {
       const next = () =>
         settle(
           step(queue, {
-            tokens: [29892],
+            tokens: [COMMA],
             positions: [PROMPT.length],
             inPages: pages,
             output: { tag: 'distributions', val: 4 },
@@ -157,7 +163,7 @@ export const outputCases: Cases = {
       using queue = newQueue();
       const { tokens, logProbabilities } = await settle(outputText.nextDistribution(queue, compute(queue).state, 5));
       return (
-        tokens[0] === 29892 && logProbabilities.every((value, i) => i === 0 || value <= (logProbabilities[i - 1] ?? 0))
+        tokens[0] === COMMA && logProbabilities.every((value, i) => i === 0 || value <= (logProbabilities[i - 1] ?? 0))
       );
     },
     fails: {
@@ -187,7 +193,7 @@ export const outputCases: Cases = {
   'output-text.read-embed': {
     ok: async () => {
       using queue = newQueue();
-      return (await settle(outputText.readEmbed(queue, compute(queue).state))).length === 288;
+      return (await settle(outputText.readEmbed(queue, compute(queue).state))).length === HIDDEN_SIZE;
     },
     fails: { 'not-owned': () => asked((queue) => outputText.readEmbed(queue, NO_ADDRESS)) },
   },
@@ -202,7 +208,8 @@ export const fusedCases: Cases = {
         settle(step(queue, { rows: 2, output: { tag: 'distributions', val: 1 } })),
       ]);
       return (
-        sampled.tokens.join() === '29892' && ranked.distributions.map(({ tokens }) => tokens[0]).join() === '931,29892'
+        sampled.tokens.join() === String(COMMA) &&
+        ranked.distributions.map(({ tokens }) => tokens[0]).join() === [PROMPT.at(-1), COMMA].join()
       );
     },
     fails: {
@@ -222,7 +229,7 @@ export const fusedCases: Cases = {
   'fused.[method]run.next': {
     ok: async () => {
       using queue = newQueue();
-      return (await decoded(queue, 3)).join() === '29892,727,471';
+      return (await decoded(queue, 3)).join() === NEXT.join();
     },
     fails: {
       'context-overflow': () => runToEnd({ maxTokens: 40 }),
@@ -234,7 +241,7 @@ export const fusedCases: Cases = {
       using run = new Run(queue, { ...RUN, pages: await prompted(queue), maxTokens: 3 });
       const { tokens, text, held, stop, finished } = await settle(run.pipe(PIPE));
       return (
-        tokens.join() === '29892,727,471' &&
+        tokens.join() === NEXT.join() &&
         text === ', there was' &&
         `${held}${stop}` === 'null' &&
         finished === 'max-tokens'
@@ -265,8 +272,8 @@ export const penaltiesCases: Cases = {
   'penalties.start-run': {
     ok: async () => {
       const plain = await penalized({});
-      const banned = await penalized({ biasTokens: [29892], biasValues: [Number.NEGATIVE_INFINITY] });
-      return plain.join() === '29892,727,471' && !banned.includes(29892);
+      const banned = await penalized({ biasTokens: [COMMA], biasValues: [Number.NEGATIVE_INFINITY] });
+      return plain.join() === NEXT.join() && !banned.includes(COMMA);
     },
     fails: {
       'invalid-argument': () => penalized({ frequency: Number.NaN }),
@@ -295,6 +302,7 @@ export const introspectCases: Cases = {
   },
 };
 
+/** A run that starts with the last token of the prompt; its pages must hold the tokens before ({@link prompted}). */
 export const RUN = { token: 931, position: 4, maxTokens: 4, sampler: GREEDY, stopTokens: [] };
 
 async function runToEnd({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens = 4 }) {
@@ -308,11 +316,17 @@ async function runToEnd({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens
 
 const PIPE = { before: PROMPT, held: '', stops: [], frame: null };
 
-/** Pages with all of the prompt but its last token. */
+/** Pages that hold the prompt without its last token. */
 export async function prompted(queue: Queue): Promise<number[]> {
   const pages = pagesOf(queue, 1);
   await settle(
-    step(queue, { tokens: PROMPT.slice(0, 4), positions: upTo(4), outPages: pages, rows: 0, output: { tag: 'none' } }),
+    step(queue, {
+      tokens: PROMPT.slice(0, -1),
+      positions: upTo(PROMPT.length - 1),
+      outPages: pages,
+      rows: 0,
+      output: { tag: 'none' },
+    }),
   );
   return pages;
 }
@@ -339,7 +353,7 @@ export async function tokensOf(run: Run): Promise<number[]> {
   }
 }
 
-/** Answer of a call on a new queue. */
+/** Makes a call on a new queue and returns its answer. */
 export async function asked<T>(call: (queue: Queue) => Parameters<typeof settle<T>>[0], name?: string): Promise<T> {
   using queue = newQueue(name);
   const answer = await settle(call(queue));

@@ -5,7 +5,12 @@ import { type Cases, NO_MODEL, near } from './case.ts';
 
 const [ENCODER, RANKER] = ['tiny-encoder', 'tiny-ranker'];
 const CAUSAL = 'stories15m';
+/** Dimensions of the encoder's vectors. */
+const SIZE = 32;
+/** Longest text of both models, in tokens; they cut longer ones. */
+const CONTEXT_LENGTH = 64;
 const TEXTS = ['the king of france', 'paris', 'the queen', ''];
+/** One text more than a call may have. */
 const TOO_MANY = new Array<string>(257).fill('king');
 
 export const encoderCases: Cases = {
@@ -15,8 +20,8 @@ export const encoderCases: Cases = {
         .encoders()
         .map(({ name, kind, size, contextLength }) => [name, kind, size, contextLength]);
       const expected = [
-        [ENCODER, 'embedding', 32, 64],
-        [RANKER, 'reranker', 1, 64],
+        [ENCODER, 'embedding', SIZE, CONTEXT_LENGTH],
+        [RANKER, 'reranker', 1, CONTEXT_LENGTH],
       ];
       return JSON.stringify(found) === JSON.stringify(expected);
     },
@@ -28,8 +33,8 @@ export const encoderCases: Cases = {
         settle(embedding.embed('', TEXTS)),
       ]);
       const { vectors, tokens, cut } = await embedTexts([...TEXTS, 'king '.repeat(100)]);
-      const lengths = vectors.map((vector) => vector.reduce((sum, value) => sum + value * value, 0));
-      const none = await settle(embedding.embed('', []));
+      const squaredLengths = vectors.map((vector) => vector.reduce((sum, value) => sum + value * value, 0));
+      const empty = await settle(embedding.embed('', []));
       const controller = new AbortController();
       const abortedCall = embedTexts(new Array<string>(600).fill('the king of france'), { signal: controller.signal });
       controller.abort();
@@ -38,14 +43,14 @@ export const encoderCases: Cases = {
         ({ code }) => code,
       );
       return (
-        named.size === 32 &&
+        named.size === SIZE &&
         named.cut === 0 &&
         cut === 1 &&
-        tokens === named.tokens + 64 &&
+        tokens === named.tokens + CONTEXT_LENGTH &&
         near(named.values, byDefault.values) &&
-        near(named.values.slice(32, 64), vectors[1] ?? []) &&
-        near(lengths, [1, 1, 1, 1, 1]) &&
-        none.values.length === 0 &&
+        near(named.values.slice(SIZE, 2 * SIZE), vectors[1] ?? []) &&
+        near(squaredLengths, [1, 1, 1, 1, 1]) &&
+        empty.values.length === 0 &&
         abortCode === 'cancelled'
       );
     },
@@ -63,7 +68,10 @@ export const encoderCases: Cases = {
       const sorted = best.every((score, i) => i === 0 || score <= (best[i - 1] ?? 0));
       const many = await rankTexts('king', TOO_MANY);
       return (
-        named.values.length === 4 && near([...named.values].reverse(), scores) && sorted && many.scores.length === 257
+        named.values.length === 4 &&
+        near([...named.values].reverse(), scores) &&
+        sorted &&
+        many.scores.length === TOO_MANY.length
       );
     },
     fails: {

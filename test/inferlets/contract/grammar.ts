@@ -146,9 +146,8 @@ export const grammarCases: Cases = {
     ok: async () => {
       const matcher = new Matcher(compiled());
       const { tokens } = await asked((queue) => verify(queue, matcher, [digit(), letter(), letter()]));
-      // One token for the prompt and one for each guess. The first two have masks, so they are digits. The second
-      // guess, a letter, does not fit, so the tokens after it have no mask. The matcher has accepted none of the
-      // guesses.
+      // `tokens` has one token after the prompt and one after each guess. The grammar masks the first two, so they are digits. The second guess
+      // is a letter, which the grammar excludes, so the tokens after it have no mask. The matcher has accepted none of the guesses.
       const [first = 0, second = 0] = tokens;
       return tokens.length === 4 && (await settle(matcher.accept([first, second])));
     },

@@ -56,7 +56,7 @@ export const runtimeCases = (input: string): Cases => ({
   'runtime.sleep': { ok: () => settle(runtime.sleep(1)) },
 });
 
-/** The manifest sets one variable. */
+/** Cases for a manifest that sets the variable `CONTRACT` alone. */
 export const environmentCases: Cases = {
   'environment.get-variable': {
     ok: () =>
@@ -67,7 +67,7 @@ export const environmentCases: Cases = {
 
 const question = (text: string) => ({ text, schema: '{"type":"integer"}', timeoutSeconds: 60, state: 'left' });
 
-/** The first attempt asks, and its reports are dropped. The test answers 7. */
+/** The first attempt asks and ends without a report. The test answers 7, and the second attempt reports. */
 export const personCases: Cases = {
   'person.ask': {
     ok: () => {
@@ -99,7 +99,7 @@ export const sessionCases: Cases = {
   },
   'session.flush': { ok: () => settle(session.flush()) },
   'session.receive': {
-    // The test answers "ready" with two messages and then closes its side.
+    // After the text "ready", the test sends two messages and then closes its side.
     ok: async () => {
       const first = await settle(session.receive());
       const second = await settle(session.receive());
@@ -178,7 +178,7 @@ export const tokenizeCases: Cases = {
   'tokenize.[method]detokenizer.finish': {
     ok: () => {
       const stream = new Detokenizer(name());
-      // The fox's tokens without the last one: an incomplete character.
+      // The tokens of the emoji without the last one are an incomplete character.
       const half = tokenize.tokenize(name(), '🦊', false).slice(0, -1);
       stream.push(half);
       return stream.finish().includes('\ufffd');

@@ -13,7 +13,7 @@ const IMAGE = bytes(
   '89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd' +
     '0000000d4944415478da63f8cf0004ff01070001ff3d7d8c490000000049454e44ae426082',
 );
-/** The image with one changed byte in its pixel data. */
+/** The image with a changed byte in its pixel data. */
 const DAMAGED = IMAGE.map((byte, i) => (i === 45 ? byte ^ 0xff : byte));
 
 function bytes(hex: string): Uint8Array {
@@ -55,7 +55,7 @@ export const imageCases: Cases = {
       const encoded = [first, second].map((embeds) =>
         settle(inputImage.embedImage(queue, IMAGE, upTo(EMBEDS), embeds)),
       );
-      // The forward need not wait for the encoding.
+      // The guest forwards the embeds without waiting for the answers to `embed-image`.
       forward.forward(queue, [], first, pagesOf(queue, 1), [state], undefined);
       const next = await settle(outputText.nextDistribution(queue, state, 3));
       await Promise.all(encoded);

@@ -1,4 +1,4 @@
-/** Valid and invalid calls of every function of the contract, for the test that no function is left out. */
+/** Makes valid and invalid calls of every function of the contract. The test checks that no function is left out. */
 import { defineInferlet } from '@pie/inferlet';
 import { adapterCases } from './adapter.ts';
 import { type CaseReport, type Cases, report } from './case.ts';

@@ -2,13 +2,13 @@
 import { invocation, model } from '@pie/inferlet';
 import { allocate, File, forward, fused, kvFiles, outputText, type Queue, settle } from '@pie/inferlet/raw';
 import { type Cases, embedsOf, issued, NO_ADDRESS, NO_MODEL, near, newQueue, pagesOf, upTo } from './case.ts';
-import { asked, compute, PROMPT } from './compute.ts';
+import { asked, COMMA, compute, NEXT, PROMPT } from './compute.ts';
 
 const unique = (what: string): string => `contract/${what}-${invocation().id}`;
 
-/** Log-probabilities after one more token over `pages`. */
+/** Log-probabilities after a comma that follows the tokens in `pages`. */
 async function following(queue: Queue, pages: readonly number[], position = PROMPT.length): Promise<number[]> {
-  const request = { tokens: [29892], positions: [position], inPages: pages, outPages: [], rows: 1 };
+  const request = { tokens: [COMMA], positions: [position], inPages: pages, outPages: [], rows: 1 };
   const { distributions } = await settle(fused.step(queue, { ...request, output: { tag: 'distributions', val: 8 } }));
   return distributions[0]?.logProbabilities ?? [];
 }
@@ -82,7 +82,7 @@ export const allocateCases: Cases = {
       allocate.copySlots(queue, pages[0] ?? 0, 0, copy, 0, PROMPT.length, 0);
       allocate.copySlots(queue, pages[0] ?? 0, 0, moved, 0, PROMPT.length, 40);
       const original = await following(queue, pages);
-      // Only distances between positions count, so a text that is shifted as a whole gives the same result.
+      // Attention depends only on distances between positions, so a text whose positions all move by 40 gives the same result.
       return (
         near(await following(queue, [copy]), original, 1e-5) &&
         near(await following(queue, [moved], PROMPT.length + 40), original, 1e-2)
@@ -259,7 +259,7 @@ export const allocateCases: Cases = {
   },
 };
 
-/** Computes the prompt, exports its pages, and removes the name afterwards. */
+/** Computes the prompt, exports its pages under a new name, runs `use`, and removes the name. */
 async function exported<T>(
   what: string,
   use: (name: string, queue: Queue, pages: readonly number[]) => Promise<T>,
@@ -275,6 +275,7 @@ async function exported<T>(
   }
 }
 
+/** Runs `use` on a new file that holds the prompt. */
 async function withFile<T>(use: (file: File, queue: Queue) => Promise<T>): Promise<T> {
   using queue = newQueue();
   using file = new File(queue, undefined, 'read');
@@ -283,6 +284,7 @@ async function withFile<T>(use: (file: File, queue: Queue) => Promise<T>): Promi
   return await use(file, queue);
 }
 
+/** Saves a file that holds the prompt under a new name, runs `use`, and removes the name. */
 async function saved<T>(what: string, use: (name: string, queue: Queue, file: File) => Promise<T>): Promise<T> {
   return withFile(async (file, queue) => {
     const name = unique(what);
@@ -319,7 +321,7 @@ export const fileCases: Cases = {
     ok: () =>
       withFile(async (file, queue) => {
         const outPages = file.reserve(1);
-        const request = { tokens: [29892], positions: [PROMPT.length], inPages: file.pages(), outPages, rows: 0 };
+        const request = { tokens: [COMMA], positions: [PROMPT.length], inPages: file.pages(), outPages, rows: 0 };
         await settle(fused.step(queue, { ...request, output: { tag: 'none' } }));
         file.filled(1, PROMPT.length + 1);
         return file.tokens() === PROMPT.length + 1 && file.nextPosition() === PROMPT.length + 1;
@@ -328,8 +330,8 @@ export const fileCases: Cases = {
   'kv-files.[method]file.pred': {
     ok: () =>
       withFile(async (file) => {
-        const rows = await settle(file.pred([29892, 727], [5, 6], 1));
-        return rows.map(({ tokens }) => tokens[0]).join() === '727,471' && file.tokens() === 7;
+        const rows = await settle(file.pred(NEXT.slice(0, 2), [5, 6], 1));
+        return rows.map(({ tokens }) => tokens[0]).join() === NEXT.slice(1).join() && file.tokens() === 7;
       }),
     fails: {
       'invalid-argument': () => withFile((file) => settle(file.pred([1, 2], [0], 1))),
@@ -341,7 +343,7 @@ export const fileCases: Cases = {
       withFile(async (file) => {
         using fork = file.fork();
         await settle(fork.ready());
-        await settle(fork.pred([29892], [5], 1));
+        await settle(fork.pred([COMMA], [5], 1));
         return fork.tokens() === 6 && file.tokens() === 5;
       }),
   },

@@ -43,11 +43,11 @@ export const storeCases: Cases = {
   'store.compare-and-set': {
     ok: async () => {
       const key = unique('cas');
-      const made = await settle(store.compareAndSet(key, undefined, bytes('1')));
+      const created = await settle(store.compareAndSet(key, undefined, bytes('1')));
       const again = await settle(store.compareAndSet(key, undefined, bytes('2')));
-      const next = await settle(store.compareAndSet(key, made, bytes('3')));
-      const late = await settle(store.compareAndSet(key, made, bytes('4')));
-      return made !== null && again === null && next !== null && late === null;
+      const next = await settle(store.compareAndSet(key, created, bytes('3')));
+      const outdated = await settle(store.compareAndSet(key, created, bytes('4')));
+      return created !== null && again === null && next !== null && outdated === null;
     },
     fails: { 'invalid-argument': () => settle(store.compareAndSet('', undefined, bytes('1'))) },
   },
@@ -103,12 +103,12 @@ export const messagingCases: Cases = {
   },
   'messaging.pull': {
     ok: async () => {
-      const line = unique('pull');
-      const waiting = settle(messaging.pull(line));
-      await settle(messaging.push(line, hello));
-      await settle(messaging.push(line, { tag: 'bytes', val: new Uint8Array([1, 2]) }));
+      const queue = unique('pull');
+      const waiting = settle(messaging.pull(queue));
+      await settle(messaging.push(queue, hello));
+      await settle(messaging.push(queue, { tag: 'bytes', val: new Uint8Array([1, 2]) }));
       const first = await waiting;
-      const second = await settle(messaging.pull(line));
+      const second = await settle(messaging.pull(queue));
       return first.sender === invocation().id && first.message.val === 'hello' && second.message.tag === 'bytes';
     },
     fails: { 'invalid-argument': () => settle(messaging.pull('no line')) },
@@ -319,7 +319,7 @@ export const closedExchange: Cases = {
   },
 };
 
-/** Cases for a function without grants: every interface refuses its calls. */
+/** Cases for a function without grants. Each interface must refuse the function's calls. */
 export const deniedCases = (origin: string): Cases => ({
   'store.get': { ok: () => true, fails: { unsupported: () => settle(store.get('key')) } },
   'index.list-indexes': { ok: () => true, fails: { unsupported: () => settle(index.listIndexes()) } },

@@ -58,10 +58,11 @@ export const indexCases: Cases = {
           fields: { even: i % 2 === 0, number: i, name: `n${i % 3}` },
         }));
         await notes.upsert(entries);
-        const asked = { vector: [1, 0, 0.1], limit: 3 };
+        // The angle to this vector grows with the number of an entry, so the nearest entries have the lowest numbers.
+        const nearest = { vector: [1, 0, 0.1], limit: 3 };
         const ids = async (filter: NonNullable<Parameters<VectorIndex['query']>[0]['filter']>) =>
-          (await notes.query({ ...asked, filter })).map(({ id }) => id).join();
-        const [first] = await notes.query(asked);
+          (await notes.query({ ...nearest, filter })).map(({ id }) => id).join();
+        const [first] = await notes.query(nearest);
         return (
           first?.id === 'e0' &&
           Math.abs(first.score - 1) < 1e-6 &&

@@ -1,6 +1,6 @@
 /**
- * Generates token by token and sends each token before it requests the next, so that the messages in its event log match the charged
- * tokens. First, it counts the run in the store.
+ * Counts its run in the store, then generates token by token. It sends each token before it requests the next, so the messages in its event log
+ * match the charged tokens.
  */
 import { defineInferlet, launch, model, receive, send, sleep, store } from '@pie/inferlet';
 import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
@@ -15,7 +15,7 @@ interface Input {
   readonly tokens?: number;
   /** Pause after each token. */
   readonly pauseMs?: number;
-  /** Waits for a message of its client before this token; 0 is the first token, before the launch of the child. */
+  /** Token before which the inferlet waits for a message of its client. At 0 it waits before it launches the child, too. */
   readonly listenAt?: number;
   /** Launches a child that runs the same function, and waits for it. */
   readonly child?: boolean;

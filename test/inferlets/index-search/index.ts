@@ -1,7 +1,7 @@
-/** Times queries by given vectors, one after another. */
+/** Measures how long queries for the given vectors take, one after another. */
 import { defineInferlet, VectorIndex } from '@pie/inferlet';
 
-/** The clock counts whole milliseconds, so each time is the mean of this many queries. */
+/** Queries of one measurement, which is their mean: the clock counts whole milliseconds, and one query is too short for it. */
 const GROUP = 20;
 
 export const run = defineInferlet(

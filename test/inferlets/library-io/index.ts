@@ -88,15 +88,15 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     await Promise.all(children.map((child) => child.result()));
     const version = await store.setJson('library-io/json', { a: ['ä'] });
     const swapped = await store.compareAndSet('library-io/json', version, 'two');
-    const late = await store.compareAndSet('library-io/json', version, 'three');
-    const fresh = await store.compareAndSet('library-io/new', undefined, new Uint8Array([0, 255]));
+    const outdated = await store.compareAndSet('library-io/json', version, 'three');
+    const created = await store.compareAndSet('library-io/new', undefined, new Uint8Array([0, 255]));
     const found = {
       count: await store.getJson('library-io/count'),
       text: await store.getText('library-io/json'),
       bytes: Array.from((await store.get('library-io/new')) ?? []),
       keys: await collect(store.keys('library-io/')),
       none: (await store.get('library-io/none')) ?? null,
-      swaps: [swapped !== undefined && swapped > version, late ?? null, fresh !== undefined],
+      swaps: [swapped !== undefined && swapped > version, outdated ?? null, created !== undefined],
       fault: await fault(() => store.getJson('library-io/json')),
     };
     for (const key of found.keys) await store.delete(key);
@@ -106,7 +106,7 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
   async messaging() {
     using one = await subscribe('library-io/news');
     const other = await subscribe('library-io/news');
-    const heard = await broadcast('library-io/news', 'a');
+    const receivers = await broadcast('library-io/news', 'a');
     await broadcast('library-io/news', new Uint8Array([1]));
     const got = [await one.next(), await one.next()].map(({ message }) =>
       typeof message === 'string' ? message : [...message],
@@ -115,7 +115,14 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     const after = await broadcast('library-io/news', 'b');
     for (const word of ['x', 'y']) await push('library-io/line', word);
     const line = [(await pull('library-io/line')).message, (await pull('library-io/line')).message];
-    return { heard, got, after, line, left: (await collect(other)).length, fault: await fault(() => other.next()) };
+    return {
+      heard: receivers,
+      got,
+      after,
+      line,
+      left: (await collect(other)).length,
+      fault: await fault(() => other.next()),
+    };
   },
 
   async child({ n = 0 }) {
@@ -139,7 +146,7 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     await waiting.send('wait');
     waiting.cancel();
     const cancelled = await waiting.ending();
-    // This signal aborts between the start of the child and the return of `launch`, which reads `aborted` twice before.
+    // This signal aborts after the child has started: `launch` reads `aborted` twice before it waits for the start, and once after it.
     let reads = 0;
     const signal = {
       get aborted() {
@@ -165,9 +172,9 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     const vector = [1, 0, 0];
     const upsert = (fields: Record<string, string>) => fault(() => notes.upsert([{ id: 'a', vector, fields }]));
     const query = (filter: Filter) => fault(() => notes.query({ text: 'fox', filter }));
-    // A program may pass members of a client's JSON unchecked where the library expects texts.
-    const given = '{"none":null,"order":{"least":3}}';
-    const { none, order, missing } = JSON.parse(given) as Record<'none' | 'order' | 'missing', string>;
+    // A program may pass members of its client's JSON, unchecked, where the library expects texts.
+    const clientJson = '{"none":null,"order":{"least":3}}';
+    const { none, order, missing } = JSON.parse(clientJson) as Record<'none' | 'order' | 'missing', string>;
     const faults = [
       await upsert({ author: none }),
       await upsert({ author: missing }),

@@ -1,9 +1,9 @@
-/** Exceeds the given limit, and catches the error if it is told to; for the end-to-end test of typed errors. */
+/** Fails in the way that `what` names, and catches the error if `catches` is true. For the end-to-end tests of typed errors and of chaos. */
 import { Context, defineInferlet, fetch, InferletError, send, sleep } from '@pie/inferlet';
 
 interface Input {
   readonly what: 'deadline' | 'pages' | 'host' | 'model';
-  /** True to catch the error and go on. */
+  /** True to catch the error and return it. */
   readonly catches: boolean;
 }
 
@@ -15,7 +15,7 @@ const runInto: Readonly<Record<Input['what'], () => Promise<unknown>>> = {
     return await ctx.fill('word '.repeat(100)).generate({ maxTokens: 2 }).collect();
   },
   host: () => fetch('http://example.com/'),
-  // Decodes until the model is gone.
+  // Decodes until the GPU host dies.
   model: async () => {
     for (;;) {
       using ctx = new Context();

@@ -1,4 +1,4 @@
-/** Sends its version repeatedly, without a model. */
+/** Sends its function's version repeatedly, without a model. */
 import { defineInferlet, invocation, receive, send, sleep } from '@pie/inferlet';
 
 interface Input {
