@@ -8,10 +8,10 @@ import { escapeHtml } from '#gateway/app/docs/html.ts';
 import { REFERENCE_FILE, renderReference } from './sdk-reference.ts';
 
 const DOCS = fileURLToPath(new URL('.', import.meta.url));
-/** The module of guides that the gateway serves: a gateway in workerd has no files to read. */
+/** The gateway serves the guides from this module, because in workerd it has no files to read. */
 export const GUIDES_FILE = fileURLToPath(new URL('../gateway/app/docs/generated/guides.ts', import.meta.url));
 
-/** The module's text: every document of `docs/` as HTML. */
+/** Renders every document of `docs/` as HTML, and returns the text of the module. */
 export async function renderGuides(): Promise<string> {
   const names = globSync('*.md', { cwd: DOCS }).map((file) => path.basename(file, '.md'));
   const guides = await Promise.all(names.sort().map(render));
@@ -64,7 +64,7 @@ const anchorOf = (heading: string): string =>
     .replaceAll(' ', '-');
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  // The reference is one of the guides.
+  // The reference is itself a guide, so it must be up to date before the guides are rendered.
   await writeFile(REFERENCE_FILE, renderReference());
   await writeFile(GUIDES_FILE, await renderGuides());
   console.log(`${REFERENCE_FILE}\n${GUIDES_FILE}`);

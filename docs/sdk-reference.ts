@@ -33,13 +33,14 @@ interface Declaration {
   readonly members: readonly Declaration[];
 }
 
-/** A name of an entry point, in the module that declares it. */
+/** A name that an entry point exports. */
 interface Export {
   readonly name: string;
+  /** The declaration file of the module that declares the name. */
   readonly file: string;
 }
 
-/** The API reference as Markdown, made from the types and comments that the package contains. */
+/** Renders the API reference as Markdown, from the types and comments that the package contains. */
 export function renderReference(): string {
   const types = mkdtempSync(path.join(os.tmpdir(), 'pie-types-'));
   try {
@@ -51,7 +52,7 @@ export function renderReference(): string {
       const modules = Map.groupBy(exportsOf(types, entry.file), ({ file }) => file);
       const links = [...modules].map(([file, names]) => {
         const title = file === entry.file ? entry.name : `${entry.prefix}${path.basename(file, '.d.ts')}`;
-        // A module of an earlier entry point has its section there.
+        // If an earlier entry point exports names of the same module, the module has its section already.
         const section = sections.find((other) => other.file === file) ?? {
           title,
           file,
@@ -75,7 +76,7 @@ const anchorOf = (title: string): string =>
     .replaceAll(' ', '-')
     .toLowerCase();
 
-/** The names that an entry point exports, each with the file that declares it. */
+/** The names that a declaration file exports, each with the file that declares it. `types` is the folder of the declaration files. */
 function exportsOf(types: string, file: string): Export[] {
   const text = readFileSync(path.join(types, file), 'utf8');
   const found = declarationsOf(text)
@@ -89,9 +90,9 @@ function exportsOf(types: string, file: string): Export[] {
   return found.filter(({ name }, at) => found.findIndex((other) => other.name === name) === at);
 }
 
-/** The file of a name that `file` exports from another module, which may itself export it from a third one. */
+/** Finds the file that declares a name which `file` exports from another module. That module may itself export the name from a third one. */
 function declaringFile(types: string, file: string, from: string, name: string): string {
-  // The rest are interfaces of the contract, which `file` imports.
+  // Names without a relative module are interfaces of the contract. They have no declaration file here and count as names of `file`.
   if (!from.startsWith('.')) return file;
   const target = path.join(path.dirname(file), from.replace(/\.(?:js|ts)$/, '.d.ts'));
   return exportsOf(types, target).find((other) => other.name === name)?.file ?? target;
@@ -101,8 +102,11 @@ function moduleText(types: string, file: string, names: readonly Export[]): stri
   const declarations = declarationsOf(readFileSync(path.join(types, file), 'utf8'));
   const fromContract: string[] = [];
   const entries = names.flatMap(({ name }) => {
-    const own = declarations.filter(({ code }) => isDeclared(code) && nameOf(code) === name);
-    if (own.length > 0 && !own.some(({ code }) => /\bwire[A-Z]/i.test(code))) return own.map((each) => entryText(each));
+    // Overloads of a function are several declarations of one name.
+    const overloads = declarations.filter(({ code }) => isDeclared(code) && nameOf(code) === name);
+    // The library imports interfaces and types of the contract under names such as `wireAdapter`.
+    const isOfContract = overloads.length === 0 || overloads.some(({ code }) => /\bwire[A-Z]/i.test(code));
+    if (!isOfContract) return overloads.map((each) => entryText(each));
     fromContract.push(`\`${name}\``);
     return [];
   });
@@ -118,7 +122,7 @@ function entryText({ comment, code, members }: Declaration, indent = ''): string
   return own + visible.map((member) => entryText(member, `${indent}  `)).join('');
 }
 
-/** A declaration as a reader calls it, without the words that every declaration has. */
+/** The signature of a declaration, without the keywords that every declaration has. */
 function signature(code: string): string {
   const short = code
     .replace(/^(?:export )?(?:declare )?/, '')
@@ -136,7 +140,7 @@ function signature(code: string): string {
     : short;
 }
 
-/** The place after the bracket that closes the one at `open`. */
+/** The index after the bracket that closes the bracket at index `open`. */
 function endOfBrackets(text: string, open: number): number {
   let depth = 0;
   for (let at = open; at < text.length; at++) {
@@ -151,7 +155,7 @@ const isDeclared = (code: string): boolean => /^export (?!\{|\*|type \{)/.test(c
 const nameOf = (code: string): string =>
   /^export (?:declare )?(?:abstract )?(?:function|const|let|class|interface|type) (\w+)/.exec(code)?.[1] ?? '';
 
-/** The statements of a declaration file as the compiler prints it, four spaces for each level. */
+/** Parses the statements of a declaration file in the format of the compiler, which indents each level by four spaces. */
 function declarationsOf(text: string): Declaration[] {
   const found: Declaration[] = [];
   const lines = text.split('\n');
@@ -163,6 +167,7 @@ function declarationsOf(text: string): Declaration[] {
       comment = lines.slice(at, end + 1);
       at = end;
     } else if (/^[\w#[(]/.test(line)) {
+      // The last line of a statement is not indented and ends with `;`, or is its closing brace. A line that opens a block is not the last one.
       const end = lines.findIndex((other, i) => i >= at && /^\S.*;$|^\}/.test(other) && !/^\S.*\{$/.test(other));
       const body = lines.slice(at, end + 1);
       at = end;
@@ -175,9 +180,9 @@ function declarationsOf(text: string): Declaration[] {
 
 function declarationOf(comment: readonly string[], lines: readonly string[]): Declaration {
   const [first = ''] = lines;
-  // The members of classes, interfaces and objects have lines of their own; a type in a signature is part of the signature.
-  const holder = /^(?:export )?(?:declare )?(?:abstract )?(?:(?:class|interface) .*|const \w+:) \{$/.exec(first);
-  if (holder === null) {
+  // Classes, interfaces and constant objects have members, each listed by itself. A type inside another signature is a part of that signature.
+  const hasMembers = /^(?:export )?(?:declare )?(?:abstract )?(?:(?:class|interface) .*|const \w+:) \{$/.test(first);
+  if (!hasMembers) {
     const code = lines.map((line) => line.trim()).filter((line) => !line.startsWith('/**'));
     return { comment: plain(comment), code: code.join(' '), members: [] };
   }
@@ -186,7 +191,7 @@ function declarationOf(comment: readonly string[], lines: readonly string[]): De
   return { comment: plain(comment), code, members: declarationsOf(body.join('\n')) };
 }
 
-/** A comment as one paragraph of Markdown. Examples are left out: the recipes have those that a test runs. */
+/** A comment as one paragraph of Markdown, without its examples: the recipes have examples that a test runs. */
 function plain(comment: readonly string[]): string {
   const text = comment
     .map((line) => line.replace(/^\s*\/\*\*|\s*\*\/$/g, '').replace(/^\s*\* ?/, ''))

@@ -19,7 +19,7 @@ interface Schema {
 const BOUNDS = ['minimum', 'maximum', 'maxLength', 'minItems', 'maxItems'];
 const written = (number: number): string => number.toLocaleString('en-US');
 
-/** Bounds anywhere in a field, without those of nested fields. */
+/** All bounds of a field's own value, its variants and its items; nested fields have rows of their own. */
 function boundsOf(schema: Schema): number[] {
   const own = BOUNDS.flatMap((keyword) => (typeof schema[keyword] === 'number' ? [schema[keyword]] : []));
   const inner = [...(schema.anyOf ?? []), schema.items, schema.additionalProperties || undefined];
@@ -28,14 +28,15 @@ function boundsOf(schema: Schema): number[] {
 
 it('MANIFEST.md lists exactly the fields of pie.json, with their bounds and defaults', () => {
   const fields = new Map<string, Schema>();
-  const look = ({ properties = {}, anyOf = [] }: Schema, path: string) => {
-    for (const variant of anyOf) look(variant, path);
+  const addFields = ({ properties = {}, anyOf = [] }: Schema, path: string) => {
+    for (const variant of anyOf) addFields(variant, path);
     for (const [name, inner] of Object.entries(properties)) {
       fields.set(path + name, inner);
-      if (name !== 'input') look(inner, `${path}${name}.`);
+      // The page describes `input` as a whole: its value is itself a schema.
+      if (name !== 'input') addFields(inner, `${path}${name}.`);
     }
   };
-  look(manifestJsonSchema() as Schema, '');
+  addFields(manifestJsonSchema() as Schema, '');
   assert.deepEqual([...ROWS.keys()].sort(), [...fields.keys()].sort());
   for (const [field, schema] of fields) {
     const numbers: readonly string[] = ROWS.get(field)?.match(/\d{1,3}(?:,\d{3})*/g) ?? [];

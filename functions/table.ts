@@ -1,6 +1,7 @@
 /**
- * Writes the table of functions/README.md: `npm run functions:table`. Each inferlet's lines and the size of its component, beside those of the same
- * technique in Rust (Gim et al., "Pie: A Programmable Serving System for Emerging LLM Applications", SOSP '25, Table 2).
+ * Writes the table of functions/README.md: `npm run functions:table`. The table shows each inferlet's lines of code and the size of its component,
+ * beside the numbers of the Rust inferlet with the same technique (Gim et al., "Pie: A Programmable Serving System for Emerging LLM Applications",
+ * SOSP '25, Table 2).
  */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -16,7 +17,7 @@ const BUILD = path.join(FOLDER, '../runtime/build/main.ts');
 const BEGIN = '<!-- table: npm run functions:table -->';
 const END = '<!-- /table -->';
 
-/** Lines and size of the paper's inferlets, by the folder of the corresponding inferlet here. */
+/** Lines of code and component size of the paper's inferlets. The key is the folder here that has an inferlet with the same technique. */
 const IN_RUST: Readonly<Record<string, readonly [lines: number, size: string]>> = {
   'text-completion': [38, '129 KB'],
   'tree-of-thought': [198, '148 KB'],
@@ -38,13 +39,14 @@ const IN_RUST: Readonly<Record<string, readonly [lines: number, size: string]>> 
   'agent-codeact': [62, '6.7 MB'],
   'agent-swarm': [95, '135 KB'],
 };
-const LIBRARY_IN_RUST = 728;
+/** Lines of code of the paper's library for inferlets. */
+const LIBRARY_LINES_IN_RUST = 728;
 
 /** One line of the table. */
 export interface Row {
   readonly name: string;
   readonly lines: number;
-  /** Formatted as in the table. */
+  /** Size of the component as the table shows it, such as `129 KB`. */
   readonly size: string;
 }
 
@@ -53,24 +55,24 @@ export function codeLines(text: string): number {
   let inComment = false;
   let count = 0;
   for (const line of text.split('\n')) {
+    // Skip comments until the first code of the line.
     let rest = line.trim();
-    let code = '';
     while (rest !== '') {
-      const end = inComment ? rest.indexOf('*/') : 0;
-      if (end < 0) break;
       if (inComment) {
+        const end = rest.indexOf('*/');
+        if (end < 0) break;
         inComment = false;
         rest = rest.slice(end + 2).trimStart();
-      } else if (rest.startsWith('//')) break;
-      else if (rest.startsWith('/*')) {
+      } else if (rest.startsWith('//')) {
+        break;
+      } else if (rest.startsWith('/*')) {
         inComment = true;
         rest = rest.slice(2);
       } else {
-        code = rest;
+        count += 1;
         break;
       }
     }
-    if (code !== '') count += 1;
   }
   return count;
 }
@@ -85,27 +87,31 @@ export async function inferlets(): Promise<string[]> {
   return found.sort();
 }
 
-/** Code lines of all files of an inferlet, those of its tests left out. */
+/** Lines of code of an inferlet, without its tests. */
 export function linesOf(name: string): Promise<number> {
   return codeLinesIn(path.join(FOLDER, name));
 }
 
-/** Code lines of the library. */
+/** Lines of code of the library, `sdk/src`. */
 export const libraryLines = (): Promise<number> => codeLinesIn(path.join(FOLDER, 'sdk/src'));
+
+/** Folders whose files do not count as code of an inferlet. */
+const IGNORED_FOLDERS = ['fixtures', 'node_modules', 'testing'];
 
 async function codeLinesIn(folder: string): Promise<number> {
   let lines = 0;
   for (const entry of await readdir(folder, { withFileTypes: true })) {
-    const at = path.join(folder, entry.name);
-    if (entry.isDirectory())
-      lines += ['fixtures', 'node_modules', 'testing'].includes(entry.name) ? 0 : await codeLinesIn(at);
-    else if (/\.(ts|c|h|rs)$/.test(entry.name) && !entry.name.endsWith('.test.ts'))
-      lines += codeLines(await readFile(at, 'utf8'));
+    const file = path.join(folder, entry.name);
+    if (entry.isDirectory()) {
+      if (!IGNORED_FOLDERS.includes(entry.name)) lines += await codeLinesIn(file);
+    } else if (/\.(ts|c|h|rs)$/.test(entry.name) && !entry.name.endsWith('.test.ts')) {
+      lines += codeLines(await readFile(file, 'utf8'));
+    }
   }
   return lines;
 }
 
-/** The rows of the README's table, the library's last. */
+/** The rows that the README's table has now; the row of the library is the last one. */
 export async function writtenRows(): Promise<Row[]> {
   const text = await readFile(README, 'utf8');
   const table = text.slice(text.indexOf(BEGIN), text.indexOf(END));
@@ -118,7 +124,7 @@ export async function writtenRows(): Promise<Row[]> {
   );
 }
 
-/** Bytes of an inferlet's component, built anew into a folder. */
+/** Builds an inferlet's component into the folder `scratch` and returns its size in bytes. */
 export async function componentBytes(name: string, scratch: string): Promise<number> {
   const out = path.join(scratch, `${name}.wasm`);
   const { stdout } = await promisify(execFile)(process.execPath, [
@@ -151,7 +157,7 @@ async function main(): Promise<void> {
       '| Inferlet | Lines | Component | Lines in Rust | Component |',
       '| --- | ---: | ---: | ---: | ---: |',
       ...rows,
-      `| [sdk](sdk) | ${await libraryLines()} | | ${LIBRARY_IN_RUST} | |`,
+      `| [sdk](sdk) | ${await libraryLines()} | | ${LIBRARY_LINES_IN_RUST} | |`,
       '',
       END,
     ].join('\n');

@@ -6,7 +6,7 @@ const input = { document: DOCUMENT, question: 'Who baked a cake?', ...ENCODERS, 
 
 describe('advanced-rag', () => {
   for (const mode of ['tree', 'refine']) {
-    it(`answers the same with all passes and with none, by ${mode}`, async () => {
+    it(`gives the same answer with all passes and with none, in the mode ${mode}`, async () => {
       const { answer, found, queries } = await samePasses('advanced-rag', { ...input, mode });
       assert.equal(typeof answer, 'string');
       assert.equal(queries.length, 3);

@@ -9,12 +9,12 @@ import { synthesize } from '../rag-shared/synthesis.ts';
 /** The input that the schema in pie.json accepts. */
 interface Input extends DocumentInput {
   readonly queries?: number;
-  /** Passages that each question finds, for the reranker to choose from; at least `topK`. */
+  /** Number of passages to find for each question; the reranker chooses from them. At least `topK`. */
   readonly candidates?: number;
   readonly ranker?: string;
 }
 
-/** Maximum tokens of the other questions together. */
+/** Maximum tokens that the model writes for all rewritten questions together. */
 const EXPANSION_TOKENS = 64;
 
 /** Question answering with query expansion and reranking: the model rewrites the question, each version finds passages, a reranker picks. */
@@ -27,11 +27,13 @@ export const app = workflow('advanced-rag', (g: Builder, { document, question, t
     const ask = prompt`Ask the question in ${queries} other ways, one sentence each.\nQuestion: ${question}\nOther ways:`;
     return g.items(g.prefill(ask, { model }), { by: 'sentence', count: queries }, { maxTokens: EXPANSION_TOKENS });
   });
-  // Treat questions one by one, so that each is embedded, searched for and ranked while the model still writes the next.
+  // Embed questions one by one (`batch: 1`), so that each goes through search and ranking while the model still writes the next.
   const asked = g.component('questions', () => g.embed([question, ...expanded], { model: encoder, batch: 1 }));
   const lists = g.component('search', () => {
-    const search = (given: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) =>
-      given.asked.map((query) => scan(passages, given.vectors)(query, Math.max(candidates, topK)));
+    const search = (inputs: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) => {
+      const nearest = scan(passages, inputs.vectors);
+      return inputs.asked.map((query) => nearest(query, Math.max(candidates, topK)));
+    };
     return g.call('search', { vectors, asked }, 'list', search, {
       kind: 'searching',
       each: { port: 'asked', batch: 1 },
@@ -39,8 +41,8 @@ export const app = workflow('advanced-rag', (g: Builder, { document, question, t
   });
   const chosen = g.component('ranking', () => {
     const scores = g.rerankEach(question, lists, { model: ranker });
-    const pick = (given: { lists: readonly unknown[]; scores: readonly unknown[] }) =>
-      best((given.lists as string[][]).flat(), (given.scores as number[][]).flat(), topK);
+    const pick = (inputs: { lists: readonly unknown[]; scores: readonly unknown[] }) =>
+      best((inputs.lists as string[][]).flat(), (inputs.scores as number[][]).flat(), topK);
     return g.call('best', { lists, scores }, 'texts', pick, { kind: 'aggregate' });
   });
   const count = Math.min(topK, passages.length);

@@ -7,7 +7,7 @@ const block = (code: string) => `I try.\n\`\`\`js\n${code}\n\`\`\``;
 const outputs = (messages: readonly string[]) => messages.flatMap((message) => JSON.parse(message).output as string[]);
 
 describe('agent-codeact', () => {
-  it("runs the model's code with kept state, functions and errors, and computes no token twice", async () => {
+  it("runs the model's code with lasting state and functions, shows its errors, and computes no token twice", async () => {
     await using server = await ToolServer.start({ price: ([item]) => ({ tea: 3, cake: 4 })[item as 'tea'] });
     await deployGranting('agent-codeact', server.host);
     const before = await countersOf(CHAT, { reset: true });
@@ -37,6 +37,7 @@ describe('agent-codeact', () => {
       server.requests.flatMap(({ body }) => body),
       ['tea', 'cake', 1],
     );
+    // The device computed each token of the context once, or the prefix cache supplied it.
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens);
   });
 

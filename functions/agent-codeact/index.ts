@@ -24,10 +24,10 @@ interface Input {
 const RULES = `Solve the task. Act by writing one \`\`\`js block; it runs, and you see what it prints with console.log.
 Keep values in \`state\`. Answer without code when you are done.`;
 
-/** The model acts by writing JavaScript, which runs in this inferlet's own sandbox. The inferlet sends each step when it is done. */
+/** The model acts by writing JavaScript, which runs inside this inferlet. The inferlet sends each step to the client when the step is complete. */
 export const run = defineInferlet(async ({ task, functions = [], model, script, ...limits }: Input) => {
-  const given = functions.map(({ name, url }) => [name, (...args: unknown[]) => post(url, args)] as const);
-  const execute = sandbox(Object.fromEntries(given));
+  const callables = functions.map(({ name, url }) => [name, (...args: unknown[]) => post(url, args)] as const);
+  const execute = sandbox(Object.fromEntries(callables));
   const javascript = tool<{ code: string }>({ name: 'javascript', call: ({ code }) => execute(code) });
   const list = functions.map(({ name, description = '' }) => `- await ${name}(…) ${description}`);
   const system = [RULES, 'Functions:', ...list].join('\n');

@@ -7,7 +7,7 @@ const city = { type: 'object', properties: { city: { type: 'string' } }, require
 const hermes = (name: string, args: object) =>
   `<tool_call>\n{"name": "${name}", "arguments": ${JSON.stringify(args)}}\n</tool_call>`;
 
-/** A promise that ends when `count` callers wait for it. */
+/** Returns a function whose promise resolves once `count` callers wait. */
 function barrier(count: number): () => Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   let waiting = 0;
@@ -50,7 +50,7 @@ describe('agent-react', () => {
       ],
     );
     assert.deepEqual(server.requests.map(({ body }) => body.city).sort(), ['Oslo', 'Rome']);
-    // Each token of the conversation is computed once, except the token that ends the text, which is not computed.
+    // The device computed each token of the context once, or the prefix cache supplied it. The context lacks the token that ended the last turn.
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens);
   });
 
@@ -87,7 +87,7 @@ describe('agent-react', () => {
     assert.deepEqual([ok, content], [false, 'Error: the tool answered 404.']);
   });
 
-  it("ends at its bound on steps when its tool's host is not granted", async () => {
+  it("ends after `maxSteps` steps when no grant allows the tool's host", async () => {
     await deployGranting('agent-react', '127.0.0.1:1');
     const error = await failingFunction('agent-react', {
       question: 'Anything?',

@@ -20,7 +20,7 @@ interface Input {
   readonly script?: readonly string[];
 }
 
-/** Alternates between thoughts and tool calls over HTTP until the model has an answer. Sends each step when it is done. */
+/** Alternates between thoughts and tool calls over HTTP until the model has an answer. Sends each complete step to the client. */
 export const run = defineInferlet(async ({ question, tools, model, script, ...limits }: Input) => {
   const callable = tools.map(({ url, ...spec }) =>
     tool({

@@ -60,7 +60,7 @@ export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens 
     }
     return story;
   };
-  // When a child fails, its result rejects. Without the results, `listen` would wait for that child's turn without end.
+  // Wait for the results, too: the result of a failed child rejects, while `listen` alone would wait for that child's turn without end.
   const [story, heard] = await Promise.all([listen(), Promise.all(children.map((child) => child.result()))]);
   const speakers = new Set(story.map(({ sender }) => sender)).size;
   return { text: story.map(({ said }) => said.text).join(''), messages: story.length, agents: speakers, heard };
@@ -79,7 +79,7 @@ async function agent(
   for (let turn = 0; turn < messages; turn++) {
     if (turn % agents === ownIndex) {
       const { text, tokens } = await ctx.generate({ maxTokens, ignoreEos: true }).collect();
-      // The parent sends 'begin' when all agents have subscribed. The first agent writes its first message before it waits for that.
+      // The parent sends 'begin' when all agents have subscribed. The first agent waits for it only now, with its message already written.
       if (turn === 0) await session.receive();
       await broadcast(board, JSON.stringify({ turn, text, tokens } satisfies Turn));
       // The topic delivers an agent's own messages to it too.

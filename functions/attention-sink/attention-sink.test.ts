@@ -27,7 +27,7 @@ describe('attention-sink', () => {
     const beginning = await callFunction('attention-sink', { text: text.slice(0, 40), window });
     assert.deepEqual(held.slice(0, SINK), beginning.output.held.slice(0, SINK));
     assert.deepEqual(held.slice(-written.length), written);
-    // A move holds the old pages and the copy of the kept tokens at once. One page is to spare.
+    // When the window moves, the old pages and the copy of the kept tokens exist at once. Allow one more page.
     const pages = Math.ceil(mostHeld / PAGE) + Math.ceil((SINK + window) / PAGE) + 1;
     assert.ok((long.usage.kvPagesPeak ?? 0) <= pages, `${long.usage.kvPagesPeak} pages`);
     // The model itself wrote the text at temperature 0.7; with the whole text in sight, its perplexity is about 2.
@@ -61,7 +61,7 @@ describe('attention-sink', () => {
     // The function ignores end-of-text tokens, so it may write more than text-completion.
     assert.deepEqual(output.written.slice(0, plain.output.tokens.length), plain.output.tokens);
     assert.ok(output.perplexity > 1 && Number.isFinite(output.perplexity), `${output.perplexity}`);
-    // Nothing predicts the only token of this text. The perplexity of no predicted token is 1.
+    // The only token of this text has no predecessor, so nothing is predicted. The perplexity is then 1.
     const single = await callFunction('attention-sink', { text: 'a', model: CHAT });
     assert.deepEqual([single.output.tokens, single.output.perplexity], [1, 1]);
   });

@@ -61,12 +61,13 @@ describe('beam-search', () => {
     const expected = all.sort((a, b) => b.logProbability - a.logProbability).slice(0, 64);
     await modelStats(platform, { reset: true });
     assertSame(await search({ beams: 64, maxTokens: 3 }), expected, ({ logProbability }) => logProbability);
-    // Each text is computed once, in a sequence of its own: the prompt without its last token, then the last token of the prompt, of the 6 texts
-    // that continue it by one token (all but the stop tokens), and of the 36 that continue it by two.
+    // The device computes each text once, in a sequence of its own: the prompt without its last token, the prompt, the texts one token longer, and
+    // the texts two tokens longer. A text that ends with a stop token is not computed.
+    const continuing = VOCABULARY - STOPS.length;
     const stats = await modelStats(platform);
     assert.equal(
       stats.batchSizes.reduce((sum, batches, size) => sum + batches * size, 0),
-      44,
+      1 + 1 + continuing + continuing ** 2,
     );
     await assertBatched(stats);
   });
@@ -109,7 +110,7 @@ describe('beam-search', () => {
     );
   });
 
-  /** Every continuation of `before` that ends, or has `length` tokens, with its probability by the float64 reference. */
+  /** All continuations of `before` that end with a stop token or have `length` tokens. The float64 reference gives their probabilities. */
   async function everything(length: number, before: Found = START): Promise<Found[]> {
     const row = await rowAfter(before.tokens);
     const next = row.map((value, token) => ({ token, logProbability: before.logProbability + value }));
@@ -122,8 +123,8 @@ describe('beam-search', () => {
   }
 
   /**
-   * A beam search that never stops before `length` tokens. Returns the continuations that ended on the way and the beams that are left, in any
-   * order.
+   * A beam search that never stops before `length` tokens. Returns, in any order, the continuations that a stop token ended and the beams still
+   * open at the end.
    */
   async function fullSearch(beams: number, length: number): Promise<Found[]> {
     const ended: Found[] = [];
@@ -165,7 +166,7 @@ describe('beam-search', () => {
 
 const START: Found = { tokens: [], logProbability: 0, score: 0, ended: false };
 
-/** Asserts that the beams are the expected ones in the same order, and have the scores that `score` computes for those. */
+/** Asserts that the beams equal the expected ones, in the same order, and that each has the score that `score` computes for its expected beam. */
 function assertSame(beams: readonly Found[], expected: readonly Found[], score: (found: Found) => number): void {
   assert.deepEqual(
     beams.map(({ tokens, ended }) => [tokens, ended]),

@@ -23,8 +23,9 @@ export const run = defineInferlet(async (input: Input) => {
   const { prompt, n = 4, rank = 'probability', judge = '\nIs this good? Answer yes or no:', model } = input;
   const { maxTokens = 32, temperature = 1, seed } = input;
   let drawnSeeds = 0;
+  // Each candidate has a seed of its own, a 32-bit number.
   const pick = scripts(input.script, () =>
-    sampler({ temperature, seed: seed === undefined ? seed : (seed + drawnSeeds++) >>> 0 }),
+    sampler({ temperature, seed: seed === undefined ? undefined : (seed + drawnSeeds++) >>> 0 }),
   );
   using shared = new Context({ model });
   shared.fill(prompt);

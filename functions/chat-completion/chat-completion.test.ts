@@ -11,7 +11,7 @@ import { CHAT, countersOf, deployFunction, functionsPlatform, refusedInput } fro
 const QUESTION = 'What is the capital of France?';
 const SECOND = 'And of Spain?';
 const MAX_TOKENS = 10;
-/** The model's chat template, written by hand. */
+/** The chat up to the first answer, in the format of the model's chat template, written by hand. */
 const opening = `<|im_start|>system\nYou are a helpful assistant<|im_end|>\n<|im_start|>user\n${QUESTION}<|im_end|>\n<|im_start|>assistant\n`;
 
 describe('chat-completion', () => {
@@ -43,7 +43,7 @@ describe('chat-completion', () => {
       { role: 'assistant', content: second },
     ]);
     assert.equal(text, first + second);
-    // All tokens but the last, which no call continued.
+    // The device computed all tokens but the last, which no token follows.
     assert.equal(computed, referenceTokens.length - 1);
   });
 
@@ -52,7 +52,7 @@ describe('chat-completion', () => {
     assert.deepEqual(await refusedInput('chat-completion', { messages }), { status: 422, field: '/messages/0/role' });
   });
 
-  /** The tokens of the whole conversation so far, by the reference. */
+  /** The tokens of the whole conversation after the latest answer of the reference. */
   let referenceTokens: number[] = [];
 
   /** The greedy continuation of a text by the float64 reference. */

@@ -14,7 +14,7 @@ interface Input extends DocumentInput {
   readonly before?: number;
   /** The model that writes what passages are about; `model` by default. */
   readonly contextModel?: string;
-  /** Passages that the question finds, for the reranker to choose from; at least `topK`. */
+  /** Number of passages to find for the question; the reranker chooses from them. At least `topK`. */
   readonly candidates?: number;
   readonly ranker?: string;
 }
@@ -23,8 +23,8 @@ interface Input extends DocumentInput {
 const BATCH = 4;
 
 /**
- * Contextual retrieval: for each passage, the model writes what it is about, and the passage is embedded and ranked together with that text. The
- * model sees only preceding passages, so the document may be longer than its context.
+ * Contextual retrieval: for each passage, the model writes what the passage is about, and the passage is embedded and ranked together with that text.
+ * The model sees only the passage and a few before it, so the document may be longer than the model's context.
  */
 export const app = workflow('contextual-retrieval', (g: Builder, { document, question, topK = 2, ...input }: Input) => {
   const { title = '', mode = 'refine', passageCharacters = 240, contextTokens = 16, maxTokens = 32 } = input;
@@ -38,21 +38,26 @@ export const app = workflow('contextual-retrieval', (g: Builder, { document, que
     }),
   );
   const texts = contexts.map((context, i) =>
-    g.call('passage', { context }, 'text', (given) => `${given.context.trim()}: ${passages[i]}`, { kind: 'aggregate' }),
+    g.call('passage', { context }, 'text', (inputs) => `${inputs.context.trim()}: ${passages[i]}`, {
+      kind: 'aggregate',
+    }),
   );
   const vectors = g.component('ingestion', () => g.embed(texts, { model: encoder, batch: BATCH }));
   const asked = g.component('question', () => g.embed([question], { model: encoder }));
   const found = g.component('search', () => {
-    const search = (given: {
+    const search = (inputs: {
       texts: readonly string[];
       vectors: readonly Float32Array[];
       asked: readonly Float32Array[];
-    }) => scan(given.texts, given.vectors)(given.asked[0] ?? new Float32Array(), Math.max(candidates, topK));
+    }) => {
+      const nearest = scan(inputs.texts, inputs.vectors);
+      return nearest(inputs.asked[0] ?? new Float32Array(), Math.max(candidates, topK));
+    };
     return g.call('search', { texts, vectors, asked }, 'texts', search, { kind: 'searching' });
   });
   const chosen = g.component('ranking', () => {
     const scores = g.rerank(question, found, { model: ranker });
-    return g.call('best', { found, scores }, 'texts', (given) => best(given.found, given.scores, topK), {
+    return g.call('best', { found, scores }, 'texts', (inputs) => best(inputs.found, inputs.scores, topK), {
       kind: 'aggregate',
     });
   });

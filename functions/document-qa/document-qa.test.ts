@@ -7,7 +7,7 @@ const input = { document: DOCUMENT, question: 'Who baked a cake?', encoder: ENCO
 
 describe('document-qa', () => {
   for (const mode of ['tree', 'refine'] as const) {
-    it(`answers the same with all passes and with none, by ${mode}`, async () => {
+    it(`gives the same answer with all passes and with none, in the mode ${mode}`, async () => {
       const { answer, found } = await samePasses('document-qa', { ...input, mode });
       assert.equal(typeof answer, 'string');
       assert.equal(found.length, 3);

@@ -13,8 +13,10 @@ export const app = workflow('document-qa', (g: Builder, { document, question, to
   const vectors = g.component('ingestion', () => g.embed(passages, { model: encoder }));
   const asked = g.component('question', () => g.embed([question], { model: encoder }));
   const found = g.component('search', () => {
-    const search = (given: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) =>
-      scan(passages, given.vectors)(given.asked[0] ?? new Float32Array(), topK);
+    const search = (inputs: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) => {
+      const nearest = scan(passages, inputs.vectors);
+      return nearest(inputs.asked[0] ?? new Float32Array(), topK);
+    };
     return g.call('search', { vectors, asked }, 'texts', search, { kind: 'searching' });
   });
   const count = Math.min(topK, passages.length);

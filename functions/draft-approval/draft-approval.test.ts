@@ -6,6 +6,7 @@ import { deployFunction, functionsPlatform, refusedInput } from '#test/harness/f
 type Pie = (args: string[]) => Promise<{ code: number | null; stdout: string; stderr: string }>;
 
 describe('draft-approval', () => {
+  /** Waits until the invocation asks about the draft of this number. */
   const waiting = async (pie: Pie, id: string, draft: number): Promise<{ text: string; number: number }> => {
     let question = { text: '', number: 0 };
     await eventually(async () => {
@@ -29,8 +30,8 @@ describe('draft-approval', () => {
     assert.equal((await pie(['answer', id, '{"decision":"again"}'])).code, 0);
     const second = await waiting(pie, id, 2);
     assert.notEqual(second.text.slice(10), first.text.slice(10), 'another draft');
-    const late = await pie(['answer', id, '{"decision":"reject"}', '--question', String(first.number)]);
-    assert.match(late.stderr, /does not wait for an answer to question/);
+    const outdated = await pie(['answer', id, '{"decision":"reject"}', '--question', String(first.number)]);
+    assert.match(outdated.stderr, /does not wait for an answer to question/);
     assert.equal((await pie(['answer', id, '{"decision":"approve","text":"Mine."}'])).code, 0);
     const { stdout } = await pie(['attach', id, '--json']);
     const events = stdout

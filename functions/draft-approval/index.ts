@@ -47,11 +47,11 @@ export const run = defineInferlet(async (input: Input): Promise<Outcome | Waitin
   if (resumption.answer.status === 'expired') return { text: null, decision: 'expired', drafts };
   const { decision, text = draft } = resumption.answer.value;
   if (decision === 'approve') return { text, decision: 'approved', drafts };
-  if (decision === 'reject' || drafts >= draftsOf(input)) return { text: null, decision: 'rejected', drafts };
+  if (decision === 'reject' || drafts >= mostDrafts(input)) return { text: null, decision: 'rejected', drafts };
   return ask(input, drafts + 1);
 });
 
-const draftsOf = (input: Input): number => input.drafts ?? 3;
+const mostDrafts = (input: Input): number => input.drafts ?? 3;
 
 async function ask(input: Input, drafts: number): Promise<Waiting> {
   const { prompt, maxTokens = 64, waitSeconds = 86_400, model } = input;
@@ -61,8 +61,9 @@ async function ask(input: Input, drafts: number): Promise<Waiting> {
     .fill(prompt)
     .generate({ maxTokens, sampler: sampler({ temperature: 0.8, seed: drafts }) })
     .collect();
+  const another = drafts < mostDrafts(input) ? ', ask for another one,' : '';
   return askPerson({
-    text: `Draft ${drafts}: approve it${drafts < draftsOf(input) ? ', ask for another one,' : ''} or reject it.\n\n${text.slice(0, MAX_QUOTED)}`,
+    text: `Draft ${drafts}: approve it${another} or reject it.\n\n${text.slice(0, MAX_QUOTED)}`,
     schema: VERDICT,
     timeoutMs: 1000 * waitSeconds,
     state: { draft: text, drafts } satisfies State,

@@ -12,11 +12,11 @@ import {
 import nearley from 'nearley';
 import { rulesOf } from './rules.ts';
 
-/** Candidates that the model hands out for a token. */
+/** Number of most probable tokens from which the sampler chooses. */
 const CANDIDATES = 256;
 
 /**
- * A sampler that takes a token only if the text can still become a sentence of the grammar. An Earley parser follows the text (Earley, An
+ * A sampler that takes a token only if the text can still become a sentence of the grammar. An Earley parser reads each chosen token (Earley, An
  * efficient context-free parsing algorithm, 1970). The parser is an npm package that runs inside the inferlet, without help from the host.
  */
 export function earley(grammar: string, options: SamplerOptions, model: string | undefined): GuestSampler {
@@ -37,20 +37,18 @@ export function earley(grammar: string, options: SamplerOptions, model: string |
   return custom(
     ({ tokens, logProbabilities }, { random }) => {
       if (parser.results?.length > 0 && mustEnd(parser)) return end ?? 0;
-      const kept = Array.from(tokens, (token, i) => ({ token, value: logProbabilities[i] ?? 0 })).filter(({ token }) =>
-        fits(token),
-      );
-      // None of the candidates fits the grammar: force the next character, as a token of its own.
-      if (kept.length === 0)
-        kept.push(
-          ...characterTokens(parser, model)
-            .map((token) => ({ token, value: 0 }))
-            .slice(0, 1),
-        );
-      if (kept.length === 0) {
+      const candidates = Array.from(tokens, (token, i) => ({ token, value: logProbabilities[i] ?? 0 }));
+      const fitting = candidates.filter(({ token }) => fits(token));
+      // When no candidate fits the grammar, force a next character of the grammar, as a token of its own.
+      const [forced] = fitting.length === 0 ? characterTokens(parser, model) : [];
+      if (forced !== undefined) fitting.push({ token: forced, value: 0 });
+      if (fitting.length === 0) {
         throw new InferletError('limit-exceeded', `None of the ${CANDIDATES} likeliest tokens fits the grammar.`);
       }
-      const allowed = { tokens: kept.map(({ token }) => token), logProbabilities: kept.map(({ value }) => value) };
+      const allowed = {
+        tokens: fitting.map(({ token }) => token),
+        logProbabilities: fitting.map(({ value }) => value),
+      };
       const token = draw(allowed, options, random);
       if (token !== end) parser.feed(textOf(token));
       return token;
@@ -62,7 +60,7 @@ export function earley(grammar: string, options: SamplerOptions, model: string |
 /** True when the parser can read `text` next. Leaves the parser's state unchanged. */
 function canFollow(parser: nearley.Parser, text: string): boolean {
   const first = text[0];
-  // An incomplete character decodes to U+FFFD, and a special token to the empty string.
+  // No incomplete character (decoded to U+FFFD) and no special token (decoded to the empty string) can follow.
   if (first === undefined || text.includes('\ufffd') || !expected(parser).some((symbol) => takes(symbol, first))) {
     return false;
   }

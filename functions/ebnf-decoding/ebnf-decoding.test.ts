@@ -10,7 +10,7 @@ who ::= ("the " | "a ") ("little " | "big ")? ("girl" | "boy" | "cat" | "dog") (
 did ::= " saw " who | " had " who | " was " ("happy" | "sad" | "very "+ "tired")
 `;
 
-/** The same grammar: the alternatives of each rule; everything else is a terminal. */
+/** The same grammar, as the alternatives of each rule. A symbol that is not the name of a rule is a terminal. */
 const RULES: Readonly<Record<string, readonly (readonly string[])[]>> = {
   root: [[' ', 'who', 'did', '.']],
   who: [['article', 'size', 'noun', 'clause']],
@@ -27,7 +27,7 @@ const RULES: Readonly<Record<string, readonly (readonly string[])[]>> = {
   more: [[], ['very ', 'more']],
 };
 
-/** True when `text` is derived from these symbols or, with `cut`, is the beginning of such a text. */
+/** True when the grammar derives `text` from these symbols. With `cut`, the beginning of a derived text is enough. */
 function fits(text: string, cut: boolean, symbols: readonly string[] = ['root']): boolean {
   const [symbol, ...behind] = symbols;
   if (symbol === undefined) return text === '';
@@ -45,7 +45,7 @@ function assertFits({ text, finishReason }: { text: string; finishReason: string
 }
 
 describe('ebnf-decoding', () => {
-  it('gives the same tokens with both engines when greedy, and a text of the grammar', async () => {
+  it('gives the same tokens with both engines at temperature 0, and a text of the grammar', async () => {
     for (const prompt of ['Once upon a time,', 'Lily was at home. One day,']) {
       const [platform, guest] = await Promise.all(
         ['platform', 'guest'].map((engine) =>
@@ -57,7 +57,7 @@ describe('ebnf-decoding', () => {
     }
   });
 
-  it('gives a text of the grammar when it samples, and some texts end', async () => {
+  it('gives a text of the grammar when it samples, and each engine completes at least one text', async () => {
     const ended: string[] = [];
     await Promise.all(
       ['platform', 'guest'].flatMap((engine) =>

@@ -1,6 +1,6 @@
 import { InferletError } from '@pie/inferlet';
 
-/** A rule as the parser nearley takes it: characters, character classes as regular expressions, and names of rules. */
+/** A rule in the form of the parser nearley. A symbol is a character, a character class as a regular expression, or the name of a rule. */
 interface Rule {
   readonly name: string;
   readonly symbols: readonly (string | RegExp | { readonly literal: string })[];
@@ -106,7 +106,7 @@ class Reader {
     return [name];
   }
 
-  /** A new name for a rule. The names of the text have no parentheses, and each call has another `#next`. */
+  /** A new name for a rule. Names in the grammar's text have no parentheses, and `#next` is different at each call. */
   #freshName = (): string => `(${this.#rules.length}.${this.#next})`;
 
   #take(): string {

@@ -12,7 +12,7 @@ const stringFields = (...names: string[]) => ({
 const AFTER = 'I wait for both of them and count the sheep on the hill';
 const SCRIPT = [`\nconvert(unit="F")\nweather(city="Rome")\n${AFTER}`, ' It is 70 degrees.'];
 
-/** Invokes with this wording in the first tool's description: calls with another wording share no specification in the prefix cache. */
+/** Invokes the function. `wording` is part of the first tool's description: calls with different wordings share no cached specifications. */
 async function ask(
   server: ToolServer,
   wording: string,
@@ -83,7 +83,7 @@ describe('function-calling', () => {
     );
   });
 
-  it('prefills less, runs tools during decoding and hides used specifications, each option in turn', async (t) => {
+  it('prefills less with `reuse`, calls tools during decoding with `eager`, and hides used specifications with `forget`', async (t) => {
     const log: string[] = [];
     let sawAfter: PromiseWithResolvers<void> | undefined;
     await using server = await ToolServer.start({
@@ -108,7 +108,7 @@ describe('function-calling', () => {
     // 1: the specifications come from the export of the previous invocation.
     const first = await ask(server, 'blue', { ...off, reuse: true });
     const second = await ask(server, 'blue', { ...off, reuse: true });
-    // The export computes the last token, and the continuation computes it again.
+    // The first invocation computes the last token of the specifications twice: for the export, and for the continuation.
     const otherTokens = plain.prefilled + plain.cacheHits - plain.specTokens;
     assert.equal(first.prefilled + first.cacheHits, first.specTokens + otherTokens + 1);
     assert.ok(second.specTokens > 32);
@@ -116,7 +116,7 @@ describe('function-calling', () => {
     // The tokens come from the export, so the prefix cache supplied none.
     assert.equal(second.cacheHits, 0);
 
-    // 2: the server answers only after it has seen text that was decoded after the call.
+    // 2: the server answers only after the client has received text that was decoded after the call.
     log.length = 0;
     sawAfter = Promise.withResolvers();
     const eager = await ask(server, 'blue', { ...off, reuse: true, eager: true }, (text) => {

@@ -40,16 +40,20 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
   const { reuse = true, eager = true, forget = true, maxRounds = 8, maxTokens = 256 } = input;
   const startMs = Date.now();
   const next = scripts(script);
-  const tools = apis.map(({ url, once, ...spec }) => ({ once, ...tool({ ...spec, call: (args) => post(url, args) }) }));
-  const lines = (once: boolean) =>
-    tools.filter((one) => (one.once ?? false) === once).map((one) => ({ ...one, line: `- ${toolSignature(one)}\n` }));
-  const head = `Call functions as name(arguments). Functions:\n${lines(false)
-    .map(({ line }) => line)
-    .join('')}`;
+  const tools = apis.map(({ url, once = false, ...spec }) => {
+    const called = tool({ ...spec, call: (args) => post(url, args) });
+    return { ...called, once, line: `- ${toolSignature(called)}\n` };
+  });
+  const frequentLines = tools.filter(({ once }) => !once).map(({ line }) => line);
+  const head = `Call functions as name(arguments). Functions:\n${frequentLines.join('')}`;
   const name = `function-calling/${hash(head)}`;
   using ctx = await begin(head, name, chatModel(model).name, reuse);
   const specTokens = ctx.length;
-  const ranges = new Map(lines(true).map(({ name, line }) => [name, [ctx.length, ctx.fill(line).length] as const]));
+  /** The tokens of each specification that is marked `once`, from its first token to the one behind its last. */
+  const ranges = new Map<string, readonly [number, number]>();
+  for (const { name, once, line } of tools) {
+    if (once) ranges.set(name, [ctx.length, ctx.fill(line).length]);
+  }
   ctx.fill(`\nTask: ${task}\nCalls:`);
   const calls: { name: string; ok: boolean; content: string; firedAt: number; generated: number }[] = [];
   let hidden = 0;
@@ -57,7 +61,10 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
     const runner = new ToolRunner(tools);
     const generation = ctx.generate({ maxTokens, sampler: next() });
     const firedAt: number[] = [];
-    const take = (text: string) => firedAt.push(...runner.push(text).map(() => generation.tokens.length));
+    /** Sends the calls that `text` completes, and notes the number of tokens decoded so far for each. */
+    const take = (text: string) => {
+      for (const _ of runner.push(text)) firedAt.push(generation.tokens.length);
+    };
     for await (const text of generation) {
       if (eager) take(text);
       await send(text);
@@ -70,8 +77,8 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
     );
     if (outcomes.length === 0) {
       if (input.discard) await unless('not-found', Context.remove(name, { model: ctx.model.name }));
-      const times = { specTokens, hidden, entropy: await entropy(ctx), wallMs: Date.now() - startMs };
-      return { answer: runner.plain, calls, tokens: ctx.length, ...times };
+      const measures = { specTokens, hidden, entropy: await entropy(ctx), wallMs: Date.now() - startMs };
+      return { answer: runner.plain, calls, tokens: ctx.length, ...measures };
     }
     ctx.fill(`\n${outcomes.map(({ name, content }) => `${name}: ${content}\n`).join('')}Answer:`);
     for (const { name } of forget ? outcomes : []) {

@@ -20,26 +20,26 @@ const sorted = (text: string) =>
     .split(' ')
     .sort((a, b) => Number(a) - Number(b));
 
-/** Share of neighbours that are in order, from 0 to 10. */
+/** Share of neighbouring pairs that are in ascending order, scaled to 0 to 10. */
 function score(numbers: readonly string[]): number {
   const right = numbers.slice(1).filter((number, i) => Number(numbers[i]) < Number(number)).length;
   return Math.round((10 * right) / (numbers.length - 1));
 }
 
-/** Three replies to an operation, one of them right. When all four parts are merged, none is right until `Improve`. */
+/** Three scripted replies to an operation, one of them right. The merge of all parts has no right reply, so that `Improve` must correct it. */
 function operate(kind: string, given: string): Operation {
   const right = sorted(given);
-  const attempts =
-    kind === 'Merge' && right.length > 6
-      ? [right.toReversed(), [...right.slice(1), '1'], [...right.slice(2), '1', '2']]
-      : [right.toReversed(), right, [...right.slice(1), right[0]!]];
+  const mergesAllParts = kind === 'Merge' && right.length === sorted(PARTS.join(' ')).length;
+  const attempts = mergesAllParts
+    ? [right.toReversed(), [...right.slice(1), '1'], [...right.slice(2), '1', '2']]
+    : [right.toReversed(), right, [...right.slice(1), right[0]!]];
   return { kind, given, thoughts: attempts.map((numbers) => ({ text: numbers.join(' '), score: score(numbers) })) };
 }
 
 const best = ({ thoughts }: Operation) => thoughts.reduce((a, b) => (b.score > a.score ? b : a)).text;
 
 describe('graph-of-thought', () => {
-  it('sorts by parts, merges and a refinement; concurrent operations share their beginning', async () => {
+  it('sorts parts, merges them and improves the result, and computes common prefixes once', async () => {
     const count = await tokenCounter(STORIES);
     const parts = PARTS.map((part) => operate('Part', part));
     const [a, b, c, d] = parts.map(best);
@@ -63,8 +63,8 @@ describe('graph-of-thought', () => {
     const asked = ({ kind, given }: Operation) => count.continuing(`${kind}: ${given}\nResult:`);
     const said = ({ thoughts }: Operation) =>
       thoughts.map(({ text, score }) => count.continuing(` ${text}\n`, JUDGE, ` ${score}\n`));
-    // Each operation computes the task's last token again. Each thought computes the operation's last token again, and all
-    // of its own tokens but the last.
+    // Each operation computes the task's last token again. Each thought computes the question's last token again, but not its own last token, so it
+    // costs as many tokens as it has.
     const own = operations.map((operation) => asked(operation) - 1 + sum(said(operation)));
     assert.equal(stats.tokens, task - 1 + sum(own) + operations.length);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);

@@ -34,7 +34,7 @@ export const run = defineInferlet(async (input: Input) => {
   using shared = new Context({ model });
   shared.fill(`${task}\n`);
 
-  /** Generates thoughts, scores them and keeps the best. Picks samplers while the graph is built, so that a script follows graph order. */
+  /** Generates thoughts, scores them and keeps the best. Takes its samplers at once, so that operations use up a script in the graph's order. */
   async function operation(kind: string, sources: readonly Promise<Thought>[], text = ''): Promise<Thought> {
     const picks = Array.from({ length: branches }, () => ({ thought: pick(), score: pick() }));
     const given = sources.length > 0 ? (await Promise.all(sources)).map((source) => source.text).join(' | ') : text;
@@ -53,13 +53,13 @@ export const run = defineInferlet(async (input: Input) => {
     return { text, score: text === '' ? 0 : Number(score.text) };
   }
 
-  const level = parts.map((part) => operation('Part', [], part));
-  while (level.length > 1) level.push(operation('Merge', level.splice(0, 2)));
-  let [result] = level as [Promise<Thought>];
-  for (let i = 0; i < refinements; i++) {
-    const [before, after] = [result, operation('Improve', [result])];
-    result = Promise.all([before, after]).then(best);
+  const unmerged = parts.map((part) => operation('Part', [], part));
+  while (unmerged.length > 1) {
+    const pair = unmerged.splice(0, 2);
+    unmerged.push(operation('Merge', pair));
   }
+  let [result] = unmerged as [Promise<Thought>];
+  for (let i = 0; i < refinements; i++) result = Promise.all([result, operation('Improve', [result])]).then(best);
   return await result;
 });
 

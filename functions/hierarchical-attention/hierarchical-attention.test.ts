@@ -3,21 +3,28 @@ import { describe, it } from 'node:test';
 import { callFunction, longStory, refusedInput, TINY } from '#test/harness/functions.ts';
 import { likeliest, ReferenceText, type Row, tinyTokens } from '#test/harness/reference-text.ts';
 
+/** Context length of stories15m, the default model. */
 const CONTEXT = 256;
+const TINY_CONTEXT = 64;
+/** Tokens of one page. */
 const PAGE = 16;
+/** Number of first tokens that the function always keeps. */
+const SINK = 4;
+/** Default of the function's `maxKept`: the most landmarks that it keeps. */
+const MAX_KEPT = 96;
 
 describe('hierarchical-attention', () => {
   it('reads four times the context with bounded memory, and landmarks lower the perplexity', async () => {
     const text = await longStory();
+    const [block, maxTokens] = [48, 20];
     const [landmarks, blocks] = await Promise.all([
-      callFunction('hierarchical-attention', { text, block: 48, landmarks: 8, maxTokens: 20 }),
-      callFunction('hierarchical-attention', { text, block: 48, landmarks: 0, maxTokens: 20 }),
+      callFunction('hierarchical-attention', { text, block, landmarks: 8, maxTokens }),
+      callFunction('hierarchical-attention', { text, block, landmarks: 0, maxTokens }),
     ]);
     assert.ok(landmarks.output.tokens >= 4 * CONTEXT, `${landmarks.output.tokens} tokens`);
-    // The sink, the landmarks, a block, and the tokens of the next step.
-    const bound = 4 + 96 + 48 + 20;
+    const bound = SINK + MAX_KEPT + block + maxTokens;
     assert.ok(landmarks.output.mostHeld <= bound, `${landmarks.output.mostHeld}`);
-    // The held tokens, and the copy of the kept part.
+    // While the kept tokens move, their copy also takes pages.
     assert.ok(
       (landmarks.usage.kvPagesPeak ?? 0) <= 2 * Math.ceil(bound / PAGE),
       `${landmarks.usage.kvPagesPeak} pages`,
@@ -29,14 +36,14 @@ describe('hierarchical-attention', () => {
     );
   });
 
-  it('reads and writes what the reference does with these tokens in sight', async () => {
+  it('reads and writes the same as the float64 reference that holds the same tokens', async () => {
     const text = 'The quick brown fox jumps over the lazy dog, '.repeat(6);
-    // With the smaller bound, one block has more landmarks than may stay.
+    // With `maxKept` 4, even the landmarks of one block are too many, and only the last of them stay.
     for (const maxKept of [10, 4]) {
       const bounds = { block: 16, landmarks: 6, maxKept, maxTokens: 12 };
       const { output } = await callFunction('hierarchical-attention', { text, ...bounds, model: TINY });
       const expected = await readBlocks(text, bounds);
-      assert.ok(output.tokens > 4 * 64);
+      assert.ok(output.tokens > 4 * TINY_CONTEXT);
       assert.deepEqual(output.written, expected.written);
       assert.equal(output.mostHeld, expected.mostHeld);
       const difference = Math.abs(Math.log(output.perplexity) - Math.log(expected.perplexity));
@@ -52,11 +59,12 @@ describe('hierarchical-attention', () => {
   });
 });
 
-/** A token outside the candidates counts as the last of them. */
+/** Number of candidates of the function: the most probable tokens, among which it looks up a token's log-probability. */
 const CANDIDATES = 256;
+/** Log-probability of a token. A token that is not among the candidates counts as the least probable of them. */
 const candidate = (row: Row, token: number) => Math.max(row[token]!, row.toSorted().at(-CANDIDATES)!);
 
-/** Reads a text block by block, of which the first four tokens, and the last ones of the latest blocks, stay in sight. */
+/** Reads a text block by block with the reference, then continues it. Of earlier blocks, the reference keeps the sink and the latest landmarks. */
 async function readBlocks(
   text: string,
   bounds: { readonly block: number; readonly landmarks: number; readonly maxKept: number; readonly maxTokens: number },
@@ -64,7 +72,7 @@ async function readBlocks(
   const { block, landmarks, maxKept, maxTokens } = bounds;
   await using reference = await ReferenceText.open();
   const tokens = tinyTokens(text);
-  /** Places in the text of the tokens that are held. */
+  /** Indices in the text of the tokens that the reference holds. */
   let heldPlaces: number[] = [];
   let row: Row | undefined;
   let [surprise, mostHeld] = [0, 0];
@@ -78,9 +86,10 @@ async function readBlocks(
     row = rows.at(-1);
     heldPlaces.push(...piece.map((_, i) => from + i));
     mostHeld = Math.max(mostHeld, heldPlaces.length);
-    const isLandmark = (place: number) => place >= 4 && (place < from || place >= from + piece.length - landmarks);
+    // All tokens that are held from earlier blocks are landmarks or belong to the sink.
+    const isLandmark = (place: number) => place >= SINK && (place < from || place >= from + piece.length - landmarks);
     const kept = new Set([
-      ...heldPlaces.filter((place) => place < 4),
+      ...heldPlaces.filter((place) => place < SINK),
       ...heldPlaces.filter(isLandmark).slice(-maxKept),
     ]);
     reference.keep([...heldPlaces.keys()].filter((i) => kept.has(heldPlaces[i]!)));

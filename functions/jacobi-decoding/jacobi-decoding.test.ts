@@ -13,7 +13,7 @@ describe('jacobi-decoding', () => {
     const { batchSizes } = await countersOf();
     assert.deepEqual(output.tokens, plain.tokens);
     assert.equal(messages.join(''), plain.text);
-    // The device counts the same number.
+    // The device counts the same number of passes.
     assert.equal(
       batchSizes.reduce((sum, count) => sum + count, 0),
       output.forwardCalls,

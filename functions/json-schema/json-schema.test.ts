@@ -70,8 +70,8 @@ describe('json-schema', () => {
     assert.deepEqual([...kinds].sort(), ['array', 'boolean', 'null', 'number', 'object', 'string']);
   });
 
-  it('ends with an error that says which keyword was checked at the end, and failed', async () => {
-    // Two empty strings are never different.
+  it('ends with an error that names the keyword when the complete text fails the final check', async () => {
+    // No text can pass the final check: two empty strings are never different.
     const schema = {
       type: 'array',
       items: { type: 'string', maxLength: 0 },
@@ -85,7 +85,7 @@ describe('json-schema', () => {
     assert.deepEqual(output.value, ['', '']);
   });
 
-  it('reports incomplete JSON, and refuses schemas that no grammar can express', async () => {
+  it('reports incomplete JSON, and refuses schemas that can be neither enforced nor checked', async () => {
     const schema = { type: 'array', items: { type: 'string' }, minItems: 50 };
     const cut = await failingFunction('json-schema', { schema, maxTokens: 10 });
     assert.match(cut.message, /^limit-exceeded: .*10 tokens \(max-tokens\)/);

@@ -9,6 +9,7 @@ interface Input {
   readonly model?: string;
 }
 
+/** The build of the component makes a plan (an optimised graph) for these settings. */
 const DEFAULTS = { dimensions: ['clear', 'interesting', 'kind'], maxTokens: 24 };
 const GRADES = [' A', ' B', ' C', ' D'];
 
@@ -30,6 +31,7 @@ export const app = program(
   { plans: [DEFAULTS] },
 );
 
+/** With `interpret`, the program runs one operation after another, without a graph. */
 export const run = defineInferlet(
   ({ interpret = false, ...input }: Partial<Input> & { readonly interpret?: boolean }) =>
     app.run({ ...DEFAULTS, essay: '', ...input }, { interpret }),

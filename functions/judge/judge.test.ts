@@ -6,8 +6,9 @@ const essay = 'Lily had a red ball. She gave it to Tom, because he was sad. Then
 
 describe('judge', () => {
   it('gives the same judgment traced as interpreted, and judges the dimensions at once', async () => {
-    // Three judgments of twelve tokens and a summary: two thirds of the judgments' steps are saved.
-    const output = await tracedAsInterpreted('judge', { essay, maxTokens: 12 }, 0.8);
+    // The traced program writes the three judgments in joint steps, which saves up to two thirds of the steps for judgments.
+    const shareOfSteps = 0.8;
+    const output = await tracedAsInterpreted('judge', { essay, maxTokens: 12 }, shareOfSteps);
     assert.equal(output.judgments.length, 3);
     assert.ok(output.judgments.concat(output.summary).every((text: string) => text.length > 0));
     assert.match(output.grade, /^ [ABCD]$/);

@@ -3,21 +3,21 @@ import { allocate, inputText, introspect, outputText, Queue, settle } from '@pie
 
 export interface CacheOptions {
   readonly model: string | undefined;
-  /** Tokens kept by an eviction. Until the next eviction, the cache grows to 1.5 times this number, so that not every token copies it. */
+  /** Number of tokens that an eviction keeps and copies. So that evictions are rare, the cache first grows to 1.5 times this number. */
   readonly budget: number;
   /** Number of last tokens that stay, regardless of the attention they received. */
   readonly recent: number;
 }
 
 /**
- * Factor by which each call decays the attention received before it. Without decay the first tokens lead for ever, because most queries
- * have seen them (Jo and Shin, A2SF: Accumulative Attention Scoring with Forgetting Factor, 2024).
+ * Each call multiplies the attention received so far by this factor. Without decay the first tokens would lead for ever, because most
+ * queries have seen them (Jo and Shin, A2SF: Accumulative Attention Scoring with Forgetting Factor, 2024).
  */
 const ATTENTION_DECAY = 0.8;
 
 /**
  * Holds keys and values of the tokens that received most attention, and of the last tokens (H2O: Zhang et al., Heavy-Hitter Oracle, NeurIPS
- * 2023). An eviction drops the other tokens for good and moves the kept ones together into fresh pages.
+ * 2023). An eviction copies these into fresh pages and drops all other tokens for good.
  */
 export class EvictingCache {
   readonly #options: CacheOptions;
@@ -27,11 +27,13 @@ export class EvictingCache {
   #pages: readonly number[] = [];
   /** Indices, among all tokens read, of the tokens that the cache holds; in order. */
   held: readonly number[] = [];
-  /** Attention that each held token has received so far; `#positions` has its position. */
+  /** Attention that each held token has received so far. */
   #received: number[] = [];
+  /** Position of each held token. */
   #positions: number[] = [];
-  #next = 0;
-  #read = 0;
+  #nextPosition = 0;
+  /** Number of tokens read so far. */
+  #readTokens = 0;
   mostHeld = 0;
 
   constructor(options: CacheOptions) {
@@ -52,13 +54,13 @@ export class EvictingCache {
   ): Promise<{ logProbabilities: number[]; next: number }> {
     const queue = this.#queue;
     const { budget } = this.#options;
-    if (this.#received.length >= budget + Math.ceil(budget / 2) || this.#next + tokens.length > this.contextLength)
-      this.#evict();
+    const isFull = this.#received.length >= budget + Math.ceil(budget / 2);
+    if (isFull || this.#nextPosition + tokens.length > this.contextLength) this.#evict();
     const held = this.#received.length;
     const count = tokens.length;
     const missing = Math.ceil((held + count) / this.#pageSize) - this.#pages.length;
     const pages = missing > 0 ? [...this.#pages, ...allocate.allocatePages(queue, missing)] : this.#pages;
-    const positions = tokens.map((_, i) => this.#next + i);
+    const positions = tokens.map((_, i) => this.#nextPosition + i);
     const embeds = allocate.allocateEmbeds(queue, 2 * count);
     const states = embeds.slice(count);
     inputText.embedText(queue, tokens, positions, embeds.slice(0, count));
@@ -73,9 +75,9 @@ export class EvictingCache {
     for (let i = 0; i < held; i++) this.#received[i] = ATTENTION_DECAY * (this.#received[i] ?? 0) + (scores[i] ?? 0);
     this.#received.push(...inputScores);
     this.#positions.push(...positions);
-    this.held = [...this.held, ...tokens.map((_, i) => this.#read + i)];
-    this.#read += count;
-    this.#next += count;
+    this.held = [...this.held, ...tokens.map((_, i) => this.#readTokens + i)];
+    this.#readTokens += count;
+    this.#nextPosition += count;
     this.#pages = pages;
     this.mostHeld = Math.max(this.mostHeld, this.#received.length);
     return { logProbabilities: found.map(([value = 0]) => value), next: best.tokens[0] ?? 0 };
@@ -92,8 +94,9 @@ export class EvictingCache {
       .map(({ index }) => index)
       .sort((a, b) => a - b);
     const kept = [...heavy, ...Array.from({ length: recent }, (_, i) => firstRecent + i)];
-    // Keep the text's distances between tokens as far as the model's context allows.
-    const shift = Math.max(0, this.#next - Math.floor(this.contextLength / 2));
+    // Move all kept tokens back by the same number of positions, to free about half of the context. No position falls below the token's rank, so
+    // positions stay distinct and in order.
+    const shift = Math.max(0, this.#nextPosition - Math.floor(this.contextLength / 2));
     const positions = kept.map((index, rank) => Math.max(rank, (this.#positions[index] ?? 0) - shift));
     const fresh = allocate.allocatePages(this.#queue, Math.ceil(kept.length / this.#pageSize));
     allocate.copyTokens(this.#queue, this.#pages, kept, fresh, positions);
@@ -102,6 +105,6 @@ export class EvictingCache {
     this.held = kept.map((index) => this.held[index] ?? 0);
     this.#received = kept.map((index) => this.#received[index] ?? 0);
     this.#positions = positions;
-    this.#next = (positions.at(-1) ?? -1) + 1;
+    this.#nextPosition = (positions.at(-1) ?? -1) + 1;
   }
 }

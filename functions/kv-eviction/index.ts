@@ -20,8 +20,8 @@ export const run = defineInferlet(async (input: Input) => {
   const tokens = [...(bos === null ? [] : [bos]), ...tokenize(text, { model })];
   const cache = new EvictingCache({ model, budget, recent: policy === 'attention' ? recent : budget });
   if (budget + STEP > cache.contextLength) {
-    const text = `budget (${budget}) must leave room for ${STEP} tokens in the model's context of ${cache.contextLength}.`;
-    throw new InferletError('invalid-argument', text);
+    const fault = `budget (${budget}) must leave room for ${STEP} tokens in the model's context of ${cache.contextLength}.`;
+    throw new InferletError('invalid-argument', fault);
   }
   let surprise = 0;
   let next = 0;

@@ -31,7 +31,7 @@ describe('map-reduce-summary', () => {
     const { begin, continuing } = await tokenCounter(STORIES);
     const parts = [...[1, 2, 3, 4].map(sentence), 'One. Two. Three. Four.'].map((part) => `${part}\n\nIn short:`);
     const once = begin('Say in short what happens in this text.\n\nText: ') + continuing(...parts, ...script);
-    // Each fork computes the instruction's last token; the prefix cache may recognise what parts have in common.
+    // Each fork computes the instruction's last token again. The prefix cache may save tokens that several parts begin with.
     assert.ok(stats.tokens <= once + parts.length, `${stats.tokens} tokens computed, ${once} if each is computed once`);
     await assertBatched(stats, () => callFunction('map-reduce-summary', input));
   });
@@ -43,7 +43,7 @@ describe('map-reduce-summary', () => {
     assert.ok(output.summary.length > 0);
   });
 
-  it('cuts a text between characters, and between sentences of other scripts', async () => {
+  it('never cuts within a character, and finds the ends of sentences in other scripts', async () => {
     await deployFrom(path.join(import.meta.dirname, 'fixtures/parts.ts'), 'map-reduce-summary-parts');
     const platform = await functionsPlatform();
     const partsOf = (text: string): Promise<readonly string[]> =>

@@ -7,28 +7,29 @@ interface Piece {
   readonly size: number;
 }
 
-/** Cuts a text into parts of at most `most` tokens, between sentences where possible, and never within a character. */
-export function partsOf(text: string, most: number, model?: string): string[] {
+/** Cuts a text into parts of at most `maxTokens` tokens, between sentences where possible, and never within a character. */
+export function partsOf(text: string, maxTokens: number, model?: string): string[] {
   const pieces = (text.match(/[^.!?。！？\n]+[.!?。！？\n]*\s*/g) ?? [text]).flatMap((sentence) => {
     const tokens = tokenize(sentence, { model });
-    if (tokens.length <= most) return [{ text: sentence, size: tokens.length }];
-    return joinPieces(charactersOf(tokens, model), most);
+    if (tokens.length <= maxTokens) return [{ text: sentence, size: tokens.length }];
+    return joinPieces(charactersOf(tokens, model), maxTokens);
   });
-  return joinPieces(pieces, most).map((part) => part.text.trim());
+  return joinPieces(pieces, maxTokens).map((part) => part.text.trim());
 }
 
-/** Joins pieces that follow each other to pieces of at most `most` tokens. */
-function joinPieces(pieces: readonly Piece[], most: number): readonly Piece[] {
+/** Joins neighbouring pieces into larger ones of at most `maxTokens` tokens. */
+function joinPieces(pieces: readonly Piece[], maxTokens: number): readonly Piece[] {
   const parts: Piece[] = [];
   for (const { text, size } of pieces) {
     const last = parts.at(-1);
-    if (last && last.size + size <= most) parts[parts.length - 1] = { text: last.text + text, size: last.size + size };
+    if (last && last.size + size <= maxTokens)
+      parts[parts.length - 1] = { text: last.text + text, size: last.size + size };
     else parts.push({ text, size });
   }
   return parts;
 }
 
-/** The text of tokens in pieces of one token, or of the tokens that only together are characters. */
+/** Splits the text of tokens into the smallest pieces that cut no character: one token each, or several tokens that make up a character. */
 function charactersOf(tokens: readonly number[], model?: string): readonly Piece[] {
   const detokenizer = new Detokenizer(modelOf(model).name);
   try {

@@ -31,12 +31,14 @@ describe('mcp-agent', () => {
     assert.deepEqual(server.methods, [
       'initialize',
       'notifications/initialized',
+      // The server lists one tool a page, and it has two.
       'tools/list',
       'tools/list',
       'tools/call',
       'tools/call',
       'DELETE',
     ]);
+    // The device computed each token of the context once, or the prefix cache supplied it; no token follows the last one, so it was not computed.
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens - 1);
   });
 
@@ -78,25 +80,25 @@ describe('mcp-agent', () => {
     assert.match(message, /the grammar does not allow/);
   });
 
-  it('refuses replies that the protocol does not have, and ends the session', async () => {
+  it('refuses malformed and unexpected replies of the server, and ends the session', async () => {
     await using server = await McpServer.start(tools);
     await deployGranting('mcp-agent', server.host);
     const script = ['{"tool": "add", "arguments": {"a": 2, "b": 40}}'];
-    const strange = /^unavailable: .* in a form that the protocol does not have\.$/;
+    const malformed = /^unavailable: .* in a form that the protocol does not have\.$/;
     const wrong: readonly (readonly [string, object | string, RegExp])[] = [
       [
         'initialize',
         { result: { protocolVersion: '2024-11-05' } },
         /^unsupported: .* revision "2024-11-05"; this client/,
       ],
-      ['tools/list', { result: { tools: { name: 'add' } } }, strange],
-      ['tools/list', { result: { tools: [{ name: 'add' }] } }, strange],
-      ['tools/list', { result: null }, strange],
-      ['tools/list', 'null', strange],
+      ['tools/list', { result: { tools: { name: 'add' } } }, malformed],
+      ['tools/list', { result: { tools: [{ name: 'add' }] } }, malformed],
+      ['tools/list', { result: null }, malformed],
+      ['tools/list', 'null', malformed],
       ['tools/list', { result: { tools: [] } }, /^unsupported: The MCP server at .* offers no tools\./],
       ['tools/list', { error: { code: -1, message: 'not today' } }, /^unavailable: tools\/list: not today \(-1\)/],
-      ['tools/call', { result: { content: [null] } }, strange],
-      ['tools/call', { result: {} }, strange],
+      ['tools/call', { result: { content: [null] } }, malformed],
+      ['tools/call', { result: {} }, malformed],
       ['tools/call', '{"id":', /^unavailable: .* sent an event that is not JSON: /],
     ];
     for (const [method, reply, expected] of wrong) {

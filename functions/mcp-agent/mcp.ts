@@ -29,12 +29,12 @@ type Content = { readonly type: string; readonly text?: string };
 
 /**
  * A session with a server of the Model Context Protocol over streamable HTTP (modelcontextprotocol.io, revision 2025-06-18): JSON-RPC by
- * POST, answered as JSON or as a stream of events. Tools only. `await using` ends the session.
+ * POST, answered as JSON or as a stream of events. The client supports tools only. `await using` ends the session.
  */
 export class McpClient implements AsyncDisposable {
   readonly #url: string;
   #session: string | null = null;
-  /** True once the server has agreed to the revision. */
+  /** True once the server has agreed to the revision of the protocol. */
   #agreed = false;
   #lastId = 0;
 
@@ -72,9 +72,9 @@ export class McpClient implements AsyncDisposable {
     const tools: McpTool[] = [];
     let cursor: unknown;
     for (let page = 0; page < MAX_PAGES; page++) {
-      const { tools: some, nextCursor } = await this.#call('tools/list', cursor === undefined ? {} : { cursor });
-      if (!isListOf(some, isTool)) throw this.#malformed('tools/list');
-      tools.push(...some);
+      const { tools: listed, nextCursor } = await this.#call('tools/list', cursor === undefined ? {} : { cursor });
+      if (!isListOf(listed, isTool)) throw this.#malformed('tools/list');
+      tools.push(...listed);
       if (nextCursor === undefined) return tools;
       cursor = nextCursor;
     }
@@ -93,7 +93,7 @@ export class McpClient implements AsyncDisposable {
       // Ignore the status: a server that does not let clients end sessions answers 405.
       (await fetch(this.#url, { method: 'DELETE', headers: this.#headers(), timeoutMs: END_MS })).close();
     } catch (error) {
-      // The agent keeps its answer, or its own error. A server also ends sessions by itself.
+      // This failure must not replace the agent's answer or error. The server ends an idle session by itself.
       log(`${this.#url} did not end the session: ${InferletError.from(error).message}`, 'warn');
     }
   }
@@ -129,7 +129,7 @@ export class McpClient implements AsyncDisposable {
   }
 }
 
-/** The reply with this id: the whole body, or one event of a stream that may carry other messages, such as the server's own requests. */
+/** The reply with this id: the whole body, or one event of a stream. A stream may carry other messages too, such as the server's own requests. */
 async function replyOf(response: Response, id: number): Promise<Reply> {
   if (!response.headers.get('content-type')?.startsWith('text/event-stream')) {
     const reply = await response.json();
@@ -138,6 +138,7 @@ async function replyOf(response: Response, id: number): Promise<Reply> {
   let data = '';
   for await (const line of response.lines()) {
     if (line.startsWith('data:')) data += `${line.slice(5).trimStart()}\n`;
+    // An empty line ends an event.
     if (line !== '' || data === '') continue;
     const message = parsed(data, response.url);
     if (isObject(message) && message.id === id && ('result' in message || 'error' in message)) return message;

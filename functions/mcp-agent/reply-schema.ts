@@ -3,14 +3,15 @@ import type { McpTool } from './mcp.ts';
 
 /** The schema of a reply: a call of one of the tools or, with `mayAnswer`, the answer. */
 export function replySchema(tools: readonly McpTool[], { mayAnswer }: { readonly mayAnswer: boolean }): JsonSchema {
-  const calls = tools.map(({ name }, i) => object({ tool: { const: name }, arguments: { $ref: place(i) } }));
+  const calls = tools.map(({ name }, i) => object({ tool: { const: name }, arguments: { $ref: pointerTo(i) } }));
   return {
-    $defs: Object.fromEntries(tools.map(({ inputSchema }, i) => [`tool${i}`, movedTo(place(i), inputSchema)])),
+    $defs: Object.fromEntries(tools.map(({ inputSchema }, i) => [`tool${i}`, movedTo(pointerTo(i), inputSchema)])),
     anyOf: mayAnswer ? [...calls, ANSWER] : calls,
   };
 }
 
-const place = (tool: number): string => `#/$defs/tool${tool}`;
+/** JSON pointer, as a reference, to the schema of a tool's arguments. */
+const pointerTo = (tool: number): string => `#/$defs/tool${tool}`;
 
 const object = (properties: object): object => ({
   type: 'object',
@@ -20,7 +21,7 @@ const object = (properties: object): object => ({
 });
 const ANSWER = object({ answer: { type: 'string', maxLength: 1000 } });
 
-/** The schema as a part of another schema, at the JSON pointer `at`. References from its own root then start at `at`. */
+/** The schema for use at the pointer `at` in another one: references to its own root become references to `at`. Drops `$id`, which names a root. */
 function movedTo(at: string, { $id, ...schema }: JsonSchema): JsonSchema {
   return withMovedRefs(schema, at) as JsonSchema;
 }

@@ -24,7 +24,7 @@ export const run = defineInferlet(async (input: Input) => {
   return { ...(await generation.collect()), made };
 });
 
-/** A context over modules at their own positions, on shared pages. Computes and saves the modules that no earlier run has saved. */
+/** Returns a context over the modules of `use`, at their own positions, on shared pages. Computes and saves modules that no earlier run has saved. */
 export async function compose({ name, system, modules, use, model }: Library) {
   const unknown = use.find((module) => !Object.hasOwn(modules, module));
   if (unknown !== undefined) throw new InferletError('invalid-argument', `"modules" has no module "${unknown}".`);

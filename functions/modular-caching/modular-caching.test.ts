@@ -30,7 +30,7 @@ interface Row {
   readonly logProbabilities: readonly number[];
 }
 
-/** Kullback–Leibler divergence D(`full` ‖ `other`), in nats, over the most probable tokens of `full`. */
+/** Kullback–Leibler divergence D(`full` ‖ `other`), in nats, over the tokens of `full`. A token not in `other` counts as its least probable one. */
 function divergence(full: Row, other: Row): number {
   const least = Math.min(...other.logProbabilities);
   const found = new Map(other.tokens.map((token, i) => [token, other.logProbabilities[i]!]));
@@ -94,9 +94,8 @@ describe('modular-caching', () => {
       for (const [i, row] of cached!.entries()) {
         assert.equal(row.tokens[0], masked![i]!.tokens[0]);
         assert.ok(divergence(masked![i]!, row) < 1e-4);
-        // The model's head rounds its input to 8 bits. The device batches calls of other tests, too, so it may split
-        // the prefills of the cached and of the masked computation at different tokens. A value may then round
-        // differently.
+        // The device also batches calls of other tests, so it may split the two prefills at different tokens. Since the model's head rounds its
+        // input to 8 bits, a value may then round differently.
         assert.ok(Math.abs(row.logProbabilities[0]! - masked![i]!.logProbabilities[0]!) < 1e-2);
       }
       return {

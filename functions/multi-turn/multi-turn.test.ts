@@ -5,7 +5,7 @@ import { refusedInput, tracedAsInterpreted } from '#test/harness/functions.ts';
 const QUESTIONS = ['Who lives on the farm?', 'What does the cow eat?', 'Where does the dog sleep?'];
 
 describe('multi-turn', () => {
-  it('answers the same traced as interpreted, with a plan and without one', async () => {
+  it('gives the same answers traced as interpreted, for one to six turns', async () => {
     for (const [turns, maxTokens] of [
       [1, 8],
       [3, 8],

@@ -10,7 +10,7 @@ describe('native-completion', () => {
       { prompt: '"Tim" — é\t\n', temperature: 0, maxTokens: 30 },
       { prompt: 'Lily', temperature: 0.75, seed: 7, maxTokens: 30 },
       { prompt: 'Lily', maxTokens: 0 },
-      // The exponent is part of the request's text.
+      // JSON writes this number with an exponent.
       { prompt: 'Lily', temperature: 1e-7, seed: 7, maxTokens: 30 },
       { prompt: 'Once upon a time', temperature: 0, maxTokens: 10_000_000_000 },
     ];
@@ -26,7 +26,7 @@ describe('native-completion', () => {
   });
 
   it('names the limit that ended the text as text-completion does', async () => {
-    // Little room is left in the model's context.
+    // The prompt leaves little room in the model's context.
     const prompt = `${'The dog was happy. '.repeat(50)}The dog was`;
     const limited = async (maxTokens?: number) => {
       const input = { prompt, temperature: 0, ...(maxTokens !== undefined && { maxTokens }) };

@@ -69,6 +69,7 @@ export const run = serve(async (input: Input, invocation) => {
     const opening = { role: 'assistant', content: '', refusal: null };
     let openingSent = false;
     const emit = async (part: Part) => {
+      // The platform sends piped text itself, behind the opening of the frame.
       if (part.kind === 'piped') openingSent = true;
       if (!openingSent) await send(part.kind === 'text' ? opening : { ...opening, content: null });
       openingSent = true;
@@ -120,9 +121,9 @@ async function conversationOf(input: Input): Promise<Conversation> {
 async function constraintOf(model: string, format: Input['response_format']): Promise<Constraint | undefined> {
   if (format?.type === 'json_object') return jsonSchema({ type: 'object' });
   if (format?.type !== 'json_schema') return undefined;
-  const { json_schema: given } = format;
-  if (!given) throw new RequestError('`json_schema` is missing.', 'response_format.json_schema');
-  return schemaConstraint(model, given.schema, `the schema "${given.name}"`, 'response_format.json_schema.schema');
+  const { json_schema: named } = format;
+  if (!named) throw new RequestError('`json_schema` is missing.', 'response_format.json_schema');
+  return schemaConstraint(model, named.schema, `the schema "${named.name}"`, 'response_format.json_schema.schema');
 }
 
 /** Converts a message to the form of chat templates. */

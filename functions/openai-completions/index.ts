@@ -30,7 +30,7 @@ interface Input extends SamplingInput {
   readonly stream_options?: { readonly include_usage?: boolean };
 }
 
-/** One choice in the API's form, complete or a piece of it. */
+/** A choice in the API's form: the complete choice, or one piece of its stream. */
 interface Choice {
   readonly text: string;
   readonly index: number;
@@ -41,12 +41,13 @@ interface Choice {
 
 /** Streams choices while they are generated. */
 interface Show {
+  /** Sends a piece; does nothing when the client asked for no stream. */
   readonly send: (choice: Choice) => Promise<void>;
   /** Makes the message for a choice; undefined when the client asked for no stream. */
   readonly message: ((choice: Choice) => object) | undefined;
 }
 
-/** As in OpenAI's API. */
+/** The default of OpenAI's API. */
 const DEFAULT_MAX_TOKENS = 16;
 
 /** `POST /v1/completions`. */

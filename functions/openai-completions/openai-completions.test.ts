@@ -8,8 +8,8 @@ import { NOT_TOKENS, openAiClient } from '../openai-shared/testing.ts';
 
 const PROMPT = 'Once upon a time';
 
-/** Members of a request that OpenAI's API does not have. */
-const own = (members: object): object => members;
+/** Request members beyond OpenAI's API. The type `object` hides them from the client's types. */
+const extra = (members: object): object => members;
 
 describe('openai-completions', () => {
   it('gives the text of text-completion at temperature 0, in one piece and as a stream', async () => {
@@ -81,22 +81,28 @@ describe('openai-completions', () => {
     const again = given.choices[0]?.logprobs?.token_logprobs?.slice(-6) ?? [];
     assert.equal(told.length, 6);
     for (const [i, logprob] of told.entries()) assert.ok(Math.abs(logprob - (again[i] ?? 0)) < 1e-3);
-    // Forced words are scored like sampled ones.
+
+    // A forced text has the log-probabilities of the same text when the model chose it.
     const forced = await client.completions.create({
       model: STORIES,
       prompt: PROMPT,
       temperature: 0,
       max_tokens: 6,
       logprobs: 0,
-      ...own({ script: [said.choices[0]?.text] }),
+      ...extra({ script: [said.choices[0]?.text] }),
     });
+    const rescored = forced.choices[0]?.logprobs?.token_logprobs ?? [];
+    assert.equal(rescored.length, 6);
+    for (const [i, logprob] of rescored.entries()) assert.ok(Math.abs(logprob - (told[i] ?? 0)) < 1e-3);
+
+    // A forced text that the model would not choose has the log-probabilities of the same text given as a prompt.
     const improbable = await client.completions.create({
       model: STORIES,
       prompt: PROMPT,
       temperature: 0,
       max_tokens: 6,
       logprobs: 0,
-      ...own({ script: [' xylophone quantum'] }),
+      ...extra({ script: [' xylophone quantum'] }),
     });
     const echoed = await client.completions.create({
       model: STORIES,
@@ -105,17 +111,14 @@ describe('openai-completions', () => {
       logprobs: 0,
       max_tokens: 0,
     });
-    // The last log-probability is that of the end-of-text token.
-    const alike = improbable.choices[0]?.logprobs?.token_logprobs?.slice(0, -1) ?? [];
-    const tail = echoed.choices[0]?.logprobs?.token_logprobs?.slice(-alike.length) ?? [];
-    assert.ok(alike.length > 3 && alike.some((logprob) => logprob < -8));
-    for (const [i, logprob] of alike.entries()) assert.ok(Math.abs(logprob - (tail[i] ?? 0)) < 1e-3);
-    const rescored = forced.choices[0]?.logprobs?.token_logprobs ?? [];
-    assert.equal(rescored.length, 6);
-    for (const [i, logprob] of rescored.entries()) assert.ok(Math.abs(logprob - (told[i] ?? 0)) < 1e-3);
+    // Leave out the last log-probability of the forced text: it is that of the end-of-text token.
+    const scored = improbable.choices[0]?.logprobs?.token_logprobs?.slice(0, -1) ?? [];
+    const tail = echoed.choices[0]?.logprobs?.token_logprobs?.slice(-scored.length) ?? [];
+    assert.ok(scored.length > 3 && scored.some((logprob) => logprob < -8));
+    for (const [i, logprob] of scored.entries()) assert.ok(Math.abs(logprob - (tail[i] ?? 0)) < 1e-3);
   });
 
-  it('gives a prompt token one log-probability, also among the most probable ones', async () => {
+  it('gives a prompt token the same log-probability in token_logprobs and in top_logprobs', async () => {
     const client = await openAiClient();
     const prompt = Array.from({ length: 200 }, (_, i) => 35 + ((7 * i) % 90));
     const { choices } = await client.completions.create({
@@ -126,7 +129,7 @@ describe('openai-completions', () => {
       max_tokens: 0,
     });
     const { tokens = [], token_logprobs: own = [], top_logprobs: top = [] } = choices[0]?.logprobs ?? {};
-    // Several tokens have the text of a part of a character.
+    // Skip U+FFFD, the text of every token that is a part of a character: the entry may belong to another token.
     const listed = tokens.flatMap((token, i) => {
       const { [token]: value } = token === '\ufffd' ? {} : (top?.[i] ?? {});
       return value === undefined ? [] : [{ own: own?.[i], value }];
@@ -137,14 +140,18 @@ describe('openai-completions', () => {
 
   it('scores as many prompts of token ids as a request may have', async () => {
     const client = await openAiClient();
-    const prompt = Array.from({ length: 64 }, (_, p) => Array.from({ length: 129 }, (_, i) => 3 + ((7 * i + p) % 250)));
+    const [prompts, tokens] = [64, 129];
+    const prompt = Array.from({ length: prompts }, (_, p) =>
+      Array.from({ length: tokens }, (_, i) => 3 + ((7 * i + p) % 250)),
+    );
     const request = { model: SMALL, echo: true, logprobs: 1, max_tokens: 0 };
     const { choices } = await client.completions.create({ ...request, prompt });
     assert.equal(choices.length, prompt.length);
-    for (const { logprobs } of choices) assert.equal(logprobs?.token_logprobs?.length, 129);
-    const [alone] = (await client.completions.create({ ...request, prompt: prompt[63] ?? [] })).choices;
-    const [mine = [], last = []] = [alone, choices[63]].map((choice) => choice?.logprobs?.token_logprobs?.slice(1));
-    assert.equal(mine.length, 128);
+    for (const { logprobs } of choices) assert.equal(logprobs?.token_logprobs?.length, tokens);
+    // The last prompt has the same log-probabilities when it is sent alone.
+    const [alone] = (await client.completions.create({ ...request, prompt: prompt.at(-1) ?? [] })).choices;
+    const [mine = [], last = []] = [alone, choices.at(-1)].map((choice) => choice?.logprobs?.token_logprobs?.slice(1));
+    assert.equal(mine.length, tokens - 1);
     for (const [i, logprob] of mine.entries()) assert.ok(Math.abs(logprob - (last[i] ?? 1)) < 1e-3, `${i}: ${logprob}`);
   });
 
@@ -156,7 +163,7 @@ describe('openai-completions', () => {
     };
     for (const more of [{}, { logprobs: 0 }, { presence_penalty: 1 }])
       assert.equal(await ask({ top_p: 0, ...more }), await ask({ temperature: 0, ...more }));
-    // A value that 32 bits cannot represent.
+    // A float of 32 bits cannot represent this value.
     assert.equal(await ask({ top_p: 1e-50 }), await ask({ temperature: 0 }));
   });
 
@@ -166,11 +173,11 @@ describe('openai-completions', () => {
     const endOfText = 2;
     const ends = { model: STORIES, prompt, temperature: 0, logprobs: 1, logit_bias: { [endOfText]: 100 } };
     const ask = async (more: object) => {
-      const { choices } = await client.completions.create({ ...ends, ...more, ...own({ return_token_ids: true }) });
+      const { choices } = await client.completions.create({ ...ends, ...more, ...extra({ return_token_ids: true }) });
       return choices[0] as OpenAI.CompletionChoice & { readonly token_ids: readonly number[] };
     };
     const given = await ask({ prompt: [...prompt, endOfText], echo: true, max_tokens: 0 });
-    // Evaluation harnesses let the model generate one token, and drop it.
+    // Evaluation harnesses that score a prompt let the model generate one token, and ignore it.
     const scored = await ask({ echo: true, max_tokens: 1 });
     assert.deepEqual([scored.finish_reason, scored.logprobs?.tokens], ['stop', given.logprobs?.tokens]);
     assert.equal(scored.logprobs?.text_offset?.at(-1), scored.text.length);
@@ -191,7 +198,7 @@ describe('openai-completions', () => {
     }
   });
 
-  it('keeps the most probable alternative of those with one text', async () => {
+  it('lists the most probable of several alternatives that have the same text', async () => {
     const client = await openAiClient();
     // Within these characters, the model expects other parts of characters, whose texts are all U+FFFD.
     const prompt = '今天天气很好，我们去公园散步。🦊龘靐';
@@ -255,25 +262,30 @@ describe('openai-completions', () => {
     });
     assert.equal(new Set(choices[0]?.logprobs?.tokens).size, 1);
     assert.notEqual(choices[0]?.text, plain.slice(0, choices[0]?.text.length));
+    const comma = 29892;
     const { choices: banned } = await client.completions.create({
       model: STORIES,
       prompt: PROMPT,
       temperature: 0,
       max_tokens: 1,
-      logit_bias: { 29892: -100 },
+      logit_bias: { [comma]: -100 },
     });
     assert.ok(plain.startsWith(','));
     assert.notEqual(banned[0]?.text, ',');
 
-    const words = (text: string): number => new Set(text.split(/\W+/)).size / text.split(/\W+/).length;
-    assert.ok(words((await ask({ frequency_penalty: 2, presence_penalty: 2 })).text) > words(plain));
+    const shareOfDistinctWords = (text: string): number => {
+      const words = text.split(/\W+/);
+      return new Set(words).size / words.length;
+    };
+    const penalised = await ask({ frequency_penalty: 2, presence_penalty: 2 });
+    assert.ok(shareOfDistinctWords(penalised.text) > shareOfDistinctWords(plain));
   });
 
   it('reports the offset of each token in the text, also with stop strings and echo', async () => {
     const client = await openAiClient();
     const request = { model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 12, logprobs: 0 };
     const plain = (await client.completions.create(request)).choices[0]?.text ?? '';
-    // Text that begins like a stop string is held back; the last stop is found in the middle of the output.
+    // The function holds back text that begins like a stop string. The first two stops only begin like the output; the third occurs in it.
     const stops = [`${plain.slice(1, 8)}X`, `${plain.slice(12, 15)}X`, plain.slice(20, 24)];
     for (const more of [{ stop: stops }, { stop: stops, echo: true }, { stop: stops.slice(0, 2) }]) {
       const { choices } = await client.completions.create({ ...request, ...more });
@@ -303,7 +315,7 @@ describe('openai-completions', () => {
     assert.ok(before < 16 && cached >= 16 && cached < prompt_tokens, `${before}, then ${cached} of ${prompt_tokens}`);
   });
 
-  it('goes on after the end of a text and returns token ids when it is asked to', async () => {
+  it('generates past the end-of-text token with ignore_eos, and returns token ids on request', async () => {
     const client = await openAiClient();
     const endOfText = 2;
     const ask = async (more: object) => {

@@ -1,7 +1,8 @@
 /** Most characters of an inferlet's result. */
 const MAX_RESULT = 4 << 20;
-/** Characters of an answer besides its vectors, and of a vector besides its numbers. */
+/** Most characters of an answer besides its vectors. */
 const FRAME = 1024;
+/** Most characters of a vector's item in the answer, besides its numbers. */
 const ITEM = 64;
 /** Characters of a number with nine digits, a sign, a point, an exponent and a comma. */
 const NUMBER = 16;
@@ -12,5 +13,5 @@ export function mostVectors(size: number, format: 'float' | 'base64'): number {
   return Math.floor((MAX_RESULT - FRAME) / (ITEM + characters));
 }
 
-/** A 32-bit float in nine digits, enough to tell it from all others. Printed as a 64-bit number, it would have twice as many. */
+/** Rounds a 32-bit float to nine digits, which tell it from all other 32-bit floats. Unrounded, JSON would print about twice as many digits. */
 export const inNineDigits = (value: number): number => Number(value.toPrecision(9));

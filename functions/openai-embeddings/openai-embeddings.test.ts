@@ -70,13 +70,15 @@ describe('openai-embeddings', () => {
     const { embeddings } = await client();
     const input = new Array<string>(2048).fill('king '.repeat(60));
     const { data, usage } = await embeddings.create({ model: ENCODER, input });
-    assert.deepEqual([data.length, usage.prompt_tokens], [2048, 2048 * 62]);
+    // Each text has 60 words of one token, and two special tokens around them.
+    assert.deepEqual([data.length, usage.prompt_tokens], [2048, 2048 * (60 + 2)]);
     await assert.rejects(embeddings.create({ model: ENCODER, input: [...input, 'a'] }), BadRequestError);
     const long = await embeddings.create({ model: ENCODER, input: ['a', 'king '.repeat(60_000), 'a'] });
+    // The encoder reads the first 64 tokens of a longer text; "a" has one token and two special ones.
     assert.deepEqual([long.data.length, long.usage.prompt_tokens], [3, 3 + 64 + 3]);
   });
 
-  it('knows how many vectors fit an answer', () => {
+  it('computes how many vectors fit an answer', () => {
     const [most, longest] = [4 << 20, -1.23456789e-10];
     assert.equal(inNineDigits(Math.fround(longest)).toString().length, 15);
     for (const size of [32, 384, 1024]) {
@@ -92,7 +94,7 @@ describe('openai-embeddings', () => {
     }
   });
 
-  it('is metered', async () => {
+  it('counts its tokens in the usage of the invocation', async () => {
     const platform = await functionsPlatform();
     const response = await platform.fetch('/v1/embeddings', {
       method: 'POST',

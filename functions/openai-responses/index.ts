@@ -60,7 +60,7 @@ export const run = serve(async (input: Input, invocation) => {
   // Set if the client asks for log-probabilities.
   const tokenTexts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
 
-  // Events get their `sequence_number` in the gateway: the platform sends the events of a piped text without waking this function.
+  // The gateway adds each event's `sequence_number`: this function cannot count the events of piped text, which the platform sends by itself.
   const send = async (event: object) => {
     if (stream) await sendJson(event);
   };
@@ -68,19 +68,19 @@ export const run = serve(async (input: Input, invocation) => {
   const begun = { ...base, ...outcome('in_progress') };
   // Either the platform or `sendStart` sends these events, once and before all others.
   const unsentStart = ['response.created', 'response.in_progress'].map((type) => ({ type, response: begun }));
-  // The platform pipes the answer's first text in this frame, which opens with the first events. A piped text has no log-probabilities.
+  // The platform sends the answer's first text in this frame, after the first events. Such piped text has no log-probabilities.
   const frame = stream && !tokenTexts ? output.textFrame(unsentStart) : undefined;
   const options = { sampling: input, choice: 0, stop: [], topLogprobs: tokenTexts && topLogprobs, frame };
   const sendStart = async () => {
     for (const event of unsentStart.splice(0)) await send(event);
   };
   const answered = await answer(ctx, conversation, options, async (part) => {
-    // The platform has sent the frame's opening, and with it the first events.
+    // The platform has sent the frame's opening, which contains the first events.
     if (part.kind === 'piped') unsentStart.length = 0;
     await sendStart();
     await output.take(part);
   });
-  // An answer without a part has sent nothing yet.
+  // An answer without any part has not sent the first events yet.
   await sendStart();
   const cut = answered.finish === 'length';
   const items = await output.end(cut ? 'incomplete' : 'completed');
@@ -119,7 +119,7 @@ const echoed = (input: Input) => ({
   user: input.user ?? null,
 });
 
-/** The response's fields that say how far it has come. */
+/** The response's fields for its status. */
 const outcome = (status: string, incomplete_details: object | null = null) => ({
   status,
   error: null,

@@ -32,10 +32,11 @@ export class Output {
     this.#send = send;
   }
 
-  /** The frame in which the platform sends the text of the first item, behind `start` and the events that open the item. */
+  /** The frame in which the platform sends the text of the first item, after `start` and the events that open the item. */
   textFrame(start: readonly object[]): MessageFrame {
-    const message = this.#newMessage();
-    return frameAround((text) => deltaOf(message.id, 0, text, []), [...start, ...openingOf(message.id, 0)]);
+    const { id } = this.#newMessage();
+    const index = this.#index;
+    return frameAround((text) => deltaOf(id, index, text, []), [...start, ...openingOf(id, index)]);
   }
 
   /** Takes the next part of the answer. */
@@ -50,6 +51,7 @@ export class Output {
         return;
       }
       case 'piped':
+        // The platform has already sent the events of this text.
         this.#open = { ...this.#newMessage(), text: part.text };
         return;
       case 'call':

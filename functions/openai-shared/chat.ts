@@ -36,7 +36,7 @@ export interface Answer {
   readonly calls: readonly Call[];
   readonly logs: readonly PlacedLog[];
   readonly finish: 'stop' | 'length' | 'tool_calls';
-  /** Tokens of the answer, the template's text around its calls included, an end token excluded. Never above the request's limit. */
+  /** Tokens of the answer, with the template's text around its calls and without an end token. Never above the request's limit. */
   readonly tokens: number;
 }
 
@@ -119,7 +119,7 @@ class Turn {
     }
   }
 
-  /** Lets the model begin freely: with calls, which the grammar then constrains, or with another text, which `constraint` replaces. */
+  /** Lets the model write its first characters freely, and drops them. If they begin a call, generates calls; otherwise a text under `constraint`. */
   async #callOrSay(format: CallFormat, constraint: Constraint): Promise<Answer['finish']> {
     const { tools, parallelCalls } = this.#conversation;
     const names = tools.map(({ name }) => name);
@@ -144,10 +144,10 @@ class Turn {
   }
 
   async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
-    // Between calls and after the last one, a mere line break does not count as text.
+    // After a call, text of white space alone does not count. `blank` collects it until other text follows.
     let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
     const options = this.#nextOptions();
-    // The platform would send a line break between calls to the client, so this function must inspect the text first.
+    // With a frame, the platform would send this white space to the client, so after a call the function sends the text itself.
     const frame = blank ? undefined : options.frame;
     const said = await generate(
       this.#ctx,
@@ -169,7 +169,7 @@ class Turn {
     return said;
   }
 
-  /** Generates one call from the template's text, a function's name, and arguments that fit the schema. */
+  /** Generates one call: the template's text, the name of one of the functions `names`, and arguments that fit the function's schema. */
   async #call({ open, middle, close }: CallFormat, names: readonly string[]): Promise<Answer['finish']> {
     const { model, tools } = this.#conversation;
     const index = this.#calls.length;
@@ -196,7 +196,7 @@ class Turn {
     return this.#fillTemplate(close) ? 'tool_calls' : 'length';
   }
 
-  /** Writes the template's text around the parts of a call. @returns false when there is no room for it */
+  /** Adds the template's text around the parts of a call. @returns false when the context or the request's limit has no room for it */
   #fillTemplate(text: string): boolean {
     const before = this.#ctx.length;
     try {
@@ -210,7 +210,7 @@ class Turn {
     return false;
   }
 
-  /** Generates text that the answer's `text` does not hold, without the request's stop strings and log-probabilities. */
+  /** Generates text that is no part of the answer's `text`, without the request's stop strings and log-probabilities. */
   async #silently(
     { stop = [], ...how }: Pick<GenerateOptions, 'constraint' | 'stopTokens' | 'until'> & { stop?: readonly string[] },
     emit: (text: string) => Promise<void> = async () => {},

@@ -19,7 +19,7 @@ export interface ChoiceOptions {
 /** A token's log entry and its place in the generated text. */
 export type PlacedLog = TokenLog & Place;
 
-/** A piece of text and, if requested, the log-probabilities of the tokens that begin in it, or that follow it without a text of their own. */
+/** A piece of text. `logs` has, if requested, the entries of the tokens that begin in the piece, and of tokens without text that follow it. */
 export interface Piece {
   readonly text: string;
   readonly logs: readonly PlacedLog[];
@@ -35,7 +35,7 @@ export interface Generated {
   readonly ending: readonly PlacedLog[];
   /** Number of generated tokens, without those of a final stop string and without a final stop token. */
   readonly tokens: number;
-  /** The ids of these tokens, then that of a final stop token. */
+  /** The ids of the tokens that `tokens` counts, then the id of a final stop token. */
   readonly ids: readonly number[];
   /** The stop string or token that ended the generation, if one did. */
   readonly stoppedBy: string | number | undefined;
@@ -90,10 +90,11 @@ export async function generate(
   return { text, reason, logs: placed, ending, tokens: tokens.length, ids, stoppedBy };
 }
 
-/** The frame of messages that carry a piece of text each, behind `opening`. `message` makes the whole message for a given text. */
+/** A frame for messages with one piece of text each. `message` makes the message for a given text; the messages `opening` precede the first one. */
 export function frameAround(message: (text: string) => object, opening: readonly object[] = []): MessageFrame {
-  const mark = JSON.stringify('\u0000');
-  const [before = '', after = ''] = JSON.stringify(message('\u0000')).split(mark);
+  // Make a message with a placeholder for the text, and split it there.
+  const placeholder = '\u0000';
+  const [before = '', after = ''] = JSON.stringify(message(placeholder)).split(JSON.stringify(placeholder));
   return { before, after, opening: opening.map((first) => JSON.stringify(first)) };
 }
 

@@ -63,7 +63,7 @@ export type PromptLog = (TokenLog | { readonly token: number; readonly logprob: 
 /** `logprobs` of the completions API. */
 export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[]) {
   return {
-    // The first token of a text may lack its leading space.
+    // Prefer the text that the token adds: at the beginning of a text, tokenizers may drop a token's leading space.
     tokens: logs.map(({ token, adds }) => (adds !== '' && texts.text(token).endsWith(adds) ? adds : texts.text(token))),
     token_logprobs: logs.map(({ logprob }) => logprob),
     top_logprobs: logs.map(({ top }) => top && byText(texts, top)),
@@ -71,7 +71,7 @@ export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[]
   };
 }
 
-/** The log-probability of each text. Of several tokens with one text (parts of characters), the most probable one counts. */
+/** The log-probability of each text. Several tokens may have one text (parts of characters): their first one in `top`, the most probable, counts. */
 function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string, number>> {
   const found = new Map<string, number>();
   for (const { token, logprob } of top) {
@@ -81,7 +81,7 @@ function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string
   return Object.fromEntries(found);
 }
 
-/** States per call, bounded because they are embeds, which count against the inferlet's memory. */
+/** Most states computed in one call. States are embeds, which count against the inferlet's memory. */
 const ROWS_PER_CALL = 64;
 /** Concurrent calls for one prompt: the device computes one while the inferlet takes the values of another. */
 const CONCURRENT_CALLS = 2;

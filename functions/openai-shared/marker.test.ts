@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { callBeginnings, markerTokenOf } from './marker.ts';
 
-it('finds a call by the special token that begins it, also when more text belongs to its marker', () => {
+it('markerTokenOf finds the special token that begins a call, also when text follows it in the marker', () => {
   const [end, calls, text] = [2, 5, 1501];
   const find = (...ids: number[]) => markerTokenOf(ids, (token) => token !== text, [end]);
   assert.equal(find(calls), calls);
@@ -10,11 +10,11 @@ it('finds a call by the special token that begins it, also when more text belong
   assert.equal(find(calls, text, calls), calls);
   assert.equal(find(text, calls), undefined);
   assert.equal(find(), undefined);
-  // Every text ends with this token, those without a call, too.
+  // This token also ends texts without a call, so it does not reveal a call.
   assert.equal(find(end, text), undefined);
 });
 
-it('tells a call that begins like JSON from JSON by the name of a function', () => {
+it('callBeginnings includes the name of a function when the marker looks like the beginning of JSON', () => {
   const hermes = { open: '\n<tool_call>\n{"name": "', middle: '", "arguments": ', marker: '<tool_call>' };
   assert.deepEqual(callBeginnings(hermes, ['look', 'go']), ['<tool_call>']);
   const llama = { open: '{"name": "', middle: '", "parameters": ', marker: '{"name": "' };

@@ -1,11 +1,11 @@
 /**
- * The first token of a marker (the text that begins a call) if that token is special and alone tells a call. A generated text omits special
- * tokens, so no stop string finds such a marker, even when more text belongs to it (Mistral: `[TOOL_CALLS] [`). The generation must stop at
- * the token instead.
+ * Returns the first token of a marker (the text that begins a call) if that token is special and occurs only in calls. A generated text omits
+ * special tokens, so no stop string finds such a marker, even when more text belongs to it (Mistral: `[TOOL_CALLS] [`). The generation must stop
+ * at the token instead.
  *
  * @param ids the marker's tokens
  * @param isHidden true for a token that the text omits
- * @param ends tokens that do not tell a call, because texts without a call begin or end with them, too
+ * @param ends tokens that do not reveal a call, because texts without a call begin or end with them, too
  */
 export function markerTokenOf(
   [first]: readonly number[],
@@ -16,8 +16,8 @@ export function markerTokenOf(
 }
 
 /**
- * The texts by which to find a call in a conversation whose other answers must be JSON: the marker alone, unless it looks like the beginning
- * of JSON (Llama: `{"name": "`). Then the name of a function must follow, and the character after the name, since one name may begin another.
+ * Returns the texts that reveal a call when any other answer must be JSON. Normally this is the marker alone. If the marker looks like the beginning
+ * of JSON (Llama: `{"name": "`), each text also has the name of a function, and the character after the name, since one name may begin another.
  *
  * @param format the model's `CallFormat`: `open` precedes a function's name, `middle` follows it
  */

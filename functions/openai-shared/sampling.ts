@@ -39,6 +39,8 @@ export interface TokenLog {
 const VERY_UNLIKELY = -9999;
 /** Smallest `top_p` of the device: keeps the most probable token alone, as OpenAI's 0 does. Smaller values may be 0 in 32 bits. */
 const LEAST_TOP_P = 2 ** -126;
+/** 2³² divided by the golden ratio: the distance between the seeds of successive choices. */
+const SEED_STEP = 0x9e3779b9;
 /** Most candidates that a device returns. */
 const CANDIDATES = 256;
 
@@ -54,7 +56,7 @@ export function samplerOf(
 ): Sampler {
   const { temperature, top_p = 1, top_k: topK, min_p: minP, frequency_penalty, presence_penalty, logit_bias } = input;
   // Each choice has its own draws. The first choice draws like a request for a single choice.
-  const seed = input.seed === undefined ? undefined : (input.seed + Math.imul(choice, 0x9e3779b9)) >>> 0;
+  const seed = input.seed === undefined ? undefined : (input.seed + Math.imul(choice, SEED_STEP)) >>> 0;
   const options = { temperature, topP: Math.max(top_p, LEAST_TOP_P), topK, minP, seed };
   const chain: Processor[] = [
     ...(logit_bias ? [logitBias(logit_bias)] : []),

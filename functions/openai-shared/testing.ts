@@ -8,5 +8,5 @@ export async function openAiClient(): Promise<OpenAI> {
   return new OpenAI({ baseURL: `${platform.url}/v1`, apiKey: platform.apiKey, maxRetries: 0 });
 }
 
-/** Keys of `logit_bias` that are no token ids, though some of them would convert to the number of a token id. */
+/** Keys of `logit_bias` that are not token ids, although `Number` would convert some of them to one. */
 export const NOT_TOKENS = ['', ' 1', '1 ', '01', '+1', '-1', '-0', '1.5', '1.0', '1e2', '0x1', '1\n', '١'];

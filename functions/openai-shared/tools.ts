@@ -20,17 +20,18 @@ export interface CallFormat {
   readonly close: string;
   /** Text that begins a call. */
   readonly marker: string;
-  /** Id of the marker's first token if that is a special one, which the text omits. */
+  /** Id of the marker's first token if it is a special token, which generated text omits; see `markerTokenOf`. */
   readonly markerToken: number | undefined;
 }
 
 const PROBE = 'pie_probe';
-/** The format for models whose template has no calls: the Hermes format, which many of them know. */
+/** The format for models whose template has no calls: the Hermes format, which many such models know. */
 const DEFAULT_FORMAT = { open: '<tool_call>\n{"name": "', middle: '", "arguments": ', close: '}\n</tool_call>' };
 
 /** The call format of a model's own template, found by rendering a probe call. */
 export function callFormat(model: string): CallFormat {
   const { open, middle, close } = probe(model) ?? DEFAULT_FORMAT;
+  // The marker is the text before the JSON of the call or, if the call begins with JSON, the beginning of this JSON.
   const marker = open.split('{', 1)[0]?.trim() || open.trim();
   const ids = tokenize(marker, { model, special: true });
   const isHidden = (token: number) => detokenize([token], { model }) !== detokenize([token], { model, special: true });
@@ -61,7 +62,7 @@ function probe(model: string): typeof DEFAULT_FORMAT | undefined {
   }
 }
 
-/** Names of which the model must call one; undefined when the model may decide. */
+/** The names of the functions from which the model must call one; undefined when the model may answer without a call. */
 export function forcedNames(
   tools: readonly Tool[],
   choice: string | { readonly name: string } | undefined,

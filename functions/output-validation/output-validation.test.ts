@@ -18,14 +18,12 @@ describe('output-validation', () => {
     });
     const { tokens, prefix } = await countersOf();
     assert.deepEqual(output, { valid: true, text: ' Lily.', rejected: script.slice(0, 2) });
-    // The prompt once, except its last token, which each attempt computes; and the tokens of each attempt.
-    const said = script
-      .slice(0, 3)
-      .map((text) => count.continuing(text))
-      .reduce((a, b) => a + b, 0);
+    const attempted = script.slice(0, 3);
+    const attemptTokens = attempted.map((text) => count.continuing(text)).reduce((a, b) => a + b, 0);
     assert.equal(prefix.hitTokens, before.prefix.hitTokens);
-    assert.equal(tokens, count.begin(PROMPT) - 1 + 3 + said);
-    assert.ok(tokens < 3 * count.begin(PROMPT));
+    // The device computes the prompt without its last token once. Each attempt computes this last token and its own tokens.
+    assert.equal(tokens, count.begin(PROMPT) - 1 + attempted.length + attemptTokens);
+    assert.ok(tokens < attempted.length * count.begin(PROMPT));
   });
 
   it('returns the rejected texts when no attempt is valid, and never repeats one', async () => {

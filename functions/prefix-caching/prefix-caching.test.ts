@@ -20,7 +20,7 @@ describe('prefix-caching', () => {
       return { ...output, stats: await countersOf() };
     };
     const [question, another] = [' One night, the mouse', ' One day, a fox came to'];
-    // The last token is not computed.
+    // The device computes the question and the answer, but not the answer's last token: no token follows it.
     const first = await ask(question);
     assert.equal(first.cached, false);
     assert.equal(first.stats.tokens, count.begin(PREFIX) + count.continuing(question) + MAX_TOKENS - 1);

@@ -8,7 +8,7 @@ const LIONS = ' The lions are the best.';
 const MAX_TOKENS = 8;
 
 describe('prefix-tree', () => {
-  it('computes of each prompt only the part that no earlier prompt shares, with the same output', async () => {
+  it('computes only the part of each prompt that no other prompt shares, with the same output', async () => {
     const count = await tokenCounter(STORIES);
     const before = await countersOf();
     const ask = async (prompts: readonly string[], capacity = 4096) => {
@@ -19,13 +19,14 @@ describe('prefix-tree', () => {
       return { texts, evicted: output.evicted, stats: await countersOf() };
     };
     const sum = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
-    // Each continuation of a text, and each save, computes the text's last token.
+    // A save computes the last token of its text. A completion computes this token, too, and all tokens of its answer but the last.
     const save = 1;
-    const generate = MAX_TOKENS;
+    const generate = 1 + MAX_TOKENS - 1;
 
     const first = [`${RULES}${LIONS} They sleep`, `${RULES}${LIONS} They eat`, `${RULES} One day`, RULES];
     const cold = await ask(first);
     const edges = count.begin(RULES) + count.continuing(LIONS, ' They', ' sleep', ' eat', ' One day');
+    // The last token of an edge is computed with what follows it, so the edges alone compute one token less.
     assert.equal(cold.stats.tokens, edges - 1 + first.length * (save + generate));
     const alone = sum(first.map((prompt) => count.begin(prompt) + MAX_TOKENS - 1));
     assert.ok(alone > 1.8 * cold.stats.tokens, `${alone} tokens without the tree, ${cold.stats.tokens} with it`);
@@ -34,7 +35,7 @@ describe('prefix-tree', () => {
     assert.equal(warm.stats.tokens, first.length * generate);
     assert.deepEqual(warm.texts, cold.texts);
 
-    // The prompts leave an edge in its middle, end there, and continue below a leaf.
+    // The first prompt leaves an edge in its middle, the second ends in the middle of an edge, and the third continues below a leaf.
     const second = [
       `${RULES.slice(0, RULES.indexOf(' children'))} dogs bark`,
       `${RULES}${LIONS}`,
@@ -42,7 +43,7 @@ describe('prefix-tree', () => {
     ];
     const grown = await ask(second);
     assert.equal(grown.stats.tokens, count.continuing(' dogs bark', ' all day') + second.length * (save + generate));
-    // On a busy machine the calls of one invocation may come so far apart that none meets another.
+    // On a busy machine, the calls of an invocation may come so far apart that no batch holds two. One invocation with joint batches is enough.
     const asked = [cold, warm, grown].map(({ stats }) => stats);
     assert.ok(
       asked.some(({ meanBatchSize }) => meanBatchSize > 1),
@@ -60,7 +61,7 @@ describe('prefix-tree', () => {
         assert.equal(texts[i], output.text);
       }
     }
-    // All leaves and their parents.
+    // Without capacity, the tree evicts all texts, at least those of all prompts.
     assert.ok((await ask([RULES], 0)).evicted >= first.length + second.length);
     assert.equal((await countersOf()).exports, before.exports);
   });

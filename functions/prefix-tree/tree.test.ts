@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { emptyTree, evict, insert, savedBelow, size, type TreeNode } from './tree.ts';
 
-/** All texts that end at a node. */
+/** The texts that the edges spell from the root to each node. */
 const textsOf = (node: TreeNode, before = ''): string[] => {
   const text = before + node.edge.join('');
   return [text, ...node.children.flatMap((child) => textsOf(child, text))];

@@ -3,7 +3,7 @@ export interface TreeNode {
   /** Tokens that lead from the parent to this node; empty for the root. */
   edge: number[];
   children: TreeNode[];
-  /** Clock of the last insertion that passed this node. */
+  /** The `clock` of the last insertion whose path has this node. */
   used: number;
   /** True when the text that ends here is saved. A longer saved text below this node serves as well, truncated. */
   saved: boolean;
@@ -37,7 +37,7 @@ export function insert(root: TreeNode, tokens: readonly number[], clock: number)
   return node;
 }
 
-/** Tokens from `node` down to the first saved node, depth first; empty when `node` itself is saved. */
+/** Tokens from `node` down to the first saved node, depth first. Empty when `node` itself is saved; undefined when no node is. */
 export function savedBelow(node: TreeNode): number[] | undefined {
   if (node.saved) return [];
   for (const child of node.children) {

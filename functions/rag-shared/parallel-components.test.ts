@@ -4,10 +4,10 @@ import { Builder, prompt } from '../sdk/src/workflow/builder.ts';
 import { validate } from '../sdk/src/workflow/validate.ts';
 import { parallelComponents } from './parallel-components.ts';
 
-it('components wait for those that they read from, through nodes between components too', () => {
+it('a component waits for the components that it reads from, also through nodes outside of components', () => {
   const g = new Builder('rag');
   const contexts = g.component('contexts', () => [1, 2].map((i) => g.generate(`Context ${i}:`, { maxTokens: 2 })));
-  const texts = contexts.map((context) => g.call('passage', { context }, 'text', (given) => `${given.context}.`));
+  const texts = contexts.map((context) => g.call('passage', { context }, 'text', (inputs) => `${inputs.context}.`));
   const vectors = g.component('ingestion', () => g.embed(texts));
   const asked = g.component('question', () => g.embed(['Who?']));
   const found = g.component('search', () => g.call('search', { vectors, asked }, 'text', () => 'found'));

@@ -2,22 +2,23 @@ import type { Graph, Input, Node, Pass } from '@pie/inferlet/workflow';
 
 /**
  * Lets a component start when the components that it reads from have ended. Together with the prefix cache, this is the baseline that Ayo calls
- * LlamaDistPC. It serves for comparison; the library's own passes also reorder the nodes within components.
+ * LlamaDistPC. It serves for comparison: the library's own passes also reorder the nodes within components.
  */
 export const parallelComponents: Pass = {
   name: 'parallel-components',
   apply(graph) {
     const byId = new Map(graph.nodes.map((node) => [node.id, node]));
-    const after = new Map<string, Set<string>>();
+    /** For each component, the components that its nodes read from. */
+    const sources = new Map<string, Set<string>>();
     for (const node of graph.nodes) {
-      const read = after.get(node.module) ?? new Set();
-      after.set(node.module, read);
-      for (const needed of neededBy(node)) for (const module of componentsOf(needed, graph, byId)) read.add(module);
+      const ofComponent = sources.get(node.module) ?? new Set();
+      sources.set(node.module, ofComponent);
+      const read = neededBy(node).flatMap((id) => componentsOf(id, graph, byId));
+      for (const module of read) ofComponent.add(module);
     }
-    const waitsFor = ({ module }: Node) => [...(after.get(module) ?? [])].filter((other) => other !== module);
-    // A node with an empty `after` waits for no component and must not begin to wait: it is an argument, in the first
-    // component, or outside of all components. A node of an `ordered` component keeps its place in the order, for the
-    // sake of side effects.
+    const waitsFor = ({ module }: Node) => [...(sources.get(module) ?? [])].filter((other) => other !== module);
+    // Leave two kinds of nodes unchanged. A node with an empty `after` waits for no component and must not begin to wait: it is an argument, in the
+    // first component, or outside of all components. A node of an `ordered` component has side effects, so it keeps its place in the order.
     const nodes = graph.nodes.map((node) =>
       node.after.length === 0 || node.ordered ? node : { ...node, after: waitsFor(node) },
     );
@@ -26,9 +27,8 @@ export const parallelComponents: Pass = {
 };
 
 /**
- * Names of the components from which a node's values come. `module` is the name of a node's component, or the graph's
- * name for a node outside of all components. The values of such a node come from the components of the nodes that it
- * reads.
+ * Names of the components from which a node's values come: normally the node's own component, `module`. A node outside of all components has the
+ * graph's name as `module`; its values come from the components of the nodes that it reads.
  */
 function componentsOf(id: string, graph: Graph, byId: ReadonlyMap<string, Node>): string[] {
   const node = byId.get(id);

@@ -2,15 +2,15 @@
 const BORDERS = /(?<=[.!?]["')\]]*\s|\n)/;
 
 /**
- * Cuts a document between sentences and lines into passages of at most `most` characters; a longer sentence is cut between words, and a longer
- * word is cut too. A passage that the document repeats comes once, so that an answer that reads several passages reads different ones.
+ * Cuts a document between sentences and lines into passages of at most `maxLength` characters. A longer sentence is cut between words, and a longer
+ * word is cut too. The result has repeated passages once, so that an answer from several passages has different ones.
  */
-export function passagesOf(document: string, most: number): string[] {
-  const pieces = document.split(BORDERS).flatMap((sentence) => piecesOf(sentence, most));
+export function passagesOf(document: string, maxLength: number): string[] {
+  const pieces = document.split(BORDERS).flatMap((sentence) => piecesOf(sentence, maxLength));
   const passages: string[] = [];
   let passage = '';
   for (const piece of pieces) {
-    if (passage !== '' && passage.length + piece.length > most) {
+    if (passage !== '' && passage.length + piece.length > maxLength) {
       passages.push(passage.trim());
       passage = '';
     }
@@ -20,13 +20,14 @@ export function passagesOf(document: string, most: number): string[] {
   return [...new Set(passages)].filter((text) => text !== '');
 }
 
-function piecesOf(sentence: string, most: number): string[] {
+function piecesOf(sentence: string, maxLength: number): string[] {
   const pieces: string[] = [];
   let rest = sentence;
-  while (rest.length > most) {
-    const space = rest.lastIndexOf(' ', most);
-    const splitsPair = (rest.codePointAt(most - 1) ?? 0) > 0xffff;
-    const end = space > 0 ? space + 1 : most - Number(splitsPair);
+  while (rest.length > maxLength) {
+    const space = rest.lastIndexOf(' ', maxLength);
+    const splitsSurrogatePair = (rest.codePointAt(maxLength - 1) ?? 0) > 0xffff;
+    const wordEnd = splitsSurrogatePair ? maxLength - 1 : maxLength;
+    const end = space > 0 ? space + 1 : wordEnd;
     pieces.push(rest.slice(0, end));
     rest = rest.slice(end);
   }

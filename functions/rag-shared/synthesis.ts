@@ -19,7 +19,7 @@ const ALL = 'Answer the question in one short sentence, from the passages and fr
 const COMBINE = 'These answers to one question come from several passages. Write one answer from them.\n';
 const REFINE = 'Improve the answer to the question by what the passage adds. Keep the answer when it adds nothing.\n';
 
-/** The answer to a question from passages, as LlamaIndex makes it. Each prompt has its late part last, so that the rest can be computed before. */
+/** The answer to a question from passages, as LlamaIndex makes it. The part of a prompt that exists last comes last: the rest is computed before. */
 export function synthesize(
   g: Builder,
   question: string,

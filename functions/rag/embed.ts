@@ -4,8 +4,8 @@ import { allocate, attempt, forward, inputText, outputText, Queue, settle } from
 type Embed = (texts: readonly string[]) => Promise<Float32Array[]>;
 
 /**
- * Makes vectors with the named encoder, by default with the platform's first embedding model. If the platform has none, or for the name `none`,
- * makes them from the states of a language model.
+ * Makes vectors with the named encoder, by default with the platform's first embedding model. For the name `none`, or without an embedding model,
+ * makes vectors from the states of a language model.
  */
 export function embedder({ model, encoder }: { model?: string | undefined; encoder?: string | undefined }): Embed {
   const encoderName = encoder ?? encoders().find(({ kind }) => kind === 'embedding')?.name ?? 'none';
@@ -13,7 +13,7 @@ export function embedder({ model, encoder }: { model?: string | undefined; encod
   return async (texts) => (await encode(texts, { model: encoderName })).vectors;
 }
 
-/** States read at a time. The texts are embedded side by side, and an inferlet holds only so many unread values. */
+/** Most states of a text that are read at once: the texts are embedded in parallel, and the unread values of an inferlet are limited. */
 const CONCURRENT_READS = 64;
 
 /**
@@ -37,7 +37,10 @@ async function embedByStates(text: string, name?: string): Promise<Float32Array>
   }
   allocate.freeEmbeds(queue, embeds);
   const sum = new Float32Array(rows[0]?.length ?? 0);
-  for (const [i, row] of rows.entries()) for (let k = 0; k < sum.length; k++) sum[k] += (i + 1) * (row[k] as number);
+  for (const [i, row] of rows.entries()) {
+    const weight = i + 1;
+    for (let k = 0; k < sum.length; k++) sum[k] += weight * (row[k] as number);
+  }
   const length = Math.hypot(...sum) || 1;
   return sum.map((value) => value / length);
 }

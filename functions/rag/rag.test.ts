@@ -54,14 +54,14 @@ describe('rag', () => {
     }
   });
 
-  it('makes vectors with an encoder, and finds words beside them', async () => {
+  it('makes vectors with an encoder, and also finds passages by their words', async () => {
     const indexName = 'rag-encoder-test';
     const input = { index: indexName, passages, encoder: ENCODER, question: passages[4], topK: 1, script: [' So.'] };
-    const named = await callFunction('rag', input);
-    assert.equal(named.output.found[0].text, passages[4]);
+    const byVector = await callFunction('rag', input);
+    assert.equal(byVector.output.found[0].text, passages[4]);
     const { passages: _, encoder: __, ...later } = input;
-    const first = await callFunction('rag', { ...later, question: 'deep blue' });
-    assert.equal(first.output.found[0].text, passages[5]);
+    const byWords = await callFunction('rag', { ...later, question: 'deep blue' });
+    assert.equal(byWords.output.found[0].text, passages[5]);
     await callFunction('rag', { index: indexName, passages: [] });
   });
 

@@ -7,6 +7,10 @@ import { ENCODER, functionsPlatform } from '#test/harness/functions.ts';
 import { type Platform, ROOT } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 
+/** A storage limit that no test reaches. */
+const AMPLE_BYTES = 2 ** 40;
+const TWO_HOURS_MS = 7_200_000;
+
 const OLD = ['The cat sleeps on the sofa.', 'It rained all night.', 'Mom baked a cake.'];
 
 describe('rag, when it replaces an index', () => {
@@ -41,11 +45,11 @@ describe('rag, when it replaces an index', () => {
     return quotas.find(({ quota }: { quota: string }) => quota === 'storage-bytes').used;
   };
 
-  it('keeps the old passages, and stores none of the new ones, when the new ones are refused', async () => {
-    await setStorageLimit(2 ** 40);
+  it('keeps the old passages, and stores none of the new ones, when the quota refuses them', async () => {
+    await setStorageLimit(AMPLE_BYTES);
     await write(OLD);
     const before = await usedBytes();
-    // The library stores 300 passages in two calls. The limit may leave room for the passages of the first call alone.
+    // The library stores 300 passages in two calls. The limit is too low for all of them, but may have room for those of the first call.
     const large = Array.from({ length: 300 }, (_, i) => `${i} ${'word '.repeat(400)}`);
     await setStorageLimit(before + 620_000);
     const refused = await end({ passages: large });
@@ -53,7 +57,7 @@ describe('rag, when it replaces an index', () => {
     assert.match(refused?.data.message, /limit-exceeded/);
     assert.deepEqual(await stored(), OLD.toSorted());
     assert.equal(await usedBytes(), before);
-    await setStorageLimit(2 ** 40);
+    await setStorageLimit(AMPLE_BYTES);
     await write(['Another cat.']);
     assert.deepEqual(await stored(), ['Another cat.']);
   });
@@ -72,17 +76,16 @@ describe('rag, when it replaces an index', () => {
     assert.equal(await usedBytes(), before);
   });
 
-  // The function stores a pointer: the name of the index that has the present passages. Its earlier versions had no
-  // pointer; they named the index `rag-NAME`. An invocation that is lost before it moves the pointer leaves an index to
-  // which nothing points.
+  // The function stores a pointer: the name of the index that has the present passages. Indexes of its earlier versions are named `rag-NAME` and have
+  // no pointer. An invocation that is lost before it moves the pointer leaves an index to which nothing points.
   it('reads and replaces an index without a pointer, and drops the old indexes of lost invocations', async () => {
     const indexes = async (make: readonly string[] = []): Promise<string[]> =>
       terminal(await invoke(tenant, 'indexes', { make }))?.data.output.names;
     const now = Date.now();
-    const written = (at: number, name: string) => `rag.${at.toString(36)}-x.${name}`;
-    const abandoned = written(now - 7_200_000, 'default');
+    const indexName = (writtenAt: number, name: string) => `rag.${writtenAt.toString(36)}-x.${name}`;
+    const abandoned = indexName(now - TWO_HOURS_MS, 'default');
     // Each of these stays: it is recent, belongs to another name, or has a name without a time.
-    const kept = [written(now, 'default'), written(now - 7_200_000, 'my.default'), 'rag-default', 'rag-other'];
+    const kept = [indexName(now, 'default'), indexName(now - TWO_HOURS_MS, 'my.default'), 'rag-default', 'rag-other'];
     await indexes(['rag-early', abandoned, ...kept]);
     const early = await end({ index: 'early', question: 'cat', maxTokens: 1 });
     assert.equal(early?.data.output?.found[0].text, 'cat rag-early', JSON.stringify(early?.data));

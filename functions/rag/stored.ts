@@ -8,14 +8,14 @@ import {
   VectorIndex,
 } from '@pie/inferlet';
 
-/** After this time, ms, an index without a pointer to it counts as abandoned: the invocation that wrote it was lost. */
+/** After this time, ms, an index to which no pointer leads counts as abandoned: the invocation that wrote it was lost. */
 const ABANDONED_MS = 3_600_000;
-/** Maximum attempts of a query. It follows the pointer again when another invocation has replaced the passages meanwhile. */
+/** Maximum attempts of a query. An attempt fails when another invocation replaces the passages meanwhile; the next one follows the new pointer. */
 const ATTEMPTS = 4;
 
 /**
- * Passages of a name, replaced as a whole: a new index is written first, then a stored pointer moves to it, and the old index is dropped. After
- * a refused write, and until the pointer moves, questions are answered from the old passages.
+ * The passages under a name. They are replaced as a whole: a new index is written, then a stored pointer moves to it, and the old index is dropped.
+ * Until the pointer moves, and after a refused write, questions are answered from the old passages.
  */
 export class StoredPassages {
   readonly #name: string;
@@ -30,20 +30,20 @@ export class StoredPassages {
   async replace(entries: readonly IndexEntry[]): Promise<void> {
     const [first] = entries;
     const next = first ? `rag.${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}.${this.#name}` : '';
-    let before: string | undefined;
+    let previous: string | undefined;
     try {
       if (first) await (await VectorIndex.open(next, { dimensions: first.vector.length })).upsert(entries);
       await store.update<string>(this.#key, (current) => {
-        before = current;
+        previous = current;
         return next;
       });
     } catch (error) {
-      // An update that fails as unavailable may have taken place: keep the index unless the pointer surely names another one.
+      // An update that failed as unavailable may have moved the pointer: drop the new index only if the pointer certainly names another one.
       const current = await store.getJson<string>(this.#key).catch(() => next);
       if (first && current !== next) await dropIndex(next);
       throw error;
     }
-    await dropIndex(before ?? this.#legacyName);
+    await dropIndex(previous ?? this.#legacyName);
     await this.#dropAbandoned();
   }
 
@@ -55,6 +55,7 @@ export class StoredPassages {
         if (current !== '') return await new VectorIndex(current).query(query);
       } catch (error) {
         if (InferletError.from(error).code !== 'not-found') throw error;
+        // The index may have been dropped after the pointer was read: try again if the pointer has moved.
         if (attempt < ATTEMPTS && (await store.getJson<string>(this.#key)) !== current) continue;
       }
       throw new InferletError('not-found', `The index "${this.#name}" is empty: give it passages first.`);
@@ -69,9 +70,9 @@ export class StoredPassages {
   async #dropAbandoned(): Promise<void> {
     const current = await store.getJson<string>(this.#key);
     for (const { name } of await VectorIndex.list()) {
-      const [, written, of] = /^rag\.([0-9a-z]+)-[0-9a-z]+\.(.+)$/.exec(name) ?? [];
-      const isOld = written !== undefined && Date.now() - Number.parseInt(written, 36) > ABANDONED_MS;
-      if (isOld && of === this.#name && name !== current) await dropIndex(name);
+      const [, writtenAt, owner] = /^rag\.([0-9a-z]+)-[0-9a-z]+\.(.+)$/.exec(name) ?? [];
+      const isOld = writtenAt !== undefined && Date.now() - Number.parseInt(writtenAt, 36) > ABANDONED_MS;
+      if (isOld && owner === this.#name && name !== current) await dropIndex(name);
     }
   }
 }

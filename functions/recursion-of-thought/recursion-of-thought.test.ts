@@ -24,7 +24,7 @@ const answers = ({ parts }: Rehearsed) => `Answers: ${parts.map(({ answer }) => 
 const divided = ({ parts }: Rehearsed) => parts.map(({ problem }) => problem).join('; ');
 
 describe('recursion-of-thought', () => {
-  it('solves 32 parts at a depth of five with shared rules and joint batches', async () => {
+  it('computes the rules once and batches the 32 parts of a problem that is divided five times', async () => {
     const count = await tokenCounter(STORIES);
     const whole = rehearse(1, 2 ** DEPTH);
     const nodes = flat(whole);
@@ -39,21 +39,23 @@ describe('recursion-of-thought', () => {
 
     const stats = await countersOf();
     const rules = count.begin(`${RULES}\n`);
-    const own = nodes.map((node) => {
+    const tokensByNode = nodes.map((node) => {
       const problem = count.continuing(`Problem: ${node.problem}\n`);
       const answer = count.continuing('Answer:', ` ${node.answer}\n`);
       if (node.parts.length === 0) return problem + answer;
       return problem + count.continuing('Parts:', ` ${divided(node)}\n`, answers(node)) + answer;
     });
-    const sum = own.reduce((a, b) => a + b, 0);
+    const sum = tokensByNode.reduce((a, b) => a + b, 0);
+    // Each fork computes the last token of the rules itself, but never the last token of its answer: these two cancel out.
     assert.equal(stats.tokens, rules - 1 + sum);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
-    const alone = sum + nodes.length * rules;
-    assert.ok(alone > 1.4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
+    const withoutSharing = sum + nodes.length * rules;
+    const text = `${withoutSharing} tokens without sharing, ${stats.tokens} with it`;
+    assert.ok(withoutSharing > 1.4 * stats.tokens, text);
     await assertBatched(stats, () => callFunction('recursion-of-thought', input));
   });
 
-  it('answers most of the 32 parts in the same batches', async () => {
+  it('batches the answers of the 32 parts when the model writes them itself', async () => {
     const whole = rehearse(1, 2 ** DEPTH);
     const script = Object.fromEntries(
       flat(whole).map((node) => [node.problem, node.parts.length > 0 ? [divided(node)] : []]),
@@ -65,7 +67,7 @@ describe('recursion-of-thought', () => {
     await assertBatched(await countersOf(), () => callFunction('recursion-of-thought', input));
   });
 
-  it("divides by the model's own replies down to the given depth, and names the field of a bad input", async () => {
+  it('divides a problem as the model replies, down to the given depth, and names the field of a bad input', async () => {
     const { output } = await callFunction('recursion-of-thought', {
       problem: 'The dog and the cat',
       depth: 2,

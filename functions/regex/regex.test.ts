@@ -16,7 +16,7 @@ const PATTERNS = [
 const DRAWS = 400;
 
 describe('regex', () => {
-  it('always answers with a match', async () => {
+  it('answers with a text that matches the pattern', async () => {
     for (const [seed, pattern] of PATTERNS.entries()) {
       const answers = await Promise.all(
         [0, 1, 2, 3].map((i) => callFunction('regex', { pattern, prompt: 'It is ', seed: seed * 10 + i })),
@@ -37,7 +37,7 @@ describe('regex', () => {
       drawn.reduce((sum: number, count: number) => sum + count, 0),
       DRAWS,
     );
-    // Rare tokens are joined: the test needs about five samples of each.
+    // The chi-squared test needs about five expected samples of each kind of token, so all rarer tokens count as one kind.
     let chiSquared = 0;
     let kinds = 0;
     let rare = { probability: 0, count: 0 };
@@ -51,12 +51,12 @@ describe('regex', () => {
     }
     if (rare.probability > 0) add(rare.probability, rare.count);
     assert.ok(kinds >= 4, `${kinds} kinds of tokens`);
-    // Exceeded once in a thousand by chance with this many degrees of freedom; the seeds are fixed.
+    // Values that chi-squared exceeds by chance once in a thousand, by degrees of freedom. The seeds are fixed, so the outcome is, too.
     const bound = [0, 10.8, 13.8, 16.3, 18.5, 20.5, 22.5, 24.3, 26.1][kinds - 1] ?? 40;
     assert.ok(chiSquared < bound, `${chiSquared} of ${JSON.stringify({ expected, drawn })}`);
   });
 
-  it('reports the fault of a pattern', async () => {
+  it('reports a faulty pattern', async () => {
     assert.match((await failingFunction('regex', { pattern: '(' })).message, /^invalid-argument: /);
   });
 });

@@ -25,5 +25,5 @@ export const run = serve(async ({ model, query, documents, top_n, return_documen
   return { object: 'list', model, results, usage: { prompt_tokens: tokens, total_tokens: tokens } };
 });
 
-/** Rerankers are trained so that this is the probability that the document answers the query. */
+/** The logistic function. Rerankers are trained so that it turns a score into the probability that the document answers the query. */
 const logistic = (score: number): number => 1 / (1 + Math.exp(-score));

@@ -3,9 +3,9 @@ import { describe, it } from 'node:test';
 import { assertStreams, callFunction, failingFunction, refusedInput } from '#test/harness/functions.ts';
 
 describe('rust-completion', () => {
-  it('gives the result of text-completion, with its samplers and every finish reason', async () => {
+  it('gives the same results as text-completion, with its samplers and for every finish reason', async () => {
     const whole = await callFunction('text-completion', { prompt: 'Once upon a time', temperature: 0, maxTokens: 24 });
-    // From the middle of one word to the middle of the next.
+    // This stop string reaches from the middle of one word to the middle of the next.
     const stop = /[a-z]{2} [a-z]{2}/.exec(whole.output.text.slice(12))?.[0];
     assert.ok(stop);
     const inputs = [

@@ -15,8 +15,9 @@ interface Input {
   readonly passes?: readonly string[];
 }
 
-/** Most tokens of the draft, and of the queries together. */
+/** Most tokens of the draft. */
 const DRAFT_TOKENS = 32;
+/** Most tokens of all queries together. */
 const QUERY_TOKENS = 48;
 const INSTRUCTION = 'Answer the question from what a search engine found. Write one or two short sentences.\n';
 

@@ -17,7 +17,8 @@ describe('search-generation', () => {
     assert.equal(searched, true);
     assert.equal(queries.length, 3);
     assert.deepEqual(engine.queries.slice(0, 3).toSorted(), queries.toSorted());
-    assert.equal(engine.queries.length, 6);
+    // `samePasses` runs the function twice, with three queries each time.
+    assert.equal(engine.queries.length, 2 * 3);
   });
 
   it('sends no query that the model has not written', async () => {
@@ -34,7 +35,7 @@ describe('search-generation', () => {
     assert.deepEqual(engine.queries.toSorted(), written.toSorted());
   });
 
-  it('searches only if the proxy model finds its draft wanting', async () => {
+  it('searches only if the proxy model judges its draft insufficient', async () => {
     await using engine = await SearchEngine.start();
     await deployGranting('search-generation', engine.host);
     const { answer, draft, searched } = await samePasses('search-generation', { question, engine: engine.url });
@@ -42,7 +43,7 @@ describe('search-generation', () => {
     if (!searched) assert.equal(answer, draft);
   });
 
-  it('asks a search engine that failed once again, and reports one that fails again', async () => {
+  it('repeats a failed search once, and reports a second failure', async () => {
     await using engine = await SearchEngine.start({ failures: 1 });
     await deployGranting('search-generation', engine.host);
     const input = { question, engine: engine.url, search: 'always', queries: 1 };

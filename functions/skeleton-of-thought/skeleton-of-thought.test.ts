@@ -28,14 +28,15 @@ describe('skeleton-of-thought', () => {
     const skeleton =
       count.begin(`${QUESTION}\n`) +
       POINTS.map((point, i) => count.continuing(`${i + 1}.`, ` ${point}\n`)).reduce((a, b) => a + b, 0);
-    const own = POINTS.map((point, i) => count.continuing(`${i + 1}. ${point}:`, ` ${MORE[i]}\n`)).reduce(
+    const expansions = POINTS.map((point, i) => count.continuing(`${i + 1}. ${point}:`, ` ${MORE[i]}\n`)).reduce(
       (a, b) => a + b,
       0,
     );
-    // Each context computes all of its tokens but the last; each fork also computes the last token of the skeleton.
-    assert.equal(stats.tokens, skeleton - 1 + own);
+    // The skeleton and each fork leave out their own last token. Each fork computes the last token of the skeleton instead.
+    assert.equal(stats.tokens, skeleton - 1 + expansions);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
-    assert.ok(POINTS.length * skeleton + own > 2 * stats.tokens);
+    const withoutSharing = POINTS.length * skeleton + expansions;
+    assert.ok(withoutSharing > 2 * stats.tokens);
     await assertBatched(stats, () => callFunction('skeleton-of-thought', input));
   });
 

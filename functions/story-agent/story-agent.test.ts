@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { deployFunction, functionsPlatform, refusedInput } from '#test/harness/functions.ts';
 
+/** In the client loop: one request for the sentence, and one for each of three forks. */
 const REQUESTS_OF_TURN = 1 + 3;
 const TURNS = 5;
 

@@ -17,11 +17,11 @@ interface Input {
   readonly model?: string;
 }
 
-/** A partial solution: the thoughts so far, its value, and its place among those of its step. */
+/** A partial solution: the thoughts so far, the value of its last verdict, and its index among the solutions of its step. */
 interface Solution {
   readonly thoughts: readonly string[];
   readonly value: number;
-  readonly place: number;
+  readonly index: number;
 }
 
 /** Value of each verdict of the model on a state (the paper's weights for the Game of 24). */
@@ -43,12 +43,13 @@ export const app = program('tree-of-thought', (session, input: Input) => {
     state.add`${label}${line}\n`;
     return line;
   };
+  /** Asks for the model's verdict on a state, in a fork, so that the verdict does not become part of the state. */
   const judged = (state: State): Variable => {
     const verdict = gen({ sampler: picks(), constraint: VERDICT });
     state.fork().add`${judge}${verdict}`;
     return verdict;
   };
-  /** The thoughts of each step and then their verdicts, which determine the course of the search. */
+  /** For each step, its thoughts and then the verdicts on them. They determine the course of the search. */
   const said: Variable[] = [];
   const search = { breadth, keep };
   let states = [session.state({ model }).add`${session.argument('problem')}\n`];
@@ -61,7 +62,7 @@ export const app = program('tree-of-thought', (session, input: Input) => {
     states = session.pick('ranking', next, kept, said, async (texts) => {
       const ranked = solutionsOf(texts, search);
       for (const { thoughts, value } of ranked) await sendJson({ step, thoughts, value });
-      return ranked.map(({ place }) => place);
+      return ranked.map(({ index }) => index);
     });
   }
   const written = write(states[0] as State, answer);
@@ -73,26 +74,26 @@ export const app = program('tree-of-thought', (session, input: Input) => {
   };
 });
 
-/** The states of the last complete step in `said`, the best first. */
+/** Replays the search from `said`. Returns the solutions of the last complete step, the best first. */
 function solutionsOf(
   said: readonly string[],
   { breadth, keep }: { readonly breadth: number; readonly keep: number },
 ): Solution[] {
-  let ranked: Solution[] = [{ thoughts: [], value: 0, place: 0 }];
-  for (let at = 0; at < said.length; ) {
-    const kept = at === 0 ? ranked : ranked.slice(0, keep);
-    const before = kept.flatMap((solution) => Array<Solution>(breadth).fill(solution));
-    const next = before.map(({ thoughts }, place): Solution => {
-      const [thought = '', verdict = ''] = [said[at + place], said[at + before.length + place]];
-      return { thoughts: [...thoughts, thought.trim()], value: VALUES[verdict.trim()] ?? 0, place };
+  let ranked: Solution[] = [{ thoughts: [], value: 0, index: 0 }];
+  for (let start = 0; start < said.length; ) {
+    const kept = start === 0 ? ranked : ranked.slice(0, keep);
+    const parents = kept.flatMap((solution) => Array<Solution>(breadth).fill(solution));
+    const next = parents.map(({ thoughts }, index): Solution => {
+      const [thought = '', verdict = ''] = [said[start + index], said[start + parents.length + index]];
+      return { thoughts: [...thoughts, thought.trim()], value: VALUES[verdict.trim()] ?? 0, index };
     });
     ranked = next.sort((a, b) => b.value - a.value);
-    at += 2 * before.length;
+    start += 2 * parents.length;
   }
   return ranked;
 }
 
-/** All thoughts of a step are generated at once. */
+/** Operations that run at once: enough for all thoughts of a step, since pie.json allows 16 thoughts for each of 16 states. */
 const CONCURRENCY = 256;
 
 export const run = defineInferlet(({ interpret = false, ...input }: Input & { readonly interpret?: boolean }) =>

@@ -48,7 +48,7 @@ export const app = program(
     const answer = write(root, 'Answer:');
     return { answer, best, plans: planTexts, solutions: solutions.map(({ solution }) => solution) };
   },
-  // The build of the component traces the program for these inputs and any question into a graph, so that no invocation with them has to.
+  // The build of the component traces the program into a graph for these inputs and any question. Invocations with these inputs use that graph.
   { plans: [DEFAULTS] },
 );
 

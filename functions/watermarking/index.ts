@@ -16,10 +16,10 @@ interface Input {
 /** Writes a text with a watermark in its choice of tokens or, given a `text`, measures the watermark in that text. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt = '', key = 15485863, gamma = 0.25, delta = 3, maxTokens = 200, temperature = 1, seed, model } = input;
-  /** True when `token` is green after `last`. A fraction gamma of the vocabulary is, and the key determines which tokens. */
+  /** After the token `last`, the key makes a fraction `gamma` of the vocabulary green. True when `token` is one of these green tokens. */
   const isGreen = (last: number, token: number): boolean => uniform(key ^ last, token) < gamma;
 
-  /** zScore: green tokens above the number expected by chance, in standard deviations. Repeated pairs count once. */
+  /** Counts the different pairs of successive tokens, and those with a green second token. `zScore`: `green` above chance, in standard deviations. */
   function detect(tokens: readonly number[]): { zScore: number; green: number; pairs: number } {
     const pairs = new Map(tokens.slice(1).map((token, i) => [`${tokens[i]} ${token}`, isGreen(tokens[i] ?? 0, token)]));
     const green = [...pairs.values()].filter(Boolean).length;

@@ -7,7 +7,7 @@ const zScore = async (text: string, key?: number): Promise<number> =>
   (await callFunction('watermarking', { text, ...(key === undefined ? {} : { key }) })).output.zScore;
 
 describe('watermarking', () => {
-  it('is detected in the text only with the right key', async () => {
+  it('writes a watermark that is detected in the text only with the right key', async () => {
     for (const seed of process.env.PIE_TEST_ALL ? [1, 2] : [1]) {
       const marked = (await callFunction('watermarking', { prompt: PROMPT, seed })).output;
       const plain = (await callFunction('watermarking', { prompt: PROMPT, seed, delta: 0 })).output;

@@ -3,31 +3,36 @@ import { describe, it } from 'node:test';
 import { CHAT, callFunction, longStory, refusedInput, TINY } from '#test/harness/functions.ts';
 import { readWindowed } from '#test/harness/reference-text.ts';
 
+/** Context lengths of the stories' model and of `TINY`. */
 const CONTEXT = 256;
+const TINY_CONTEXT = 64;
+/** Tokens in one KV page. */
 const PAGE = 16;
-/** Tokens past the window before it moves: a quarter of it. */
+const WINDOW = 96;
+/** Tokens that may lie beyond the window before it moves: a quarter of its size. */
 const slack = (window: number): number => Math.ceil(window / 4);
 
 describe('windowed-attention', () => {
   it('reads four times the context with bounded memory and low perplexity', async () => {
     const text = await longStory();
-    const wide = await callFunction('windowed-attention', { text, window: 96, maxTokens: 20 });
+    const wide = await callFunction('windowed-attention', { text, window: WINDOW, maxTokens: 20 });
     assert.ok(wide.output.tokens >= 4 * CONTEXT, `${wide.output.tokens} tokens`);
-    const bound = 96 + slack(96) + 1;
+    // The window moves once one more token than the slack lies beyond it.
+    const bound = WINDOW + slack(WINDOW) + 1;
     assert.ok(wide.output.held <= bound, `${wide.output.held}`);
-    // The pages held, plus the copy of the kept ones during a move.
-    const pages = Math.ceil(bound / PAGE) + Math.ceil(96 / PAGE) + 1;
+    // While the window moves, its tokens are copied to new pages beside the old ones.
+    const pages = Math.ceil(bound / PAGE) + Math.ceil(WINDOW / PAGE) + 1;
     assert.ok((wide.usage.kvPagesPeak ?? 0) <= pages, `${wide.usage.kvPagesPeak} pages`);
     // The model itself wrote the text at temperature 0.7; with the whole text in sight, its perplexity is about 2.
     assert.ok(wide.output.perplexity < 4, `${wide.output.perplexity}`);
     assert.equal(wide.output.written.length, 20);
   });
 
-  it('reads and writes what the reference does with these tokens in sight', async () => {
+  it('reads and writes the same as the reference backend with the same tokens visible', async () => {
     const text = 'The quick brown fox jumps over the lazy dog, '.repeat(6);
     const { output } = await callFunction('windowed-attention', { text, window: 24, maxTokens: 12, model: TINY });
     const expected = await readWindowed(text, { sink: 0, window: 24, slack: slack(24), maxTokens: 12 });
-    assert.ok(output.tokens > 4 * 64);
+    assert.ok(output.tokens > 4 * TINY_CONTEXT);
     assert.deepEqual(output.written, expected.written);
     assert.equal(output.held, expected.visible.length);
     const difference = Math.abs(Math.log(output.perplexity) - Math.log(expected.perplexity));
@@ -41,7 +46,7 @@ describe('windowed-attention', () => {
     assert.deepEqual(windowed.output.written, plain.output.tokens);
   });
 
-  it('reads a text with a model that has no token to begin with', async () => {
+  it('reads a text with a model that has no begin-of-text token', async () => {
     const prompt = 'Once upon a time there was a little dog.';
     const input = { text: prompt, window: 120, maxTokens: 8, model: CHAT };
     const { output } = await callFunction('windowed-attention', input);

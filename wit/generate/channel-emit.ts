@@ -14,14 +14,14 @@ import { HEADER } from './names.ts';
  */
 export function emitChannel(contract: WitWorld, internal: WitWorld): string {
   checkPlacement(contract);
-  // Names of the types that `host.ts` declares, by codec name. `channel.ts` imports these and declares the others itself.
+  // Names of the types that `host.ts` declares, by codec name. `channel.ts` imports these types and declares all others itself.
   const hostNameOf = new Map([...hostNames(contract)].map(([type, name]) => [codecName(type), name]));
-  // TypeScript names of the types found so far. The contract and the channel's interfaces are resolved apart, so two type objects may stand for one
-  // type, with one codec name.
+  // TypeScript names of the types found so far. The contract and the channel's interfaces are resolved separately, so one type may have two objects;
+  // both have the same codec name.
   const names = new Map<NamedType, string>();
   // The types that get a codec, by codec name.
   const typeOfCodec = new Map<string, NamedType>();
-  // The types with a codec that `host.ts` does not declare: `channel.ts` declares them itself.
+  // The types with a codec that `host.ts` does not declare.
   const channelOnlyTypes: NamedType[] = [];
   const declare = (type: WitType | null): void => {
     if (!type || ('name' in type && names.has(type))) return;

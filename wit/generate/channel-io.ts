@@ -1,7 +1,7 @@
 /**
- * The writer and reader that the channel's generated codec uses; `runtime/channel` implements both. Numbers are
- * little-endian. A list has the number of its elements before it, and a text the number of its bytes. The case of an
- * enum, a variant, an option or a result is written as its index, in one byte.
+ * The generated codec of the channel writes values with a `ValueWriter` and reads them with a `ValueReader`; `runtime/channel` implements these
+ * interfaces. Numbers are little-endian. The number of its elements precedes a list, and the number of its bytes a text. The case of an enum,
+ * a variant, an option or a result is written as its index, in one byte.
  */
 export interface ValueWriter {
   bool(value: boolean): void;
@@ -39,7 +39,7 @@ export type NumberList =
   | Float32Array
   | Float64Array;
 
-/** Reads what a {@link ValueWriter} wrote; throws for anything that it cannot have written. */
+/** Reads what a {@link ValueWriter} wrote; throws for bytes that no writer produces. */
 export interface ValueReader {
   bool(): boolean;
   u8(): number;
@@ -72,21 +72,20 @@ export interface ValueReader {
   pick<T>(values: readonly T[]): T;
   /** The object behind a handle. */
   handle(resource: number): unknown;
-  /** As `handle`; the number then names no object any more. */
+  /** As `handle`, and frees the number of the object. */
   take(resource: number): unknown;
 }
 
 /**
  * How the runtime answers a call from the sandbox, the process that runs the guest.
  *
- * - `future`: it answers later, under the number that the sandbox gave the future.
- * - `waits`: it answers later, and the guest is suspended until then.
- * - `makes`: it sends no answer. It makes an object under a number that the sandbox chose, so the sandbox can give the
- *   guest the object at once.
- * - `nothing`: it sends no answer, because the call has no result.
- * - `outbox`: it sends no answer. The call is an event for the invocation's log. The sandbox tells the guest by itself
- *   whether the log has room for the event (`channel-placement.ts`).
- * - `drop`: it sends no answer. The call drops an object, and the sandbox may give its number to a new object.
+ * - `future`: the runtime answers later, under the number that the sandbox gave the future.
+ * - `waits`: the runtime answers later, and the guest is suspended until then.
+ * - `makes`: no answer. The runtime makes an object under a number that the sandbox chose, so the sandbox can give the guest the object at once.
+ * - `nothing`: no answer, because the call has no result.
+ * - `outbox`: no answer. The call is an event for the invocation's log. The sandbox itself tells the guest if the log has room for the event
+ *   (`channel-placement.ts`).
+ * - `drop`: no answer. The call drops an object, and the sandbox may give the object's number to a new one.
  */
 export type Answering = 'future' | 'waits' | 'makes' | 'nothing' | 'outbox' | 'drop';
 
@@ -96,15 +95,13 @@ export interface ChannelCall {
   /** Core name, such as `[method]child.send`. */
   readonly name: string;
   readonly answering: Answering;
-  /** Number of the resource type of which the call makes or drops an object; -1 for a call that does neither. */
+  /** Number of the resource type whose object the call makes or drops; -1 for a call that makes and drops none. */
   readonly resource: number;
   writeArguments(w: ValueWriter, args: readonly unknown[]): void;
   readArguments(r: ValueReader): unknown[];
   /** Writes the value of the runtime's answer: the result, or the value of the future that the call returned. */
   writeResult(w: ValueWriter, value: unknown): void;
   readResult(r: ValueReader): unknown;
-  /**
-   * True if the runtime's answer is a `result` with error `types.error`, which can also report a fault of the channel.
-   */
+  /** True if the answer is a `result` with the error `types.error`. Such a `result` can also report a fault of the channel to the guest. */
   readonly fallible: boolean;
 }

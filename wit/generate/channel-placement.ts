@@ -1,23 +1,23 @@
 import type { WitFunction, WitInterface, WitWorld } from './model.ts';
 
 /**
- * The way in which a guest's call of a function of the contract is answered.
+ * The place of a function: the part of the platform that answers a guest's call of the function.
  *
  * - `sandbox`: the sandbox, the process that runs the guest, answers at once from data that it has.
  * - `runtime`: the sandbox sends the call to the runtime in a frame. The runtime has the data and the devices, and checks the guest's right to them.
- * - `outbox`: the call is an event for the invocation's log. The sandbox sends the event to the runtime in a frame that gets no answer. It
- *   answers the guest itself, by its count of the bytes that the log has not taken yet (`runtime/channel/event-credit.ts`).
+ * - `outbox`: the call is an event for the invocation's log. The sandbox sends the event to the runtime in a frame that gets no answer. The sandbox
+ *   answers the guest from its count of the bytes that the log has not taken yet (`runtime/channel/event-credit.ts`).
  */
 export type Place = 'sandbox' | 'runtime' | 'outbox';
 
 /**
- * Functions and resources that the sandbox answers, by interface. All others have the place `runtime`: code that has taken over a sandbox can
- * forge the sandbox's own answers.
+ * Functions and resources that the sandbox answers, by interface. All others have the place `runtime`, because code that has taken over a sandbox
+ * can forge every answer that the sandbox gives itself.
  */
 const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 'runtime'>>>>> = {
   runtime: {
-    // Facts of the invocation come with its opening, the runtime's first message about it, and a cancellation with a later message. The clock
-    // and the random numbers are the process's own.
+    // The sandbox gets the invocation's facts with its opening (the runtime's first message about it), and a cancellation with a later message.
+    // The sandbox has its own clock and random numbers.
     version: 'sandbox',
     'instance-id': 'sandbox',
     tenant: 'sandbox',
@@ -40,7 +40,7 @@ const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 
   session: { send: 'outbox' },
 };
 
-/** The place of a function; all functions of a resource have one place. */
+/** The place of a function. All functions of a resource have the same place. */
 export function placeOf(entry: WitInterface, fn: WitFunction): Place {
   return PLACEMENT[entry.name]?.[fn.resource ?? fn.name] ?? 'runtime';
 }

@@ -2,7 +2,7 @@ import { camelCase, type NamedType, pascalCase, type WitType } from './model.ts'
 
 const NUMBER_KINDS: ReadonlySet<string> = new Set(['u8', 's8', 'u16', 's16', 'u32', 's32', 'u64', 's64', 'f32', 'f64']);
 
-/** Sizes of the types that take a fixed number of bytes, other than one. */
+/** Bytes of the types with a fixed size of more than one byte. */
 const BYTES: Readonly<Record<string, number>> = {
   u16: 2,
   s16: 2,
@@ -21,8 +21,8 @@ export const codecName = (type: NamedType): string => pascalCase(type.interface)
 /** Number of a resource type by its interface and name: its index in `CHANNEL_RESOURCES`. */
 export type ResourceNumber = (interfaceName: string, resource: string) => number;
 
-/** Fewest bytes that a value of a type takes. The reader refuses a list that cannot fit into the bytes left. */
-function leastBytes(type: WitType): number {
+/** Minimum bytes of a value of a type. With this number the reader refuses a list whose elements cannot fit into the remaining bytes. */
+function minBytes(type: WitType): number {
   switch (type.kind) {
     case 'string':
     case 'list':
@@ -30,13 +30,13 @@ function leastBytes(type: WitType): number {
     case 'borrow':
       return 4;
     case 'record':
-      return type.fields.reduce((sum, field) => sum + leastBytes(field.type), 0);
+      return type.fields.reduce((sum, field) => sum + minBytes(field.type), 0);
     case 'tuple':
-      return type.items.reduce((sum, item) => sum + leastBytes(item), 0);
+      return type.items.reduce((sum, item) => sum + minBytes(item), 0);
     case 'result':
-      return 1 + Math.min(type.ok ? leastBytes(type.ok) : 0, type.err ? leastBytes(type.err) : 0);
+      return 1 + Math.min(type.ok ? minBytes(type.ok) : 0, type.err ? minBytes(type.err) : 0);
     case 'variant':
-      return 1 + Math.min(...type.cases.map((entry) => (entry.type ? leastBytes(entry.type) : 0)));
+      return 1 + Math.min(...type.cases.map((entry) => (entry.type ? minBytes(entry.type) : 0)));
     case 'future':
       throw new TypeError('a future crosses the channel as the result of a call only');
     default:
@@ -86,7 +86,7 @@ export function readExpression(type: WitType, resources: ResourceNumber): string
   switch (type.kind) {
     case 'list':
       if (NUMBER_KINDS.has(type.element.kind)) return `r.${type.element.kind}List()`;
-      return `r.list(${leastBytes(type.element)}, () => ${read(type.element)})`;
+      return `r.list(${minBytes(type.element)}, () => ${read(type.element)})`;
     case 'option':
       refuseNested(type.value);
       return `(r.case(2) === 0 ? undefined : ${read(type.value)})`;

@@ -10,7 +10,7 @@ import { resolve } from './resolve.ts';
 const worldOf = (items: string): WitWorld =>
   resolve([parse('test.wit', `package a:b@0.1.0; interface store { ${items} } world w { import store; }`)], 'w');
 
-// The place of a function tells how a guest's calls of it are answered: by the sandbox or by the runtime.
+// The place of a function is the part of the platform that answers a guest's call of it: the sandbox or the runtime.
 suite('places of functions', () => {
   test('the runtime answers a function for which the table of places has no entry', () => {
     const [entry] = worldOf('get: func(key: string);').imports;
@@ -35,15 +35,14 @@ test('a list within a list is written element by element', () => {
   assert.ok(rows);
   const written: unknown[] = [];
   const note = (value: unknown) => written.push(value);
-  new Function(
-    'w',
-    'a0',
-    writeStatement(rows.type, 'a0', () => 0),
-  )({ count: note, string: note, u32: note }, [
+  const statement = writeStatement(rows.type, 'a0', () => 0);
+  const write = new Function('w', 'a0', statement);
+  const value = [
     [['x', 'y'], 1],
     [['z'], 2],
-  ]);
-  // The number of rows; then for each row the number of its texts, the texts, and its number.
+  ];
+  write({ count: note, string: note, u32: note }, value);
+  // The number of rows comes first. Each row is written as the number of its texts, the texts, and the row's u32.
   const rowsWritten = [
     [2, 'x', 'y', 1],
     [1, 'z', 2],

@@ -13,8 +13,8 @@ const part = (name: string): string => readFileSync(new URL(`c/${name}`, import.
  * this one file. The C structures have the layout of the contract's values in memory. The platform therefore writes a result where the C code
  * reads it, and a call passes its arguments to the import without conversion.
  *
- * An inferlet in C exports `run` as a synchronous core function. It has no callback, by which the platform would resume an asynchronous `run`, so
- * each call that waits blocks the inferlet. Such a call takes 4 to 5 µs more than its wait.
+ * An inferlet in C exports `run` as a synchronous core function. The platform could resume an asynchronous `run` by a callback, but a synchronous one
+ * has none, so each call that waits blocks the inferlet. Such a call takes 4 to 5 µs more than its wait.
  */
 export function emitC(world: WitWorld): string {
   const types = new Types();
@@ -40,7 +40,7 @@ export function emitC(world: WitWorld): string {
   }
   lines.push(part('main.h'));
   for (const fn of world.exports) lines.push(...exportLines(fn));
-  // `main.h` begins with `#ifdef PIE_MAIN`, and `prelude.h` with the guard of the header.
+  // Close `#ifdef PIE_MAIN`, which opens `main.h`, and `#ifndef PIE_H`, the header's guard, which opens `prelude.h`.
   lines.push('#endif /* PIE_MAIN */', '#endif /* PIE_H */', '');
   return lines.join('\n');
 }

@@ -44,9 +44,9 @@ const SHARED_TYPES = `
   }`;
 
 /**
- * The text of `guest.d.ts`: the modules that componentize-qjs gives a JavaScript inferlet. Numbers in a list may go out as an array or as
- * the typed array of exactly that type (another one traps), and come in as plain arrays; bytes come in as Uint8Array; a missing option
- * comes in as null. A value of a wrong type (a string for a number, an unknown enum case, a lone surrogate) traps instead of throwing.
+ * The text of `guest.d.ts`: the modules that componentize-qjs gives a JavaScript inferlet. A list of numbers goes out as an array or as the typed
+ * array of the list's type (a typed array of another type traps), and comes in as an array. Bytes come in as Uint8Array, and a missing option as
+ * null. A value of a wrong type (a string for a number, an unknown enum case, a lone surrogate) traps instead of throwing.
  */
 export function emitGuest(world: WitWorld): string {
   const uses = directions(world);
@@ -146,19 +146,18 @@ function typeText(type: WitType | null, direction: Direction, uses: Uses): strin
 function listText(element: WitType, direction: Direction, uses: Uses): string {
   if (element.kind === 'u8') return direction === 'in' ? 'Uint8Array' : 'Uint8Array | readonly number[]';
   if (NUMBERS.has(element.kind)) {
+    if (direction === 'in') return 'number[]';
     const array = TYPED_ARRAYS[element.kind];
-    return direction === 'out' && array
-      ? `${array} | readonly number[]`
-      : `${direction === 'out' ? 'readonly ' : ''}number[]`;
+    return array ? `${array} | readonly number[]` : 'readonly number[]';
   }
   const text = typeText(element, direction, uses);
   return `${direction === 'out' ? 'readonly ' : ''}${text.includes(' ') ? `(${text})` : text}[]`;
 }
 
 function declarations(type: NamedType, uses: Uses): string[] {
-  const ways = [...(uses.get(type) ?? (['in'] as const))];
-  const directionByName = new Map(ways.map((way) => [nameOf(type, way, uses), way]));
-  return [...directionByName].flatMap(([name, way]) => declaration(type, name, way, uses));
+  const usedDirections = [...(uses.get(type) ?? (['in'] as const))];
+  const directionByName = new Map(usedDirections.map((direction) => [nameOf(type, direction, uses), direction]));
+  return [...directionByName].flatMap(([name, direction]) => declaration(type, name, direction, uses));
 }
 
 function declaration(type: NamedType, name: string, direction: Direction, uses: Uses): string[] {
@@ -187,9 +186,9 @@ function declaration(type: NamedType, name: string, direction: Direction, uses: 
 }
 
 function functionLines(item: WitFunction, prefix: string, uses: Uses): string[] {
-  const last = item.params.findLastIndex((param) => param.type.kind !== 'option');
+  const lastRequired = item.params.findLastIndex((param) => param.type.kind !== 'option');
   const params = item.params
-    .map((param, index) => `${param.js}${index > last ? '?' : ''}: ${typeText(param.type, 'out', uses)}`)
+    .map((param, index) => `${param.js}${index > lastRequired ? '?' : ''}: ${typeText(param.type, 'out', uses)}`)
     .join(', ');
   // A `result` that is not in a future arrives as a value or is thrown.
   const throwingResult = item.result?.kind === 'result' ? item.result : null;
@@ -217,7 +216,7 @@ function importsOf(entry: WitInterface, uses: Uses): string[] {
     if (type.kind === 'own' || type.kind === 'borrow') need(type.interface, pascalCase(type.resource));
     if ('name' in type) {
       if (type.interface !== entry.name) {
-        // `Outcome` and `Thrown` have this error by default, so no text names it.
+        // `types.error` is the default error type of `Outcome` and `Thrown`, so the module does not name it.
         if (!isSharedError(type)) need(type.interface, nameOf(type, direction, uses));
         return;
       }
@@ -225,7 +224,7 @@ function importsOf(entry: WitInterface, uses: Uses): string[] {
     for (const part of parts(type)) visit(part, direction);
   };
   if (entry.resources.length > 0) need('types', 'Handle');
-  for (const type of entry.types) for (const way of uses.get(type) ?? []) visit(type, way);
+  for (const type of entry.types) for (const direction of uses.get(type) ?? []) visit(type, direction);
   for (const item of [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)]) {
     for (const param of item.params) visit(param.type, 'out');
     visit(item.result?.kind === 'result' ? item.result.ok : item.result, 'in');

@@ -31,8 +31,8 @@ const TYPED_ARRAYS: Readonly<Record<string, string>> = {
 export type TypeNames = ReadonlyMap<NamedType, string>;
 
 /**
- * The text of `host.ts`: what the host implements, one TypeScript interface for each WIT interface. Of each enum and variant it has the list
- * of the cases as well.
+ * The text of `host.ts`: the functions that the host implements, with one TypeScript interface for each WIT interface, the declared types, and the
+ * lists of the cases of enums and variants.
  */
 export function emitHost(world: WitWorld): string {
   const lines = [HEADER, PRELUDE.trim(), ''];
@@ -59,7 +59,7 @@ export function emitHost(world: WitWorld): string {
 
 const callable = (entry: WitInterface): boolean => entry.functions.length + entry.resources.length > 0;
 
-/** TypeScript name of every declared type. A name that is shared or hides a global gets a prefix: its interface's name, or `Handler` for `types`. */
+/** TypeScript name of every declared type. A name that is ambiguous or hides a global gets a prefix: its interface's name (`Handler` for `types`). */
 export function hostNames(world: WitWorld): TypeNames {
   const types = world.imports.flatMap((entry) => entry.types);
   const taken = new Set(world.imports.flatMap((entry) => entry.resources.map((resource) => resource.js)));
@@ -142,10 +142,7 @@ function caseList(type: NamedType, names: TypeNames): string[] {
   return [`export const ${name}_CASES = [${type.cases.map((entry) => `'${entry.name}'`).join(', ')}] as const;`];
 }
 
-/**
- * A variant whose cases all carry the same type becomes one interface, with a union as its tag: code may set a tag that
- * it knows only at run time.
- */
+/** A variant whose cases all carry the same type becomes one interface with a union as its tag, so that code may compute the tag at run time. */
 function variantLines(type: VariantType, name: string, names: TypeNames): string[] {
   const values = new Set(type.cases.map((entry) => (entry.type ? typeText(entry.type, names) : '')));
   const [only = ''] = values;

@@ -3,8 +3,8 @@ import type { WitFunction, WitWorld } from './model.ts';
 import { HEADER } from './names.ts';
 
 /**
- * The text of `queue-calls.ts`: each function that takes a queue and no other resource, as one record of its name and
- * its other arguments, and its result. The queue is the first parameter of each.
+ * The text of `queue-calls.ts`. For each function that takes a queue and no other resource, it has the type of the result, and one record of the
+ * function's name and its arguments without the queue. The queue is always the first parameter.
  */
 export function emitQueueCalls(world: WitWorld): string {
   const names = hostNames(world);
@@ -52,14 +52,14 @@ const takesQueue = ({ params }: WitFunction): boolean => {
 const argumentsOf = ({ params }: WitFunction, names: TypeNames): readonly (readonly [string, string])[] =>
   params.slice(1).map(({ js, type }) => [js, typeText(type, names)] as const);
 
-/** A member of `QueueFunctions`. Its result is that of the host function of `host.ts`. */
+/** A member of `QueueFunctions`. Its result has the same type as the result of the function in `host.ts`. */
 function signature(interfaceName: string, item: WitFunction, names: TypeNames): string {
   const members = argumentsOf(item, names).map(([name, type]) => `; readonly ${name}: ${type}`);
   const result = item.result ? typeText(item.result, names) : 'void';
   return `'${interfaceName}/${item.name}': (call: { readonly op: '${item.name}'${members.join('')} }) => ${result};`;
 }
 
-/** The text of a host function. Its first argument is the context of the calling guest, which it does not need. */
+/** The text of a host function. It ignores its first argument, the context of the calling guest. */
 function maker(item: WitFunction, names: TypeNames): string {
   const otherArguments = argumentsOf(item, names);
   const parameters = ['_: unknown', 'queue: Queue', ...otherArguments.map(([name, type]) => `${name}: ${type}`)].join(

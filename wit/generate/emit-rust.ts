@@ -31,7 +31,7 @@ export function emitCargo({ version }: WitWorld): string {
   return `${head}\n\n[package]\nname = "pie"\nversion = "${version}"\nedition = "2021"\n\n${target}\n`;
 }
 
-/** Throws for an export other than `run: func(string) -> result<string, string>`: `inferlet!` makes only that one. */
+/** Throws for an export other than `run: func(string) -> result<string, string>`, the only export that the macro `inferlet!` makes. */
 function checkExport({ name, params, result }: WitFunction): void {
   const isKnown =
     name === 'run' &&

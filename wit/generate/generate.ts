@@ -34,7 +34,7 @@ async function parseFolder(directory: string) {
   return Promise.all(files.map(async (file) => parse(file, await readFile(join(directory, file), 'utf8'))));
 }
 
-/** Contents of the generated files, by path within `wit/`. */
+/** The texts of the generated files, by path within `wit/`. */
 export async function render(): Promise<ReadonlyMap<string, string>> {
   const world = await readWorld();
   const channel = await readChannel();

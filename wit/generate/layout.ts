@@ -106,12 +106,13 @@ export function casesOf(type: WitType): readonly (WitType | null)[] {
   }
 }
 
-/** Bytes of a discriminant. */
+/** Bytes of the discriminant of a type with this number of cases. */
 export function discriminantSize(cases: number): 1 | 2 | 4 {
-  return cases <= 0x100 ? 1 : cases <= 0x1_0000 ? 2 : 4;
+  if (cases <= 0x100) return 1;
+  return cases <= 0x1_0000 ? 2 : 4;
 }
 
-/** Offset of the payload of a type with cases, bytes. */
+/** Offset of the payload of a type with cases, in bytes. */
 export function payloadOffset(type: WitType): number {
   const cases = casesOf(type);
   const align = Math.max(1, ...cases.map((entry) => (entry ? layoutOf(entry).align : 1)));

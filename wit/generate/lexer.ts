@@ -18,7 +18,7 @@ export class WitError extends Error {
 const PATTERN =
   /(?<docs>\/\/\/[^\n]*)|(?<comment>\/\/[^\n]*|\/\*[\s\S]*?\*\/)|(?<space>\s+)|(?<version>\d+\.\d+\.\d+(?:[-+][\w.+-]+)?)|(?<name>%?[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*)|(?<sign>->|[{}()<>:;,=.@/_*])/y;
 
-/** The words of a WIT text; the last one has the kind `end`. Throws WitError at a character that begins no word. */
+/** The words of a WIT text, and after them a token of the kind `end`. Throws WitError at a character that begins no word. */
 export function tokenize(file: string, text: string): Token[] {
   const tokens: Token[] = [];
   let at = 0;

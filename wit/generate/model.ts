@@ -133,7 +133,7 @@ export const camelCase = (name: string): string =>
 /** `input-text` → `InputText`. */
 export const pascalCase = (name: string): string => camelCase(`-${name}`);
 
-/** Types that a type is made of; null for each that has no value, such as a side of a `result`. */
+/** The types that a type consists of. A part without a type, such as the side `_` of a `result`, is null. */
 export function parts(type: WitType): readonly (WitType | null)[] {
   switch (type.kind) {
     case 'list':

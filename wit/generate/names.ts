@@ -26,7 +26,7 @@ export const reserved: ReadonlySet<string> = new Set([
   'Host',
 ]);
 
-/** The lines of a documentation text. A space splits each comment end mark in the text, which would end the comment. */
+/** The lines of a documentation text. A space splits each comment end mark in the text, because the mark would end the generated comment. */
 export const docLines = (docs: string): string[] => docs.replaceAll('*/', '* /').split('\n');
 
 /** The lines of a documentation comment around a text; none for a missing or empty text. */

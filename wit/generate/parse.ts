@@ -12,7 +12,7 @@ import type {
 
 /**
  * Parses one WIT file of our subset of the language: packages, interfaces with `use`, records, variants, enums, aliases, resources and
- * functions, and worlds that import interfaces by name and export functions. Throws WitError with the place for anything else.
+ * functions, and worlds that import interfaces by name and export functions. Throws WitError with the place of anything else.
  * Grammar: WebAssembly/component-model, design/mvp/WIT.md.
  */
 export function parse(file: string, text: string): ParsedFile {
@@ -59,7 +59,7 @@ class Parser {
     while (!this.#take('}')) {
       const word = this.#peek();
       if (this.#take('use')) uses.push(...this.#use());
-      // A function may have one of these words as its name: `type: func();`.
+      // A word such as `type` begins a declaration, unless a colon follows: then it is the name of a function, as in `type: func();`.
       else if (['record', 'variant', 'enum', 'resource', 'type'].includes(word.text) && this.#peek(1).text !== ':') {
         declarations.push(this.#declaration());
       } else functions.push(this.#function('function'));

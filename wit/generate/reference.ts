@@ -1,12 +1,12 @@
 import { functionName } from './c/names.ts';
 import { type NamedType, parts, type WitFunction, type WitInterface, type WitType, type WitWorld } from './model.ts';
 
-/** The contract as a reader looks it up: text, ready to be set as Markdown or HTML. Documentation has `code` in ticks. */
+/** The contract as texts for a reference page, in Markdown or HTML. Documentation texts have `code` in backticks. */
 export interface ContractReference {
   readonly package: string;
   readonly version: string;
   readonly docs: string;
-  /** Holds for every call. */
+  /** Rules that hold for every call. */
   readonly introduction: string;
   readonly interfaces: readonly InterfaceReference[];
   /** Functions that an inferlet must export. */
@@ -17,7 +17,7 @@ export interface InterfaceReference {
   readonly name: string;
   readonly id: string;
   readonly docs: string;
-  /** Condition for its calls to work: a trait of the model, an encoder, a grant, or nothing. */
+  /** A sentence that names the condition for calls of the interface: a trait of the model, an encoder, a grant, or none. */
   readonly needs: string;
   readonly types: readonly TypeReference[];
   readonly calls: readonly CallReference[];
@@ -40,7 +40,7 @@ export interface MemberReference {
 export interface CallReference {
   /** Such as `step` or `queue.synchronize`. */
   readonly name: string;
-  /** As WIT has it. */
+  /** The declaration as WIT writes it. */
   readonly signature: string;
   readonly docs: string;
   /** A sentence about the caller's wait, such as `Answered at once.` */
@@ -49,7 +49,7 @@ export interface CallReference {
   readonly errors: readonly string[];
   /** Introduces `errors`. If a call has no `result`, later calls report its errors. */
   readonly errorsTitle: string;
-  /** Its name in C. */
+  /** Name of the call in C. */
   readonly c: string;
 }
 
@@ -69,7 +69,7 @@ const EVERYWHERE: ReadonlySet<string> = new Set([
   'environment',
   'person',
 ]);
-/** Interfaces of encoders, which have no traits. */
+/** Interfaces of encoders; unlike models, encoders have no traits. */
 const OF_ENCODERS: ReadonlySet<string> = new Set(['embedding', 'rerank']);
 
 /** The reference of a world. */

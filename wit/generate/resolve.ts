@@ -25,7 +25,7 @@ import type {
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(PRIMITIVES);
 const isPrimitive = (name: string): name is PrimitiveKind => PRIMITIVE_NAMES.has(name);
 
-/** How many types each of these names takes in angle brackets at most. A `tuple` takes any number. */
+/** Maximum number of types in the angle brackets after a name. A `tuple` takes any number. */
 const MAX_ARGUMENTS = new Map([
   ['list', 1],
   ['option', 1],
@@ -133,7 +133,7 @@ class Resolver {
       });
       return { kind: 'tuple', items };
     }
-    // A resource's name alone resolves to `own`. So this check refuses types that are not resources, and handles of handles.
+    // The bare name of a resource resolves to `own`, so this check refuses handles of other types and handles of handles.
     const isName = expression.arguments[0]?.kind === 'name';
     if ((name === 'borrow' || name === 'own') && isName && first.kind === 'own') return { ...first, kind: name };
     throw new WitError(at.file, at.line, at.column, `'${name}' is not a type of our subset of WIT`);

@@ -45,7 +45,7 @@ export type Declaration =
       readonly kind: 'variant';
       readonly name: string;
       readonly docs: string;
-      /** The `type` of a case's value is null when the case has no value. */
+      /** `type` is the type of the case's value; null for a case without a value. */
       readonly cases: readonly { readonly name: string; readonly type: TypeExpression | null; readonly docs: string }[];
     }
   | {

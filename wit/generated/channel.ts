@@ -9,9 +9,9 @@ export interface LifecycleGrantedModel {
   readonly metadata?: ModelMetadata | undefined;
 }
 
-/** The data with which a sandbox runs an invocation, and answers the calls that the sandbox itself implements. */
+/** The data that a sandbox needs to run an invocation and to answer the calls that it implements itself. */
 export interface LifecycleOpening {
-  /** The instance that was made ready for the invocation. */
+  /** Number of the instance that the sandbox has made ready for the invocation. */
   readonly instance: number;
   readonly cpuLimitMs: number;
   readonly id: string;
@@ -20,9 +20,9 @@ export interface LifecycleOpening {
   readonly functionVersion: string;
   /** The request body, JSON text. */
   readonly input: string;
-  /** Milliseconds until the guest is stopped. */
+  /** Milliseconds until the runtime stops the guest. */
   readonly leftMs: bigint;
-  /** The first is the default. */
+  /** The first model is the default. */
   readonly models: readonly LifecycleGrantedModel[];
 }
 
@@ -41,11 +41,11 @@ export type LifecycleEnding =
 export interface LifecycleUsed {
   readonly cpuMs: number;
   readonly memoryBytes: bigint;
-  /** Calls of the platform. */
+  /** Number of calls that the guest made to the platform. */
   readonly calls: bigint;
 }
 
-/** An error that futures of the guest completed with: the last text of its case. */
+/** A case of `error` with which futures of the guest completed, and the text of the last such error. */
 export interface LifecycleHandlerError {
   readonly tag: string;
   readonly text: string;
@@ -55,9 +55,9 @@ export interface LifecycleEnded {
   readonly ending: LifecycleEnding;
   readonly used: LifecycleUsed;
   readonly handlerErrors: readonly LifecycleHandlerError[];
-  /** The last words of the guest's language runtime. */
+  /** The beginning of the text that the guest's language runtime wrote to standard error, such as the message of a panic. */
   readonly stderr: string;
-  /** Time from the start to the guest's first call of the platform; none when it made no call. */
+  /** Time from the start to the guest's first call to the platform; none when the guest made no call. */
   readonly firstCallMs?: number | undefined;
 }
 
@@ -66,7 +66,7 @@ export interface LifecycleStop {
   readonly reason: HandlerError;
 }
 
-/** CPU time that the platform spent for the guest. */
+/** CPU time that the runtime spent on the guest's calls, which the sandbox counts as the guest's. */
 export interface LifecycleCharge {
   readonly cpuMs: number;
 }

@@ -3,7 +3,7 @@
 
 /**
  * Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The
- * arguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails
+ * arguments of these calls may hold 32 MiB. Their unread results, and unread vectors and scores, may hold another 32 MiB. A further call fails
  * with `limit-exceeded` until the inferlet reads or drops some results.
  */
 declare module 'pie:inferlet/types@0.1.0' {
@@ -28,7 +28,7 @@ declare module 'pie:inferlet/types@0.1.0' {
   export type Error =
     /** An argument has a wrong shape or value: lists of unequal lengths, a token id outside the vocabulary, a slot past the end of a page. */
     | { readonly tag: 'invalid-argument'; readonly val: string }
-    /** The inferlet does not hold this address: it never allocated it, has freed it, or it belongs to another model. */
+    /** The inferlet does not hold this address: the inferlet never allocated the address or has freed it, or the address belongs to another model. */
     | { readonly tag: 'not-owned'; readonly val: string }
     /** The model, the host or the function's grants do not offer this call. Check `runtime.model-traits` first, or add the grant to the manifest. */
     | { readonly tag: 'unsupported'; readonly val: string }
@@ -109,9 +109,9 @@ declare module 'pie:inferlet/runtime@0.1.0' {
    */
   export function metadata(model: string): ModelMetadata;
   /**
-   * The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. For an encoder, the
-   * tokens of its next batch. The GPU host measures both while it computes, so that they change; none until it has measured them. `not-found`
-   * for a model or encoder that was not granted. Costs a round trip to the runtime.
+   * For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,
+   * the maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first
+   * measurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime.
    * @throws {Thrown} with the error as `payload`
    */
   export function efficientTokens(model: string): number | null;
@@ -125,16 +125,16 @@ declare module 'pie:inferlet/runtime@0.1.0' {
   export function log(level: LogLevel, message: string): void;
   /**
    * Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
-   * `began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and
-   * the failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.
+   * `began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones
+   * first, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32.
    */
   export function recordSpan(name: string, kind: string, began: number, ended: number, failed: boolean): void;
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   export function isCancelled(): boolean;
   /**
    * Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
-   * While the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the
-   * invocation's deadline does.
+   * While the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.
+   * The invocation's deadline never stands still.
    */
   export function timeLeft(): number;
   /** Milliseconds since the Unix epoch. */
@@ -184,20 +184,20 @@ declare module 'pie:inferlet/queue@0.1.0' {
     /** Sets the priority, 0 by default. Calls with a higher priority go first within a batch. The host limits the priority to the tenant's range. */
     setPriority(priority: number): void;
     /**
-     * Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
-     * Of a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns
-     * with each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if
-     * that is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too.
+     * Marks the queue's later calls as calls of a node of a workflow: `depth` is the length of the longest path from the node to the workflow's end.
+     * Of a tenant's marked calls, those of earlier invocations go first, and within an invocation those with the largest depth. Marked calls only
+     * exchange turns with each other: no other call goes earlier or later because of a depth. Depths work at every priority, 0 included. Calls of
+     * `embed` and `rerank` also go in the order of invocations once the invocation has set a depth.
      */
     setDepth(depth: number): void;
     /**
-     * Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed
-     * in parts ends after the part under way. Pages and embeds can still be allocated and freed.
+     * Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. If the device computes a
+     * prompt in parts, it finishes only the current part. Pages and embeds can still be allocated and freed.
      */
     stop(): void;
     /**
-     * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the
-     * name of an export or file, it reports only errors of saves: the other calls report their errors themselves.
+     * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Calls that take the name
+     * of an export or file report their errors themselves, so `synchronize` leaves these errors out, except those of `export-pages` and `save`.
      */
     synchronize(): Future<Outcome<undefined>>;
     drop(): void;
@@ -207,18 +207,18 @@ declare module 'pie:inferlet/queue@0.1.0' {
 }
 
 /**
- * Memory of the model's device. An address is a `u32` in the inferlet's own address space. Each model has its own space, and an invocation
- * never gets the same address twice.
+ * Memory of the model's device. An address is a `u32` in an address space that the inferlet has for each model. An invocation never gets the
+ * same address twice.
  * A KV page has `page-size` slots. A slot holds a key, a value, a position and the flags *filled* and *masked*.
- * An embed holds one token's embedding or one output state, and a position. The position of a state is the one after its input's, so that a
- * state can be used as the next input.
+ * An embed holds one token's embedding or one output state, and a position. The position of a state is one past the position of its input, so
+ * that the state can be the next input.
  * Calls that allocate, free, share or copy travel with the calls around them and cost no round trip. Calls with names (export, import, …)
  * cost one round trip each; persistent exports also cost a disk write.
  */
 declare module 'pie:inferlet/allocate@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
-  /** A snapshot of pages under a name. It belongs to the tenant. */
+  /** A named snapshot of pages, which belongs to the tenant. */
   export interface ExportInfo {
     readonly name: string;
     readonly pages: number;
@@ -234,7 +234,7 @@ declare module 'pie:inferlet/allocate@0.1.0' {
     readonly tokens: number;
     readonly nextPosition: number;
   }
-  /** A place of pages, from the fastest on: the device, the memory of its host, the host's disk. */
+  /** A place that can hold pages, the fastest first: the device, the memory of the device's host, the host's disk. */
   export type Tier = 'device' | 'memory' | 'disk';
   /** The reason for a lease's end: its time was over, or memory was needed for other work. */
   export type LeaseEnd = 'expired' | 'pressure';
@@ -249,14 +249,17 @@ declare module 'pie:inferlet/allocate@0.1.0' {
     readonly bytes: number;
     /** Milliseconds that the lease still lasts; 0 without a lease. */
     readonly leaseMs: number;
-    /** The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`. */
+    /**
+     * The reason for the end of the last lease. None before the first lease, while a lease lasts, and after `unpin-export` or
+     * `demote-export`.
+     */
     readonly leaseEnded: LeaseEnd | null;
   }
   /** Number of slots of a KV page (8 to 32, 16 by default). */
   export function pageSize(queue: Queue): number;
   /**
-   * Addresses of `count` empty pages. The device claims their memory in queue order; when there is no memory, the calls that use the pages
-   * fail. `limit-exceeded` at once when the invocation's page limit would be exceeded.
+   * Addresses of `count` empty pages. The device claims their memory in queue order; if the device has no memory then, the calls that
+   * use the pages fail. `limit-exceeded` at once when the pages would exceed the invocation's page limit.
    * @throws {Thrown} with the error as `payload`
    */
   export function allocatePages(queue: Queue, count: number): number[];
@@ -275,14 +278,14 @@ declare module 'pie:inferlet/allocate@0.1.0' {
    */
   export function sharePages(queue: Queue, pages: Uint32Array | readonly number[]): number[];
   /**
-   * Copies `count` slots (key, value, position, filled, masked) from one page to another or the same. Adds `shift` to the position of each
-   * copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding
+   * Copies `count` slots (key, value, position, filled, masked) from one page to another, or within a page. Adds `shift` to the position of
+   * each copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding
    * cannot be shifted.
    */
   export function copySlots(queue: Queue, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number, shift: number): void;
   /**
    * Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of
-   * `destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions.
+   * `destinations`, in order. `positions` has a new position for each token, and the copied key is rotated to it; an empty list keeps the positions.
    */
   export function copyTokens(queue: Queue, sources: Uint32Array | readonly number[], indices: Uint32Array | readonly number[], destinations: Uint32Array | readonly number[], positions: Uint32Array | readonly number[]): void;
   /** Copies each source embed to the destination with the same index. */
@@ -290,7 +293,7 @@ declare module 'pie:inferlet/allocate@0.1.0' {
   /**
    * Saves a snapshot of `pages`, with their masks, under the tenant's `name`, after the earlier calls that write them. Later writes copy the
    * pages first. The export outlives the inferlet and counts against the tenant. A `persistent` export is on disk when the future completes.
-   * `invalid-argument` when the name is in use or is not 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`.
+   * `invalid-argument` when the name is in use. A name has 1 to 128 characters: letters, digits, `.`, `_`, `-`, `/`.
    */
   export function exportPages(queue: Queue, pages: Uint32Array | readonly number[], name: string, persistent: boolean): Future<Outcome<undefined>>;
   /**
@@ -300,10 +303,10 @@ declare module 'pie:inferlet/allocate@0.1.0' {
   export function importPages(queue: Queue, name: string): Future<Outcome<Imported>>;
   /**
    * Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host
-   * that keeps it is away or lost. The copy holds the name's present content: make a later export durable, too. `unexport` also removes the
-   * copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared storage, or
-   * for a name of operators; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes meanwhile, or
-   * its host or the storage does not answer.
+   * that keeps it is away or lost. The copy holds the present content: a later export under the same name needs another call. `unexport` also
+   * removes the copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
+   * storage, or for a name under `system/`; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes
+   * during the copy, or when the export's host or the storage does not answer.
    */
   export function makeDurable(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** Removes a name. Inferlets that have imported it keep its pages. */
@@ -312,47 +315,48 @@ declare module 'pie:inferlet/allocate@0.1.0' {
   export function listExports(queue: Queue): Future<Outcome<ExportInfo[]>>;
   /**
    * Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a
-   * name under `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes
-   * only frames that are free or hold cached prefixes.
+   * name under `system/`). They affect how long later imports wait, never the imported content. They take only device memory that is free or
+   * holds cached prefixes, so no inferlet waits for memory because of them.
    */
   export function exportResidency(queue: Queue, name: string): Future<Outcome<Residency>>;
   /**
-   * Brings the pages of an export to the device as far as it has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour), even
-   * after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
-   * ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
-   * of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
-   * tenant may never pin, `unavailable` for one that it may not pin now. An export on disk counts against the invocation's pages while it comes
-   * back: `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.
+   * Brings the pages of an export to the device as far as the device has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour),
+   * even after the invocation has ended. Under memory pressure, the pages of waiting inferlets and of other exports leave the device first. If
+   * that is not enough, the lease ends early (`pressure`) before a running inferlet has to give way. A later call replaces the lease. All leases
+   * together hold at most a quarter of the device's pages. Of this quarter, a tenant may pin half of what the leases of other tenants leave; it
+   * may pin at most half of its own page quota. `limit-exceeded` for an export that the tenant may never pin, `unavailable` for one that it may
+   * not pin now. An export on disk counts against the invocation's pages while it comes back: `limit-exceeded` when it has more pages than the
+   * invocation may hold, `unavailable` when the device has no room for it.
    */
   export function pinExport(queue: Queue, name: string, leaseMs: number): Future<Outcome<Residency>>;
   /** Ends the lease. */
   export function unpinExport(queue: Queue, name: string): Future<Outcome<Residency>>;
   /**
-   * Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one
-   * that is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk.
+   * Hints that the export will be used in `next-use-ms` milliseconds. Of the tenant's exports, those without a hint leave the device first, then
+   * the one whose hinted use is latest. The hint holds until its time, or until the next import; 0 removes the hint. Exports on disk ignore it.
    */
   export function retainExport(queue: Queue, name: string, nextUseMs: number): Future<Outcome<Residency>>;
-  /** Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does. */
+  /** Brings the pages of an export to the device before they are used, as far as there is room. Fails for an export on disk as `pin-export` does. */
   export function prefetchExport(queue: Queue, name: string): Future<Outcome<Residency>>;
   /**
-   * Ends the lease, and moves pages that only exports hold off the device. With `memory`, pages that find no room in memory go to disk, and
-   * stay on the device when the disk is full, too. With `disk`, a persistent export drops its pages from the device and from memory; they then
-   * count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
+   * Ends the lease, and moves the export's pages off the device, except pages that an inferlet also holds. With `memory`, pages without room in
+   * memory go to disk; when the disk is full, too, they stay on the device. With `disk`, a persistent export drops its pages from the device and
+   * from memory; they then count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
    */
   export function demoteExport(queue: Queue, name: string, tier: Tier): Future<Outcome<Residency>>;
   export {};
 }
 
 /**
- * The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with those of other inferlets. Decoding costs a
- * share of reading the weights once; prefill is bound by arithmetic, about two operations per weight and input.
+ * The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with forwards of other inferlets. The forwards of a
+ * decoding batch share the time of reading the weights once. Prefill is bound by arithmetic: about two operations per weight and input.
  */
 declare module 'pie:inferlet/forward@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   /**
    * The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then
-   * the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. It starts with hidden
-   * keys (0 when the first key is visible).
+   * the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. The first run is hidden;
+   * its length is 0 when the first key is visible.
    */
   export interface Mask {
     /** The runs of all rows, one row after another. */
@@ -364,12 +368,15 @@ declare module 'pie:inferlet/forward@0.1.0' {
    * Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
    * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
    * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
-   * Embedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of
-   * a state or a copy.
+   * Usage: each embed that receives a token or a part of an image counts one token, which includes one computation as an input. Each further
+   * computation of an input counts one token, also when the input is a state or a copy.
    * Without a mask, an input sees its own key and all keys at smaller positions.
    */
   export function forward(queue: Queue, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): void;
-  /** Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only. */
+  /**
+   * Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Other addresses of
+   * a shared page keep their masks.
+   */
   export function maskPage(queue: Queue, page: number, slots: number): void;
   export {};
 }
@@ -383,8 +390,8 @@ declare module 'pie:inferlet/input-text@0.1.0' {
 }
 
 /**
- * Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`
- * right behind the forward that wrote its state can share that forward's device step.
+ * Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. A call of
+ * `next-distribution` directly after the forward that writes the state, in the same queue, can share the forward's device step.
  */
 declare module 'pie:inferlet/output-text@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
@@ -392,10 +399,10 @@ declare module 'pie:inferlet/output-text@0.1.0' {
   /** The most probable tokens, in order of falling probability. Tokens with equal logits are ordered by id. */
   export interface Distribution {
     readonly tokens: number[];
-    /** Natural logarithms of their probabilities over the whole vocabulary, at temperature 1. */
+    /** Natural logarithms of the tokens' probabilities over the whole vocabulary, at temperature 1. */
     readonly logProbabilities: number[];
   }
-  /** The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default). */
+  /** The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the host's cap of 256). */
   export function nextDistribution(queue: Queue, embed: number, topK: number): Future<Outcome<Distribution>>;
   /** Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary, at temperature 1. */
   export function logProbabilities(queue: Queue, embed: number, tokens: Uint32Array | readonly number[]): Future<Outcome<number[]>>;
@@ -414,7 +421,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   /**
    * Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0
-   * means the host's cap (256 by default). The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
+   * means the host's cap of 256. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
    * seeds give equal tokens: the draw depends only on the seed and on the input's position.
    */
   export interface Sampler {
@@ -430,7 +437,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
     | { readonly tag: 'none' }
     /** One sampled token for each row. */
     | { readonly tag: 'sample'; readonly val: Sampler }
-    /** The most probable tokens for each row: this many (`top-k`). */
+    /** For each row, this number (`top-k`) of the most probable tokens. */
     | { readonly tag: 'distributions'; readonly val: number };
   export interface StepRequest {
     readonly tokens: Uint32Array | readonly number[];
@@ -449,16 +456,17 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly distributions: Distribution[];
   }
   export interface RunRequest {
-    /** The first input and its position. Each later input is the token sampled before it, at the next position. */
+    /** The first input. Each later input is the token sampled before it, at the next position. */
     readonly token: number;
+    /** Position of the first input. */
     readonly position: number;
     /** The pages of the sequence, in order, with empty slots for `max-tokens` tokens. The run reads them and appends to them. */
     readonly pages: Uint32Array | readonly number[];
     readonly maxTokens: number;
     readonly sampler: Sampler;
     /**
-     * Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.
-     * At most 256; with more the run fails with `invalid-argument`.
+     * Decoding stops after it samples one of these tokens. The run returns this token as its last, without its key and value in the cache. With
+     * more than 256 stop tokens the run fails with `invalid-argument`.
      */
     readonly stopTokens: Uint32Array | readonly number[];
   }
@@ -471,7 +479,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
   }
   /** Format of the messages that carry the pieces of a text. */
   export interface Frame {
-    /** A separate message before the first piece; none when empty. */
+    /** Text of a separate message before the first piece. An empty text sends no such message. */
     readonly opening: string;
     /** Text before each piece. The piece itself is written as a JSON string. */
     readonly before: string;
@@ -486,7 +494,10 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly held: string;
     /** Stop strings: they end the run and are not sent. At most 64 strings with 1,024 bytes together, otherwise `limit-exceeded`. */
     readonly stops: readonly string[];
-    /** Format of the messages. By default, each piece is a message of its own. At most 8,192 bytes together, otherwise `limit-exceeded`. */
+    /**
+     * Format of the messages. By default, each piece is a message of its own. The texts have at most 8,192 bytes together, otherwise
+     * `limit-exceeded`.
+     */
     readonly frame?: Frame | null | undefined;
   }
   /** Result of `run.pipe`. */
@@ -497,7 +508,10 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly text: string;
     /** The unsent end of the text: it may be the beginning of a stop string. */
     readonly held: string;
-    /** The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`. */
+    /**
+     * The stop string that ended the run. The platform discards the tokens after the string. It charges them only if it had decoded them before the
+     * call of `pipe`.
+     */
     readonly stop: string | null;
     /** Unset after a stop string, and when an error ended the run: the next call reports the error. */
     readonly finished: FinishReason | null;
@@ -514,8 +528,8 @@ declare module 'pie:inferlet/fused@0.1.0' {
      */
     pipe(request: PipeRequest): Future<Outcome<Piped>>;
     /**
-     * Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
-     * and not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are.
+     * Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too, and charges the tokens that are
+     * decoded but not read. After a stop string of `pipe`, only tokens that were decoded before the call of `pipe` are charged.
      */
     stop(): void;
     drop(): void;
@@ -547,7 +561,7 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
   export class Detokenizer implements Handle {
     constructor(model: string);
     /**
-     * The text that these tokens complete.
+     * The text of the characters that these tokens complete.
      * @throws {Thrown} with the error as `payload`
      */
     push(tokens: Uint32Array | readonly number[]): string;
@@ -579,8 +593,8 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
    */
   export function chatTemplate(model: string, messages: readonly ChatMessage[], addGenerationPrompt: boolean): string;
   /**
-   * Applies the model's chat template to `variables`, a JSON object with `messages` (including members that the template knows, such as
-   * `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.
+   * Applies the model's chat template to `variables`, a JSON object with `messages` (each with any members that the template knows, such
+   * as `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.
    * `invalid-argument` when the text is not a JSON object or the template refuses it; `unsupported` when the model has no template.
    * @throws {Thrown} with the error as `payload`
    */
@@ -589,8 +603,8 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
 }
 
 /**
- * Grammars that constrain decoding to a format. The runtime compiles and matches them. The mask travels with the fused call, and the device
- * applies it before it samples. Calls of one matcher run in order.
+ * Grammars that constrain decoding to a format. The runtime compiles and matches them. A mask of the allowed tokens travels with the fused
+ * call, and the device applies the mask before it samples. Calls of one matcher run in order.
  * Compiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds.
  */
 declare module 'pie:inferlet/grammar@0.1.0' {
@@ -618,7 +632,7 @@ declare module 'pie:inferlet/grammar@0.1.0' {
     constructor(model: string, source: Source);
     /**
      * `invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the
-     * tenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one.
+     * tenant's share of memory is full, `unavailable` when no worker is free. Later calls of `ready` have the outcome of the first.
      */
     ready(): Future<Outcome<undefined>>;
     drop(): void;
@@ -631,16 +645,16 @@ declare module 'pie:inferlet/grammar@0.1.0' {
     accept(tokens: Uint32Array | readonly number[]): Future<Outcome<boolean>>;
     /**
      * The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a
-     * negative number.) A grammar may leave keywords of its schema to a check of the whole text; the text may then end only if it passes.
-     * `invalid-argument` when the text fails this check and cannot go on either: take tokens back.
+     * negative number.) Masks cannot express some keywords of JSON schemas: the matcher checks these on the whole text, which may end only
+     * if it passes. `invalid-argument` when the text fails this check and cannot go on either: take tokens back with `rollback`.
      */
     mask(): Future<Outcome<number[]>>;
-    /** Reports if the text may or must end now. Fails like `mask`. */
+    /** Tells if the text may end now, and if it must. Fails like `mask`. */
     status(): Future<Outcome<MatchStatus>>;
     /**
-     * Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
-     * the text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others
-     * with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.
+     * Accepts and returns the forced tokens, at most `most`: those of the text that must come next. Returns none where the grammar leaves a choice,
+     * or where the text may end. The model's tokenizer makes the tokens of the forced text. Tokens at the end of this text are left out if the
+     * text after them could change them. Append the returned tokens to the sequence and compute them in one pass, instead of sampling each.
      */
     jump(most: number): Future<Outcome<number[]>>;
     /** A separate matcher in the same state. */
@@ -658,46 +672,43 @@ declare module 'pie:inferlet/grammar@0.1.0' {
   export function step(queue: Queue, matcher: Matcher, request: StepRequest): Future<Outcome<StepResult>>;
   /**
    * Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
-   * tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
-   * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
+   * tokens that follow the matcher's text. Each row has the mask of the text with all guesses up to the row's input. If a guess does not fit,
+   * its row and the rows after it have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
    */
   export function verify(queue: Queue, matcher: Matcher, adapter: string | null | undefined, request: StepRequest): Future<Outcome<StepResult>>;
   /**
    * A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
-   * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
-   * `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
-   * it. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
-   * the tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
+   * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, the run finishes
+   * with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
+   * the run. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
+   * the tokens that it computes. `limit-exceeded` for more than 8,192 pages or 262,144 stop tokens.
    */
   export function startRun(queue: Queue, matcher: Matcher, request: RunRequest): Run;
   export {};
 }
 
 /**
- * Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as
- * `top-k` 0 gives a sampler: a token with a bias above 0 must then be among them.
+ * Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as
+ * many as a sampler with `top-k` 0 considers. There, a bias above 0 has an effect only if its token is one of them.
  */
 declare module 'pie:inferlet/penalties@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   import type { Run, RunRequest } from 'pie:inferlet/fused@0.1.0';
   export interface LogitChanges {
-    /** Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million. */
+    /** Subtracted from a token's logit once for each occurrence of the token in `chosen` or in the run; from minus to plus a million. */
     readonly frequency: number;
-    /** Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million. */
+    /** Subtracted once from the logit of each token that occurs in `chosen` or in the run; from minus to plus a million. */
     readonly presence: number;
     /** Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`. */
     readonly biasTokens: Uint32Array | readonly number[];
     /** The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token. */
     readonly biasValues: Float32Array | readonly number[];
-    /**
-     * The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
-     * samples.
-     */
+    /** The tokens that were sampled before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it samples. */
     readonly chosen: Uint32Array | readonly number[];
   }
   /**
    * Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes
-   * rule all tokens out.
+   * exclude all tokens.
    */
   export function startRun(queue: Queue, request: RunRequest, changes: LogitChanges): Run;
   export {};
@@ -758,9 +769,9 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
     /** The pages of the file, for `forward` and `fused` to read. */
     pages(): number[];
     /**
-     * The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
-     * they wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's
-     * page limit would be exceeded.
+     * The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Then call
+     * `filled`: the file itself does not count the tokens that these calls write. `unavailable` until the file is ready; `limit-exceeded` when the
+     * pages would exceed the invocation's page limit.
      * @throws {Thrown} with the error as `payload`
      */
     reserve(tokens: number): number[];
@@ -768,7 +779,7 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
     filled(tokens: number, nextPosition: number): void;
     /**
      * Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the
-     * device's cap, 256 by default).
+     * host's cap of 256).
      */
     pred(tokens: Uint32Array | readonly number[], positions: Uint32Array | readonly number[], topK: number): Future<Outcome<Distribution[]>>;
     /** A file without a name and with the same content. Pages are copied on write. */
@@ -793,9 +804,9 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
     [Symbol.dispose](): void;
   }
   /**
-   * Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even
-   * while the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right
-   * to write the file. Fails as `make-durable` of `allocate` does.
+   * Copies the content that was saved last under a name to the storage that the platform's machines share. While the GPU host that keeps the name
+   * and its lock is away or lost, inferlets on other hosts can then open the name for reading. A later save or `remove` ends the copy. Needs the
+   * right to write the file. Fails as `make-durable` of `allocate` does.
    */
   export function makeDurable(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** Removes a name. Inferlets that have opened it keep their content. */
@@ -809,8 +820,8 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
 declare module 'pie:inferlet/input-image@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  /** The size of an image in pixels. */
   export interface Dimensions {
-    /** In pixels. */
     readonly width: number;
     readonly height: number;
   }
@@ -820,8 +831,8 @@ declare module 'pie:inferlet/input-image@0.1.0' {
    */
   export function imageDimensions(image: Uint8Array | readonly number[]): Dimensions;
   /**
-   * The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have this trait,
-   * `invalid-argument` when the image has too many pixels for it.
+   * The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have the trait
+   * `input-image`, `invalid-argument` when the image has too many pixels.
    * @throws {Thrown} with the error as `payload`
    */
   export function imageEmbeds(queue: Queue, size: Dimensions): number;
@@ -834,8 +845,8 @@ declare module 'pie:inferlet/input-image@0.1.0' {
 }
 
 /**
- * Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Prefix sharing distinguishes the keys and
- * values of each adapter from those of the model.
+ * Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Calls share the keys and values of equal
+ * prefixes only with calls of the same adapter; calls without an adapter share them among themselves.
  */
 declare module 'pie:inferlet/adapter@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
@@ -851,11 +862,14 @@ declare module 'pie:inferlet/adapter@0.1.0' {
   /** The adapters of the queue's model, ordered by name. */
   export function listAdapters(queue: Queue): Future<Outcome<AdapterInfo[]>>;
   /**
-   * Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,
-   * `invalid-argument` for a malformed name.
+   * Loads an adapter into the device's memory, so that the first call with the adapter need not wait for it. `not-found` when no adapter
+   * has this name, `invalid-argument` for a malformed name.
    */
   export function loadAdapter(queue: Queue, name: string): Future<Outcome<undefined>>;
-  /** Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch. */
+  /**
+   * Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters share a batch only if the
+   * backend supports this.
+   */
   export function forwardWithAdapter(queue: Queue, adapter: string, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): void;
   /** Like `fused.step`, with the adapter. */
   export function step(queue: Queue, adapter: string, request: StepRequest): Future<Outcome<StepResult>>;
@@ -869,15 +883,15 @@ declare module 'pie:inferlet/embedding@0.1.0' {
   export interface EncoderInfo {
     readonly name: string;
     readonly kind: EncoderKind;
-    /** Values of a vector; 1 for a reranker. */
+    /** Number of values of a vector; 1 for a reranker. */
     readonly size: number;
-    /** Most tokens of a text, or of a query with a document, special tokens included. */
+    /** Maximum tokens of a text, or for a reranker of a query and a document together, special tokens included. */
     readonly contextLength: number;
   }
   /** `embed` takes models of the kind `embedding`, `rerank` those of the kind `reranker`. */
   export type EncoderKind = 'embedding' | 'reranker';
   export interface Vectors {
-    /** Values of each vector. */
+    /** Number of values of each vector. */
     readonly size: number;
     /** The vectors of all texts, one after the other, in the order of the texts. */
     readonly values: number[];
@@ -902,13 +916,13 @@ declare module 'pie:inferlet/rerank@0.1.0' {
   import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
   export interface Scores {
     /**
-     * One number for each document, in the order of the documents: larger is better. A number means something only beside others of the same
-     * model; for most models its logistic function is a probability.
+     * One number for each document, in the order of the documents: larger is better. Compare a number only with others of the same
+     * model. For most models, the logistic function of the number is a probability.
      */
     readonly values: number[];
     /** Tokens that were encoded. */
     readonly tokens: number;
-    /** Number of pairs that were longer than the model takes: the end of the longer text was left out. */
+    /** Number of pairs of query and document that were longer than the model takes: the end of the pair's longer text was left out. */
     readonly cut: number;
   }
   /**
@@ -923,7 +937,7 @@ declare module 'pie:inferlet/rerank@0.1.0' {
  * Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
  * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
  * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
- * later; a write may have had its effect.
+ * later. A write that fails in this way may still have taken effect.
  */
 declare module 'pie:inferlet/index@0.1.0' {
   import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
@@ -943,7 +957,7 @@ declare module 'pie:inferlet/index@0.1.0' {
    */
   export interface IndexEntryInput {
     readonly id: string;
-    /** A text that queries find by its words; it is no part of the vector. */
+    /** A text that queries find by its words; the vector does not depend on it. */
     readonly text?: string | null | undefined;
     readonly fields: readonly Field[];
   }
@@ -953,7 +967,7 @@ declare module 'pie:inferlet/index@0.1.0' {
    */
   export interface IndexEntry {
     readonly id: string;
-    /** A text that queries find by its words; it is no part of the vector. */
+    /** A text that queries find by its words; the vector does not depend on it. */
     readonly text: string | null;
     readonly fields: Field[];
   }
@@ -969,7 +983,10 @@ declare module 'pie:inferlet/index@0.1.0' {
   }
   export interface Match {
     readonly entry: IndexEntry;
-    /** Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank). */
+    /**
+     * Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of
+     * 1 / (60 + rank) over the two rankings.
+     */
     readonly score: number;
   }
   export interface IndexInfo {
@@ -981,8 +998,8 @@ declare module 'pie:inferlet/index@0.1.0' {
     readonly bytes: number;
   }
   /**
-   * Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another
-   * shape.
+   * Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its
+   * dimensions or metric differ.
    */
   export function create(name: string, dimensions: number, metric: Metric): Future<Outcome<IndexInfo>>;
   /**
@@ -995,7 +1012,7 @@ declare module 'pie:inferlet/index@0.1.0' {
   /**
    * The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
    * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
-   * Nearest vectors of large indexes are found approximately: about one of a hundred is missed.
+   * In large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred.
    */
   export function query(name: string, vector: Float32Array | readonly number[] | null | undefined, text: string | null | undefined, filter: readonly Condition[], limit: number): Future<Outcome<Match[]>>;
   /** The size of an index. */
@@ -1100,7 +1117,7 @@ declare module 'pie:inferlet/http@0.1.0' {
     readonly body?: Uint8Array | readonly number[] | null | undefined;
     /** Time limit for the head of the response, including redirects: 30,000 by default, at most the invocation's remaining time. */
     readonly timeoutMs?: number | null | undefined;
-    /** Number of redirects to follow (0 to 10), each to a granted host. After these, a redirect itself is the response. */
+    /** Number of redirects to follow (0 to 10), each to a granted host. A redirect beyond this number is itself the response. */
     readonly redirects: number;
   }
   export interface ResponseHead {
@@ -1120,8 +1137,8 @@ declare module 'pie:inferlet/http@0.1.0' {
      */
     head(): Future<Outcome<ResponseHead>>;
     /**
-     * The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once
-     * one decoder has taken 64 MiB.
+     * The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once one
+     * decoder has taken 64 MiB (a body may have two encodings).
      */
     read(): Future<Outcome<Uint8Array | null>>;
     drop(): void;
@@ -1132,9 +1149,9 @@ declare module 'pie:inferlet/http@0.1.0' {
 
 /**
  * Inferlets that this inferlet launches. The function needs the grant `launch` (manifest: `grants.launch`, a list of functions or `"*"`);
- * without it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside its root's reservation,
- * so it starts at once, and it ends with its parent. An inferlet may hold 1,024 child handles; a handle counts until it is dropped, even after
- * the child's end.
+ * without it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside the reservation of its
+ * root (the ancestor that no inferlet launched), so it starts at once. It ends with its parent at the latest. An inferlet may hold 1,024 child
+ * handles; a handle counts until it is dropped, even after the child's end.
  */
 declare module 'pie:inferlet/children@0.1.0' {
   import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
@@ -1157,7 +1174,7 @@ declare module 'pie:inferlet/children@0.1.0' {
     constructor(name: string, input: string);
     /**
      * The child's invocation id. `not-found` when the function does not exist, `invalid-argument` when its schema refuses the input,
-     * `limit-exceeded` when the root has 64 running children or 4,096 in all, or at a depth of 8.
+     * `limit-exceeded` when the root has 64 running descendants or has had 4,096 in all, or when this inferlet is 8 generations below the root.
      */
     started(): Future<Outcome<string>>;
     /** Sends a message to the child's session. `closed` once the child has ended. */
@@ -1166,7 +1183,7 @@ declare module 'pie:inferlet/children@0.1.0' {
     close(): void;
     /** The next message of the child. `closed` once the child has ended and the inferlet has read all messages. */
     receive(): Future<Outcome<Message>>;
-    /** Completes when the child has ended. It may be called several times. */
+    /** Completes when the child has ended. Several calls get the same outcome. */
     wait(): Future<Outcome<Ending>>;
     /**
      * Cancels the child. `wait` then completes with the failure `cancelled`, or with the child's result if it returned one first. Dropping the
@@ -1182,8 +1199,8 @@ declare module 'pie:inferlet/children@0.1.0' {
 /**
  * Files that the client and this invocation exchange, for content that is too large for a message. A file has at most 16 MiB. An invocation
  * has at most 256 files and 64 MiB (128 MiB with its children), and a tenant 1 GiB.
- * Names have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. Their HTTP path
- * is `/v1/invocations/{id}/files/{name}`.
+ * Names have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. The HTTP path
+ * of a file is `/v1/invocations/{id}/files/{name}`.
  */
 declare module 'pie:inferlet/file-exchange@0.1.0' {
   import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
@@ -1198,11 +1215,11 @@ declare module 'pie:inferlet/file-exchange@0.1.0' {
     readonly content: Uint8Array;
   }
   /**
-   * Stores a file for the client, and announces it by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A file of the same name is
-   * replaced.
+   * Stores a file for the client, and announces it by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. Replaces a file of the
+   * same name.
    */
   export function sendFile(name: string, mediaType: string, content: Uint8Array | readonly number[]): Future<Outcome<undefined>>;
-  /** A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session. */
+  /** A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session first. */
   export function receiveFile(name: string): Future<Outcome<File>>;
   /** The present files, ordered by name. */
   export function listFiles(): Future<Outcome<FileInfo[]>>;
@@ -1210,9 +1227,9 @@ declare module 'pie:inferlet/file-exchange@0.1.0' {
 }
 
 /**
- * Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of
- * the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a
- * value takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.
+ * Named texts of the function's version: the tenant's secrets that the manifest lists (`secrets`), and plain variables (`environment`). A version
+ * keeps the values that the secrets had at its deployment. A name has upper-case letters, digits and `_`. Reading a value is immediate. In log
+ * lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.
  */
 declare module 'pie:inferlet/environment@0.1.0' {
   /** The value of a variable or secret, or none when the manifest does not list it. */
@@ -1223,10 +1240,10 @@ declare module 'pie:inferlet/environment@0.1.0' {
 }
 
 /**
- * Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
- * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
- * the time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the
- * answer.
+ * Questions to a person. An invocation that asks a question ends its attempt and waits. Meanwhile it has no instance, holds no pages, embeds or
+ * queues, and takes no slot; it keeps waiting across restarts of the platform. When a person answers
+ * (`POST /v1/invocations/{id}/answer`, `pie answer`), or the time has passed, a new attempt runs from the beginning with the same input. There,
+ * `resumed` returns the state that the last attempt left, and the answer.
  */
 declare module 'pie:inferlet/person@0.1.0' {
   export interface Question {
@@ -1234,7 +1251,7 @@ declare module 'pie:inferlet/person@0.1.0' {
     readonly text: string;
     /** JSON Schema that the answer must match, as JSON text of at most 16,384 characters. */
     readonly schema: string;
-    /** Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days). */
+    /** Time that the invocation waits for an answer: 1 to 2,592,000 seconds (30 days). */
     readonly timeoutSeconds: number;
     /** Text for the next attempt; at most 262,144 characters. */
     readonly state: string;
@@ -1245,13 +1262,13 @@ declare module 'pie:inferlet/person@0.1.0' {
     /** The time has passed without an answer. */
     | { readonly tag: 'expired' };
   export interface Resumption {
-    /** The state that the last question was asked with. */
+    /** The `state` of the last question. */
     readonly state: string;
     readonly answer: Answer;
   }
   /**
    * Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.
-   * `invalid-argument` for a question past these bounds, a schema that cannot be used, or a second question; `unsupported` in a child.
+   * `invalid-argument` for a question that exceeds a limit, a schema that cannot be used, or a second question; `unsupported` in a child.
    * @throws {Thrown} with the error as `payload`
    */
   export function ask(question: Question): void;

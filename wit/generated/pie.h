@@ -61,7 +61,7 @@ void pie_release(pie_mark_t mark);
  *     pie_reserve(&text, 1000);
  *
  * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Appending to a buffer whose
- * memory was released traps. Growing a buffer after a newer mark traps, too, until that mark is released: reserve enough room before the
+ * memory was released traps. After a new mark, growing an older buffer also traps until that mark is released: reserve enough room before the
  * mark.
  */
 
@@ -69,7 +69,7 @@ typedef struct {
   char *data;
   uint32_t length;
   uint32_t capacity;
-  /* Number of the last mark when the buffer took its memory. */
+  /* Number of the mark that was the last open one when the buffer took its memory; 0 for none. */
   uint32_t mark;
 } pie_buffer;
 
@@ -83,14 +83,14 @@ static inline pie_string pie_text(const pie_buffer *buffer) { return (pie_string
 
 /* ---- types --------------------------------------------------------------------------------------------------------- */
 /* Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The
- * arguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails
+ * arguments of these calls may hold 32 MiB. Their unread results, and unread vectors and scores, may hold another 32 MiB. A further call fails
  * with `limit-exceeded` until the inferlet reads or drops some results. */
 
 /* Reason of a failed call. The text says what happened and what to do. Programs match on the case. */
 enum {
   /* An argument has a wrong shape or value: lists of unequal lengths, a token id outside the vocabulary, a slot past the end of a page. */
   PIE_ERROR_INVALID_ARGUMENT = 0,
-  /* The inferlet does not hold this address: it never allocated it, has freed it, or it belongs to another model. */
+  /* The inferlet does not hold this address: the inferlet never allocated the address or has freed it, or the address belongs to another model. */
   PIE_ERROR_NOT_OWNED = 1,
   /* The model, the host or the function's grants do not offer this call. Check `runtime.model-traits` first, or add the grant to the manifest. */
   PIE_ERROR_UNSUPPORTED = 2,
@@ -232,9 +232,9 @@ static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string 
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "efficient-tokens") void pie_raw_runtime_efficient_tokens(int32_t, int32_t, void *);
-/* The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. For an encoder, the
- * tokens of its next batch. The GPU host measures both while it computes, so that they change; none until it has measured them. `not-found`
- * for a model or encoder that was not granted. Costs a round trip to the runtime. */
+/* For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,
+ * the maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first
+ * measurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime. */
 static inline pie_result_option_u32 pie_runtime_efficient_tokens(pie_string model) {
   pie_result_option_u32 result;
   pie_raw_runtime_efficient_tokens((int32_t)model.data, (int32_t)model.length, &result);
@@ -258,8 +258,8 @@ static inline void pie_runtime_log(pie_runtime_log_level level, pie_string messa
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "record-span") void pie_raw_runtime_record_span(int32_t, int32_t, int32_t, int32_t, int64_t, int64_t, int32_t);
 /* Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
- * `began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and
- * the failed ones, and counts the others. It shortens names to 80 characters and kinds to 32. */
+ * `began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones
+ * first, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32. */
 static inline void pie_runtime_record_span(pie_string name, pie_string kind, uint64_t began, uint64_t ended, bool failed) {
   pie_raw_runtime_record_span((int32_t)name.data, (int32_t)name.length, (int32_t)kind.data, (int32_t)kind.length, began, ended, failed);
 }
@@ -272,8 +272,8 @@ static inline bool pie_runtime_is_cancelled(void) {
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
 /* Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
- * While the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the
- * invocation's deadline does. */
+ * While the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.
+ * The invocation's deadline never stands still. */
 static inline uint64_t pie_runtime_time_left(void) {
   return (uint64_t)pie_raw_runtime_time_left();
 }
@@ -379,17 +379,17 @@ static inline void pie_queue_set_priority(pie_queue self, int32_t priority) {
 }
 
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.set-depth") void pie_raw_queue_set_depth(int32_t, int32_t);
-/* Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
- * Of a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns
- * with each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if
- * that is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too. */
+/* Marks the queue's later calls as calls of a node of a workflow: `depth` is the length of the longest path from the node to the workflow's end.
+ * Of a tenant's marked calls, those of earlier invocations go first, and within an invocation those with the largest depth. Marked calls only
+ * exchange turns with each other: no other call goes earlier or later because of a depth. Depths work at every priority, 0 included. Calls of
+ * `embed` and `rerank` also go in the order of invocations once the invocation has set a depth. */
 static inline void pie_queue_set_depth(pie_queue self, uint32_t depth) {
   pie_raw_queue_set_depth(self.handle, depth);
 }
 
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.stop") void pie_raw_queue_stop(int32_t);
-/* Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed
- * in parts ends after the part under way. Pages and embeds can still be allocated and freed. */
+/* Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. If the device computes a
+ * prompt in parts, it finishes only the current part. Pages and embeds can still be allocated and freed. */
 static inline void pie_queue_stop(pie_queue self) {
   pie_raw_queue_stop(self.handle);
 }
@@ -405,8 +405,8 @@ static inline pie_result pie_queue_synchronize_wait(pie_queue_synchronize_future
   return result;
 }
 static inline void pie_queue_synchronize_forget(pie_queue_synchronize_future future) { pie_raw_queue_synchronize_forget(future.handle); }
-/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the
- * name of an export or file, it reports only errors of saves: the other calls report their errors themselves. */
+/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Calls that take the name
+ * of an export or file report their errors themselves, so `synchronize` leaves these errors out, except those of `export-pages` and `save`. */
 static inline pie_queue_synchronize_future pie_queue_synchronize(pie_queue self) {
   return (pie_queue_synchronize_future){pie_raw_queue_synchronize(self.handle)};
 }
@@ -415,15 +415,15 @@ PIE_IMPORT("pie:inferlet/queue@0.1.0", "[resource-drop]queue") void pie_raw_queu
 static inline void pie_queue_drop(pie_queue self) { pie_raw_queue_drop(self.handle); }
 
 /* ---- allocate ------------------------------------------------------------------------------------------------------ */
-/* Memory of the model's device. An address is a `u32` in the inferlet's own address space. Each model has its own space, and an invocation
- * never gets the same address twice.
+/* Memory of the model's device. An address is a `u32` in an address space that the inferlet has for each model. An invocation never gets the
+ * same address twice.
  * A KV page has `page-size` slots. A slot holds a key, a value, a position and the flags *filled* and *masked*.
- * An embed holds one token's embedding or one output state, and a position. The position of a state is the one after its input's, so that a
- * state can be used as the next input.
+ * An embed holds one token's embedding or one output state, and a position. The position of a state is one past the position of its input, so
+ * that the state can be the next input.
  * Calls that allocate, free, share or copy travel with the calls around them and cost no round trip. Calls with names (export, import, …)
  * cost one round trip each; persistent exports also cost a disk write. */
 
-/* A snapshot of pages under a name. It belongs to the tenant. */
+/* A named snapshot of pages, which belongs to the tenant. */
 typedef struct {
   pie_string name;
   uint32_t pages;
@@ -440,7 +440,7 @@ typedef struct {
   uint32_t tokens;
   uint32_t next_position;
 } pie_allocate_imported;
-/* A place of pages, from the fastest on: the device, the memory of its host, the host's disk. */
+/* A place that can hold pages, the fastest first: the device, the memory of the device's host, the host's disk. */
 enum {
   PIE_ALLOCATE_TIER_DEVICE = 0,
   PIE_ALLOCATE_TIER_MEMORY = 1,
@@ -465,7 +465,8 @@ typedef struct {
   uint64_t bytes;
   /* Milliseconds that the lease still lasts; 0 without a lease. */
   uint32_t lease_ms;
-  /* The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`. */
+  /* The reason for the end of the last lease. None before the first lease, while a lease lasts, and after `unpin-export` or
+   * `demote-export`. */
   pie_option_allocate_lease_end lease_ended;
 } pie_allocate_residency;
 typedef struct { bool failed; union { pie_list_u32 ok; pie_error err; }; } pie_result_list_u32;
@@ -481,8 +482,8 @@ static inline uint32_t pie_allocate_page_size(pie_queue queue) {
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "allocate-pages") void pie_raw_allocate_pages(int32_t, int32_t, void *);
-/* Addresses of `count` empty pages. The device claims their memory in queue order; when there is no memory, the calls that use the pages
- * fail. `limit-exceeded` at once when the invocation's page limit would be exceeded. */
+/* Addresses of `count` empty pages. The device claims their memory in queue order; if the device has no memory then, the calls that
+ * use the pages fail. `limit-exceeded` at once when the pages would exceed the invocation's page limit. */
 static inline pie_result_list_u32 pie_allocate_pages(pie_queue queue, uint32_t count) {
   pie_result_list_u32 result;
   pie_raw_allocate_pages(queue.handle, count, &result);
@@ -518,8 +519,8 @@ static inline pie_result_list_u32 pie_allocate_share_pages(pie_queue queue, pie_
 }
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-slots") void pie_raw_allocate_copy_slots(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Copies `count` slots (key, value, position, filled, masked) from one page to another or the same. Adds `shift` to the position of each
- * copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding
+/* Copies `count` slots (key, value, position, filled, masked) from one page to another, or within a page. Adds `shift` to the position of
+ * each copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding
  * cannot be shifted. */
 static inline void pie_allocate_copy_slots(pie_queue queue, uint32_t source, uint32_t source_offset, uint32_t destination, uint32_t destination_offset, uint32_t count, int32_t shift) {
   pie_raw_allocate_copy_slots(queue.handle, source, source_offset, destination, destination_offset, count, shift);
@@ -527,7 +528,7 @@ static inline void pie_allocate_copy_slots(pie_queue queue, uint32_t source, uin
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-tokens") void pie_raw_allocate_copy_tokens(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
 /* Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of
- * `destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions. */
+ * `destinations`, in order. `positions` has a new position for each token, and the copied key is rotated to it; an empty list keeps the positions. */
 static inline void pie_allocate_copy_tokens(pie_queue queue, pie_list_u32 sources, pie_list_u32 indices, pie_list_u32 destinations, pie_list_u32 positions) {
   pie_raw_allocate_copy_tokens(queue.handle, (int32_t)sources.data, (int32_t)sources.length, (int32_t)indices.data, (int32_t)indices.length, (int32_t)destinations.data, (int32_t)destinations.length, (int32_t)positions.data, (int32_t)positions.length);
 }
@@ -551,7 +552,7 @@ static inline pie_result pie_allocate_export_pages_wait(pie_allocate_export_page
 static inline void pie_allocate_export_pages_forget(pie_allocate_export_pages_future future) { pie_raw_allocate_export_pages_forget(future.handle); }
 /* Saves a snapshot of `pages`, with their masks, under the tenant's `name`, after the earlier calls that write them. Later writes copy the
  * pages first. The export outlives the inferlet and counts against the tenant. A `persistent` export is on disk when the future completes.
- * `invalid-argument` when the name is in use or is not 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`. */
+ * `invalid-argument` when the name is in use. A name has 1 to 128 characters: letters, digits, `.`, `_`, `-`, `/`. */
 static inline pie_allocate_export_pages_future pie_allocate_export_pages(pie_queue queue, pie_list_u32 pages, pie_string name, bool persistent) {
   return (pie_allocate_export_pages_future){pie_raw_allocate_export_pages(queue.handle, (int32_t)pages.data, (int32_t)pages.length, (int32_t)name.data, (int32_t)name.length, persistent)};
 }
@@ -585,10 +586,10 @@ static inline pie_result pie_allocate_make_durable_wait(pie_allocate_make_durabl
 }
 static inline void pie_allocate_make_durable_forget(pie_allocate_make_durable_future future) { pie_raw_allocate_make_durable_forget(future.handle); }
 /* Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host
- * that keeps it is away or lost. The copy holds the name's present content: make a later export durable, too. `unexport` also removes the
- * copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared storage, or
- * for a name of operators; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes meanwhile, or
- * its host or the storage does not answer. */
+ * that keeps it is away or lost. The copy holds the present content: a later export under the same name needs another call. `unexport` also
+ * removes the copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
+ * storage, or for a name under `system/`; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes
+ * during the copy, or when the export's host or the storage does not answer. */
 static inline pie_allocate_make_durable_future pie_allocate_make_durable(pie_queue queue, pie_string name) {
   return (pie_allocate_make_durable_future){pie_raw_allocate_make_durable(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -637,8 +638,8 @@ static inline pie_result_allocate_residency pie_allocate_export_residency_wait(p
 }
 static inline void pie_allocate_export_residency_forget(pie_allocate_export_residency_future future) { pie_raw_allocate_export_residency_forget(future.handle); }
 /* Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a
- * name under `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes
- * only frames that are free or hold cached prefixes. */
+ * name under `system/`). They affect how long later imports wait, never the imported content. They take only device memory that is free or
+ * holds cached prefixes, so no inferlet waits for memory because of them. */
 static inline pie_allocate_export_residency_future pie_allocate_export_residency(pie_queue queue, pie_string name) {
   return (pie_allocate_export_residency_future){pie_raw_allocate_export_residency(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -654,12 +655,13 @@ static inline pie_result_allocate_residency pie_allocate_pin_export_wait(pie_all
   return result;
 }
 static inline void pie_allocate_pin_export_forget(pie_allocate_pin_export_future future) { pie_raw_allocate_pin_export_forget(future.handle); }
-/* Brings the pages of an export to the device as far as it has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour), even
- * after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
- * ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
- * of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
- * tenant may never pin, `unavailable` for one that it may not pin now. An export on disk counts against the invocation's pages while it comes
- * back: `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it. */
+/* Brings the pages of an export to the device as far as the device has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour),
+ * even after the invocation has ended. Under memory pressure, the pages of waiting inferlets and of other exports leave the device first. If
+ * that is not enough, the lease ends early (`pressure`) before a running inferlet has to give way. A later call replaces the lease. All leases
+ * together hold at most a quarter of the device's pages. Of this quarter, a tenant may pin half of what the leases of other tenants leave; it
+ * may pin at most half of its own page quota. `limit-exceeded` for an export that the tenant may never pin, `unavailable` for one that it may
+ * not pin now. An export on disk counts against the invocation's pages while it comes back: `limit-exceeded` when it has more pages than the
+ * invocation may hold, `unavailable` when the device has no room for it. */
 static inline pie_allocate_pin_export_future pie_allocate_pin_export(pie_queue queue, pie_string name, uint32_t lease_ms) {
   return (pie_allocate_pin_export_future){pie_raw_allocate_pin_export(queue.handle, (int32_t)name.data, (int32_t)name.length, lease_ms)};
 }
@@ -691,8 +693,8 @@ static inline pie_result_allocate_residency pie_allocate_retain_export_wait(pie_
   return result;
 }
 static inline void pie_allocate_retain_export_forget(pie_allocate_retain_export_future future) { pie_raw_allocate_retain_export_forget(future.handle); }
-/* Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one
- * that is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk. */
+/* Hints that the export will be used in `next-use-ms` milliseconds. Of the tenant's exports, those without a hint leave the device first, then
+ * the one whose hinted use is latest. The hint holds until its time, or until the next import; 0 removes the hint. Exports on disk ignore it. */
 static inline pie_allocate_retain_export_future pie_allocate_retain_export(pie_queue queue, pie_string name, uint32_t next_use_ms) {
   return (pie_allocate_retain_export_future){pie_raw_allocate_retain_export(queue.handle, (int32_t)name.data, (int32_t)name.length, next_use_ms)};
 }
@@ -708,7 +710,7 @@ static inline pie_result_allocate_residency pie_allocate_prefetch_export_wait(pi
   return result;
 }
 static inline void pie_allocate_prefetch_export_forget(pie_allocate_prefetch_export_future future) { pie_raw_allocate_prefetch_export_forget(future.handle); }
-/* Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does. */
+/* Brings the pages of an export to the device before they are used, as far as there is room. Fails for an export on disk as `pin-export` does. */
 static inline pie_allocate_prefetch_export_future pie_allocate_prefetch_export(pie_queue queue, pie_string name) {
   return (pie_allocate_prefetch_export_future){pie_raw_allocate_prefetch_export(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -724,20 +726,20 @@ static inline pie_result_allocate_residency pie_allocate_demote_export_wait(pie_
   return result;
 }
 static inline void pie_allocate_demote_export_forget(pie_allocate_demote_export_future future) { pie_raw_allocate_demote_export_forget(future.handle); }
-/* Ends the lease, and moves pages that only exports hold off the device. With `memory`, pages that find no room in memory go to disk, and
- * stay on the device when the disk is full, too. With `disk`, a persistent export drops its pages from the device and from memory; they then
- * count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`. */
+/* Ends the lease, and moves the export's pages off the device, except pages that an inferlet also holds. With `memory`, pages without room in
+ * memory go to disk; when the disk is full, too, they stay on the device. With `disk`, a persistent export drops its pages from the device and
+ * from memory; they then count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`. */
 static inline pie_allocate_demote_export_future pie_allocate_demote_export(pie_queue queue, pie_string name, pie_allocate_tier tier) {
   return (pie_allocate_demote_export_future){pie_raw_allocate_demote_export(queue.handle, (int32_t)name.data, (int32_t)name.length, tier)};
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------------------- */
-/* The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with those of other inferlets. Decoding costs a
- * share of reading the weights once; prefill is bound by arithmetic, about two operations per weight and input. */
+/* The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with forwards of other inferlets. The forwards of a
+ * decoding batch share the time of reading the weights once. Prefill is bound by arithmetic: about two operations per weight and input. */
 
 /* The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then
- * the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. It starts with hidden
- * keys (0 when the first key is visible). */
+ * the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. The first run is hidden;
+ * its length is 0 when the first key is visible. */
 typedef struct {
   /* The runs of all rows, one row after another. */
   pie_list_u32 runs;
@@ -750,15 +752,16 @@ PIE_IMPORT("pie:inferlet/forward@0.1.0", "forward") void pie_raw_forward(int32_t
 /* Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
  * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
  * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
- * Embedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of
- * a state or a copy.
+ * Usage: each embed that receives a token or a part of an image counts one token, which includes one computation as an input. Each further
+ * computation of an input counts one token, also when the input is a state or a copy.
  * Without a mask, an input sees its own key and all keys at smaller positions. */
 static inline void pie_forward(pie_queue queue, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
   pie_raw_forward(queue.handle, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
 }
 
 PIE_IMPORT("pie:inferlet/forward@0.1.0", "mask-page") void pie_raw_forward_mask_page(int32_t, int32_t, int32_t);
-/* Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only. */
+/* Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Other addresses of
+ * a shared page keep their masks. */
 static inline void pie_forward_mask_page(pie_queue queue, uint32_t page, uint32_t slots) {
   pie_raw_forward_mask_page(queue.handle, page, slots);
 }
@@ -774,14 +777,14 @@ static inline void pie_input_text_embed_text(pie_queue queue, pie_list_u32 token
 }
 
 /* ---- output-text --------------------------------------------------------------------------------------------------- */
-/* Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`
- * right behind the forward that wrote its state can share that forward's device step. */
+/* Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. A call of
+ * `next-distribution` directly after the forward that writes the state, in the same queue, can share the forward's device step. */
 
 typedef struct { const float *data; uint32_t length; } pie_list_f32;
 /* The most probable tokens, in order of falling probability. Tokens with equal logits are ordered by id. */
 typedef struct {
   pie_list_u32 tokens;
-  /* Natural logarithms of their probabilities over the whole vocabulary, at temperature 1. */
+  /* Natural logarithms of the tokens' probabilities over the whole vocabulary, at temperature 1. */
   pie_list_f32 log_probabilities;
 } pie_output_text_distribution;
 typedef struct { bool failed; union { pie_output_text_distribution ok; pie_error err; }; } pie_result_output_text_distribution;
@@ -799,7 +802,7 @@ static inline pie_result_output_text_distribution pie_output_text_next_distribut
   return result;
 }
 static inline void pie_output_text_next_distribution_forget(pie_output_text_next_distribution_future future) { pie_raw_output_text_next_distribution_forget(future.handle); }
-/* The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default). */
+/* The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the host's cap of 256). */
 static inline pie_output_text_next_distribution_future pie_output_text_next_distribution(pie_queue queue, uint32_t embed, uint32_t top_k) {
   return (pie_output_text_next_distribution_future){pie_raw_output_text_next_distribution(queue.handle, embed, top_k)};
 }
@@ -856,7 +859,7 @@ static inline pie_output_text_read_embed_future pie_output_text_read_embed(pie_q
 /* Embed, forward and sample in one call. A token costs one call, and with `run` less than one. */
 
 /* Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0
- * means the host's cap (256 by default). The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
+ * means the host's cap of 256. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
  * seeds give equal tokens: the draw depends only on the seed and on the input's position. */
 typedef struct {
   float temperature;
@@ -871,7 +874,7 @@ enum {
   PIE_FUSED_OUTPUT_NONE = 0,
   /* One sampled token for each row. */
   PIE_FUSED_OUTPUT_SAMPLE = 1,
-  /* The most probable tokens for each row: this many (`top-k`). */
+  /* For each row, this number (`top-k`) of the most probable tokens. */
   PIE_FUSED_OUTPUT_DISTRIBUTIONS = 2,
 };
 typedef struct { uint8_t tag; union { pie_fused_sampler sample; uint32_t distributions; }; } pie_fused_output;
@@ -893,21 +896,22 @@ typedef struct {
   pie_list_output_text_distribution distributions;
 } pie_fused_step_result;
 typedef struct {
-  /* The first input and its position. Each later input is the token sampled before it, at the next position. */
+  /* The first input. Each later input is the token sampled before it, at the next position. */
   uint32_t token;
+  /* Position of the first input. */
   uint32_t position;
   /* The pages of the sequence, in order, with empty slots for `max-tokens` tokens. The run reads them and appends to them. */
   pie_list_u32 pages;
   uint32_t max_tokens;
   pie_fused_sampler sampler;
-  /* Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.
-   * At most 256; with more the run fails with `invalid-argument`. */
+  /* Decoding stops after it samples one of these tokens. The run returns this token as its last, without its key and value in the cache. With
+   * more than 256 stop tokens the run fails with `invalid-argument`. */
   pie_list_u32 stop_tokens;
 } pie_fused_run_request;
 enum {
   PIE_FUSED_FINISH_REASON_STOP_TOKEN = 0,
   PIE_FUSED_FINISH_REASON_MAX_TOKENS = 1,
-  /* By `stop`, or because the grammar allows no further text. */
+  /* The run was stopped, or the grammar allows no further text. */
   PIE_FUSED_FINISH_REASON_STOPPED = 2,
 };
 typedef uint8_t pie_fused_finish_reason;
@@ -920,7 +924,7 @@ typedef struct {
 } pie_fused_run_chunk;
 /* Format of the messages that carry the pieces of a text. */
 typedef struct {
-  /* A separate message before the first piece; none when empty. */
+  /* Text of a separate message before the first piece. An empty text sends no such message. */
   pie_string opening;
   /* Text before each piece. The piece itself is written as a JSON string. */
   pie_string before;
@@ -936,7 +940,8 @@ typedef struct {
   pie_string held;
   /* Stop strings: they end the run and are not sent. At most 64 strings with 1,024 bytes together, otherwise `limit-exceeded`. */
   pie_list_string stops;
-  /* Format of the messages. By default, each piece is a message of its own. At most 8,192 bytes together, otherwise `limit-exceeded`. */
+  /* Format of the messages. By default, each piece is a message of its own. The texts have at most 8,192 bytes together, otherwise
+   * `limit-exceeded`. */
   pie_option_fused_frame frame;
 } pie_fused_pipe_request;
 typedef struct { bool some; pie_string value; } pie_option_string;
@@ -948,7 +953,8 @@ typedef struct {
   pie_string text;
   /* The unsent end of the text: it may be the beginning of a stop string. */
   pie_string held;
-  /* The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`. */
+  /* The stop string that ended the run. The platform discards the tokens after the string. It charges them only if it had decoded them before the
+   * call of `pipe`. */
   pie_option_string stop;
   /* Unset after a stop string, and when an error ended the run: the next call reports the error. */
   pie_option_fused_finish_reason finished;
@@ -998,8 +1004,8 @@ static inline pie_fused_run_pipe_future pie_fused_run_pipe(pie_fused_run self, c
 }
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.stop") void pie_raw_fused_run_stop(int32_t);
-/* Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
- * and not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are. */
+/* Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too, and charges the tokens that are
+ * decoded but not read. After a stop string of `pipe`, only tokens that were decoded before the call of `pipe` are charged. */
 static inline void pie_fused_run_stop(pie_fused_run self) {
   pie_raw_fused_run_stop(self.handle);
 }
@@ -1053,7 +1059,7 @@ static inline pie_tokenize_detokenizer pie_tokenize_detokenizer_new(pie_string m
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[method]detokenizer.push") void pie_raw_tokenize_detokenizer_push(int32_t, int32_t, int32_t, void *);
-/* The text that these tokens complete. */
+/* The text of the characters that these tokens complete. */
 static inline pie_result_string pie_tokenize_detokenizer_push(pie_tokenize_detokenizer self, pie_list_u32 tokens) {
   pie_result_string result;
   pie_raw_tokenize_detokenizer_push(self.handle, (int32_t)tokens.data, (int32_t)tokens.length, &result);
@@ -1108,8 +1114,8 @@ static inline pie_result_string pie_tokenize_chat_template(pie_string model, pie
 }
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "render-chat") void pie_raw_tokenize_render_chat(int32_t, int32_t, int32_t, int32_t, void *);
-/* Applies the model's chat template to `variables`, a JSON object with `messages` (including members that the template knows, such as
- * `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.
+/* Applies the model's chat template to `variables`, a JSON object with `messages` (each with any members that the template knows, such
+ * as `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.
  * `invalid-argument` when the text is not a JSON object or the template refuses it; `unsupported` when the model has no template. */
 static inline pie_result_string pie_tokenize_render_chat(pie_string model, pie_string variables) {
   pie_result_string result;
@@ -1121,8 +1127,8 @@ PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[resource-drop]detokenizer") void pie
 static inline void pie_tokenize_detokenizer_drop(pie_tokenize_detokenizer self) { pie_raw_tokenize_detokenizer_drop(self.handle); }
 
 /* ---- grammar ------------------------------------------------------------------------------------------------------- */
-/* Grammars that constrain decoding to a format. The runtime compiles and matches them. The mask travels with the fused call, and the device
- * applies it before it samples. Calls of one matcher run in order.
+/* Grammars that constrain decoding to a format. The runtime compiles and matches them. A mask of the allowed tokens travels with the fused
+ * call, and the device applies the mask before it samples. Calls of one matcher run in order.
  * Compiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds. */
 
 enum {
@@ -1165,7 +1171,7 @@ static inline pie_result pie_grammar_compiled_ready_wait(pie_grammar_compiled_re
 }
 static inline void pie_grammar_compiled_ready_forget(pie_grammar_compiled_ready_future future) { pie_raw_grammar_compiled_ready_forget(future.handle); }
 /* `invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the
- * tenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one. */
+ * tenant's share of memory is full, `unavailable` when no worker is free. Later calls of `ready` have the outcome of the first. */
 static inline pie_grammar_compiled_ready_future pie_grammar_compiled_ready(pie_grammar_compiled self) {
   return (pie_grammar_compiled_ready_future){pie_raw_grammar_compiled_ready(self.handle)};
 }
@@ -1203,8 +1209,8 @@ static inline pie_result_list_u32 pie_grammar_matcher_mask_wait(pie_grammar_matc
 }
 static inline void pie_grammar_matcher_mask_forget(pie_grammar_matcher_mask_future future) { pie_raw_grammar_matcher_mask_forget(future.handle); }
 /* The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a
- * negative number.) A grammar may leave keywords of its schema to a check of the whole text; the text may then end only if it passes.
- * `invalid-argument` when the text fails this check and cannot go on either: take tokens back. */
+ * negative number.) Masks cannot express some keywords of JSON schemas: the matcher checks these on the whole text, which may end only
+ * if it passes. `invalid-argument` when the text fails this check and cannot go on either: take tokens back with `rollback`. */
 static inline pie_grammar_matcher_mask_future pie_grammar_matcher_mask(pie_grammar_matcher self) {
   return (pie_grammar_matcher_mask_future){pie_raw_grammar_matcher_mask(self.handle)};
 }
@@ -1220,7 +1226,7 @@ static inline pie_result_grammar_match_status pie_grammar_matcher_status_wait(pi
   return result;
 }
 static inline void pie_grammar_matcher_status_forget(pie_grammar_matcher_status_future future) { pie_raw_grammar_matcher_status_forget(future.handle); }
-/* Reports if the text may or must end now. Fails like `mask`. */
+/* Tells if the text may end now, and if it must. Fails like `mask`. */
 static inline pie_grammar_matcher_status_future pie_grammar_matcher_status(pie_grammar_matcher self) {
   return (pie_grammar_matcher_status_future){pie_raw_grammar_matcher_status(self.handle)};
 }
@@ -1236,9 +1242,9 @@ static inline pie_result_list_u32 pie_grammar_matcher_jump_wait(pie_grammar_matc
   return result;
 }
 static inline void pie_grammar_matcher_jump_forget(pie_grammar_matcher_jump_future future) { pie_raw_grammar_matcher_jump_forget(future.handle); }
-/* Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
- * the text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others
- * with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other. */
+/* Accepts and returns the forced tokens, at most `most`: those of the text that must come next. Returns none where the grammar leaves a choice,
+ * or where the text may end. The model's tokenizer makes the tokens of the forced text. Tokens at the end of this text are left out if the
+ * text after them could change them. Append the returned tokens to the sequence and compute them in one pass, instead of sampling each. */
 static inline pie_grammar_matcher_jump_future pie_grammar_matcher_jump(pie_grammar_matcher self, uint32_t most) {
   return (pie_grammar_matcher_jump_future){pie_raw_grammar_matcher_jump(self.handle, most)};
 }
@@ -1299,8 +1305,8 @@ static inline pie_result_fused_step_result pie_grammar_verify_wait(pie_grammar_v
 }
 static inline void pie_grammar_verify_forget(pie_grammar_verify_future future) { pie_raw_grammar_verify_forget(future.handle); }
 /* Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
- * tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
- * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows. */
+ * tokens that follow the matcher's text. Each row has the mask of the text with all guesses up to the row's input. If a guess does not fit,
+ * its row and the rows after it have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows. */
 static inline pie_grammar_verify_future pie_grammar_verify(pie_queue queue, pie_grammar_matcher matcher, const pie_string *adapter, const pie_fused_step_request *request) {
   struct { pie_queue queue; pie_grammar_matcher matcher; pie_option_string adapter; pie_fused_step_request request; } arguments = {0};
   arguments.queue = queue;
@@ -1312,10 +1318,10 @@ static inline pie_grammar_verify_future pie_grammar_verify(pie_queue queue, pie_
 
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "start-run") int32_t pie_raw_grammar_start_run(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float, int32_t, float, float, int32_t, int32_t, int32_t);
 /* A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
- * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
- * `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
- * it. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
- * the tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens. */
+ * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, the run finishes
+ * with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
+ * the run. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
+ * the tokens that it computes. `limit-exceeded` for more than 8,192 pages or 262,144 stop tokens. */
 static inline pie_fused_run pie_grammar_start_run(pie_queue queue, pie_grammar_matcher matcher, const pie_fused_run_request *request) {
   return (pie_fused_run){pie_raw_grammar_start_run(queue.handle, matcher.handle, (*request).token, (*request).position, (int32_t)(*request).pages.data, (int32_t)(*request).pages.length, (*request).max_tokens, (*request).sampler.temperature, (*request).sampler.top_k, (*request).sampler.top_p, (*request).sampler.min_p, (*request).sampler.seed, (int32_t)(*request).stop_tokens.data, (int32_t)(*request).stop_tokens.length)};
 }
@@ -1327,26 +1333,25 @@ PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]matcher") void pie_raw_
 static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_grammar_matcher_drop(self.handle); }
 
 /* ---- penalties ----------------------------------------------------------------------------------------------------- */
-/* Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as
- * `top-k` 0 gives a sampler: a token with a bias above 0 must then be among them. */
+/* Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as
+ * many as a sampler with `top-k` 0 considers. There, a bias above 0 has an effect only if its token is one of them. */
 
 typedef struct {
-  /* Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million. */
+  /* Subtracted from a token's logit once for each occurrence of the token in `chosen` or in the run; from minus to plus a million. */
   float frequency;
-  /* Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million. */
+  /* Subtracted once from the logit of each token that occurs in `chosen` or in the run; from minus to plus a million. */
   float presence;
   /* Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`. */
   pie_list_u32 bias_tokens;
   /* The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token. */
   pie_list_f32 bias_values;
-  /* The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
-   * samples. */
+  /* The tokens that were sampled before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it samples. */
   pie_list_u32 chosen;
 } pie_penalties_logit_changes;
 
 PIE_IMPORT("pie:inferlet/penalties@0.1.0", "start-run") int32_t pie_raw_penalties_start_run(const void *);
 /* Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes
- * rule all tokens out. */
+ * exclude all tokens. */
 static inline pie_fused_run pie_penalties_start_run(pie_queue queue, const pie_fused_run_request *request, const pie_penalties_logit_changes *changes) {
   struct { pie_queue queue; pie_fused_run_request request; pie_penalties_logit_changes changes; } arguments = {0};
   arguments.queue = queue;
@@ -1458,9 +1463,9 @@ static inline pie_list_u32 pie_kv_files_file_pages(pie_kv_files_file self) {
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.reserve") void pie_raw_kv_files_file_reserve(int32_t, int32_t, void *);
-/* The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
- * they wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's
- * page limit would be exceeded. */
+/* The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Then call
+ * `filled`: the file itself does not count the tokens that these calls write. `unavailable` until the file is ready; `limit-exceeded` when the
+ * pages would exceed the invocation's page limit. */
 static inline pie_result_list_u32 pie_kv_files_file_reserve(pie_kv_files_file self, uint32_t tokens) {
   pie_result_list_u32 result;
   pie_raw_kv_files_file_reserve(self.handle, tokens, &result);
@@ -1485,7 +1490,7 @@ static inline pie_result_list_output_text_distribution pie_kv_files_file_pred_wa
 }
 static inline void pie_kv_files_file_pred_forget(pie_kv_files_file_pred_future future) { pie_raw_kv_files_file_pred_forget(future.handle); }
 /* Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the
- * device's cap, 256 by default). */
+ * host's cap of 256). */
 static inline pie_kv_files_file_pred_future pie_kv_files_file_pred(pie_kv_files_file self, pie_list_u32 tokens, pie_list_u32 positions, uint32_t top_k) {
   return (pie_kv_files_file_pred_future){pie_raw_kv_files_file_pred(self.handle, (int32_t)tokens.data, (int32_t)tokens.length, (int32_t)positions.data, (int32_t)positions.length, top_k)};
 }
@@ -1555,9 +1560,9 @@ static inline pie_result pie_kv_files_make_durable_wait(pie_kv_files_make_durabl
   return result;
 }
 static inline void pie_kv_files_make_durable_forget(pie_kv_files_make_durable_future future) { pie_raw_kv_files_make_durable_forget(future.handle); }
-/* Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even
- * while the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right
- * to write the file. Fails as `make-durable` of `allocate` does. */
+/* Copies the content that was saved last under a name to the storage that the platform's machines share. While the GPU host that keeps the name
+ * and its lock is away or lost, inferlets on other hosts can then open the name for reading. A later save or `remove` ends the copy. Needs the
+ * right to write the file. Fails as `make-durable` of `allocate` does. */
 static inline pie_kv_files_make_durable_future pie_kv_files_make_durable(pie_queue queue, pie_string name) {
   return (pie_kv_files_make_durable_future){pie_raw_kv_files_make_durable(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -1600,8 +1605,8 @@ static inline void pie_kv_files_file_drop(pie_kv_files_file self) { pie_raw_kv_f
 /* ---- input-image --------------------------------------------------------------------------------------------------- */
 /* Encodes images into embeds, for models with a vision encoder. */
 
+/* The size of an image in pixels. */
 typedef struct {
-  /* In pixels. */
   uint32_t width;
   uint32_t height;
 } pie_input_image_dimensions;
@@ -1617,8 +1622,8 @@ static inline pie_result_input_image_dimensions pie_input_image_image_dimensions
 }
 
 PIE_IMPORT("pie:inferlet/input-image@0.1.0", "image-embeds") void pie_raw_input_image_image_embeds(int32_t, int32_t, int32_t, void *);
-/* The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have this trait,
- * `invalid-argument` when the image has too many pixels for it. */
+/* The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have the trait
+ * `input-image`, `invalid-argument` when the image has too many pixels. */
 static inline pie_result_u32 pie_input_image_image_embeds(pie_queue queue, const pie_input_image_dimensions *size) {
   pie_result_u32 result;
   pie_raw_input_image_image_embeds(queue.handle, (*size).width, (*size).height, &result);
@@ -1643,8 +1648,8 @@ static inline pie_input_image_embed_image_future pie_input_image_embed_image(pie
 }
 
 /* ---- adapter ------------------------------------------------------------------------------------------------------- */
-/* Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Prefix sharing distinguishes the keys and
- * values of each adapter from those of the model. */
+/* Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Calls share the keys and values of equal
+ * prefixes only with calls of the same adapter; calls without an adapter share them among themselves. */
 
 typedef struct {
   pie_string name;
@@ -1682,14 +1687,15 @@ static inline pie_result pie_adapter_load_adapter_wait(pie_adapter_load_adapter_
   return result;
 }
 static inline void pie_adapter_load_adapter_forget(pie_adapter_load_adapter_future future) { pie_raw_adapter_load_adapter_forget(future.handle); }
-/* Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,
- * `invalid-argument` for a malformed name. */
+/* Loads an adapter into the device's memory, so that the first call with the adapter need not wait for it. `not-found` when no adapter
+ * has this name, `invalid-argument` for a malformed name. */
 static inline pie_adapter_load_adapter_future pie_adapter_load_adapter(pie_queue queue, pie_string name) {
   return (pie_adapter_load_adapter_future){pie_raw_adapter_load_adapter(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
 
 PIE_IMPORT("pie:inferlet/adapter@0.1.0", "forward-with-adapter") void pie_raw_adapter_forward_with_adapter(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
-/* Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch. */
+/* Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters share a batch only if the
+ * backend supports this. */
 static inline void pie_adapter_forward_with_adapter(pie_queue queue, pie_string adapter, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
   pie_raw_adapter_forward_with_adapter(queue.handle, (int32_t)adapter.data, (int32_t)adapter.length, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
 }
@@ -1727,13 +1733,13 @@ typedef uint8_t pie_embedding_encoder_kind;
 typedef struct {
   pie_string name;
   pie_embedding_encoder_kind kind;
-  /* Values of a vector; 1 for a reranker. */
+  /* Number of values of a vector; 1 for a reranker. */
   uint32_t size;
-  /* Most tokens of a text, or of a query with a document, special tokens included. */
+  /* Maximum tokens of a text, or for a reranker of a query and a document together, special tokens included. */
   uint32_t context_length;
 } pie_embedding_encoder_info;
 typedef struct {
-  /* Values of each vector. */
+  /* Number of values of each vector. */
   uint32_t size;
   /* The vectors of all texts, one after the other, in the order of the texts. */
   pie_list_f32 values;
@@ -1775,12 +1781,12 @@ static inline pie_embedding_embed_future pie_embedding_embed(pie_string model, p
 /* Scores how well documents answer a query, with an encoder that reads both together. Needs no queue and no pages. */
 
 typedef struct {
-  /* One number for each document, in the order of the documents: larger is better. A number means something only beside others of the same
-   * model; for most models its logistic function is a probability. */
+  /* One number for each document, in the order of the documents: larger is better. Compare a number only with others of the same
+   * model. For most models, the logistic function of the number is a probability. */
   pie_list_f32 values;
   /* Tokens that were encoded. */
   uint32_t tokens;
-  /* Number of pairs that were longer than the model takes: the end of the longer text was left out. */
+  /* Number of pairs of query and document that were longer than the model takes: the end of the pair's longer text was left out. */
   uint32_t cut;
 } pie_rerank_scores;
 typedef struct { bool failed; union { pie_rerank_scores ok; pie_error err; }; } pie_result_rerank_scores;
@@ -1806,7 +1812,7 @@ static inline pie_rerank_future pie_rerank(pie_string model, pie_string query, p
 /* Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
  * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
  * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
- * later; a write may have had its effect. */
+ * later. A write that fails in this way may still have taken effect. */
 
 /* Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance. */
 enum {
@@ -1830,7 +1836,7 @@ typedef struct { const pie_index_field *data; uint32_t length; } pie_list_index_
  * at most 1,024 bytes. */
 typedef struct {
   pie_string id;
-  /* A text that queries find by its words; it is no part of the vector. */
+  /* A text that queries find by its words; the vector does not depend on it. */
   pie_option_string text;
   pie_list_index_field fields;
 } pie_index_entry;
@@ -1853,7 +1859,8 @@ typedef struct {
 } pie_index_condition;
 typedef struct {
   pie_index_entry entry;
-  /* Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank). */
+  /* Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of
+   * 1 / (60 + rank) over the two rankings. */
   double score;
 } pie_index_match;
 typedef struct {
@@ -1884,8 +1891,8 @@ static inline pie_result_index_info pie_index_create_wait(pie_index_create_futur
   return result;
 }
 static inline void pie_index_create_forget(pie_index_create_future future) { pie_raw_index_create_forget(future.handle); }
-/* Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another
- * shape. */
+/* Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its
+ * dimensions or metric differ. */
 static inline pie_index_create_future pie_index_create(pie_string name, uint32_t dimensions, pie_index_metric metric) {
   return (pie_index_create_future){pie_raw_index_create((int32_t)name.data, (int32_t)name.length, dimensions, metric)};
 }
@@ -1936,7 +1943,7 @@ static inline pie_result_list_index_match pie_index_query_wait(pie_index_query_f
 static inline void pie_index_query_forget(pie_index_query_future future) { pie_raw_index_query_forget(future.handle); }
 /* The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
  * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
- * Nearest vectors of large indexes are found approximately: about one of a hundred is missed. */
+ * In large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred. */
 static inline pie_index_query_future pie_index_query(pie_string name, const pie_list_f32 *vector, const pie_string *text, pie_list_index_condition filter, uint32_t limit) {
   return (pie_index_query_future){pie_raw_index_query((int32_t)name.data, (int32_t)name.length, vector != 0, vector ? (int32_t)(*vector).data : 0, vector ? (int32_t)(*vector).length : 0, text != 0, text ? (int32_t)(*text).data : 0, text ? (int32_t)(*text).length : 0, (int32_t)filter.data, (int32_t)filter.length, limit)};
 }
@@ -2232,7 +2239,7 @@ typedef struct {
   pie_option_list_u8 body;
   /* Time limit for the head of the response, including redirects: 30,000 by default, at most the invocation's remaining time. */
   pie_option_u32 timeout_ms;
-  /* Number of redirects to follow (0 to 10), each to a granted host. After these, a redirect itself is the response. */
+  /* Number of redirects to follow (0 to 10), each to a granted host. A redirect beyond this number is itself the response. */
   uint32_t redirects;
 } pie_http_request;
 typedef struct {
@@ -2280,8 +2287,8 @@ static inline pie_result_option_list_u8 pie_http_exchange_read_wait(pie_http_exc
   return result;
 }
 static inline void pie_http_exchange_read_forget(pie_http_exchange_read_future future) { pie_raw_http_exchange_read_forget(future.handle); }
-/* The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once
- * one decoder has taken 64 MiB. */
+/* The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once one
+ * decoder has taken 64 MiB (a body may have two encodings). */
 static inline pie_http_exchange_read_future pie_http_exchange_read(pie_http_exchange self) {
   return (pie_http_exchange_read_future){pie_raw_http_exchange_read(self.handle)};
 }
@@ -2291,9 +2298,9 @@ static inline void pie_http_exchange_drop(pie_http_exchange self) { pie_raw_http
 
 /* ---- children ------------------------------------------------------------------------------------------------------ */
 /* Inferlets that this inferlet launches. The function needs the grant `launch` (manifest: `grants.launch`, a list of functions or `"*"`);
- * without it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside its root's reservation,
- * so it starts at once, and it ends with its parent. An inferlet may hold 1,024 child handles; a handle counts until it is dropped, even after
- * the child's end. */
+ * without it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside the reservation of its
+ * root (the ancestor that no inferlet launched), so it starts at once. It ends with its parent at the latest. An inferlet may hold 1,024 child
+ * handles; a handle counts until it is dropped, even after the child's end. */
 
 /* Failure of a child: the code and text of its `error` event. */
 typedef struct {
@@ -2329,7 +2336,7 @@ static inline pie_result_string pie_children_child_started_wait(pie_children_chi
 }
 static inline void pie_children_child_started_forget(pie_children_child_started_future future) { pie_raw_children_child_started_forget(future.handle); }
 /* The child's invocation id. `not-found` when the function does not exist, `invalid-argument` when its schema refuses the input,
- * `limit-exceeded` when the root has 64 running children or 4,096 in all, or at a depth of 8. */
+ * `limit-exceeded` when the root has 64 running descendants or has had 4,096 in all, or when this inferlet is 8 generations below the root. */
 static inline pie_children_child_started_future pie_children_child_started(pie_children_child self) {
   return (pie_children_child_started_future){pie_raw_children_child_started(self.handle)};
 }
@@ -2383,7 +2390,7 @@ static inline pie_result_children_ending pie_children_child_wait_wait(pie_childr
   return result;
 }
 static inline void pie_children_child_wait_forget(pie_children_child_wait_future future) { pie_raw_children_child_wait_forget(future.handle); }
-/* Completes when the child has ended. It may be called several times. */
+/* Completes when the child has ended. Several calls get the same outcome. */
 static inline pie_children_child_wait_future pie_children_child_wait(pie_children_child self) {
   return (pie_children_child_wait_future){pie_raw_children_child_wait(self.handle)};
 }
@@ -2401,8 +2408,8 @@ static inline void pie_children_child_drop(pie_children_child self) { pie_raw_ch
 /* ---- file-exchange ------------------------------------------------------------------------------------------------- */
 /* Files that the client and this invocation exchange, for content that is too large for a message. A file has at most 16 MiB. An invocation
  * has at most 256 files and 64 MiB (128 MiB with its children), and a tenant 1 GiB.
- * Names have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. Their HTTP path
- * is `/v1/invocations/{id}/files/{name}`. */
+ * Names have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. The HTTP path
+ * of a file is `/v1/invocations/{id}/files/{name}`. */
 
 typedef struct {
   pie_string name;
@@ -2429,8 +2436,8 @@ static inline pie_result pie_file_exchange_send_file_wait(pie_file_exchange_send
   return result;
 }
 static inline void pie_file_exchange_send_file_forget(pie_file_exchange_send_file_future future) { pie_raw_file_exchange_send_file_forget(future.handle); }
-/* Stores a file for the client, and announces it by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A file of the same name is
- * replaced. */
+/* Stores a file for the client, and announces it by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. Replaces a file of the
+ * same name. */
 static inline pie_file_exchange_send_file_future pie_file_exchange_send_file(pie_string name, pie_string media_type, pie_list_u8 content) {
   return (pie_file_exchange_send_file_future){pie_raw_file_exchange_send_file((int32_t)name.data, (int32_t)name.length, (int32_t)media_type.data, (int32_t)media_type.length, (int32_t)content.data, (int32_t)content.length)};
 }
@@ -2446,7 +2453,7 @@ static inline pie_result_file_exchange_file pie_file_exchange_receive_file_wait(
   return result;
 }
 static inline void pie_file_exchange_receive_file_forget(pie_file_exchange_receive_file_future future) { pie_raw_file_exchange_receive_file_forget(future.handle); }
-/* A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session. */
+/* A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session first. */
 static inline pie_file_exchange_receive_file_future pie_file_exchange_receive_file(pie_string name) {
   return (pie_file_exchange_receive_file_future){pie_raw_file_exchange_receive_file((int32_t)name.data, (int32_t)name.length)};
 }
@@ -2468,9 +2475,9 @@ static inline pie_file_exchange_list_files_future pie_file_exchange_list_files(v
 }
 
 /* ---- environment --------------------------------------------------------------------------------------------------- */
-/* Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of
- * the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a
- * value takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`. */
+/* Named texts of the function's version: the tenant's secrets that the manifest lists (`secrets`), and plain variables (`environment`). A version
+ * keeps the values that the secrets had at its deployment. A name has upper-case letters, digits and `_`. Reading a value is immediate. In log
+ * lines and error messages, the platform replaces each value of four or more characters by `[NAME]`. */
 
 
 PIE_IMPORT("pie:inferlet/environment@0.1.0", "get-variable") void pie_raw_environment_get_variable(int32_t, int32_t, void *);
@@ -2490,17 +2497,17 @@ static inline pie_list_string pie_environment_list_variables(void) {
 }
 
 /* ---- person -------------------------------------------------------------------------------------------------------- */
-/* Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
- * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
- * the time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the
- * answer. */
+/* Questions to a person. An invocation that asks a question ends its attempt and waits. Meanwhile it has no instance, holds no pages, embeds or
+ * queues, and takes no slot; it keeps waiting across restarts of the platform. When a person answers
+ * (`POST /v1/invocations/{id}/answer`, `pie answer`), or the time has passed, a new attempt runs from the beginning with the same input. There,
+ * `resumed` returns the state that the last attempt left, and the answer. */
 
 typedef struct {
   /* Text for the person; 1 to 4,096 characters. */
   pie_string text;
   /* JSON Schema that the answer must match, as JSON text of at most 16,384 characters. */
   pie_string schema;
-  /* Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days). */
+  /* Time that the invocation waits for an answer: 1 to 2,592,000 seconds (30 days). */
   uint32_t timeout_seconds;
   /* Text for the next attempt; at most 262,144 characters. */
   pie_string state;
@@ -2513,7 +2520,7 @@ enum {
 };
 typedef struct { uint8_t tag; union { pie_string answered; }; } pie_person_answer;
 typedef struct {
-  /* The state that the last question was asked with. */
+  /* The `state` of the last question. */
   pie_string state;
   pie_person_answer answer;
 } pie_person_resumption;
@@ -2521,7 +2528,7 @@ typedef struct { bool some; pie_person_resumption value; } pie_option_person_res
 
 PIE_IMPORT("pie:inferlet/person@0.1.0", "ask") void pie_raw_person_ask(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, void *);
 /* Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.
- * `invalid-argument` for a question past these bounds, a schema that cannot be used, or a second question; `unsupported` in a child. */
+ * `invalid-argument` for a question that exceeds a limit, a schema that cannot be used, or a second question; `unsupported` in a child. */
 static inline pie_result pie_person_ask(const pie_person_question *question) {
   pie_result result;
   pie_raw_person_ask((int32_t)(*question).text.data, (int32_t)(*question).text.length, (int32_t)(*question).schema.data, (int32_t)(*question).schema.length, (*question).timeout_seconds, (int32_t)(*question).state.data, (int32_t)(*question).state.length, &result);
@@ -2537,21 +2544,21 @@ static inline pie_option_person_resumption pie_person_resumed(void) {
 }
 
 typedef struct { bool failed; union { pie_string ok; pie_string err; }; } pie_result_string_string;
-/* Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error ends the
- * invocation as failed, with the text as its cause. */
+/* Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error makes
+ * the invocation fail, with the error's text as the cause. */
 pie_result_string_string pie_run(pie_string input);
 
 #ifdef PIE_MAIN
 
-/* Exists only in a program that uses `malloc` of wasi-libc. The arena then takes its blocks from `malloc`, so that the two never overlap. */
+/* A program has this function only if it uses `malloc` of wasi-libc. The arena then takes its blocks from `malloc`, so that the two never overlap. */
 extern void *__libc_malloc(size_t) __attribute__((weak));
 
 #define PIE_BLOCKS 32
 #define PIE_FIRST_BLOCK 65536u
 
 /*
- * The record of an open mark, which pie_release has not released yet. The record is the first memory that the arena gives after the mark, so the
- * release of the mark also releases the record. `outer` is the record of the open mark before this one.
+ * The record of an open mark. A mark is open until pie_release releases it. The record is the first memory that the arena gives after the mark, so
+ * the release of the mark also releases the record. `outer` is the record of the open mark before this one.
  */
 struct pie_open_mark {
   uint32_t number;
@@ -2563,14 +2570,15 @@ struct pie_open_mark {
  * that does not fit in a block of this size, the size is doubled until the allocation fits.
  */
 static struct {
-  /* Bounds of the `count` blocks, the block in use, and the address in it at which the next allocation may begin. */
+  /* `start` and `end` bound the `count` blocks. `current` is the block in use, and `top` the address in it where the next allocation may begin. */
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
-  /* Marks are numbered from 1. The number of marks so far, and the last open mark. */
+  /* The number of marks so far. Marks are numbered from 1. */
   uint32_t marks;
+  /* The last open mark; null without one. */
   struct pie_open_mark *last;
 } pie_arena;
 
-/* Sets `at` to the first aligned address from `from` on. False when the bytes at that address do not end within the block. */
+/* Sets `at` to the first aligned address from `from` on. False when `bytes` bytes from there on do not end within the block. */
 static bool pie_fits(uint32_t block, uint32_t from, uint32_t bytes, uint32_t align, uint32_t *at) {
   *at = (from + align - 1) & -align;
   return *at >= from && *at + bytes >= *at && *at + bytes <= pie_arena.end[block];

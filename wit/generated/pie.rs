@@ -13,9 +13,9 @@
 //! pie::inferlet!(run);
 //! ```
 //!
-//! A module is an interface of the contract. A call that takes time returns a `Pending` at once, and `wait()` blocks until its result is there:
-//! start several, then wait for each. A resource (`queue::Queue`, `fused::Run`) is given back when it goes out of scope. A panic is written to the
-//! function's log and ends the invocation.
+//! Each interface of the contract is a module. A call that takes time returns a `Pending` at once, and `wait()` blocks until the call has its
+//! result: start several calls, then wait for each. A resource (`queue::Queue`, `fused::Run`) is released when it goes out of scope. A panic is
+//! written to the function's log and ends the invocation.
 
 #![allow(clippy::all, clippy::pedantic)]
 
@@ -78,8 +78,8 @@ impl Json {
         if parser.at == text.len() { Ok(value) } else { Err(parser.wrong()) }
     }
 
-    /// A member of an object; `Null` when it is absent. Of several members with the name, the last one counts, as in JavaScript: the platform
-    /// has checked that one against the function's schema.
+    /// A member of an object; `Null` when it is absent. Of several members with this name, the last one counts, as in JavaScript: the platform
+    /// has checked the last one against the function's schema.
     pub fn get(&self, name: &str) -> &Json {
         match self {
             Json::Object(members) => members.iter().rev().find(|(key, _)| key == name).map_or(&Json::Null, |(_, value)| value),
@@ -323,7 +323,7 @@ impl Parser<'_> {
 }
 
 /// Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The
-/// arguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails
+/// arguments of these calls may hold 32 MiB. Their unread results, and unread vectors and scores, may hold another 32 MiB. A further call fails
 /// with `limit-exceeded` until the inferlet reads or drops some results.
 pub mod types {
     use crate::abi;
@@ -333,7 +333,7 @@ pub mod types {
     pub enum Error {
         /// An argument has a wrong shape or value: lists of unequal lengths, a token id outside the vocabulary, a slot past the end of a page.
         InvalidArgument(String),
-        /// The inferlet does not hold this address: it never allocated it, has freed it, or it belongs to another model.
+        /// The inferlet does not hold this address: the inferlet never allocated the address or has freed it, or the address belongs to another model.
         NotOwned(String),
         /// The model, the host or the function's grants do not offer this call. Check `runtime.model-traits` first, or add the grant to the manifest.
         Unsupported(String),
@@ -607,9 +607,9 @@ pub mod runtime {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. For an encoder, the
-    /// tokens of its next batch. The GPU host measures both while it computes, so that they change; none until it has measured them. `not-found`
-    /// for a model or encoder that was not granted. Costs a round trip to the runtime.
+    /// For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,
+    /// the maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first
+    /// measurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime.
     #[inline]
     pub fn efficient_tokens(model: &str) -> Result<Option<u32>, crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -655,8 +655,8 @@ pub mod runtime {
     }
 
     /// Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
-    /// `began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and
-    /// the failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.
+    /// `began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones
+    /// first, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32.
     #[inline]
     pub fn record_span(name: &str, kind: &str, began: u64, ended: u64, failed: bool) {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -686,8 +686,8 @@ pub mod runtime {
     }
 
     /// Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
-    /// While the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the
-    /// invocation's deadline does.
+    /// While the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.
+    /// The invocation's deadline never stands still.
     #[must_use]
     #[inline]
     pub fn time_left() -> u64 {
@@ -868,10 +868,10 @@ pub mod queue {
             unsafe { call(arguments.i32(0), arguments.i32(1)) }
         }
 
-        /// Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
-        /// Of a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns
-        /// with each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if
-        /// that is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too.
+        /// Marks the queue's later calls as calls of a node of a workflow: `depth` is the length of the longest path from the node to the workflow's end.
+        /// Of a tenant's marked calls, those of earlier invocations go first, and within an invocation those with the largest depth. Marked calls only
+        /// exchange turns with each other: no other call goes earlier or later because of a depth. Depths work at every priority, 0 included. Calls of
+        /// `embed` and `rerank` also go in the order of invocations once the invocation has set a depth.
         #[inline]
         pub fn set_depth(&self, depth: u32) {
             #[link(wasm_import_module = "pie:inferlet/queue@0.1.0")]
@@ -885,8 +885,8 @@ pub mod queue {
             unsafe { call(arguments.i32(0), arguments.i32(1)) }
         }
 
-        /// Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed
-        /// in parts ends after the part under way. Pages and embeds can still be allocated and freed.
+        /// Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. If the device computes a
+        /// prompt in parts, it finishes only the current part. Pages and embeds can still be allocated and freed.
         #[inline]
         pub fn stop(&self) {
             #[link(wasm_import_module = "pie:inferlet/queue@0.1.0")]
@@ -899,8 +899,8 @@ pub mod queue {
             unsafe { call(arguments.i32(0)) }
         }
 
-        /// Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the
-        /// name of an export or file, it reports only errors of saves: the other calls report their errors themselves.
+        /// Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Calls that take the name
+        /// of an export or file report their errors themselves, so `synchronize` leaves these errors out, except those of `export-pages` and `save`.
         #[inline]
         pub fn synchronize(&self) -> crate::Pending<Result<(), crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/queue@0.1.0")]
@@ -955,17 +955,17 @@ pub mod queue {
     }
 }
 
-/// Memory of the model's device. An address is a `u32` in the inferlet's own address space. Each model has its own space, and an invocation
-/// never gets the same address twice.
+/// Memory of the model's device. An address is a `u32` in an address space that the inferlet has for each model. An invocation never gets the
+/// same address twice.
 /// A KV page has `page-size` slots. A slot holds a key, a value, a position and the flags *filled* and *masked*.
-/// An embed holds one token's embedding or one output state, and a position. The position of a state is the one after its input's, so that a
-/// state can be used as the next input.
+/// An embed holds one token's embedding or one output state, and a position. The position of a state is one past the position of its input, so
+/// that the state can be the next input.
 /// Calls that allocate, free, share or copy travel with the calls around them and cost no round trip. Calls with names (export, import, …)
 /// cost one round trip each; persistent exports also cost a disk write.
 pub mod allocate {
     use crate::abi;
 
-    /// A snapshot of pages under a name. It belongs to the tenant.
+    /// A named snapshot of pages, which belongs to the tenant.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct ExportInfo {
         pub name: String,
@@ -1013,7 +1013,7 @@ pub mod allocate {
         }
     }
 
-    /// A place of pages, from the fastest on: the device, the memory of its host, the host's disk.
+    /// A place that can hold pages, the fastest first: the device, the memory of the device's host, the host's disk.
     #[derive(Debug, Clone, PartialEq, Copy, Eq)]
     pub enum Tier {
         Device,
@@ -1079,7 +1079,8 @@ pub mod allocate {
         pub bytes: u64,
         /// Milliseconds that the lease still lasts; 0 without a lease.
         pub lease_ms: u32,
-        /// The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`.
+        /// The reason for the end of the last lease. None before the first lease, while a lease lasts, and after `unpin-export` or
+        /// `demote-export`.
         pub lease_ended: Option<crate::allocate::LeaseEnd>,
     }
 
@@ -1114,8 +1115,8 @@ pub mod allocate {
         unsafe { call(arguments.i32(0)) as u32 }
     }
 
-    /// Addresses of `count` empty pages. The device claims their memory in queue order; when there is no memory, the calls that use the pages
-    /// fail. `limit-exceeded` at once when the invocation's page limit would be exceeded.
+    /// Addresses of `count` empty pages. The device claims their memory in queue order; if the device has no memory then, the calls that
+    /// use the pages fail. `limit-exceeded` at once when the pages would exceed the invocation's page limit.
     #[inline]
     pub fn allocate_pages(queue: &crate::queue::Queue, count: u32) -> Result<Vec<u32>, crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1191,8 +1192,8 @@ pub mod allocate {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// Copies `count` slots (key, value, position, filled, masked) from one page to another or the same. Adds `shift` to the position of each
-    /// copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding
+    /// Copies `count` slots (key, value, position, filled, masked) from one page to another, or within a page. Adds `shift` to the position of
+    /// each copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding
     /// cannot be shifted.
     #[inline]
     pub fn copy_slots(queue: &crate::queue::Queue, source: u32, source_offset: u32, destination: u32, destination_offset: u32, count: u32, shift: i32) {
@@ -1213,7 +1214,7 @@ pub mod allocate {
     }
 
     /// Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of
-    /// `destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions.
+    /// `destinations`, in order. `positions` has a new position for each token, and the copied key is rotated to it; an empty list keeps the positions.
     #[inline]
     pub fn copy_tokens(queue: &crate::queue::Queue, sources: &[u32], indices: &[u32], destinations: &[u32], positions: &[u32]) {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1247,7 +1248,7 @@ pub mod allocate {
 
     /// Saves a snapshot of `pages`, with their masks, under the tenant's `name`, after the earlier calls that write them. Later writes copy the
     /// pages first. The export outlives the inferlet and counts against the tenant. A `persistent` export is on disk when the future completes.
-    /// `invalid-argument` when the name is in use or is not 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`.
+    /// `invalid-argument` when the name is in use. A name has 1 to 128 characters: letters, digits, `.`, `_`, `-`, `/`.
     #[inline]
     pub fn export_pages(queue: &crate::queue::Queue, pages: &[u32], name: &str, persistent: bool) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1287,10 +1288,10 @@ pub mod allocate {
     }
 
     /// Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host
-    /// that keeps it is away or lost. The copy holds the name's present content: make a later export durable, too. `unexport` also removes the
-    /// copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared storage, or
-    /// for a name of operators; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes meanwhile, or
-    /// its host or the storage does not answer.
+    /// that keeps it is away or lost. The copy holds the present content: a later export under the same name needs another call. `unexport` also
+    /// removes the copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
+    /// storage, or for a name under `system/`; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes
+    /// during the copy, or when the export's host or the storage does not answer.
     #[inline]
     pub fn make_durable(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1344,8 +1345,8 @@ pub mod allocate {
     }
 
     /// Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a
-    /// name under `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes
-    /// only frames that are free or hold cached prefixes.
+    /// name under `system/`). They affect how long later imports wait, never the imported content. They take only device memory that is free or
+    /// holds cached prefixes, so no inferlet waits for memory because of them.
     #[inline]
     pub fn export_residency(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<crate::allocate::Residency, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1363,12 +1364,13 @@ pub mod allocate {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2)), read, forget) }
     }
 
-    /// Brings the pages of an export to the device as far as it has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour), even
-    /// after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
-    /// ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
-    /// of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
-    /// tenant may never pin, `unavailable` for one that it may not pin now. An export on disk counts against the invocation's pages while it comes
-    /// back: `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.
+    /// Brings the pages of an export to the device as far as the device has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour),
+    /// even after the invocation has ended. Under memory pressure, the pages of waiting inferlets and of other exports leave the device first. If
+    /// that is not enough, the lease ends early (`pressure`) before a running inferlet has to give way. A later call replaces the lease. All leases
+    /// together hold at most a quarter of the device's pages. Of this quarter, a tenant may pin half of what the leases of other tenants leave; it
+    /// may pin at most half of its own page quota. `limit-exceeded` for an export that the tenant may never pin, `unavailable` for one that it may
+    /// not pin now. An export on disk counts against the invocation's pages while it comes back: `limit-exceeded` when it has more pages than the
+    /// invocation may hold, `unavailable` when the device has no room for it.
     #[inline]
     pub fn pin_export(queue: &crate::queue::Queue, name: &str, lease_ms: u32) -> crate::Pending<Result<crate::allocate::Residency, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1405,8 +1407,8 @@ pub mod allocate {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2)), read, forget) }
     }
 
-    /// Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one
-    /// that is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk.
+    /// Hints that the export will be used in `next-use-ms` milliseconds. Of the tenant's exports, those without a hint leave the device first, then
+    /// the one whose hinted use is latest. The hint holds until its time, or until the next import; 0 removes the hint. Exports on disk ignore it.
     #[inline]
     pub fn retain_export(queue: &crate::queue::Queue, name: &str, next_use_ms: u32) -> crate::Pending<Result<crate::allocate::Residency, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1425,7 +1427,7 @@ pub mod allocate {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3)), read, forget) }
     }
 
-    /// Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does.
+    /// Brings the pages of an export to the device before they are used, as far as there is room. Fails for an export on disk as `pin-export` does.
     #[inline]
     pub fn prefetch_export(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<crate::allocate::Residency, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1443,9 +1445,9 @@ pub mod allocate {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2)), read, forget) }
     }
 
-    /// Ends the lease, and moves pages that only exports hold off the device. With `memory`, pages that find no room in memory go to disk, and
-    /// stay on the device when the disk is full, too. With `disk`, a persistent export drops its pages from the device and from memory; they then
-    /// count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
+    /// Ends the lease, and moves the export's pages off the device, except pages that an inferlet also holds. With `memory`, pages without room in
+    /// memory go to disk; when the disk is full, too, they stay on the device. With `disk`, a persistent export drops its pages from the device and
+    /// from memory; they then count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
     #[inline]
     pub fn demote_export(queue: &crate::queue::Queue, name: &str, tier: crate::allocate::Tier) -> crate::Pending<Result<crate::allocate::Residency, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -1465,14 +1467,14 @@ pub mod allocate {
     }
 }
 
-/// The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with those of other inferlets. Decoding costs a
-/// share of reading the weights once; prefill is bound by arithmetic, about two operations per weight and input.
+/// The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with forwards of other inferlets. The forwards of a
+/// decoding batch share the time of reading the weights once. Prefill is bound by arithmetic: about two operations per weight and input.
 pub mod forward {
     use crate::abi;
 
     /// The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then
-    /// the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. It starts with hidden
-    /// keys (0 when the first key is visible).
+    /// the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. The first run is hidden;
+    /// its length is 0 when the first key is visible.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Mask {
         /// The runs of all rows, one row after another.
@@ -1499,8 +1501,8 @@ pub mod forward {
     /// Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
     /// i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
     /// first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
-    /// Embedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of
-    /// a state or a copy.
+    /// Usage: each embed that receives a token or a part of an image counts one token, which includes one computation as an input. Each further
+    /// computation of an input counts one token, also when the input is a state or a copy.
     /// Without a mask, an input sees its own key and all keys at smaller positions.
     #[inline]
     pub fn forward(queue: &crate::queue::Queue, in_pages: &[u32], in_embeds: &[u32], out_pages: &[u32], out_embeds: &[u32], mask: Option<&crate::forward::Mask>) {
@@ -1519,7 +1521,8 @@ pub mod forward {
         unsafe { call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4), arguments.i32(5), arguments.i32(6), arguments.i32(7), arguments.i32(8), arguments.i32(9), arguments.i32(10), arguments.i32(11), arguments.i32(12), arguments.i32(13)) }
     }
 
-    /// Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only.
+    /// Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Other addresses of
+    /// a shared page keep their masks.
     #[inline]
     pub fn mask_page(queue: &crate::queue::Queue, page: u32, slots: u32) {
         #[link(wasm_import_module = "pie:inferlet/forward@0.1.0")]
@@ -1556,8 +1559,8 @@ pub mod input_text {
     }
 }
 
-/// Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`
-/// right behind the forward that wrote its state can share that forward's device step.
+/// Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. A call of
+/// `next-distribution` directly after the forward that writes the state, in the same queue, can share the forward's device step.
 pub mod output_text {
     use crate::abi;
 
@@ -1565,7 +1568,7 @@ pub mod output_text {
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Distribution {
         pub tokens: Vec<u32>,
-        /// Natural logarithms of their probabilities over the whole vocabulary, at temperature 1.
+        /// Natural logarithms of the tokens' probabilities over the whole vocabulary, at temperature 1.
         pub log_probabilities: Vec<f32>,
     }
 
@@ -1581,7 +1584,7 @@ pub mod output_text {
         }
     }
 
-    /// The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default).
+    /// The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the host's cap of 256).
     #[inline]
     pub fn next_distribution(queue: &crate::queue::Queue, embed: u32, top_k: u32) -> crate::Pending<Result<crate::output_text::Distribution, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/output-text@0.1.0")]
@@ -1661,7 +1664,7 @@ pub mod fused {
     use crate::abi;
 
     /// Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0
-    /// means the host's cap (256 by default). The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
+    /// means the host's cap of 256. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
     /// seeds give equal tokens: the draw depends only on the seed and on the input's position.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Sampler {
@@ -1701,7 +1704,7 @@ pub mod fused {
         None,
         /// One sampled token for each row.
         Sample(crate::fused::Sampler),
-        /// The most probable tokens for each row: this many (`top-k`).
+        /// For each row, this number (`top-k`) of the most probable tokens.
         Distributions(u32),
     }
 
@@ -1787,15 +1790,16 @@ pub mod fused {
 
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct RunRequest {
-        /// The first input and its position. Each later input is the token sampled before it, at the next position.
+        /// The first input. Each later input is the token sampled before it, at the next position.
         pub token: u32,
+        /// Position of the first input.
         pub position: u32,
         /// The pages of the sequence, in order, with empty slots for `max-tokens` tokens. The run reads them and appends to them.
         pub pages: Vec<u32>,
         pub max_tokens: u32,
         pub sampler: crate::fused::Sampler,
-        /// Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.
-        /// At most 256; with more the run fails with `invalid-argument`.
+        /// Decoding stops after it samples one of these tokens. The run returns this token as its last, without its key and value in the cache. With
+        /// more than 256 stop tokens the run fails with `invalid-argument`.
         pub stop_tokens: Vec<u32>,
     }
 
@@ -1826,7 +1830,7 @@ pub mod fused {
     pub enum FinishReason {
         StopToken,
         MaxTokens,
-        /// By `stop`, or because the grammar allows no further text.
+        /// The run was stopped, or the grammar allows no further text.
         Stopped,
     }
 
@@ -1867,7 +1871,7 @@ pub mod fused {
     /// Format of the messages that carry the pieces of a text.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Frame {
-        /// A separate message before the first piece; none when empty.
+        /// Text of a separate message before the first piece. An empty text sends no such message.
         pub opening: String,
         /// Text before each piece. The piece itself is written as a JSON string.
         pub before: String,
@@ -1901,7 +1905,8 @@ pub mod fused {
         pub held: String,
         /// Stop strings: they end the run and are not sent. At most 64 strings with 1,024 bytes together, otherwise `limit-exceeded`.
         pub stops: Vec<String>,
-        /// Format of the messages. By default, each piece is a message of its own. At most 8,192 bytes together, otherwise `limit-exceeded`.
+        /// Format of the messages. By default, each piece is a message of its own. The texts have at most 8,192 bytes together, otherwise
+        /// `limit-exceeded`.
         pub frame: Option<crate::fused::Frame>,
     }
 
@@ -1933,7 +1938,8 @@ pub mod fused {
         pub text: String,
         /// The unsent end of the text: it may be the beginning of a stop string.
         pub held: String,
-        /// The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`.
+        /// The stop string that ended the run. The platform discards the tokens after the string. It charges them only if it had decoded them before the
+        /// call of `pipe`.
         pub stop: Option<String>,
         /// Unset after a stop string, and when an error ended the run: the next call reports the error.
         pub finished: Option<crate::fused::FinishReason>,
@@ -2009,8 +2015,8 @@ pub mod fused {
             unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4), arguments.i32(5), arguments.i32(6), arguments.i32(7), arguments.i32(8), arguments.i32(9), arguments.i32(10), arguments.i32(11), arguments.i32(12), arguments.i32(13)), read, forget) }
         }
 
-        /// Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
-        /// and not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are.
+        /// Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too, and charges the tokens that are
+        /// decoded but not read. After a stop string of `pipe`, only tokens that were decoded before the call of `pipe` are charged.
         #[inline]
         pub fn stop(&self) {
             #[link(wasm_import_module = "pie:inferlet/fused@0.1.0")]
@@ -2146,7 +2152,7 @@ pub mod tokenize {
             unsafe { crate::tokenize::Detokenizer::from_handle(call(arguments.i32(0), arguments.i32(1))) }
         }
 
-        /// The text that these tokens complete.
+        /// The text of the characters that these tokens complete.
         #[inline]
         pub fn push(&self, tokens: &[u32]) -> Result<String, crate::types::Error> {
             #[link(wasm_import_module = "pie:inferlet/tokenize@0.1.0")]
@@ -2295,8 +2301,8 @@ pub mod tokenize {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// Applies the model's chat template to `variables`, a JSON object with `messages` (including members that the template knows, such as
-    /// `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.
+    /// Applies the model's chat template to `variables`, a JSON object with `messages` (each with any members that the template knows, such
+    /// as `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.
     /// `invalid-argument` when the text is not a JSON object or the template refuses it; `unsupported` when the model has no template.
     #[inline]
     pub fn render_chat(model: &str, variables: &str) -> Result<String, crate::types::Error> {
@@ -2314,8 +2320,8 @@ pub mod tokenize {
     }
 }
 
-/// Grammars that constrain decoding to a format. The runtime compiles and matches them. The mask travels with the fused call, and the device
-/// applies it before it samples. Calls of one matcher run in order.
+/// Grammars that constrain decoding to a format. The runtime compiles and matches them. A mask of the allowed tokens travels with the fused
+/// call, and the device applies the mask before it samples. Calls of one matcher run in order.
 /// Compiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds.
 pub mod grammar {
     use crate::abi;
@@ -2397,7 +2403,7 @@ pub mod grammar {
         }
 
         /// `invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the
-        /// tenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one.
+        /// tenant's share of memory is full, `unavailable` when no worker is free. Later calls of `ready` have the outcome of the first.
         #[inline]
         pub fn ready(&self) -> crate::Pending<Result<(), crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
@@ -2487,8 +2493,8 @@ pub mod grammar {
         }
 
         /// The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a
-        /// negative number.) A grammar may leave keywords of its schema to a check of the whole text; the text may then end only if it passes.
-        /// `invalid-argument` when the text fails this check and cannot go on either: take tokens back.
+        /// negative number.) Masks cannot express some keywords of JSON schemas: the matcher checks these on the whole text, which may end only
+        /// if it passes. `invalid-argument` when the text fails this check and cannot go on either: take tokens back with `rollback`.
         #[inline]
         pub fn mask(&self) -> crate::Pending<Result<Vec<u32>, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
@@ -2505,7 +2511,7 @@ pub mod grammar {
             unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
         }
 
-        /// Reports if the text may or must end now. Fails like `mask`.
+        /// Tells if the text may end now, and if it must. Fails like `mask`.
         #[inline]
         pub fn status(&self) -> crate::Pending<Result<crate::grammar::MatchStatus, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
@@ -2522,9 +2528,9 @@ pub mod grammar {
             unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
         }
 
-        /// Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
-        /// the text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others
-        /// with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.
+        /// Accepts and returns the forced tokens, at most `most`: those of the text that must come next. Returns none where the grammar leaves a choice,
+        /// or where the text may end. The model's tokenizer makes the tokens of the forced text. Tokens at the end of this text are left out if the
+        /// text after them could change them. Append the returned tokens to the sequence and compute them in one pass, instead of sampling each.
         #[inline]
         pub fn jump(&self, most: u32) -> crate::Pending<Result<Vec<u32>, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
@@ -2634,8 +2640,8 @@ pub mod grammar {
     }
 
     /// Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the
-    /// tokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not
-    /// fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
+    /// tokens that follow the matcher's text. Each row has the mask of the text with all guesses up to the row's input. If a guess does not fit,
+    /// its row and the rows after it have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
     #[inline]
     pub fn verify(queue: &crate::queue::Queue, matcher: &crate::grammar::Matcher, adapter: Option<&str>, request: &crate::fused::StepRequest) -> crate::Pending<Result<crate::fused::StepResult, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
@@ -2657,10 +2663,10 @@ pub mod grammar {
     }
 
     /// A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
-    /// calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
-    /// `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
-    /// it. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
-    /// the tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
+    /// calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, the run finishes
+    /// with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
+    /// the run. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
+    /// the tokens that it computes. `limit-exceeded` for more than 8,192 pages or 262,144 stop tokens.
     #[must_use]
     #[inline]
     pub fn start_run(queue: &crate::queue::Queue, matcher: &crate::grammar::Matcher, request: &crate::fused::RunRequest) -> crate::fused::Run {
@@ -2677,23 +2683,22 @@ pub mod grammar {
     }
 }
 
-/// Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as
-/// `top-k` 0 gives a sampler: a token with a bias above 0 must then be among them.
+/// Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as
+/// many as a sampler with `top-k` 0 considers. There, a bias above 0 has an effect only if its token is one of them.
 pub mod penalties {
     use crate::abi;
 
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct LogitChanges {
-        /// Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million.
+        /// Subtracted from a token's logit once for each occurrence of the token in `chosen` or in the run; from minus to plus a million.
         pub frequency: f32,
-        /// Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million.
+        /// Subtracted once from the logit of each token that occurs in `chosen` or in the run; from minus to plus a million.
         pub presence: f32,
         /// Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`.
         pub bias_tokens: Vec<u32>,
         /// The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token.
         pub bias_values: Vec<f32>,
-        /// The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
-        /// samples.
+        /// The tokens that were sampled before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it samples.
         pub chosen: Vec<u32>,
     }
 
@@ -2719,7 +2724,7 @@ pub mod penalties {
     }
 
     /// Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes
-    /// rule all tokens out.
+    /// exclude all tokens.
     #[must_use]
     #[inline]
     pub fn start_run(queue: &crate::queue::Queue, request: &crate::fused::RunRequest, changes: &crate::penalties::LogitChanges) -> crate::fused::Run {
@@ -2941,9 +2946,9 @@ pub mod kv_files {
             unsafe { abi::Lift::lift(result.at()) }
         }
 
-        /// The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
-        /// they wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's
-        /// page limit would be exceeded.
+        /// The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Then call
+        /// `filled`: the file itself does not count the tokens that these calls write. `unavailable` until the file is ready; `limit-exceeded` when the
+        /// pages would exceed the invocation's page limit.
         #[inline]
         pub fn reserve(&self, tokens: u32) -> Result<Vec<u32>, crate::types::Error> {
             #[link(wasm_import_module = "pie:inferlet/kv-files@0.1.0")]
@@ -2975,7 +2980,7 @@ pub mod kv_files {
         }
 
         /// Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the
-        /// device's cap, 256 by default).
+        /// host's cap of 256).
         #[inline]
         pub fn pred(&self, tokens: &[u32], positions: &[u32], top_k: u32) -> crate::Pending<Result<Vec<crate::output_text::Distribution>, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/kv-files@0.1.0")]
@@ -3118,9 +3123,9 @@ pub mod kv_files {
         }
     }
 
-    /// Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even
-    /// while the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right
-    /// to write the file. Fails as `make-durable` of `allocate` does.
+    /// Copies the content that was saved last under a name to the storage that the platform's machines share. While the GPU host that keeps the name
+    /// and its lock is away or lost, inferlets on other hosts can then open the name for reading. A later save or `remove` ends the copy. Needs the
+    /// right to write the file. Fails as `make-durable` of `allocate` does.
     #[inline]
     pub fn make_durable(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/kv-files@0.1.0")]
@@ -3179,9 +3184,9 @@ pub mod kv_files {
 pub mod input_image {
     use crate::abi;
 
+    /// The size of an image in pixels.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Dimensions {
-        /// In pixels.
         pub width: u32,
         pub height: u32,
     }
@@ -3226,8 +3231,8 @@ pub mod input_image {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have this trait,
-    /// `invalid-argument` when the image has too many pixels for it.
+    /// The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have the trait
+    /// `input-image`, `invalid-argument` when the image has too many pixels.
     #[inline]
     pub fn image_embeds(queue: &crate::queue::Queue, size: &crate::input_image::Dimensions) -> Result<u32, crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/input-image@0.1.0")]
@@ -3265,8 +3270,8 @@ pub mod input_image {
     }
 }
 
-/// Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Prefix sharing distinguishes the keys and
-/// values of each adapter from those of the model.
+/// Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Calls share the keys and values of equal
+/// prefixes only with calls of the same adapter; calls without an adapter share them among themselves.
 pub mod adapter {
     use crate::abi;
 
@@ -3308,8 +3313,8 @@ pub mod adapter {
         unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
     }
 
-    /// Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,
-    /// `invalid-argument` for a malformed name.
+    /// Loads an adapter into the device's memory, so that the first call with the adapter need not wait for it. `not-found` when no adapter
+    /// has this name, `invalid-argument` for a malformed name.
     #[inline]
     pub fn load_adapter(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/adapter@0.1.0")]
@@ -3327,7 +3332,8 @@ pub mod adapter {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2)), read, forget) }
     }
 
-    /// Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch.
+    /// Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters share a batch only if the
+    /// backend supports this.
     #[inline]
     pub fn forward_with_adapter(queue: &crate::queue::Queue, adapter: &str, in_pages: &[u32], in_embeds: &[u32], out_pages: &[u32], out_embeds: &[u32], mask: Option<&crate::forward::Mask>) {
         #[link(wasm_import_module = "pie:inferlet/adapter@0.1.0")]
@@ -3376,9 +3382,9 @@ pub mod embedding {
     pub struct EncoderInfo {
         pub name: String,
         pub kind: crate::embedding::EncoderKind,
-        /// Values of a vector; 1 for a reranker.
+        /// Number of values of a vector; 1 for a reranker.
         pub size: u32,
-        /// Most tokens of a text, or of a query with a document, special tokens included.
+        /// Maximum tokens of a text, or for a reranker of a query and a document together, special tokens included.
         pub context_length: u32,
     }
 
@@ -3418,7 +3424,7 @@ pub mod embedding {
 
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Vectors {
-        /// Values of each vector.
+        /// Number of values of each vector.
         pub size: u32,
         /// The vectors of all texts, one after the other, in the order of the texts.
         pub values: Vec<f32>,
@@ -3483,12 +3489,12 @@ pub mod rerank {
 
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Scores {
-        /// One number for each document, in the order of the documents: larger is better. A number means something only beside others of the same
-        /// model; for most models its logistic function is a probability.
+        /// One number for each document, in the order of the documents: larger is better. Compare a number only with others of the same
+        /// model. For most models, the logistic function of the number is a probability.
         pub values: Vec<f32>,
         /// Tokens that were encoded.
         pub tokens: u32,
-        /// Number of pairs that were longer than the model takes: the end of the longer text was left out.
+        /// Number of pairs of query and document that were longer than the model takes: the end of the pair's longer text was left out.
         pub cut: u32,
     }
 
@@ -3529,7 +3535,7 @@ pub mod rerank {
 /// Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
 /// `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
 /// letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
-/// later; a write may have had its effect.
+/// later. A write that fails in this way may still have taken effect.
 pub mod index {
     use crate::abi;
 
@@ -3645,7 +3651,7 @@ pub mod index {
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct IndexEntry {
         pub id: String,
-        /// A text that queries find by its words; it is no part of the vector.
+        /// A text that queries find by its words; the vector does not depend on it.
         pub text: Option<String>,
         pub fields: Vec<crate::index::Field>,
     }
@@ -3731,7 +3737,8 @@ pub mod index {
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Match {
         pub entry: crate::index::IndexEntry,
-        /// Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank).
+        /// Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of
+        /// 1 / (60 + rank) over the two rankings.
         pub score: f64,
     }
 
@@ -3772,8 +3779,8 @@ pub mod index {
         }
     }
 
-    /// Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another
-    /// shape.
+    /// Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its
+    /// dimensions or metric differ.
     #[inline]
     pub fn create(name: &str, dimensions: u32, metric: crate::index::Metric) -> crate::Pending<Result<crate::index::IndexInfo, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3832,7 +3839,7 @@ pub mod index {
 
     /// The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
     /// of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
-    /// Nearest vectors of large indexes are found approximately: about one of a hundred is missed.
+    /// In large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred.
     #[inline]
     pub fn query(name: &str, vector: Option<&[f32]>, text: Option<&str>, filter: &[crate::index::Condition], limit: u32) -> crate::Pending<Result<Vec<crate::index::Match>, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -4268,7 +4275,7 @@ pub mod http {
         pub body: Option<Vec<u8>>,
         /// Time limit for the head of the response, including redirects: 30,000 by default, at most the invocation's remaining time.
         pub timeout_ms: Option<u32>,
-        /// Number of redirects to follow (0 to 10), each to a granted host. After these, a redirect itself is the response.
+        /// Number of redirects to follow (0 to 10), each to a granted host. A redirect beyond this number is itself the response.
         pub redirects: u32,
     }
 
@@ -4353,8 +4360,8 @@ pub mod http {
             unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
         }
 
-        /// The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once
-        /// one decoder has taken 64 MiB.
+        /// The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once one
+        /// decoder has taken 64 MiB (a body may have two encodings).
         #[inline]
         pub fn read(&self) -> crate::Pending<Result<Option<Vec<u8>>, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/http@0.1.0")]
@@ -4410,9 +4417,9 @@ pub mod http {
 }
 
 /// Inferlets that this inferlet launches. The function needs the grant `launch` (manifest: `grants.launch`, a list of functions or `"*"`);
-/// without it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside its root's reservation,
-/// so it starts at once, and it ends with its parent. An inferlet may hold 1,024 child handles; a handle counts until it is dropped, even after
-/// the child's end.
+/// without it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside the reservation of its
+/// root (the ancestor that no inferlet launched), so it starts at once. It ends with its parent at the latest. An inferlet may hold 1,024 child
+/// handles; a handle counts until it is dropped, even after the child's end.
 pub mod children {
     use crate::abi;
 
@@ -4476,7 +4483,7 @@ pub mod children {
         }
 
         /// The child's invocation id. `not-found` when the function does not exist, `invalid-argument` when its schema refuses the input,
-        /// `limit-exceeded` when the root has 64 running children or 4,096 in all, or at a depth of 8.
+        /// `limit-exceeded` when the root has 64 running descendants or has had 4,096 in all, or when this inferlet is 8 generations below the root.
         #[inline]
         pub fn started(&self) -> crate::Pending<Result<String, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/children@0.1.0")]
@@ -4541,7 +4548,7 @@ pub mod children {
             unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
         }
 
-        /// Completes when the child has ended. It may be called several times.
+        /// Completes when the child has ended. Several calls get the same outcome.
         #[inline]
         pub fn wait(&self) -> crate::Pending<Result<crate::children::Ending, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/children@0.1.0")]
@@ -4612,8 +4619,8 @@ pub mod children {
 
 /// Files that the client and this invocation exchange, for content that is too large for a message. A file has at most 16 MiB. An invocation
 /// has at most 256 files and 64 MiB (128 MiB with its children), and a tenant 1 GiB.
-/// Names have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. Their HTTP path
-/// is `/v1/invocations/{id}/files/{name}`.
+/// Names have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. The HTTP path
+/// of a file is `/v1/invocations/{id}/files/{name}`.
 pub mod file_exchange {
     use crate::abi;
 
@@ -4656,8 +4663,8 @@ pub mod file_exchange {
         }
     }
 
-    /// Stores a file for the client, and announces it by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A file of the same name is
-    /// replaced.
+    /// Stores a file for the client, and announces it by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. Replaces a file of the
+    /// same name.
     #[inline]
     pub fn send_file(name: &str, media_type: &str, content: &[u8]) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/file-exchange@0.1.0")]
@@ -4676,7 +4683,7 @@ pub mod file_exchange {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4), arguments.i32(5)), read, forget) }
     }
 
-    /// A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session.
+    /// A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session first.
     #[inline]
     pub fn receive_file(name: &str) -> crate::Pending<Result<crate::file_exchange::File, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/file-exchange@0.1.0")]
@@ -4709,9 +4716,9 @@ pub mod file_exchange {
     }
 }
 
-/// Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of
-/// the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a
-/// value takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.
+/// Named texts of the function's version: the tenant's secrets that the manifest lists (`secrets`), and plain variables (`environment`). A version
+/// keeps the values that the secrets had at its deployment. A name has upper-case letters, digits and `_`. Reading a value is immediate. In log
+/// lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.
 pub mod environment {
     use crate::abi;
 
@@ -4746,10 +4753,10 @@ pub mod environment {
     }
 }
 
-/// Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
-/// takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
-/// the time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the
-/// answer.
+/// Questions to a person. An invocation that asks a question ends its attempt and waits. Meanwhile it has no instance, holds no pages, embeds or
+/// queues, and takes no slot; it keeps waiting across restarts of the platform. When a person answers
+/// (`POST /v1/invocations/{id}/answer`, `pie answer`), or the time has passed, a new attempt runs from the beginning with the same input. There,
+/// `resumed` returns the state that the last attempt left, and the answer.
 pub mod person {
     use crate::abi;
 
@@ -4759,7 +4766,7 @@ pub mod person {
         pub text: String,
         /// JSON Schema that the answer must match, as JSON text of at most 16,384 characters.
         pub schema: String,
-        /// Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days).
+        /// Time that the invocation waits for an answer: 1 to 2,592,000 seconds (30 days).
         pub timeout_seconds: u32,
         /// Text for the next attempt; at most 262,144 characters.
         pub state: String,
@@ -4807,7 +4814,7 @@ pub mod person {
 
     #[derive(Debug, Clone, PartialEq)]
     pub struct Resumption {
-        /// The state that the last question was asked with.
+        /// The `state` of the last question.
         pub state: String,
         pub answer: crate::person::Answer,
     }
@@ -4825,7 +4832,7 @@ pub mod person {
     }
 
     /// Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.
-    /// `invalid-argument` for a question past these bounds, a schema that cannot be used, or a second question; `unsupported` in a child.
+    /// `invalid-argument` for a question that exceeds a limit, a schema that cannot be used, or a second question; `unsupported` in a child.
     #[inline]
     pub fn ask(question: &crate::person::Question) -> Result<(), crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/person@0.1.0")]
@@ -4917,8 +4924,8 @@ pub mod abi {
         pub fn count(&self) -> usize {
             self.count
         }
-        /// Adds the core values that other cases of a variant have and the passed case lacks. They are zero: `new` has cleared all values, and
-        /// only `push` writes them.
+        /// Adds zeros for the core values that the passed case of a variant lacks and other cases have. Those values are zero already: `new` has
+        /// cleared all values, and only `push` writes them.
         pub fn pad(&mut self, end: usize) {
             self.count = end;
         }
@@ -4936,7 +4943,7 @@ pub mod abi {
         }
     }
 
-    /// A place for a result, or for arguments that are too many to be passed as core values.
+    /// Memory for a result, or for arguments that are too many to be passed as core values.
     pub struct Area(MaybeUninit<[u64; 32]>);
 
     impl Area {
@@ -5256,7 +5263,7 @@ pub mod abi {
             Ok(output) => (0, output),
             Err(error) => (1, error),
         };
-        // The layout of the contract's `result<string, string>`. The platform reads it after the return, so it is never freed.
+        // This array has the layout of the contract's `result<string, string>`. The platform reads it after the return, so it is never freed.
         let result = Box::new([tag, answer.as_ptr() as u32, answer.len() as u32]);
         leak(answer);
         Box::into_raw(result) as *const u8

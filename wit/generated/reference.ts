@@ -10,7 +10,7 @@ export const reference: ContractReference = {
   {
    "name": "types",
    "id": "pie:inferlet/types@0.1.0",
-   "docs": "Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The\narguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails\nwith `limit-exceeded` until the inferlet reads or drops some results.",
+   "docs": "Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The\narguments of these calls may hold 32 MiB. Their unread results, and unread vectors and scores, may hold another 32 MiB. A further call fails\nwith `limit-exceeded` until the inferlet reads or drops some results.",
    "needs": "Always there.",
    "types": [
     {
@@ -26,7 +26,7 @@ export const reference: ContractReference = {
       {
        "name": "not-owned",
        "type": "string",
-       "docs": "The inferlet does not hold this address: it never allocated it, has freed it, or it belongs to another model."
+       "docs": "The inferlet does not hold this address: the inferlet never allocated the address or has freed it, or the address belongs to another model."
       },
       {
        "name": "unsupported",
@@ -288,7 +288,7 @@ export const reference: ContractReference = {
     {
      "name": "efficient-tokens",
      "signature": "efficient-tokens: func(model: string) -> result<option<u32>, error>",
-     "docs": "The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. For an encoder, the\ntokens of its next batch. The GPU host measures both while it computes, so that they change; none until it has measured them. `not-found`\nfor a model or encoder that was not granted. Costs a round trip to the runtime.",
+     "docs": "For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,\nthe maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first\nmeasurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime.",
      "cost": "Answered at once.",
      "errors": [
       "not-found"
@@ -319,7 +319,7 @@ export const reference: ContractReference = {
     {
      "name": "record-span",
      "signature": "record-span: func(name: string, kind: string, began: u64, ended: u64, failed: bool)",
-     "docs": "Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.\n`began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and\nthe failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.",
+     "docs": "Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.\n`began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones\nfirst, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32.",
      "cost": "Issued without waiting.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -337,7 +337,7 @@ export const reference: ContractReference = {
     {
      "name": "time-left",
      "signature": "time-left: func() -> u64",
-     "docs": "Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.\nWhile the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the\ninvocation's deadline does.",
+     "docs": "Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.\nWhile the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.\nThe invocation's deadline never stands still.",
      "cost": "Answered at once.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -470,7 +470,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.set-depth",
      "signature": "set-depth: func(depth: u32)",
-     "docs": "Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.\nOf a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns\nwith each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if\nthat is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too.",
+     "docs": "Marks the queue's later calls as calls of a node of a workflow: `depth` is the length of the longest path from the node to the workflow's end.\nOf a tenant's marked calls, those of earlier invocations go first, and within an invocation those with the largest depth. Marked calls only\nexchange turns with each other: no other call goes earlier or later because of a depth. Depths work at every priority, 0 included. Calls of\n`embed` and `rerank` also go in the order of invocations once the invocation has set a depth.",
      "cost": "Issued without waiting.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -479,7 +479,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.stop",
      "signature": "stop: func()",
-     "docs": "Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed\nin parts ends after the part under way. Pages and embeds can still be allocated and freed.",
+     "docs": "Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. If the device computes a\nprompt in parts, it finishes only the current part. Pages and embeds can still be allocated and freed.",
      "cost": "Issued without waiting.",
      "errors": [
       "cancelled"
@@ -490,7 +490,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.synchronize",
      "signature": "synchronize: func() -> future<result<_, error>>",
-     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the\nname of an export or file, it reports only errors of saves: the other calls report their errors themselves.",
+     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Calls that take the name\nof an export or file report their errors themselves, so `synchronize` leaves these errors out, except those of `export-pages` and `save`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -501,13 +501,13 @@ export const reference: ContractReference = {
   {
    "name": "allocate",
    "id": "pie:inferlet/allocate@0.1.0",
-   "docs": "Memory of the model's device. An address is a `u32` in the inferlet's own address space. Each model has its own space, and an invocation\nnever gets the same address twice.\nA KV page has `page-size` slots. A slot holds a key, a value, a position and the flags *filled* and *masked*.\nAn embed holds one token's embedding or one output state, and a position. The position of a state is the one after its input's, so that a\nstate can be used as the next input.\nCalls that allocate, free, share or copy travel with the calls around them and cost no round trip. Calls with names (export, import, …)\ncost one round trip each; persistent exports also cost a disk write.",
+   "docs": "Memory of the model's device. An address is a `u32` in an address space that the inferlet has for each model. An invocation never gets the\nsame address twice.\nA KV page has `page-size` slots. A slot holds a key, a value, a position and the flags *filled* and *masked*.\nAn embed holds one token's embedding or one output state, and a position. The position of a state is one past the position of its input, so\nthat the state can be the next input.\nCalls that allocate, free, share or copy travel with the calls around them and cost no round trip. Calls with names (export, import, …)\ncost one round trip each; persistent exports also cost a disk write.",
    "needs": "Trait `allocate` of the model.",
    "types": [
     {
      "name": "export-info",
      "kind": "record",
-     "docs": "A snapshot of pages under a name. It belongs to the tenant.",
+     "docs": "A named snapshot of pages, which belongs to the tenant.",
      "members": [
       {
        "name": "name",
@@ -561,7 +561,7 @@ export const reference: ContractReference = {
     {
      "name": "tier",
      "kind": "enum",
-     "docs": "A place of pages, from the fastest on: the device, the memory of its host, the host's disk.",
+     "docs": "A place that can hold pages, the fastest first: the device, the memory of the device's host, the host's disk.",
      "members": [
       {
        "name": "device",
@@ -635,7 +635,7 @@ export const reference: ContractReference = {
       {
        "name": "lease-ended",
        "type": "option<lease-end>",
-       "docs": "The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`."
+       "docs": "The reason for the end of the last lease. None before the first lease, while a lease lasts, and after `unpin-export` or\n`demote-export`."
       }
      ]
     }
@@ -653,7 +653,7 @@ export const reference: ContractReference = {
     {
      "name": "allocate-pages",
      "signature": "allocate-pages: func(queue: borrow<queue>, count: u32) -> result<list<u32>, error>",
-     "docs": "Addresses of `count` empty pages. The device claims their memory in queue order; when there is no memory, the calls that use the pages\nfail. `limit-exceeded` at once when the invocation's page limit would be exceeded.",
+     "docs": "Addresses of `count` empty pages. The device claims their memory in queue order; if the device has no memory then, the calls that\nuse the pages fail. `limit-exceeded` at once when the pages would exceed the invocation's page limit.",
      "cost": "Answered at once.",
      "errors": [
       "limit-exceeded"
@@ -700,7 +700,7 @@ export const reference: ContractReference = {
     {
      "name": "copy-slots",
      "signature": "copy-slots: func(queue: borrow<queue>, source: u32, source-offset: u32, destination: u32, destination-offset: u32, count: u32, shift: s32)",
-     "docs": "Copies `count` slots (key, value, position, filled, masked) from one page to another or the same. Adds `shift` to the position of each\ncopied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding\ncannot be shifted.",
+     "docs": "Copies `count` slots (key, value, position, filled, masked) from one page to another, or within a page. Adds `shift` to the position of\neach copied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding\ncannot be shifted.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [
       "unsupported"
@@ -711,7 +711,7 @@ export const reference: ContractReference = {
     {
      "name": "copy-tokens",
      "signature": "copy-tokens: func(queue: borrow<queue>, sources: list<u32>, indices: list<u32>, destinations: list<u32>, positions: list<u32>)",
-     "docs": "Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of\n`destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions.",
+     "docs": "Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of\n`destinations`, in order. `positions` has a new position for each token, and the copied key is rotated to it; an empty list keeps the positions.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -729,7 +729,7 @@ export const reference: ContractReference = {
     {
      "name": "export-pages",
      "signature": "export-pages: func(queue: borrow<queue>, pages: list<u32>, name: string, persistent: bool) -> future<result<_, error>>",
-     "docs": "Saves a snapshot of `pages`, with their masks, under the tenant's `name`, after the earlier calls that write them. Later writes copy the\npages first. The export outlives the inferlet and counts against the tenant. A `persistent` export is on disk when the future completes.\n`invalid-argument` when the name is in use or is not 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`.",
+     "docs": "Saves a snapshot of `pages`, with their masks, under the tenant's `name`, after the earlier calls that write them. Later writes copy the\npages first. The export outlives the inferlet and counts against the tenant. A `persistent` export is on disk when the future completes.\n`invalid-argument` when the name is in use. A name has 1 to 128 characters: letters, digits, `.`, `_`, `-`, `/`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -752,7 +752,7 @@ export const reference: ContractReference = {
     {
      "name": "make-durable",
      "signature": "make-durable: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host\nthat keeps it is away or lost. The copy holds the name's present content: make a later export durable, too. `unexport` also removes the\ncopy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared storage, or\nfor a name of operators; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes meanwhile, or\nits host or the storage does not answer.",
+     "docs": "Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host\nthat keeps it is away or lost. The copy holds the present content: a later export under the same name needs another call. `unexport` also\nremoves the copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared\nstorage, or for a name under `system/`; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes\nduring the copy, or when the export's host or the storage does not answer.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -784,7 +784,7 @@ export const reference: ContractReference = {
     {
      "name": "export-residency",
      "signature": "export-residency: func(queue: borrow<queue>, name: string) -> future<result<residency, error>>",
-     "docs": "Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a\nname under `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes\nonly frames that are free or hold cached prefixes.",
+     "docs": "Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a\nname under `system/`). They affect how long later imports wait, never the imported content. They take only device memory that is free or\nholds cached prefixes, so no inferlet waits for memory because of them.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "unsupported"
@@ -795,7 +795,7 @@ export const reference: ContractReference = {
     {
      "name": "pin-export",
      "signature": "pin-export: func(queue: borrow<queue>, name: string, lease-ms: u32) -> future<result<residency, error>>",
-     "docs": "Brings the pages of an export to the device as far as it has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour), even\nafter the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease\nends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter\nof the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the\ntenant may never pin, `unavailable` for one that it may not pin now. An export on disk counts against the invocation's pages while it comes\nback: `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.",
+     "docs": "Brings the pages of an export to the device as far as the device has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour),\neven after the invocation has ended. Under memory pressure, the pages of waiting inferlets and of other exports leave the device first. If\nthat is not enough, the lease ends early (`pressure`) before a running inferlet has to give way. A later call replaces the lease. All leases\ntogether hold at most a quarter of the device's pages. Of this quarter, a tenant may pin half of what the leases of other tenants leave; it\nmay pin at most half of its own page quota. `limit-exceeded` for an export that the tenant may never pin, `unavailable` for one that it may\nnot pin now. An export on disk counts against the invocation's pages while it comes back: `limit-exceeded` when it has more pages than the\ninvocation may hold, `unavailable` when the device has no room for it.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded",
@@ -816,7 +816,7 @@ export const reference: ContractReference = {
     {
      "name": "retain-export",
      "signature": "retain-export: func(queue: borrow<queue>, name: string, next-use-ms: u32) -> future<result<residency, error>>",
-     "docs": "Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one\nthat is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk.",
+     "docs": "Hints that the export will be used in `next-use-ms` milliseconds. Of the tenant's exports, those without a hint leave the device first, then\nthe one whose hinted use is latest. The hint holds until its time, or until the next import; 0 removes the hint. Exports on disk ignore it.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -825,7 +825,7 @@ export const reference: ContractReference = {
     {
      "name": "prefetch-export",
      "signature": "prefetch-export: func(queue: borrow<queue>, name: string) -> future<result<residency, error>>",
-     "docs": "Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does.",
+     "docs": "Brings the pages of an export to the device before they are used, as far as there is room. Fails for an export on disk as `pin-export` does.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -834,7 +834,7 @@ export const reference: ContractReference = {
     {
      "name": "demote-export",
      "signature": "demote-export: func(queue: borrow<queue>, name: string, tier: tier) -> future<result<residency, error>>",
-     "docs": "Ends the lease, and moves pages that only exports hold off the device. With `memory`, pages that find no room in memory go to disk, and\nstay on the device when the disk is full, too. With `disk`, a persistent export drops its pages from the device and from memory; they then\ncount against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.",
+     "docs": "Ends the lease, and moves the export's pages off the device, except pages that an inferlet also holds. With `memory`, pages without room in\nmemory go to disk; when the disk is full, too, they stay on the device. With `disk`, a persistent export drops its pages from the device and\nfrom memory; they then count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "unsupported",
@@ -848,13 +848,13 @@ export const reference: ContractReference = {
   {
    "name": "forward",
    "id": "pie:inferlet/forward@0.1.0",
-   "docs": "The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with those of other inferlets. Decoding costs a\nshare of reading the weights once; prefill is bound by arithmetic, about two operations per weight and input.",
+   "docs": "The transformer over KV pages. A forward returns at once. The GPU host computes it in a batch with forwards of other inferlets. The forwards of a\ndecoding batch share the time of reading the weights once. Prefill is bound by arithmetic: about two operations per weight and input.",
    "needs": "Trait `forward` of the model.",
    "types": [
     {
      "name": "mask",
      "kind": "record",
-     "docs": "The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then\nthe inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. It starts with hidden\nkeys (0 when the first key is visible).",
+     "docs": "The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then\nthe inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. The first run is hidden;\nits length is 0 when the first key is visible.",
      "members": [
       {
        "name": "runs",
@@ -873,7 +873,7 @@ export const reference: ContractReference = {
     {
      "name": "forward",
      "signature": "forward: func(queue: borrow<queue>, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
-     "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nEmbedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of\na state or a copy.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
+     "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nUsage: each embed that receives a token or a part of an image counts one token, which includes one computation as an input. Each further\ncomputation of an input counts one token, also when the input is a state or a copy.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -882,7 +882,7 @@ export const reference: ContractReference = {
     {
      "name": "mask-page",
      "signature": "mask-page: func(queue: borrow<queue>, page: u32, slots: u32)",
-     "docs": "Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only.",
+     "docs": "Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Other addresses of\na shared page keep their masks.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -911,7 +911,7 @@ export const reference: ContractReference = {
   {
    "name": "output-text",
    "id": "pie:inferlet/output-text@0.1.0",
-   "docs": "Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`\nright behind the forward that wrote its state can share that forward's device step.",
+   "docs": "Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. A call of\n`next-distribution` directly after the forward that writes the state, in the same queue, can share the forward's device step.",
    "needs": "Trait `output-text` of the model.",
    "types": [
     {
@@ -927,7 +927,7 @@ export const reference: ContractReference = {
       {
        "name": "log-probabilities",
        "type": "list<f32>",
-       "docs": "Natural logarithms of their probabilities over the whole vocabulary, at temperature 1."
+       "docs": "Natural logarithms of the tokens' probabilities over the whole vocabulary, at temperature 1."
       }
      ]
     }
@@ -936,7 +936,7 @@ export const reference: ContractReference = {
     {
      "name": "next-distribution",
      "signature": "next-distribution: func(queue: borrow<queue>, embed: u32, top-k: u32) -> future<result<distribution, error>>",
-     "docs": "The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default).",
+     "docs": "The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the host's cap of 256).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -980,7 +980,7 @@ export const reference: ContractReference = {
     {
      "name": "sampler",
      "kind": "record",
-     "docs": "Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0\nmeans the host's cap (256 by default). The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal\nseeds give equal tokens: the draw depends only on the seed and on the input's position.",
+     "docs": "Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0\nmeans the host's cap of 256. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal\nseeds give equal tokens: the draw depends only on the seed and on the input's position.",
      "members": [
       {
        "name": "temperature",
@@ -1027,7 +1027,7 @@ export const reference: ContractReference = {
       {
        "name": "distributions",
        "type": "u32",
-       "docs": "The most probable tokens for each row: this many (`top-k`)."
+       "docs": "For each row, this number (`top-k`) of the most probable tokens."
       }
      ]
     },
@@ -1098,12 +1098,12 @@ export const reference: ContractReference = {
       {
        "name": "token",
        "type": "u32",
-       "docs": "The first input and its position. Each later input is the token sampled before it, at the next position."
+       "docs": "The first input. Each later input is the token sampled before it, at the next position."
       },
       {
        "name": "position",
        "type": "u32",
-       "docs": ""
+       "docs": "Position of the first input."
       },
       {
        "name": "pages",
@@ -1123,7 +1123,7 @@ export const reference: ContractReference = {
       {
        "name": "stop-tokens",
        "type": "list<u32>",
-       "docs": "Decoding stops after it samples one of these tokens. The run returns this token as its last; its key and value are not in the cache.\nAt most 256; with more the run fails with `invalid-argument`."
+       "docs": "Decoding stops after it samples one of these tokens. The run returns this token as its last, without its key and value in the cache. With\nmore than 256 stop tokens the run fails with `invalid-argument`."
       }
      ]
     },
@@ -1145,7 +1145,7 @@ export const reference: ContractReference = {
       {
        "name": "stopped",
        "type": "",
-       "docs": "By `stop`, or because the grammar allows no further text."
+       "docs": "The run was stopped, or the grammar allows no further text."
       }
      ]
     },
@@ -1174,7 +1174,7 @@ export const reference: ContractReference = {
       {
        "name": "opening",
        "type": "string",
-       "docs": "A separate message before the first piece; none when empty."
+       "docs": "Text of a separate message before the first piece. An empty text sends no such message."
       },
       {
        "name": "before",
@@ -1211,7 +1211,7 @@ export const reference: ContractReference = {
       {
        "name": "frame",
        "type": "option<frame>",
-       "docs": "Format of the messages. By default, each piece is a message of its own. At most 8,192 bytes together, otherwise `limit-exceeded`."
+       "docs": "Format of the messages. By default, each piece is a message of its own. The texts have at most 8,192 bytes together, otherwise\n`limit-exceeded`."
       }
      ]
     },
@@ -1238,7 +1238,7 @@ export const reference: ContractReference = {
       {
        "name": "stop",
        "type": "option<string>",
-       "docs": "The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`."
+       "docs": "The stop string that ended the run. The platform discards the tokens after the string. It charges them only if it had decoded them before the\ncall of `pipe`."
       },
       {
        "name": "finished",
@@ -1294,7 +1294,7 @@ export const reference: ContractReference = {
     {
      "name": "run.stop",
      "signature": "stop: func()",
-     "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then\nand not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are.",
+     "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too, and charges the tokens that are\ndecoded but not read. After a stop string of `pipe`, only tokens that were decoded before the call of `pipe` are charged.",
      "cost": "Issued without waiting.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -1410,7 +1410,7 @@ export const reference: ContractReference = {
     {
      "name": "render-chat",
      "signature": "render-chat: func(model: string, variables: string) -> result<string, error>",
-     "docs": "Applies the model's chat template to `variables`, a JSON object with `messages` (including members that the template knows, such as\n`tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.\n`invalid-argument` when the text is not a JSON object or the template refuses it; `unsupported` when the model has no template.",
+     "docs": "Applies the model's chat template to `variables`, a JSON object with `messages` (each with any members that the template knows, such\nas `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … Variables such as `bos_token` and `eos_token` default to the model's.\n`invalid-argument` when the text is not a JSON object or the template refuses it; `unsupported` when the model has no template.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument",
@@ -1431,7 +1431,7 @@ export const reference: ContractReference = {
     {
      "name": "detokenizer.push",
      "signature": "push: func(tokens: list<u32>) -> result<string, error>",
-     "docs": "The text that these tokens complete.",
+     "docs": "The text of the characters that these tokens complete.",
      "cost": "Answered at once.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -1451,7 +1451,7 @@ export const reference: ContractReference = {
   {
    "name": "grammar",
    "id": "pie:inferlet/grammar@0.1.0",
-   "docs": "Grammars that constrain decoding to a format. The runtime compiles and matches them. The mask travels with the fused call, and the device\napplies it before it samples. Calls of one matcher run in order.\nCompiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds.",
+   "docs": "Grammars that constrain decoding to a format. The runtime compiles and matches them. A mask of the allowed tokens travels with the fused\ncall, and the device applies the mask before it samples. Calls of one matcher run in order.\nCompiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds.",
    "needs": "Trait `grammar` of the model.",
    "types": [
     {
@@ -1524,7 +1524,7 @@ export const reference: ContractReference = {
     {
      "name": "verify",
      "signature": "verify: func(queue: borrow<queue>, matcher: borrow<matcher>, adapter: option<string>, request: step-request) -> future<result<step-result, error>>",
-     "docs": "Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the\ntokens that follow the matcher's text. Each row has the mask of the text with the guesses before it; rows behind a guess that does not\nfit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.",
+     "docs": "Like `step`, for several rows of output, and with an adapter if one is named. The inputs of all rows but the first are guesses at the\ntokens that follow the matcher's text. Each row has the mask of the text with all guesses up to the row's input. If a guess does not fit,\nits row and the rows after it have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -1535,7 +1535,7 @@ export const reference: ContractReference = {
     {
      "name": "start-run",
      "signature": "start-run: func(queue: borrow<queue>, matcher: borrow<matcher>, request: run-request) -> run",
-     "docs": "A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other\ncalls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with\n`stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow\nit. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts\nthe tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.",
+     "docs": "A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other\ncalls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, the run finishes\nwith `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow\nthe run. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts\nthe tokens that it computes. `limit-exceeded` for more than 8,192 pages or 262,144 stop tokens.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument",
@@ -1556,7 +1556,7 @@ export const reference: ContractReference = {
     {
      "name": "compiled.ready",
      "signature": "ready: func() -> future<result<_, error>>",
-     "docs": "`invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the\ntenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one.",
+     "docs": "`invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the\ntenant's share of memory is full, `unavailable` when no worker is free. Later calls of `ready` have the outcome of the first.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument",
@@ -1587,7 +1587,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.mask",
      "signature": "mask: func() -> future<result<list<u32>, error>>",
-     "docs": "The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a\nnegative number.) A grammar may leave keywords of its schema to a check of the whole text; the text may then end only if it passes.\n`invalid-argument` when the text fails this check and cannot go on either: take tokens back.",
+     "docs": "The tokens that are allowed next: bit `t % 32` of word `t / 32` for token `t`. (JavaScript guests get a word with its highest bit set as a\nnegative number.) Masks cannot express some keywords of JSON schemas: the matcher checks these on the whole text, which may end only\nif it passes. `invalid-argument` when the text fails this check and cannot go on either: take tokens back with `rollback`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -1598,7 +1598,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.status",
      "signature": "status: func() -> future<result<match-status, error>>",
-     "docs": "Reports if the text may or must end now. Fails like `mask`.",
+     "docs": "Tells if the text may end now, and if it must. Fails like `mask`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -1607,7 +1607,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.jump",
      "signature": "jump: func(most: u32) -> future<result<list<u32>, error>>",
-     "docs": "Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where\nthe text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others\nwith the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.",
+     "docs": "Accepts and returns the forced tokens, at most `most`: those of the text that must come next. Returns none where the grammar leaves a choice,\nor where the text may end. The model's tokenizer makes the tokens of the forced text. Tokens at the end of this text are left out if the\ntext after them could change them. Append the returned tokens to the sequence and compute them in one pass, instead of sampling each.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -1636,7 +1636,7 @@ export const reference: ContractReference = {
   {
    "name": "penalties",
    "id": "pie:inferlet/penalties@0.1.0",
-   "docs": "Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as\n`top-k` 0 gives a sampler: a token with a bias above 0 must then be among them.",
+   "docs": "Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as\nmany as a sampler with `top-k` 0 considers. There, a bias above 0 has an effect only if its token is one of them.",
    "needs": "Trait `penalties` of the model.",
    "types": [
     {
@@ -1647,12 +1647,12 @@ export const reference: ContractReference = {
       {
        "name": "frequency",
        "type": "f32",
-       "docs": "Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million."
+       "docs": "Subtracted from a token's logit once for each occurrence of the token in `chosen` or in the run; from minus to plus a million."
       },
       {
        "name": "presence",
        "type": "f32",
-       "docs": "Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million."
+       "docs": "Subtracted once from the logit of each token that occurs in `chosen` or in the run; from minus to plus a million."
       },
       {
        "name": "bias-tokens",
@@ -1667,7 +1667,7 @@ export const reference: ContractReference = {
       {
        "name": "chosen",
        "type": "list<u32>",
-       "docs": "The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it\nsamples."
+       "docs": "The tokens that were sampled before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it samples."
       }
      ]
     }
@@ -1676,7 +1676,7 @@ export const reference: ContractReference = {
     {
      "name": "start-run",
      "signature": "start-run: func(queue: borrow<queue>, request: run-request, changes: logit-changes) -> run",
-     "docs": "Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes\nrule all tokens out.",
+     "docs": "Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes\nexclude all tokens.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument"
@@ -1802,7 +1802,7 @@ export const reference: ContractReference = {
     {
      "name": "make-durable",
      "signature": "make-durable: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even\nwhile the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right\nto write the file. Fails as `make-durable` of `allocate` does.",
+     "docs": "Copies the content that was saved last under a name to the storage that the platform's machines share. While the GPU host that keeps the name\nand its lock is away or lost, inferlets on other hosts can then open the name for reading. A later save or `remove` ends the copy. Needs the\nright to write the file. Fails as `make-durable` of `allocate` does.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -1878,7 +1878,7 @@ export const reference: ContractReference = {
     {
      "name": "file.reserve",
      "signature": "reserve: func(tokens: u32) -> result<list<u32>, error>",
-     "docs": "The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what\nthey wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's\npage limit would be exceeded.",
+     "docs": "The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Then call\n`filled`: the file itself does not count the tokens that these calls write. `unavailable` until the file is ready; `limit-exceeded` when the\npages would exceed the invocation's page limit.",
      "cost": "Answered at once.",
      "errors": [
       "unavailable",
@@ -1899,7 +1899,7 @@ export const reference: ContractReference = {
     {
      "name": "file.pred",
      "signature": "pred: func(tokens: list<u32>, positions: list<u32>, top-k: u32) -> future<result<list<distribution>, error>>",
-     "docs": "Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the\ndevice's cap, 256 by default).",
+     "docs": "Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the\nhost's cap of 256).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -1966,12 +1966,12 @@ export const reference: ContractReference = {
     {
      "name": "dimensions",
      "kind": "record",
-     "docs": "",
+     "docs": "The size of an image in pixels.",
      "members": [
       {
        "name": "width",
        "type": "u32",
-       "docs": "In pixels."
+       "docs": ""
       },
       {
        "name": "height",
@@ -1996,7 +1996,7 @@ export const reference: ContractReference = {
     {
      "name": "image-embeds",
      "signature": "image-embeds: func(queue: borrow<queue>, size: dimensions) -> result<u32, error>",
-     "docs": "The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have this trait,\n`invalid-argument` when the image has too many pixels for it.",
+     "docs": "The number of embeds that an image of this size takes on the queue's model. `unsupported` when the model does not have the trait\n`input-image`, `invalid-argument` when the image has too many pixels.",
      "cost": "Answered at once.",
      "errors": [
       "unsupported",
@@ -2019,7 +2019,7 @@ export const reference: ContractReference = {
   {
    "name": "adapter",
    "id": "pie:inferlet/adapter@0.1.0",
-   "docs": "Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Prefix sharing distinguishes the keys and\nvalues of each adapter from those of the model.",
+   "docs": "Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator installed beside a model. Calls share the keys and values of equal\nprefixes only with calls of the same adapter; calls without an adapter share them among themselves.",
    "needs": "Trait `adapter` of the model.",
    "types": [
     {
@@ -2058,7 +2058,7 @@ export const reference: ContractReference = {
     {
      "name": "load-adapter",
      "signature": "load-adapter: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,\n`invalid-argument` for a malformed name.",
+     "docs": "Loads an adapter into the device's memory, so that the first call with the adapter need not wait for it. `not-found` when no adapter\nhas this name, `invalid-argument` for a malformed name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -2070,7 +2070,7 @@ export const reference: ContractReference = {
     {
      "name": "forward-with-adapter",
      "signature": "forward-with-adapter: func(queue: borrow<queue>, adapter: string, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
-     "docs": "Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch.",
+     "docs": "Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters share a batch only if the\nbackend supports this.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -2111,12 +2111,12 @@ export const reference: ContractReference = {
       {
        "name": "size",
        "type": "u32",
-       "docs": "Values of a vector; 1 for a reranker."
+       "docs": "Number of values of a vector; 1 for a reranker."
       },
       {
        "name": "context-length",
        "type": "u32",
-       "docs": "Most tokens of a text, or of a query with a document, special tokens included."
+       "docs": "Maximum tokens of a text, or for a reranker of a query and a document together, special tokens included."
       }
      ]
     },
@@ -2145,7 +2145,7 @@ export const reference: ContractReference = {
       {
        "name": "size",
        "type": "u32",
-       "docs": "Values of each vector."
+       "docs": "Number of values of each vector."
       },
       {
        "name": "values",
@@ -2200,7 +2200,7 @@ export const reference: ContractReference = {
       {
        "name": "values",
        "type": "list<f32>",
-       "docs": "One number for each document, in the order of the documents: larger is better. A number means something only beside others of the same\nmodel; for most models its logistic function is a probability."
+       "docs": "One number for each document, in the order of the documents: larger is better. Compare a number only with others of the same\nmodel. For most models, the logistic function of the number is a probability."
       },
       {
        "name": "tokens",
@@ -2210,7 +2210,7 @@ export const reference: ContractReference = {
       {
        "name": "cut",
        "type": "u32",
-       "docs": "Number of pairs that were longer than the model takes: the end of the longer text was left out."
+       "docs": "Number of pairs of query and document that were longer than the model takes: the end of the pair's longer text was left out."
       }
      ]
     }
@@ -2230,7 +2230,7 @@ export const reference: ContractReference = {
   {
    "name": "index",
    "id": "pie:inferlet/index@0.1.0",
-   "docs": "Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:\n`grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128\nletters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again\nlater; a write may have had its effect.",
+   "docs": "Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:\n`grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128\nletters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again\nlater. A write that fails in this way may still have taken effect.",
    "needs": "Grant `store` of the manifest.",
    "types": [
     {
@@ -2307,7 +2307,7 @@ export const reference: ContractReference = {
       {
        "name": "text",
        "type": "option<string>",
-       "docs": "A text that queries find by its words; it is no part of the vector."
+       "docs": "A text that queries find by its words; the vector does not depend on it."
       },
       {
        "name": "fields",
@@ -2388,7 +2388,7 @@ export const reference: ContractReference = {
       {
        "name": "score",
        "type": "f64",
-       "docs": "Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank)."
+       "docs": "Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of\n1 / (60 + rank) over the two rankings."
       }
      ]
     },
@@ -2429,7 +2429,7 @@ export const reference: ContractReference = {
     {
      "name": "create",
      "signature": "create: func(name: string, dimensions: u32, metric: metric) -> future<result<index-info, error>>",
-     "docs": "Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another\nshape.",
+     "docs": "Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its\ndimensions or metric differ.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -2460,7 +2460,7 @@ export const reference: ContractReference = {
     {
      "name": "query",
      "signature": "query: func(name: string, vector: option<list<f32>>, text: option<string>, filter: list<condition>, limit: u32) -> future<result<list<match>, error>>",
-     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.\nNearest vectors of large indexes are found approximately: about one of a hundred is missed.",
+     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.\nIn large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2735,7 +2735,7 @@ export const reference: ContractReference = {
       {
        "name": "redirects",
        "type": "u32",
-       "docs": "Number of redirects to follow (0 to 10), each to a granted host. After these, a redirect itself is the response."
+       "docs": "Number of redirects to follow (0 to 10), each to a granted host. A redirect beyond this number is itself the response."
       }
      ]
     },
@@ -2796,7 +2796,7 @@ export const reference: ContractReference = {
     {
      "name": "exchange.read",
      "signature": "read: func() -> future<result<option<list<u8>>, error>>",
-     "docs": "The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once\none decoder has taken 64 MiB.",
+     "docs": "The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once one\ndecoder has taken 64 MiB (a body may have two encodings).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -2809,7 +2809,7 @@ export const reference: ContractReference = {
   {
    "name": "children",
    "id": "pie:inferlet/children@0.1.0",
-   "docs": "Inferlets that this inferlet launches. The function needs the grant `launch` (manifest: `grants.launch`, a list of functions or `\"*\"`);\nwithout it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside its root's reservation,\nso it starts at once, and it ends with its parent. An inferlet may hold 1,024 child handles; a handle counts until it is dropped, even after\nthe child's end.",
+   "docs": "Inferlets that this inferlet launches. The function needs the grant `launch` (manifest: `grants.launch`, a list of functions or `\"*\"`);\nwithout it, calls fail with `unsupported`. A child is an invocation with its own id, log and usage. It runs inside the reservation of its\nroot (the ancestor that no inferlet launched), so it starts at once. It ends with its parent at the latest. An inferlet may hold 1,024 child\nhandles; a handle counts until it is dropped, even after the child's end.",
    "needs": "Grant `launch` of the manifest.",
    "types": [
     {
@@ -2866,7 +2866,7 @@ export const reference: ContractReference = {
     {
      "name": "child.started",
      "signature": "started: func() -> future<result<string, error>>",
-     "docs": "The child's invocation id. `not-found` when the function does not exist, `invalid-argument` when its schema refuses the input,\n`limit-exceeded` when the root has 64 running children or 4,096 in all, or at a depth of 8.",
+     "docs": "The child's invocation id. `not-found` when the function does not exist, `invalid-argument` when its schema refuses the input,\n`limit-exceeded` when the root has 64 running descendants or has had 4,096 in all, or when this inferlet is 8 generations below the root.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -2910,7 +2910,7 @@ export const reference: ContractReference = {
     {
      "name": "child.wait",
      "signature": "wait: func() -> future<result<ending, error>>",
-     "docs": "Completes when the child has ended. It may be called several times.",
+     "docs": "Completes when the child has ended. Several calls get the same outcome.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2932,7 +2932,7 @@ export const reference: ContractReference = {
   {
    "name": "file-exchange",
    "id": "pie:inferlet/file-exchange@0.1.0",
-   "docs": "Files that the client and this invocation exchange, for content that is too large for a message. A file has at most 16 MiB. An invocation\nhas at most 256 files and 64 MiB (128 MiB with its children), and a tenant 1 GiB.\nNames have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. Their HTTP path\nis `/v1/invocations/{id}/files/{name}`.",
+   "docs": "Files that the client and this invocation exchange, for content that is too large for a message. A file has at most 16 MiB. An invocation\nhas at most 256 files and 64 MiB (128 MiB with its children), and a tenant 1 GiB.\nNames have 1 to 128 characters: letters, digits, `.`, `_`, `-`. The platform keeps files as long as the invocation's events. The HTTP path\nof a file is `/v1/invocations/{id}/files/{name}`.",
    "needs": "Always there.",
    "types": [
     {
@@ -2979,7 +2979,7 @@ export const reference: ContractReference = {
     {
      "name": "send-file",
      "signature": "send-file: func(name: string, media-type: string, content: list<u8>) -> future<result<_, error>>",
-     "docs": "Stores a file for the client, and announces it by a `message` event `{\"file\": {\"name\", \"mediaType\", \"bytes\"}}`. A file of the same name is\nreplaced.",
+     "docs": "Stores a file for the client, and announces it by a `message` event `{\"file\": {\"name\", \"mediaType\", \"bytes\"}}`. Replaces a file of the\nsame name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2988,7 +2988,7 @@ export const reference: ContractReference = {
     {
      "name": "receive-file",
      "signature": "receive-file: func(name: string) -> future<result<file, error>>",
-     "docs": "A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session.",
+     "docs": "A file of the invocation, from the client or from the inferlet. Waits until the file exists. `closed` when the client closes the session first.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "closed"
@@ -3010,7 +3010,7 @@ export const reference: ContractReference = {
   {
    "name": "environment",
    "id": "pie:inferlet/environment@0.1.0",
-   "docs": "Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of\nthe deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a\nvalue takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.",
+   "docs": "Named texts of the function's version: the tenant's secrets that the manifest lists (`secrets`), and plain variables (`environment`). A version\nkeeps the values that the secrets had at its deployment. A name has upper-case letters, digits and `_`. Reading a value is immediate. In log\nlines and error messages, the platform replaces each value of four or more characters by `[NAME]`.",
    "needs": "Always there.",
    "types": [],
    "calls": [
@@ -3037,7 +3037,7 @@ export const reference: ContractReference = {
   {
    "name": "person",
    "id": "pie:inferlet/person@0.1.0",
-   "docs": "Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and\ntakes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or\nthe time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the\nanswer.",
+   "docs": "Questions to a person. An invocation that asks a question ends its attempt and waits. Meanwhile it has no instance, holds no pages, embeds or\nqueues, and takes no slot; it keeps waiting across restarts of the platform. When a person answers\n(`POST /v1/invocations/{id}/answer`, `pie answer`), or the time has passed, a new attempt runs from the beginning with the same input. There,\n`resumed` returns the state that the last attempt left, and the answer.",
    "needs": "Always there.",
    "types": [
     {
@@ -3058,7 +3058,7 @@ export const reference: ContractReference = {
       {
        "name": "timeout-seconds",
        "type": "u32",
-       "docs": "Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days)."
+       "docs": "Time that the invocation waits for an answer: 1 to 2,592,000 seconds (30 days)."
       },
       {
        "name": "state",
@@ -3092,7 +3092,7 @@ export const reference: ContractReference = {
       {
        "name": "state",
        "type": "string",
-       "docs": "The state that the last question was asked with."
+       "docs": "The `state` of the last question."
       },
       {
        "name": "answer",
@@ -3106,7 +3106,7 @@ export const reference: ContractReference = {
     {
      "name": "ask",
      "signature": "ask: func(question: question) -> result<_, error>",
-     "docs": "Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.\n`invalid-argument` for a question past these bounds, a schema that cannot be used, or a second question; `unsupported` in a child.",
+     "docs": "Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.\n`invalid-argument` for a question that exceeds a limit, a schema that cannot be used, or a second question; `unsupported` in a child.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument",
@@ -3131,7 +3131,7 @@ export const reference: ContractReference = {
   {
    "name": "run",
    "signature": "run: async func(input: string) -> result<string, string>",
-   "docs": "Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error ends the\ninvocation as failed, with the text as its cause.",
+   "docs": "Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error makes\nthe invocation fail, with the error's text as the cause.",
    "cost": "Runs as long as the invocation.",
    "errors": [],
    "errorsTitle": "Errors",

@@ -27,8 +27,8 @@ interface Rpc {
 
 /**
  * A server of the Model Context Protocol over streamable HTTP, as specified: it keeps sessions, lists one tool a page,
- * answers `tools/list` in JSON, and `tools/call` as a stream. A notification and a request of the server come before
- * the reply; the request has the id of the call. The server checks arguments against the tool's schema.
+ * answers `tools/list` in JSON, and `tools/call` as a stream. In this stream, a notification and a request of the server precede
+ * the reply; the request has the same id as the client's call. The server checks arguments against the tool's schema.
  */
 export class McpServer implements AsyncDisposable {
   /** Requested methods, in order; `DELETE` at the end of a session. */
@@ -36,11 +36,11 @@ export class McpServer implements AsyncDisposable {
   /** Arguments that a tool's schema refused. */
   readonly refused: unknown[] = [];
   readonly calls: { name: string; arguments: unknown }[] = [];
-  /** Breaks the connection that asks for the end of the session. */
+  /** If true, breaks the connection when the client asks to end the session. */
   breaksAtEnd = false;
-  /** Refuses `notifications/initialized`. */
+  /** If true, refuses `notifications/initialized`. */
   refusesToBegin = false;
-  /** Replies in place of the server's own, by method: the members besides `jsonrpc` and `id`, or the text of a body or an event. */
+  /** Replies that replace the server's own, by method: an object has the members besides `jsonrpc` and `id`; a text is the whole body or event. */
   replies: Readonly<Record<string, object | string>> = {};
   readonly #tools: readonly ServedTool[];
   readonly #server: http.Server;
@@ -51,7 +51,7 @@ export class McpServer implements AsyncDisposable {
     this.#server = http.createServer((request, response) => {
       const chunks: Buffer[] = [];
       request.on('data', (chunk: Buffer) => chunks.push(chunk));
-      request.on('end', () => this.#take(request, response, Buffer.concat(chunks).toString()));
+      request.on('end', () => this.#handle(request, response, Buffer.concat(chunks).toString()));
     });
   }
 
@@ -74,7 +74,7 @@ export class McpServer implements AsyncDisposable {
     await new Promise((resolve) => this.#server.close(resolve));
   }
 
-  #take(request: http.IncomingMessage, response: http.ServerResponse, body: string): void {
+  #handle(request: http.IncomingMessage, response: http.ServerResponse, body: string): void {
     const { headers, method } = request;
     const rpc = (body === '' ? { method } : JSON.parse(body)) as Rpc;
     this.methods.push(rpc.method);

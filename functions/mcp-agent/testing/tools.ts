@@ -4,7 +4,7 @@ import type { ServedTool } from './mcp-server.ts';
 const object = (properties: Record<string, Schema>, required = Object.keys(properties)) =>
   ({ type: 'object', properties, required, additionalProperties: false }) satisfies Schema;
 
-/** Two tools: one that computes, one that may fail. */
+/** Two tools: `add` always succeeds, and `paint` fails for a car. */
 export const tools: readonly ServedTool[] = [
   {
     name: 'add',
@@ -31,7 +31,7 @@ export const tools: readonly ServedTool[] = [
 
 const coordinate: Schema = { type: 'integer', minimum: -9, maximum: 9 };
 
-/** Tools whose schemas have references: to a definition, beside a property named `$ref` with a value like one, and to the schema itself. */
+/** Tools whose schemas refer to a definition (`move`) and to the schema itself (`plant`). `move` also has a property that is named `$ref`. */
 export const referringTools: readonly ServedTool[] = [
   {
     name: 'move',

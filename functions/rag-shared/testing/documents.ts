@@ -13,7 +13,7 @@ export const DOCUMENT = [
 
 export const ENCODERS = { encoder: ENCODER, ranker: RANKER };
 
-/** Invokes an application with all passes and with none: its results must be the same. */
+/** Invokes an application with all passes and with none, and asserts that the outputs are equal. @returns the output */
 export async function samePasses(name: string, input: object): Promise<CallResult['output']> {
   const { output } = await callFunction(name, input);
   const { output: plain } = await callFunction(name, { ...input, passes: [] });

@@ -26,7 +26,7 @@ for (const file of readdirSync(wit)) {
 for (const file of readdirSync(dist, { recursive: true }).map(String)) {
   if (!file.endsWith('.d.ts') || file === 'guest.d.ts') continue;
   const target = path.join(dist, file);
-  // The compiler rewrites the extensions of imports in JavaScript only.
+  // The compiler rewrites the extensions of imports in JavaScript only, so this program rewrites them in declarations.
   const text = readFileSync(target, 'utf8').replace(/(from '\.\.?\/[\w/-]+)\.ts'/g, "$1.js'");
   const guest = path.relative(path.dirname(target), path.join(dist, 'guest.d.ts')).split(path.sep).join('/');
   const reference = text.includes("'pie:inferlet/") ? `/// <reference path="./${guest}" />\n` : '';

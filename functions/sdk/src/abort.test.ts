@@ -23,7 +23,7 @@ describe('abort', () => {
     throwIfAborted(undefined);
   });
 
-  it('passes on a promise that settles by itself', async () => {
+  it('returns the outcome of a promise that settles before an abort', async () => {
     const controller = new AbortController();
     assert.equal(await abortable(Promise.resolve(3), controller.signal), 3);
     assert.equal(
@@ -34,18 +34,18 @@ describe('abort', () => {
     assert.equal(await abortable(Promise.resolve(4), undefined), 4);
   });
 
-  it('follows another signal until it is disposed of', () => {
+  it('aborter() follows another signal until it is disposed of itself', () => {
     const outer = new AbortController();
-    const followed = (() => {
+    const disposedSignal = (() => {
       using inner = aborter(outer.signal);
       return inner.signal;
     })();
-    using still = aborter(outer.signal);
+    using following = aborter(outer.signal);
     outer.abort('stop');
-    assert.equal(followed.aborted, false);
-    assert.equal(still.signal.aborted, true);
-    assert.equal(still.signal.reason, 'stop');
-    using late = aborter(outer.signal);
-    assert.equal(late.signal.aborted, true);
+    assert.equal(disposedSignal.aborted, false);
+    assert.equal(following.signal.aborted, true);
+    assert.equal(following.signal.reason, 'stop');
+    using madeAfterAbort = aborter(outer.signal);
+    assert.equal(madeAfterAbort.signal.aborted, true);
   });
 });

@@ -11,8 +11,8 @@ export interface AbortSignalLike {
 /** The error for an aborted signal: its reason if that is an InferletError, else `cancelled` with the reason's text. */
 export function abortError({ reason }: AbortSignalLike): InferletError {
   if (reason instanceof InferletError) return reason;
-  const text = reason instanceof Error ? reason.message : reason === undefined ? '' : String(reason);
-  return new InferletError('cancelled', text === '' ? 'This was aborted.' : text);
+  const text = reason instanceof Error ? reason.message : String(reason);
+  return new InferletError('cancelled', reason === undefined || text === '' ? 'This was aborted.' : text);
 }
 
 export function throwIfAborted(signal: AbortSignalLike | undefined): void {

@@ -11,7 +11,7 @@ import type { ToolOutcome } from './tools-runner.ts';
 export interface Dialect {
   /** Turns of the model's chat template, or one text (`Thought: … Action: … Observation: …`). */
   readonly turns: 'chat' | 'text';
-  /** The form of a call. {@link dialectOf} never returns `code`, which no template shows: a caller sets it. */
+  /** The form of a call. {@link dialectOf} never returns `code`, because no template shows it; a caller may set it. */
   readonly format: ToolFormat;
 }
 
@@ -111,17 +111,17 @@ interface TurnPiece {
   readonly fromTool: boolean;
 }
 
-/** Stands for the assistant's words while a template is rendered; `markOf(i)` stands for the i-th result. */
+/** Stands for the assistant's words while a template is rendered. */
 const SPOKEN = '[[spoken]]';
+/** Stands for the i-th result while a template is rendered. */
 const markOf = (i: number): string => `[[result ${i}]]`;
 
 /**
- * The text of the turns that bring the results, in pieces: each result, and the template's own text around it. Renders
- * a conversation with a mark in place of each result, takes the text after the assistant's words, and splits it at the
- * marks.
+ * The text of the turns that bring the results, in pieces: each result, and the template's own text around the results. This function renders a
+ * conversation with a mark in place of each result, takes the text after the assistant's words, and splits that text at the marks.
  */
 function resultTurns(name: string, outcomes: readonly ToolOutcome[]): TurnPiece[] {
-  // Some templates know no turn of a tool: the user's turn then brings the results.
+  // Some templates know no turn of a tool. With them, turns of the user bring the results.
   const roles = ['tool', 'user'];
   for (const role of roles) {
     const turns = outcomes.map((_, i) => ({ role, content: markOf(i) }));

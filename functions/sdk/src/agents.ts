@@ -11,15 +11,15 @@ export { type AgentTask, appendOutcomes, beginTask, chatModel, type Dialect, dia
 /** Options of {@link react}. */
 export interface ReactOptions extends Partial<AgentTask> {
   readonly tools: readonly Tool[];
-  /** Most steps of the agent, the answer's included; 8 by default. */
+  /** Maximum number of steps, the one with the answer included; 8 by default. */
   readonly maxSteps?: number;
-  /** Most tokens of one step; 256 by default. */
+  /** Maximum number of tokens of one step; 256 by default. */
   readonly maxTokens?: number;
   /** The sampler, or a function that returns one for each step, such as `scripts(…)`; greedy by default. */
   readonly sampler?: Sampler | (() => Sampler);
   /** The model's own dialect by default. */
   readonly dialect?: Dialect;
-  /** Most concurrent calls of one step; 8 by default. */
+  /** Maximum number of concurrent calls of one step; 8 by default. */
   readonly concurrency?: number;
   readonly signal?: AbortSignalLike;
 }
@@ -37,9 +37,9 @@ export interface AgentStep {
 
 /**
  * Reasons and acts in steps (Yao et al., ReAct, ICLR 2023): the model thinks, calls tools and reads their results. A step without a call is
- * the answer. Results are appended to the computed context, so nothing is prefilled twice. With `question`, the context becomes the task (chat
- * dialect) or goes on with it (text dialect); without one, the agent continues the context, and ignores `system`. A step may hold any number of
- * calls in the chat dialect, and one in the text dialect. Throws `limit-exceeded` when `maxSteps` steps brought no answer.
+ * the answer. Results are appended to the computed context, so nothing is prefilled twice. A `question` replaces the context by the task in a chat
+ * dialect, and appends the task to the context in a text dialect. Without a question, the agent continues the context and ignores `system`. A step
+ * may hold any number of calls in a chat dialect, and one in a text dialect. Throws `limit-exceeded` when `maxSteps` steps brought no answer.
  *
  * @example
  * using ctx = new Context();

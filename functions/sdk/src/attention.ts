@@ -51,7 +51,7 @@ export function attentionSink(options: {
         const text = `${sink} + ${window} + ${slack} tokens must be fewer than the context length of ${name} (${contextLength}).`;
         throw new InferletError('invalid-argument', text);
       }
-      // With more than one pending token, the device first computes them, with all tokens in sight.
+      // Several pending tokens, such as a prompt, are first computed with all tokens in sight.
       if (sequence.pending === 1 && sequence.tokens.length > sink + window + slack) sequence.compact(sink, window);
     },
   };

@@ -1,4 +1,4 @@
-/** Splits a list into batches, in order. An item larger than `mostSize` is a batch of its own. */
+/** Splits a list into batches of at most `mostItems` items and at most `mostSize` in all, in order. A larger item is a batch of its own. */
 export function batchesOf<T>(
   items: readonly T[],
   sizeOf: (item: T) => number,

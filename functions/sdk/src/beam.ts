@@ -43,7 +43,7 @@ interface Candidate extends Hypothesis {
   readonly token: number;
 }
 
-/** Most beams: a search also looks at candidates for its stop tokens, and a device returns at most 256 candidates. */
+/** Maximum number of beams. A device returns at most 256 candidates, and a search needs more candidates than beams, since some are stop tokens. */
 const MAX_BEAMS = 128;
 
 /**
@@ -83,10 +83,11 @@ export async function beamSearch(context: Context, options: BeamOptions): Promis
       }
       ended.sort((a, b) => score(b, b.tokens.length) - score(a, a.tokens.length)).splice(beams);
       live = await advance(live, kept);
-      // Live beams can only become less probable. A length penalty helps them most at `maxTokens`, a negative one at their present length.
+      // Live beams can only become less probable. Their scores profit most from a length penalty at `maxTokens`, or at the present length if
+      // the penalty is negative. The search ends when no live beam can reach the worst ended one.
       const worst = ended.length === beams ? ended[beams - 1] : undefined;
-      const best = lengthPenalty < 0 ? length : maxTokens;
-      if (worst && live.every((beam) => score(worst, worst.tokens.length) >= score(beam, best))) break;
+      const bestLength = lengthPenalty < 0 ? length : maxTokens;
+      if (worst && live.every((beam) => score(worst, worst.tokens.length) >= score(beam, bestLength))) break;
     }
     const rest = live.map(({ tokens, logProbability }) => ({ tokens, logProbability, ended: false }));
     return [...ended.map((hypothesis) => ({ ...hypothesis, ended: true })), ...rest]

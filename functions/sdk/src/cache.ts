@@ -17,7 +17,7 @@ export interface CacheState {
   readonly pages: readonly number[];
   /** Slots of each page that this inferlet has hidden: bit 0 is slot 0. */
   readonly masks: readonly number[];
-  /** Number of leading opened pages. Only the device knows which of their slots were hidden before; a new mask would show those. */
+  /** Number of leading pages that were opened (imported). Only the device knows which of their slots are hidden; a new mask would show those. */
   readonly foreign: number;
   /** Number of tokens whose keys and values are in the pages, or will be when the issued calls end. */
   readonly cached: number;
@@ -48,7 +48,7 @@ const EMPTY: CacheState = {
   compactions: 0,
 };
 
-/** Pages that a call reads and appends to. */
+/** Pages that a call reads (`inPages`), and pages to which it appends (`outPages`). */
 export interface Access {
   readonly inPages: number[];
   readonly outPages: number[];
@@ -117,7 +117,7 @@ export class Cache {
   /** Slot of a cached token, counted over all pages; -1 for a token whose page is gone or may be gone. */
   slotOf(token: number): number {
     if (token >= this.#floor) return token + this.#skew;
-    // With `base`, the pages before the tokens' first slot were opened, and some of them may be gone.
+    // A cache with a `base` has opened pages before its first token. Some of them may have been freed, so the slot is not known.
     return this.#base === 0 ? slotOfForgotten(token, this.#floor, this.#skew, this.#pageSize) : -1;
   }
 
@@ -191,7 +191,7 @@ export class Cache {
 
   /**
    * Drops the cached tokens `[from, to)` for good and frees the pages that hold nothing else. A later call with a larger `to` continues
-   * from the earlier end. Opened pages go only as a whole: a dropped token stays in sight while its opened page holds others.
+   * from the earlier end. An opened page can only be dropped as a whole: its tokens stay in sight until all of them are dropped.
    */
   forget(from: number, to: number): void {
     const pageSize = this.#pageSize;
@@ -207,7 +207,7 @@ export class Cache {
     this.#skew -= count * pageSize;
   }
 
-  /** Keeps only the cached tokens at `indices`, as the whole text. Tokens after a gap, with their keys, move up to close it. */
+  /** Keeps only the cached tokens at `indices`, which become the whole text. Tokens after a gap move up, with their keys, to close the gap. */
   gather(indices: Uint32Array): void {
     if (this.#base > 0 || this.#floor > 0) {
       throw new InferletError(
@@ -229,7 +229,7 @@ export class Cache {
     this.#compactions++;
   }
 
-  /** Appends tokens `[from, to)` of `other`, with keys rotated to the next positions. None may be gone, and their writes must have ended. */
+  /** Appends tokens `[from, to)` of `other`, with keys rotated to the next positions. Its pages must hold all of them, with no write under way. */
   join(other: CacheState, from: number, to: number): void {
     const pageSize = this.#pageSize;
     const count = to - from;
@@ -248,7 +248,7 @@ export class Cache {
       const hidden = (((moved[Math.floor(i / pageSize)] ?? 0) >>> (i % pageSize)) & 1) === 1;
       if (hidden) maskSlots(this.#masks, start + i, start + i + 1, true, pageSize);
     }
-    // Only the device knows which slots of opened pages are hidden, so the pages that receive them count as opened.
+    // Only the device knows which slots of opened pages are hidden, so the pages that receive such slots count as opened.
     const opened = Math.min(count, other.foreign * pageSize - from);
     if (opened > 0) this.#foreign = pagesFor(start + opened, pageSize);
     this.#cached += count;
@@ -295,8 +295,8 @@ export class Cache {
   }
 
   /**
-   * Makes `pages`, whose addresses belong to this cache alone, its whole content. Their `slots` filled slots hold tokens with unknown ids.
-   * The first new token gets position `nextPosition`.
+   * Replaces the content of this cache by `pages`, whose addresses must belong to this cache alone. Their `slots` filled slots hold tokens with
+   * unknown ids. The first new token gets position `nextPosition`.
    */
   adopt(pages: readonly number[], slots: number, nextPosition: number): void {
     // New tokens begin in a new page, so that they can be hidden. A write to a shared page would copy that page anyway.

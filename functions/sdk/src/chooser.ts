@@ -16,17 +16,16 @@ export class Chooser {
     this.#seed = seed;
   }
 
-  /** Counts tokens that the generation got without a choice of the sampler. */
+  /** Counts tokens of the generation that the sampler did not choose. */
   skip(tokens: number): void {
     this.#generated += tokens;
   }
 
-  /** Chooses the token after the sequence and `ahead`: chosen tokens that the sequence does not hold yet. */
+  /** Chooses the token that follows the sequence and `ahead`, the chosen tokens that the sequence does not hold yet. */
   choose(distribution: Distribution, sequence: Sequence, ahead: readonly number[] = []): number {
     const { length, compactions, model } = sequence;
     const tokens = ahead.length === 0 ? sequence.tokens : [...sequence.tokens, ...ahead];
-    // As on the device, a draw depends on the position of the last input. A compaction reuses positions, so it must
-    // change the seed.
+    // As on the device, a draw depends on the position of the last input. A compaction reuses positions, so it must change the seed.
     const lastPosition = length + ahead.length - 1;
     const random = drawOf(reseed(this.#seed, compactions), lastPosition);
     const token = this.#sampler.choose(distribution, { tokens, random, generated: this.#generated++ });

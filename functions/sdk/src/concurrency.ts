@@ -18,11 +18,10 @@ export async function withTimeout<T>(
   task: Task<T>,
   options: { readonly signal?: AbortSignalLike } = {},
 ): Promise<T> {
-  if (!(milliseconds >= 0))
-    throw new InferletError(
-      'invalid-argument',
-      `The time limit must be a number of milliseconds, 0 or more, not ${milliseconds}.`,
-    );
+  if (!(milliseconds >= 0)) {
+    const fault = `The time limit must be a number of milliseconds, 0 or more, not ${milliseconds}.`;
+    throw new InferletError('invalid-argument', fault);
+  }
   throwIfAborted(options.signal);
   using own = aborter(options.signal);
   const timerAborter = aborter();
@@ -31,7 +30,7 @@ export async function withTimeout<T>(
     try {
       return await task(own.signal);
     } finally {
-      // Otherwise the host's timer would later abort the task's signal, on which the result, such as a response, may still depend.
+      // The result, such as a response, may still depend on the task's signal, so the timer must not abort the signal after the task.
       timerAborter.abort();
     }
   })();
@@ -39,7 +38,7 @@ export async function withTimeout<T>(
     if (!timerAborter.signal.aborted) own.abort(reason);
   };
   const text = `It took longer than ${milliseconds} ms.`;
-  // Read the timer after the task's start: a task that ends at once succeeds even if the guest was suspended for longer than the limit.
+  // Read the timer only after the task has started: a task that ends at once then succeeds, even if the guest was suspended beyond the limit.
   // The host's timer fails only when the invocation itself is over: abort the task with that error.
   void settle(expiry, timerAborter.signal).then(() => abort(new InferletError('deadline-exceeded', text)), abort);
   try {
@@ -85,7 +84,8 @@ export async function race<T>(
     if (winner) others.delete(winner);
     return result;
   } catch (error) {
-    throw options.signal?.aborted ? abortError(options.signal) : failure ? failure.cause : error;
+    if (options.signal?.aborted) throw abortError(options.signal);
+    throw failure ? failure.cause : error;
   } finally {
     for (const other of others) other.abort(new InferletError('cancelled', 'Another task was faster.'));
     await ended(attempts);

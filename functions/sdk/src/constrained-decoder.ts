@@ -8,7 +8,7 @@ import type { Sampler } from './samplers.ts';
 import type { Sequence, StartRun, StepCall } from './sequence.ts';
 import { speculativeDecoder } from './speculation.ts';
 
-/** Most tokens of one jump. */
+/** Maximum number of forced tokens that one call of the matcher returns. */
 const MAX_JUMP = 4096;
 
 /** A grammar for the vocabulary of one model. */
@@ -35,8 +35,8 @@ export function constrainedDecoder(
       : grammar.verify(queue, matcher, adapter, request);
   const make = (): Decoder => {
     if (speculator) return speculativeDecoder(sequence, sampler, speculator, seed, stopTokens, call);
-    const also = sampler.kind === 'guest' && sampler.also?.length;
-    if (logProbabilities || also) return scoringDecoder(sequence, sampler, seed, logProbabilities, matcher);
+    const needsTokens = sampler.kind === 'guest' && sampler.also?.length;
+    if (logProbabilities || needsTokens) return scoringDecoder(sequence, sampler, seed, logProbabilities, matcher);
     // Runs do not support adapters.
     if (sampler.kind === 'device' && options.ahead && adapter === undefined) {
       const run: StartRun = (queue, request) => grammar.startRun(queue, matcher, request);
@@ -52,7 +52,7 @@ export function constrainedDecoder(
   }
 }
 
-/** Decodes masked tokens, which a matcher accepts, and takes forced tokens without decoding them. */
+/** Takes tokens from a decoder that obeys the grammar's masks, and forced tokens from the matcher without decoding them. */
 class ConstrainedDecoder implements Decoder {
   readonly late = true;
   uncomputed = 1;
@@ -101,7 +101,7 @@ class ConstrainedDecoder implements Decoder {
     if (this.#accepted.length === 0) {
       // Report a grammar that does not compile before computing anything.
       await this.#ready();
-      // The decoder may have been stopped during each wait.
+      // The decoder may have been stopped during the wait.
       if (this.#matcher !== matcher) return [];
       // A text may be forced from its beginning.
       if (!this.#begun) await this.#accept(matcher, [], left);
@@ -146,13 +146,14 @@ class ConstrainedDecoder implements Decoder {
   }
 
   /**
-   * Accepts decoded tokens and the forced tokens after them, at most `most` in all. The device has computed all decoded tokens but the last. Stops
-   * after the first decoded token that no token may follow, or that forced tokens follow: later decoded tokens are then wrong.
+   * Accepts decoded tokens and the forced tokens after them, at most `most` in all. The device has computed all decoded tokens but the last. If
+   * the text must end after a decoded token, or forced tokens follow it, the later decoded tokens are wrong: they are discarded.
    */
   async #accept(matcher: Matcher, decoded: readonly number[], most: number): Promise<void> {
     const guessed = decoded.slice(0, -1);
     const jumps = this.#options.jump !== 'none';
-    const parts = jumps ? guessed.map((token) => [token]) : guessed.length > 0 ? [guessed] : [];
+    // With jumps, guessed tokens are accepted one by one, because forced tokens may follow any of them.
+    const parts = (jumps ? guessed.map((token) => [token]) : [guessed]).filter((part) => part.length > 0);
     const tokens: number[] = [];
     for (const part of [...parts, decoded.slice(-1)]) {
       const room = Math.min(most - tokens.length - part.length, MAX_JUMP);

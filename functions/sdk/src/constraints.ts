@@ -39,7 +39,7 @@ function compacted(schema: object | boolean | string): object | boolean | string
   const members = value === true ? {} : value;
   if (typeof members === 'object' && members !== null && !Array.isArray(members))
     return { ...members, 'x-guidance': { whitespace_flexible: false } };
-  // The platform reports the schema `false`, which no text fits, and everything that is not a schema.
+  // This is the schema `false`, which no text fits, or no schema at all. The platform reports both.
   return schema;
 }
 

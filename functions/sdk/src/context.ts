@@ -136,8 +136,8 @@ export class Context implements Disposable {
   }
 
   /**
-   * One past the position of the last token. This is the number of tokens, those with unknown ids included, unless the
-   * positions of opened tokens have gaps or repeat, as those of several KV files may.
+   * One past the position of the last token. In most contexts this is the number of tokens, those with unknown ids included. It differs if the
+   * positions of opened tokens have gaps or repeat, which can happen with several KV files.
    */
   get length(): number {
     return this.#sequence.length;
@@ -246,7 +246,7 @@ export class Context implements Disposable {
   }
 
   /**
-   * Creates an independent copy of the context. Both share the pages of their common prefix, copy-on-write.
+   * Creates an independent copy of the context. Original and copy share the pages of their common prefix, copy-on-write.
    *
    * @example
    * const forks = await Promise.all([1, 2, 3].map(() => ctx.fork()));
@@ -258,8 +258,8 @@ export class Context implements Disposable {
 
   /**
    * Computes all tokens and stores their keys and values, without the text, under a name. All of the tenant's inferlets can open the name until
-   * {@link remove}. A `persistent` name survives a restart of the model's GPU host, a `durable` name also the loss of that host; see
-   * {@link SavedContext.makeDurable}, whose failure leaves the name saved. Throws `invalid-argument` when the name is taken or invalid
+   * {@link remove}. A `persistent` name survives a restart of the model's GPU host. A `durable` name also survives the loss of that host (see
+   * {@link SavedContext.makeDurable}); if this last step fails, the name stays saved. Throws `invalid-argument` when the name is taken or invalid
    * (valid: 1 to 128 letters, digits, `.`, `_`, `-`, `/`).
    */
   async save(name: string, options: SaveOptions = {}): Promise<void> {
@@ -274,7 +274,7 @@ export class Context implements Disposable {
    * only pending tokens. The other text does not attend to this one, so the continuation differs slightly from computing both in a row (Gim
    * et al., Prompt Cache, 2024). Needs a model whose keys can be rotated again (`unsupported` otherwise). Refuses a context that was opened
    * without its tokens, or whose window has slid. This context is busy until the append ends.
-   * @param options.from index of the other's first appended token; by default 0, or 1 to skip its begin-of-text token if this context has text
+   * @param options.from index in `other` of the first token to append; 0 by default, or 1 to skip a begin-of-text token if this context has text
    *
    * @example
    * using rules = await Context.open('rules', { tokens });

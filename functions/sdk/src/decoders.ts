@@ -29,15 +29,15 @@ export interface Decoder {
   next(left: number, pipe?: PipeRequest): Promise<readonly number[]>;
   /** The part of the last tokens' text that the platform has sent to the client. */
   readonly piped?: string;
-  /** After the last tokens are appended, the number of tokens at the sequence's end that the device has not computed; by default 1. */
+  /** Number of tokens at the sequence's end, once the last tokens are appended, that the device has not computed; by default 1. */
   readonly uncomputed?: number;
   /** True when no token may follow. */
   readonly over?: boolean;
-  /** True while a call may enter its queue later than it was made. The caller must not take tokens back before that call has ended. */
+  /** True while tokens must not be taken back before the current call has ended: it may not be in its queue yet, or its text may be on its way. */
   readonly late?: boolean;
   /** Log-probabilities of the last tokens, from decoders that were asked for them. */
   readonly logProbabilities?: readonly number[];
-  /** Counts the sequence's last tokens as tokens of the generation, because another decoder chose them; a number below 0 takes tokens back. */
+  /** Counts the sequence's last `tokens` tokens, which another decoder chose, as tokens of the generation. A number below 0 lowers the count. */
   skip?(tokens: number): void;
   /** Asks the device to end the current call; tokens decoded until then still arrive. For decoders that may set `late`. */
   halt?(): void;
@@ -45,7 +45,7 @@ export interface Decoder {
   stop(rollBack: boolean): void;
 }
 
-/** `none` samples forced tokens. `at-once` and `one-by-one` append them unsampled, in one piece or one by one. */
+/** Treatment of forced tokens, to which a constraint leaves no alternative. `none` samples them; `at-once` and `one-by-one` append them unsampled. */
 export type Jump = 'none' | 'at-once' | 'one-by-one';
 
 /** A rule that a generated text must fit, with a decoder that enforces it. */
@@ -56,7 +56,7 @@ export interface Constraint<T = unknown> {
   decoder(sequence: Sequence, sampler: Sampler, seed: number, options: ConstraintOptions): Decoder;
 }
 
-/** Options of a generation that its constraint's decoder serves. */
+/** The options of a generation that concern the decoder of its constraint. */
 export interface ConstraintOptions {
   readonly jump: Jump;
   /** True to decode in runs where the sequence can. */
@@ -68,9 +68,9 @@ export interface ConstraintOptions {
 
 /** Tokens of one run. A longer text takes several runs, so that pages are not reserved long before their use. */
 const RUN_TOKENS = 128;
-/** Most tokens that a generation may have chosen before a run with changed logits. Later, the inferlet samples. */
+/** A run with changed logits needs the tokens that the generation has chosen, at most this many. Beyond them, the inferlet samples. */
 const MAX_CHOSEN = 8192;
-/** Most runs of one inferlet that the platform pipes at once. */
+/** Maximum number of runs of one inferlet that the platform pipes at once. */
 const MAX_PIPES = 256;
 /** Number of runs that are piped. */
 let pipes = 0;
@@ -92,8 +92,9 @@ export function decoderFor(
   const { fused } = sequence;
   if (sampler.kind === 'guest') {
     const { ahead } = sampler;
-    const isWhole = ahead?.choose === sampler.choose && sampler.candidates === DEFAULT_CANDIDATES;
-    if (ahead && isWhole && !withLogProbs && (mode ?? 'ahead') === 'ahead' && offersPenalties(sequence))
+    // A run cannot replace a sampler with another `choose` than its chain's, or one that sees fewer candidates.
+    const isReplaceable = ahead?.choose === sampler.choose && sampler.candidates === DEFAULT_CANDIDATES;
+    if (ahead && isReplaceable && !withLogProbs && (mode ?? 'ahead') === 'ahead' && offersPenalties(sequence))
       return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens());
     if (mode === 'ahead') {
       throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
@@ -118,7 +119,7 @@ export function decoderFor(
   return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens());
 }
 
-/** True when the host can change logits in a run of a sequence. A GPU host of an earlier release cannot, and no run has an adapter. */
+/** True when the host can change logits in a run of a sequence. GPU hosts of earlier releases cannot, and runs do not support adapters. */
 const offersPenalties = ({ model, adapter }: Sequence): boolean =>
   model.traits.includes('penalties') && adapter === undefined;
 
@@ -178,12 +179,12 @@ export class AheadDecoder implements Decoder {
   readonly #stopTokens: readonly number[];
   readonly #own: OwnCalls | undefined;
   #run: Run | undefined;
-  /** Number of slots that the device has filled for certain. */
+  /** Number of slots that the device is known to have filled. */
   #written = 0;
   piped = '';
   /** The source of the last tokens: a step, a run that goes on, or a run that has ended. */
   source: 'step' | 'run' | 'ended' = 'step';
-  /** True while the platform may be sending text to the client: its tokens must not be taken back. */
+  /** True while the platform may be sending text to the client: the tokens of this text must not be taken back. */
   late = false;
 
   constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[], own?: OwnCalls) {
@@ -267,8 +268,8 @@ class GuestDecoder implements Decoder {
 }
 
 /**
- * Consecutive runs whose logits the host changes. The inferlet itself samples a token only when its step computes a prompt, or when the text has
- * more tokens than a run can count.
+ * Consecutive runs whose logits the host changes. The inferlet itself samples a token in two cases only: when several tokens, such as a prompt, must
+ * be computed first, and when the generation has more tokens than a run can count.
  */
 class PenalizedDecoder implements Decoder {
   readonly #sequence: Sequence;
@@ -277,7 +278,7 @@ class PenalizedDecoder implements Decoder {
   /** The tokens of the generation so far. */
   readonly #chosen: number[] = [];
   /** True when the inferlet sampled the last token. */
-  #isHere = true;
+  #sampledHere = true;
 
   constructor(
     sequence: Sequence,
@@ -293,7 +294,7 @@ class PenalizedDecoder implements Decoder {
   }
 
   get piped(): string {
-    return this.#isHere ? '' : this.#runs.piped;
+    return this.#sampledHere ? '' : this.#runs.piped;
   }
 
   get late(): boolean {
@@ -301,9 +302,9 @@ class PenalizedDecoder implements Decoder {
   }
 
   async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
-    this.#isHere = this.#sequence.pending > 1 || (this.#runs.source !== 'run' && this.#chosen.length > MAX_CHOSEN);
-    const tokens = this.#isHere ? await this.#guest.next() : await this.#runs.next(left, pipe);
-    if (!this.#isHere) this.#guest.skip(tokens.length);
+    this.#sampledHere = this.#sequence.pending > 1 || (this.#runs.source !== 'run' && this.#chosen.length > MAX_CHOSEN);
+    const tokens = this.#sampledHere ? await this.#guest.next() : await this.#runs.next(left, pipe);
+    if (!this.#sampledHere) this.#guest.skip(tokens.length);
     this.#chosen.push(...tokens);
     return tokens;
   }

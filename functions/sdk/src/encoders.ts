@@ -91,8 +91,8 @@ export async function rerank(
 }
 
 /**
- * Number of a part's texts that were cut. A text that `partsOf` has cut is mostly still too long for the model, which
- * then counts it as well: a sum would count it twice.
+ * Number of a part's texts that were cut, by `partsOf` or by the model. A text that `partsOf` has cut is mostly still too long for the model, which
+ * cuts and counts it once more. So this is the larger of the two counts: their sum would count such a text twice.
  */
 const cutTexts = (answer: Pick<EncodeUsage, 'cut'>, part: TextPart | undefined): number =>
   Math.max(answer.cut, part?.cut ?? 0);

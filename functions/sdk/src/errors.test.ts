@@ -3,19 +3,19 @@ import { describe as group, it } from 'node:test';
 import { describe, InferletError } from './errors.ts';
 
 group('InferletError', () => {
-  it('is made from the error of a failed import', () => {
+  it('from() converts the error of a failed import', () => {
     const thrown = Object.assign(new Error('[object Object]'), { payload: { tag: 'limit-exceeded', val: 'too many' } });
     const error = InferletError.from(thrown);
     assert.equal(error.code, 'limit-exceeded');
     assert.equal(error.message, 'too many');
   });
 
-  it('is returned unchanged', () => {
+  it('from() returns an InferletError unchanged', () => {
     const error = new InferletError('closed', 'gone');
     assert.equal(InferletError.from(error), error);
   });
 
-  it('is internal for any other error, with its text', () => {
+  it('from() converts any other value to the code internal, with the text of the value', () => {
     assert.equal(InferletError.from(new TypeError('odd')).code, 'internal');
     assert.equal(InferletError.from('odd').message, 'odd');
     assert.equal(InferletError.from({ payload: { tag: 'no-such-code', val: 'x' } }).code, 'internal');
@@ -23,7 +23,7 @@ group('InferletError', () => {
 });
 
 group('describe', () => {
-  it('puts the code or the name first', () => {
+  it('puts the code of an InferletError first, or the name of another error', () => {
     assert.equal(describe(new InferletError('closed', 'gone')), 'closed: gone');
     assert.equal(describe(new TypeError('odd')), 'TypeError: odd');
     assert.equal(describe(new Error('plain')), 'plain');

@@ -73,9 +73,8 @@ export async function unless<T>(code: InferletErrorCode, call: Promise<T>): Prom
 }
 
 /**
- * The text for the invocation's error event. For an InferletError or the error of a failed import: its code and its
- * message. For any other error: its name, unless that is just `Error`, and its message. For a value that is no error:
- * its text.
+ * The text for the invocation's error event. An InferletError and the error of a failed import give their code and message. Any other error gives
+ * its name, unless that is just `Error`, and its message. A value that is no error gives its text.
  */
 export function describe(thrown: unknown): string {
   if (thrown instanceof InferletError) return `${thrown.code}: ${thrown.message}`;

@@ -31,7 +31,7 @@ export interface FetchOptions {
 const MAX_REDIRECTS = 10;
 
 /**
- * Sends a request to a host that the function was granted (manifest: `grants.hosts`). It follows the web's `fetch`, but throws an
+ * Sends a request to a host that the function was granted (manifest: `grants.hosts`). Works like the web's `fetch`, but throws an
  * {@link InferletError}: `unsupported` for a host that was not granted, `unavailable` for a host that cannot be reached,
  * `deadline-exceeded` after the time limit, `limit-exceeded` beyond 64 concurrent requests or 32 MiB of response body. A status of 400 or
  * more does not throw: check `ok`.

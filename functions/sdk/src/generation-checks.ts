@@ -7,10 +7,11 @@ import { checkCount } from './option-checks.ts';
 export const NO_MORE_CANDIDATES =
   'With a speculator, a sampler sees only the most probable tokens. It cannot be combined with a bias above 0 or another rule that asks for certain tokens.';
 
-/** Limits of a piped text: the number of its stop strings, and their 1,024 bytes in all, at up to three a character. */
+/** Maximum number of stop strings of a piped text. */
 const MAX_STOPS = 64;
+/** The stop strings of a piped text may have 1,024 bytes in all. A UTF-16 unit takes at most three. */
 const MAX_STOP_CHARACTERS = 1024 / 3;
-/** Limit of a frame: 8,192 bytes, at up to three bytes a character. */
+/** A frame may have 8,192 bytes. */
 const MAX_FRAME_CHARACTERS = 8192 / 3;
 
 /** Throws when options of a generation exclude each other or have no meaning. */

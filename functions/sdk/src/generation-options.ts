@@ -34,9 +34,9 @@ export interface GenerateOptions<T = unknown> {
   /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */
   readonly logProbabilities?: boolean;
   /**
-   * Take back the prompt's last token, and generate in its place a token whose text begins with the text taken back: a prompt may end in the
-   * middle of a word, or with a space, where the model expects a longer token. The generation's `text` holds only the text after the prompt; its
-   * `tokens` begin with the replacement. Not with a constraint or a window.
+   * Take back the prompt's last token, and generate in its place a token whose text begins with the text taken back. This helps when the prompt
+   * ends in the middle of a word, or with a space, where the model expects a longer token. The generation's `text` holds only the text after the
+   * prompt; its `tokens` begin with the replacement. Not with a constraint or a window.
    */
   readonly healing?: boolean;
   /** Limits the part of the text that stays in sight: `slidingWindow` or `attentionSink`. */
@@ -68,7 +68,7 @@ export type FinishReason =
   | 'context-length'
   | 'stopped';
 
-/** New tokens and the text that they complete. Text waits for complete characters; both wait while they may belong to a stop string. */
+/** New tokens and the text that they complete. Incomplete characters are held back, and all text and tokens that may belong to a stop string. */
 export interface Piece {
   readonly text: string;
   readonly tokens: readonly number[];

@@ -30,7 +30,7 @@ export interface Claim {
 
 /** Prompt tokens given to the detokenizer first, so that generated text continues them correctly (spaces, incomplete characters). */
 const PRIMING_TOKENS = 8;
-/** Most tokens before a piped text that the platform takes. */
+/** Maximum number of earlier tokens that the platform takes with a piped text. */
 const MAX_BEFORE = 64;
 
 /**
@@ -48,7 +48,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   readonly logProbabilities: number[] = [];
   /** Text handed over so far. */
   text = '';
-  /** Tokens before the generated ones, with an added begin-of-text token, without a token that healing took back. */
+  /** Number of tokens before the generated ones. An added begin-of-text token counts; a token that healing took back does not. */
   promptTokens = 0;
   /** Set when the generation has ended. */
   finishReason: FinishReason | undefined;
@@ -79,6 +79,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #unhealed = 0;
   #waiting: Promise<readonly number[]> | undefined;
   #finishing: Promise<void> | undefined;
+  /** During the generation, the sequence's count at its start; afterwards, the generation's own count. */
   #forwardCalls = 0;
   #tokensLeft = 0;
   #isContextLimited = false;
@@ -127,6 +128,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
         const piece = await this.#next();
         if (piece.text === '' && piece.tokens.length === 0) continue;
         if (until?.(piece, this)) this.finishReason ??= 'until';
+        // A caller that leaves the loop ends this function at `yield`, which is no failure.
         failed = false;
         yield piece;
         failed = true;
@@ -252,7 +254,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
         } finally {
           decoder?.stop(!isReleased);
         }
-        // No token took the place of the removed one.
+        // No token has replaced the one that healing removed, so the prompt gets that token back.
         if (!isReleased && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
       } finally {
         this.#claim(undefined);
@@ -272,7 +274,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   #begin(): void {
     const { model, tokens } = this.#sequence;
-    const { sampler: given = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
+    const { sampler: original = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
     const { constraint, window, speculator, until, logProbabilities = false } = this.#options;
     // In `ahead` mode the device hands over several tokens at once, which is too coarse for a window or `until`.
     const { decode = (window || until) && (logProbabilities ? 'calls' : 'step') } = this.#options;
@@ -281,8 +283,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (this.#options.healing) this.#healing = heal(this.#sequence);
     this.#unhealed = this.#healing?.text.length ?? 0;
     // Some models end a text with the begin-of-text token of the next one.
-    const modelStops = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
-    this.#stopTokens = new Set([...modelStops, ...stopTokens]);
+    const modelStops = bos === null ? eos : [...eos, bos];
+    this.#stopTokens = new Set([...(ignoreEos ? [] : modelStops), ...stopTokens]);
     // The platform accepts well-formed strings only.
     this.#stopStrings = (typeof stop === 'string' ? [stop] : stop).map((text) => text.toWellFormed());
     this.#scanner = new StopScanner(this.#stopStrings);
@@ -294,7 +296,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const primer = this.#detokenizer;
     attempt(() => primer.push(withIds(tokens.slice(-PRIMING_TOKENS))));
     const seed = runtime.random();
-    const sampler = given.kind === 'guest' ? (given.begin?.(model) ?? given) : given;
+    const sampler = original.kind === 'guest' ? (original.begin?.(model) ?? original) : original;
     if (sampler.kind === 'guest' && sampler.also?.length && speculator) {
       throw new InferletError('unsupported', NO_MORE_CANDIDATES);
     }
@@ -331,14 +333,14 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #piece(decoded: readonly number[], decoder: Decoder | undefined): Piece {
     const logProbabilities = decoder?.logProbabilities ?? [];
     this.#pipedLength = decoder?.piped?.length ?? 0;
-    const plain = this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token));
-    const text = plain ? this.#take(decoded, logProbabilities) : this.#search(decoded, logProbabilities);
+    const cannotStop = this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token));
+    const text = cannotStop ? this.#take(decoded, logProbabilities) : this.#search(decoded, logProbabilities);
     const rest = this.finishReason === undefined && decoder?.over ? this.#finish('constraint') : '';
     this.text += text + rest;
     return { text: text + rest, tokens: this.#handOver() };
   }
 
-  /** Asks the platform to send the next run's text; undefined when the inferlet must send it. */
+  /** The request that makes the platform send the next run's text; undefined when the inferlet must send the text. */
   #pipeRequest(): PipeRequest | undefined {
     const [opening = '', ...more] = this.#opening;
     const frame: Frame | null = this.#frame ? { opening, ...this.#frame } : null;
@@ -399,7 +401,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** Hands over the tokens that can no longer be part of a stop string. */
   #handOver(): number[] {
-    // A character that comes in several tokens may begin a stop string, too.
+    // The last tokens may be an incomplete character, which may begin a stop string, too.
     const goesOn = this.finishReason === undefined && !this.#scanner.idle;
     const waits = goesOn || this.#scanner.held !== '' || this.finishReason === 'stop-string';
     const end = waits ? this.#undecided.findIndex(({ after }) => after >= this.text.length) : -1;
@@ -421,7 +423,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return text;
   }
 
-  /** Ends with `reason`, or `constraint` for a complete text. Returns the held-back text, cut at a stop string if its end completes one. */
+  /** Ends with `reason`, or with `constraint` for a complete text. Returns the text that was held back, without a stop string that it completes. */
   #finish(reason: FinishReason): string {
     this.finishReason = this.#decoder?.over && reason !== 'stop-token' ? 'constraint' : reason;
     const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');

@@ -8,7 +8,7 @@ import { withIds } from './sequence-checks.ts';
 /** Tokens before the last one that the detokenizer needs to write it as a part of the text. */
 const PRIMING_TOKENS = 8;
 
-/** The last token of a prompt, taken back, and the tokens that may stand in its place. */
+/** The last token of a prompt, which was taken back, and the tokens that may replace it. */
 export interface Healing {
   readonly removed: number;
   /** The removed token's text, with which the generated text begins. */
@@ -18,9 +18,9 @@ export interface Healing {
 }
 
 /**
- * Takes the last token of a prompt back, if longer tokens begin with its text: a tokenizer would perhaps have merged it with the text that
- * follows, so that the model has rarely seen it in front of that text (token healing: Lundberg and others, Guidance, 2023). Undefined, and
- * the sequence unchanged, when there is no other token to choose, the token ends within a character, or it directly follows an image.
+ * Takes back the last token of a prompt if longer tokens begin with its text. A tokenizer would perhaps have merged this token with the text that
+ * follows, so the model has rarely seen it before such a text (token healing: Lundberg and others, Guidance, 2023). Returns undefined and leaves
+ * the sequence unchanged when no other token fits, when the token ends within a character, and when it is the first or directly follows an image.
  */
 export function heal(sequence: Sequence): Healing | undefined {
   const { name } = sequence.model;
@@ -57,7 +57,7 @@ function successors(name: string, token: number): readonly number[] {
   return found;
 }
 
-/** Leaves out special tokens, which have no text. In the common case, two calls show that the list has none of them. */
+/** Leaves out special tokens, which have no text. In the common case there are none, and two calls for the whole list show this. */
 function withText(tokens: readonly number[], name: string): readonly number[] {
   const write = (some: readonly number[], special: boolean) => attempt(() => tokenize.detokenize(name, some, special));
   if (write(tokens, false) === write(tokens, true)) return tokens;
@@ -74,7 +74,7 @@ function extensions(vocabulary: readonly ArrayLike<number>[], prefix: ArrayLike<
   return found;
 }
 
-/** Chooses the first token among those of a healing, and decodes the others by another decoder. */
+/** Chooses the first token among those of a healing, and leaves the others to another decoder (`rest`). */
 export class HealingDecoder implements Decoder {
   readonly #first: Decoder;
   readonly #rest: Decoder;

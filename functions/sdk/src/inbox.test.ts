@@ -58,9 +58,9 @@ describe('an inbox', () => {
     });
     const controller = new AbortController();
     // Two callers wait for the first read. One leaves, and the other one keeps the read going.
-    const [left, waiting] = [inbox.next({ signal: controller.signal }), inbox.next()].map(codeOf);
+    const [leaving, waiting] = [inbox.next({ signal: controller.signal }), inbox.next()].map(codeOf);
     controller.abort();
-    assert.equal(await left, 'cancelled');
+    assert.equal(await leaving, 'cancelled');
     assert.deepEqual(ended, []);
     reads[0]?.resolve('one');
     assert.equal(await waiting, 'one');
@@ -92,17 +92,17 @@ describe('an inbox', () => {
 
   it('gives a value that no caller wants to `unwanted`, and keeps the value when `unwanted` fails', async () => {
     const { reads, take } = source();
-    const given: string[] = [];
+    const unwantedValues: string[] = [];
     const inbox = new Inbox(take, async (value) => {
-      if (given.length > 0) throw new Error('full');
-      given.push(value);
+      if (unwantedValues.length > 0) throw new Error('full');
+      unwantedValues.push(value);
     });
     for (const value of ['one', 'two']) {
       assert.equal(await aborted(inbox), 'cancelled');
       reads.at(-1)?.resolve(value);
       await new Promise(setImmediate);
     }
-    assert.deepEqual(given, ['one']);
+    assert.deepEqual(unwantedValues, ['one']);
     assert.equal(await inbox.next(), 'two');
     assert.equal(reads.length, 2);
   });

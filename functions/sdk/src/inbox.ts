@@ -24,7 +24,7 @@ export async function* untilClosed<T extends object | string>(next: () => Promis
 }
 
 /**
- * Shares a source that hands out each value once among several readers. Readers are served in order, with one read of the source at a time.
+ * Lets several readers share a source that hands out each value only once. Readers are served in order, with one read of the source at a time.
  * A read that the source cannot end continues after its reader has left, and its value goes to the next reader.
  */
 export class Inbox<T> {

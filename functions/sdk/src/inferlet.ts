@@ -73,7 +73,7 @@ export interface SpanOptions {
 }
 
 /**
- * Records a part of this invocation's work: a bar on its page of the dashboard and an entry of its event `metric`, which its client receives.
+ * Records a part of this invocation's work: a bar on the invocation's page of the dashboard and an entry of the event `metric` for the client.
  * Workflows and programs record their nodes themselves. The platform keeps 64 spans, those that failed and the longest ones, and counts the
  * others. Costs no round trip.
  *

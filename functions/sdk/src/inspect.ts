@@ -33,7 +33,8 @@ export async function scores(context: Context): Promise<number[]> {
   const add = (token: number, score = 0) => {
     received[token] = (received[token] as number) + score;
   };
-  const look = async (count: number, write: boolean) => {
+  // Computes the next `count` tokens, keeps their keys and values with `write`, and adds the attention that they pay.
+  const scorePass = async (count: number, write: boolean) => {
     const start = sequence.firstPending(true);
     const { inPages, outPages } = cache.access(write ? count : 0);
     const slots = Array.from({ length: start }, (_, token) => cache.slotOf(token));
@@ -48,6 +49,6 @@ export async function scores(context: Context): Promise<number[]> {
   };
   const { pending } = sequence;
   // Issue both calls before awaiting either.
-  await Promise.all([pending > 1 ? look(pending - 1, true) : undefined, look(1, false)]);
+  await Promise.all([pending > 1 ? scorePass(pending - 1, true) : undefined, scorePass(1, false)]);
   return received;
 }

@@ -27,7 +27,7 @@ const SCHEMA = {
   ],
   additionalProperties: false,
 };
-/** An example, so that a small model writes no spaces. */
+/** An example for the prompt, which keeps a small model from writing spaces. */
 const EXAMPLE = {
   customer_identifier: 204,
   subscription_status: 'active',
@@ -52,7 +52,7 @@ interface Text {
 describe('jump-forward decoding', () => {
   before(() => deployFrom(path.join(ROOT, 'test/inferlets/constrained.ts'), 'constrained'));
 
-  /** A text, and the steps that the device computed for it. */
+  /** A text, and the steps that the device computed for it. `way` is `jump`, `run`, `oracle` or `step`: see `test/inferlets/constrained.ts`. */
   async function generate(input: object): Promise<Text & { readonly steps: number }> {
     const platform = await functionsPlatform();
     const { model } = input as { model: string };
@@ -64,7 +64,7 @@ describe('jump-forward decoding', () => {
   // Draws do not depend on the model, and the larger model takes twice as long.
   const temperaturesOf = (model: string) => (model === CHAT && !process.env.PIE_TEST_ALL ? [0] : [0, 1]);
   for (const model of [STORIES, CHAT]) {
-    it(`computes half the steps or fewer for JSON of a fixed schema on ${model}, and the text of stepwise decoding`, async () => {
+    it(`gives the text of stepwise decoding, in fewer steps, for JSON of a fixed schema on ${model}`, async () => {
       for (const temperature of temperaturesOf(model)) {
         const jump = await generate({ way: 'jump', model, temperature });
         const oracle = await generate({ way: 'oracle', model, temperature });
@@ -74,17 +74,20 @@ describe('jump-forward decoding', () => {
         assert.ok(valid, JSON.stringify({ text: jump.text, errors }));
         assert.equal(oracle.steps, oracle.tokens.length);
         assert.equal(jump.steps, jump.forwardCalls);
-        // At temperature 1 these models write many spaces, which are choices.
-        const least = temperature === 0 ? 2 : 1.2;
-        assert.ok(least * jump.steps <= oracle.steps, `${jump.steps} steps instead of ${oracle.steps}: ${jump.text}`);
-        // The mask of the grammar allows more than one way to spell the same text.
+        // At temperature 1 these models write many spaces, which are not forced, so fewer steps are saved.
+        const minimumGain = temperature === 0 ? 2 : 1.2;
+        assert.ok(
+          minimumGain * jump.steps <= oracle.steps,
+          `${jump.steps} steps instead of ${oracle.steps}: ${jump.text}`,
+        );
+        // The mask of the grammar allows more than one way to spell the same text, so the tokens of `step` may differ.
         const step = await generate({ way: 'step', model, temperature });
         assert.equal(step.steps, step.tokens.length);
-        assert.ok(least * jump.steps <= step.steps, `${jump.steps} steps instead of ${step.steps}`);
+        assert.ok(minimumGain * jump.steps <= step.steps, `${jump.steps} steps instead of ${step.steps}`);
       }
     });
 
-    it(`gives the same texts and contexts in runs on ${model}, to each end of a text`, async () => {
+    it(`gives the same texts and contexts in runs as step by step on ${model}, for each kind of ending`, async () => {
       const ends = [
         {},
         { maxTokens: 23 },
@@ -94,23 +97,23 @@ describe('jump-forward decoding', () => {
       ];
       for (const [i, end] of ends.entries()) {
         const input = { model, temperature: i % 2, seed: 40 + i, follow: true, ...end };
-        const { steps: fewest, forwardCalls: _, ...step } = await generate({ way: 'jump', ...input });
+        const { steps: jumpSteps, forwardCalls: _, ...jump } = await generate({ way: 'jump', ...input });
         const { steps, forwardCalls: __, ...run } = await generate({ way: 'run', ...input });
-        assert.deepEqual(run, step);
-        // One step more, since a run also computes forced tokens at its end. After a stop string, a run decodes on
-        // until its slice of time ends.
-        if (end.stop === undefined) assert.ok(steps <= fewest + 1, `${steps} steps instead of ${fewest}`);
+        assert.deepEqual(run, jump);
+        // A run may take one step more, since it also computes forced tokens at its end. After a stop string, a run decodes on until its slice of
+        // time ends, so its steps say nothing.
+        if (end.stop === undefined) assert.ok(steps <= jumpSteps + 1, `${steps} steps instead of ${jumpSteps}`);
       }
     });
 
-    it(`takes fewer tokens and steps for compact JSON on ${model}, where the model would write lines`, async () => {
+    it(`takes fewer tokens and steps for compact JSON on ${model}, after a prompt with indented JSON`, async () => {
       const prompt = `${JSON.stringify(EXAMPLE, null, 2)}\n`;
-      const lines = await generate({ way: 'jump', model, prompt });
+      const indented = await generate({ way: 'jump', model, prompt });
       const compact = await generate({ way: 'jump', model, prompt, compact: true });
-      assert.match(lines.text, /\s/);
+      assert.match(indented.text, /\s/);
       assert.equal(compact.text, JSON.stringify(JSON.parse(compact.text)));
-      assert.ok(compact.tokens.length < lines.tokens.length, `${compact.text} instead of ${lines.text}`);
-      assert.ok(compact.steps < lines.steps, `${compact.steps} steps instead of ${lines.steps}`);
+      assert.ok(compact.tokens.length < indented.tokens.length, `${compact.text} instead of ${indented.text}`);
+      assert.ok(compact.steps < indented.steps, `${compact.steps} steps instead of ${indented.steps}`);
       const schema = { ...SCHEMA, 'x-guidance': { whitespace_flexible: false } };
       const oracle = await generate({ way: 'oracle', model, prompt, schema });
       assert.deepEqual([compact.text, compact.tokens], [oracle.text, oracle.tokens]);

@@ -47,8 +47,8 @@ for (const name of ['minimind2-small', 'stories15m']) {
         assert.ok(part.length <= MAX_CALL_CHARACTERS, `a call of ${part.length} characters`);
         return [...tokenizer.encode(part, { special })];
       };
-      // A SentencePiece tokenizer puts a space before each input, but none after a line break. So its tokens for the rest of a text are those
-      // behind a line break that is put in front, as in `tokenizeContinuation`.
+      // A SentencePiece tokenizer puts a space before each input, but none after a line break. For it, the rest of a text is tokenized behind a
+      // line break, whose tokens are then removed, as in `tokenizeContinuation`.
       const lineBreak = whole('\n');
       const addsSpace = whole('\na').slice(lineBreak.length).join() !== whole('a').join();
       const rest = (part: string) => (addsSpace ? whole(`\n${part}`).slice(lineBreak.length) : whole(part));
@@ -66,7 +66,7 @@ for (const name of ['minimind2-small', 'stories15m']) {
         assert.deepEqual(tokens, [...tokenizer.encode(text, { special })], kind);
         assert.ok(calls < 200, `${calls} calls for ${kind}`);
       }
-      // This text has no place for a cut, so it stays too long for a call.
+      // This text has no border at which it could be cut, so the part stays too long for a call.
       assert.throws(() => tokenizeLong('a'.repeat(MAX_CALL_CHARACTERS + 1), whole, rest), /a call of 32769 characters/);
     }
   });

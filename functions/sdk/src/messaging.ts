@@ -13,7 +13,8 @@ export interface Envelope {
 
 /**
  * Sends a message of at most 1 MiB to all inferlets of the tenant that subscribe to `topic` now. The platform keeps no messages for later
- * subscribers. @returns the number of subscriptions that got the message. All messaging calls need the grant `messaging`.
+ * subscribers. All messaging calls need the grant `messaging`.
+ * @returns the number of subscriptions that got the message
  */
 export const broadcast = (topic: string, message: Message): Promise<number> =>
   settle(wire.broadcast(topic, toWire(message)));
@@ -84,7 +85,7 @@ const queues = new Map<string, Inbox<Envelope>>();
 
 /**
  * Takes the first message of a message queue; waits while the queue is empty. A `signal` ends the caller's wait but not the pull itself: the next
- * caller in this inferlet gets its message. If no caller waits when the message arrives, the library pushes it back to the end of the queue,
+ * caller in this inferlet gets the message. If no caller waits when the message arrives, the library pushes it back to the end of the queue,
  * with this inferlet as its sender.
  *
  * @example

@@ -15,7 +15,7 @@ import {
 } from './pages.ts';
 
 describe('planWrite', () => {
-  it('begins without pages', () => {
+  it('allocates the first page of an empty sequence', () => {
     assert.deepEqual(planWrite(0, 5, 0, 16), { allocate: 1, readEnd: 0, writeStart: 0, writeEnd: 1 });
   });
 
@@ -27,11 +27,11 @@ describe('planWrite', () => {
     assert.deepEqual(planWrite(16, 1, 1, 16), { allocate: 1, readEnd: 1, writeStart: 1, writeEnd: 2 });
   });
 
-  it('uses pages that are already held', () => {
+  it('uses spare pages before it allocates any', () => {
     assert.deepEqual(planWrite(20, 30, 4, 16), { allocate: 0, readEnd: 2, writeStart: 1, writeEnd: 4 });
   });
 
-  it('offers exactly the required number of empty slots, for any layout', () => {
+  it('offers enough empty slots with as few pages as possible, for any layout', () => {
     fc.assert(
       fc.property(
         fc.nat({ max: 200 }),
@@ -68,7 +68,7 @@ describe('maskSlots', () => {
     assert.deepEqual(maskSlots(masks, 5, 5, true, 16), []);
   });
 
-  it('keeps the same slots as a plain set, over random ranges', () => {
+  it('hides the same slots as a plain set, over random ranges', () => {
     const step = fc.record({ from: fc.nat({ max: 90 }), length: fc.nat({ max: 40 }), hidden: fc.boolean() });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 12 }), fc.integer({ min: 8, max: 32 }), (steps, pageSize) => {
@@ -82,7 +82,7 @@ describe('maskSlots', () => {
           }
         }
         masks.forEach((mask, page) => {
-          // Signed 32-bit numbers, which a guest's binding passes unchanged.
+          // Masks are signed 32-bit numbers, which the guest's bindings pass unchanged.
           assert.equal(mask | 0, mask);
           for (let slot = 0; slot < pageSize; slot++) {
             assert.equal((mask >>> slot) & 1, hiddenSlots.has(page * pageSize + slot) ? 1 : 0);
@@ -106,21 +106,22 @@ describe('planForget', () => {
   });
 
   it('keeps every page that has a visible slot in place, over random masks and slides', () => {
-    const step = fc.record({ from: fc.nat(99), length: fc.nat(30), to: fc.nat(100) });
+    const TOKENS = 100;
+    const step = fc.record({ from: fc.nat(TOKENS - 1), length: fc.nat(30), to: fc.nat(TOKENS) });
     fc.assert(
       fc.property(
         fc.array(step, { maxLength: 12 }),
         fc.nat(20),
         fc.integer({ min: 8, max: 32 }),
         (steps, sink, pageSize) => {
-          // Token i has slot i + skew, as in a sequence.
-          const masks: number[] = new Array(pagesFor(100, pageSize)).fill(0);
+          // As in a sequence, token i has slot i + skew. Each step hides tokens, then forgets those from `sink` to `to`.
+          const masks: number[] = new Array(pagesFor(TOKENS, pageSize)).fill(0);
           const hidden = new Set<number>();
           /** The first token of each remaining page. */
           const pages = masks.map((_, page) => page * pageSize);
           let [floor, skew] = [0, 0];
           for (const { from, length, to } of steps) {
-            const [first, last] = [Math.max(from, floor), Math.min(from + length, 100)];
+            const [first, last] = [Math.max(from, floor), Math.min(from + length, TOKENS)];
             if (first < last) maskSlots(masks, first + skew, last + skew, true, pageSize);
             for (let token = first; token < last; token++) hidden.add(token);
             const start = Math.max(sink, floor);
@@ -131,13 +132,13 @@ describe('planForget', () => {
             pages.splice(plan.first, plan.count);
             masks.splice(plan.first, plan.count);
             skew -= plan.count * pageSize;
-            assert.ok(plan.count === 0 || pages.length * pageSize - skew === pagesFor(100, pageSize) * pageSize);
-            // The skew locates every token that can still be named.
-            for (let token = floor; token < 100; token++) {
+            assert.ok(plan.count === 0 || pages.length * pageSize - skew === pagesFor(TOKENS, pageSize) * pageSize);
+            // The skew locates every token from `floor` on.
+            for (let token = floor; token < TOKENS; token++) {
               const page = Math.floor((token + skew) / pageSize);
               assert.equal((pages[page] as number) + ((token + skew) % pageSize), token);
             }
-            // A forgotten token has its slot as long as its page remains.
+            // A forgotten token keeps its slot as long as its page remains.
             for (let token = 0; token < floor; token++) {
               const page = pages.findIndex((begin) => token >= begin && token < begin + pageSize);
               const slot = page === -1 ? -1 : page * pageSize + (token % pageSize);
@@ -146,12 +147,12 @@ describe('planForget', () => {
             // The remaining pages show exactly the tokens that are not hidden.
             const shown = pages.flatMap((begin, page) =>
               Array.from({ length: pageSize }, (_, slot) => slot)
-                .filter((slot) => begin + slot < 100 && (((masks[page] as number) >>> slot) & 1) === 0)
+                .filter((slot) => begin + slot < TOKENS && (((masks[page] as number) >>> slot) & 1) === 0)
                 .map((slot) => begin + slot),
             );
             assert.deepEqual(
               shown,
-              Array.from({ length: 100 }, (_, token) => token).filter((token) => !hidden.has(token)),
+              Array.from({ length: TOKENS }, (_, token) => token).filter((token) => !hidden.has(token)),
             );
           }
         },

@@ -1,4 +1,4 @@
-/** The pages that a call which writes new slots reads, writes and allocates. Indices are into the sequence's list of pages. */
+/** A plan for a call that writes new slots: the pages that it reads, writes and allocates, as indices into the sequence's list of pages. */
 export interface WritePlan {
   /** Number of pages to allocate before the call and to append to the list. */
   readonly allocate: number;
@@ -85,12 +85,12 @@ export function planForget(masks: number[], from: number, to: number, pageSize: 
 }
 
 /**
- * Slot of a token before `floor`, the first token that is not forgotten; -1 when its page is gone. `skew` is minus the number of slots of the
- * pages that are gone: `token + skew` is the slot of a token after them.
+ * Slot of a forgotten token; -1 when its page was freed. `floor` is the first token that is not forgotten. `skew` is minus the number of slots of
+ * the freed pages, so a token after these pages has slot `token + skew`.
  */
 export function slotOfForgotten(token: number, floor: number, skew: number, pageSize: number): number {
   const floorSlot = floor + skew;
-  // All pages between the kept beginning and the page of `floor` are gone.
+  // All pages between the kept beginning and the page of `floor` were freed.
   const pageStart = floorSlot - (floorSlot % pageSize);
   if (token + skew >= pageStart) return token + skew;
   return token < pageStart ? token : -1;

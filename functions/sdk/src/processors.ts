@@ -30,7 +30,7 @@ export interface Processor {
   (candidates: Candidates, state: ProcessorState): void;
   /** Token ids that must be among the candidates. */
   readonly tokens?: readonly number[];
-  /** @internal The same change in the host's terms, which spares the inferlet from seeing every token. */
+  /** @internal The same change as data. The host can apply it, so the inferlet need not see every token. */
   readonly change?: Change;
 }
 
@@ -41,8 +41,9 @@ interface Change {
   readonly biases?: ReadonlyMap<number, number>;
 }
 
-/** Most biases of a run, and the largest value of a bias or a penalty. Beyond them, the inferlet applies the chain. */
+/** Maximum number of biases of a run. With more, the inferlet applies the chain. */
 const MAX_BIASES = 1024;
+/** Maximum of a bias or a penalty of a run. With a larger one, the inferlet applies the chain. */
 const MAX_MAGNITUDE = 1e6;
 
 /**
@@ -93,7 +94,7 @@ function runSampler(
   for (const { change = {} } of chain) {
     frequency += change.frequency ?? 0;
     presence += change.presence ?? 0;
-    // The model has no tokens with other ids.
+    // Ids outside the vocabulary have no effect.
     for (const [token, value] of change.biases ?? [])
       if (Number.isInteger(token) && token >= 0 && token < vocabularySize)
         biases.set(token, (biases.get(token) ?? 0) + value);

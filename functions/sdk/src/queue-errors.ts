@@ -3,8 +3,8 @@ import { InferletError } from './errors.ts';
 import { type Queue, settle } from './raw.ts';
 
 /**
- * The value of a call on a queue. If the call fails, this also takes the queue's error, so that no later call reports it again, and calls
- * `failed`: with the error of an earlier call that has no result of its own, if such a call failed first, else with undefined.
+ * The value of a call on a queue. If the call fails, this also takes the queue's error, so that no later call reports it again, and calls `failed`.
+ * `failed` gets undefined, unless an earlier call without a result of its own has failed first: then it gets the error of that call.
  */
 export async function settleOn<T>(
   queue: Queue,

@@ -4,7 +4,7 @@ import { uniform as deviceDraw } from '../../../gpu-host/backends/draw.ts';
 import { drawOf, reseed } from './random.ts';
 
 describe('drawOf', () => {
-  it('gives the numbers of the device, for a seed as a signed and as an unsigned number', () => {
+  it('gives the numbers of the device, whether the seed is a signed or an unsigned number', () => {
     for (let i = 0; i < 500; i++) {
       const seed = Math.imul(i, 0x9e3779b1) >>> 0;
       const position = i * 37;

@@ -7,8 +7,8 @@ export function uniform(seed: number, position: number): number {
 }
 
 /**
- * The number in [0, 1), of 53 random bits, that the device draws for a seed and the position of the last input. A sampler in the inferlet
- * therefore draws the same as on the device.
+ * The number in [0, 1), of 53 random bits, that the device draws for a seed and the position of the last input. With it, a sampler in the inferlet
+ * draws the same numbers as the device.
  */
 export function drawOf(seed: number, position: number): number {
   const a = mix(mix(seed ^ 0x9e3779b9) ^ position);

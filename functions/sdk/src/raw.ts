@@ -42,10 +42,10 @@ import { wellFormed } from './well-formed.ts';
 export { Run } from 'pie:inferlet/fused@0.1.0';
 export { Matcher } from 'pie:inferlet/grammar@0.1.0';
 export { InferletError, type InferletErrorCode } from './errors.ts';
-// Not `export * as`: bundlers drop the unused names of this list, and with them the interface from the component.
+// Bundlers drop the unused names of such a list, and thereby the unused interfaces from the component; `export * as` would keep them.
 export { forward, fused, inputImage, inputText, introspect, outputText, penalties };
 
-// Interfaces whose calls take text.
+// The calls of these interfaces take text, in which `wellFormed` replaces lone surrogates.
 export const adapter: typeof wireAdapter = /* @__PURE__ */ wellFormed(wireAdapter);
 export const allocate: typeof wireAllocate = /* @__PURE__ */ wellFormed(wireAllocate);
 export const children: typeof wireChildren = /* @__PURE__ */ wellFormed(wireChildren);
@@ -88,7 +88,7 @@ export async function settle<T>(future: Future<Outcome<T>>, signal?: AbortSignal
     try {
       future.cancelRead();
     } catch {
-      // The value came in this very turn.
+      // The value has arrived in the same turn, so there is no read to cancel.
     }
   };
   signal?.addEventListener('abort', cancel);

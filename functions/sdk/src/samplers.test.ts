@@ -21,7 +21,7 @@ function distribution(...probabilities: number[]): Distribution {
   return { tokens: probabilities.map((_, i) => 10 + i), logProbabilities: probabilities.map(Math.log) };
 }
 
-/** The share of each token over evenly spread numbers: exact up to the spacing. */
+/** The share of each token when the random numbers are spread evenly. Exact up to their spacing. */
 function frequencies(from: Distribution, options: Parameters<typeof draw>[1], draws = 1000): Record<number, number> {
   const counts: Record<number, number> = {};
   for (let i = 0; i < draws; i++) {
@@ -48,12 +48,13 @@ describe('draw', () => {
 
   it('takes the most probable at temperature 0', () => near(frequencies(three, { temperature: 0 }), { 10: 1 }));
 
-  it('is sharper or flatter with the temperature', () => {
-    // p^(1/T), normalised.
+  it('sharpens the distribution at a temperature below 1', () => {
+    // The temperature T turns p into p^(1/T), here p², which is then normalised.
     const squares = 0.25 + 0.09 + 0.04;
     near(frequencies(three, { temperature: 0.5 }), { 10: 0.25 / squares, 11: 0.09 / squares, 12: 0.04 / squares });
   });
 
+  // Two kept tokens with probabilities 0.5 and 0.3 have shares of 0.5 / 0.8 and 0.3 / 0.8.
   it('keeps the k most probable tokens', () => near(frequencies(three, { topK: 2 }), { 10: 0.625, 11: 0.375 }));
 
   it('keeps the smallest set that reaches p', () => {
@@ -67,6 +68,7 @@ describe('draw', () => {
     near(frequencies(three, { minP: 1 }), { 10: 1 });
   });
 
+  // After top-k, token 10 alone has a share of 0.625.
   it('applies top-p after top-k', () => near(frequencies(three, { topK: 2, topP: 0.62 }), { 10: 1 }));
 
   it('draws only tokens that top-k and min-p keep, for random numbers', () => {
@@ -101,7 +103,7 @@ describe('draw', () => {
 });
 
 describe('samplers', () => {
-  it('are data with every filter set', () => {
+  it('are data with a value for every option', () => {
     assert.deepEqual(greedy(), { kind: 'device', temperature: 0, topK: 0, topP: 1, minP: 0, seed: undefined });
     assert.equal(temperature(0.7, { seed: 3 }).seed, 3);
     assert.equal(topK(5).topK, 5);
@@ -110,32 +112,31 @@ describe('samplers', () => {
   });
 
   it('refuse values out of range, with the name of the value', () => {
-    const wrong = [
-      () => sampler({ temperature: -1 }),
-      () => sampler({ temperature: Number.NaN }),
-      () => sampler({ topK: 1.5 }),
-      () => sampler({ topP: 0 }),
-      () => sampler({ minP: 2 }),
-      () => sampler({ seed: 2 ** 32 }),
-      () => custom(() => 0, { candidates: 257 }),
-      () => penalizeRepetition(distribution(1), [10], 0),
+    const calls: readonly (readonly [name: string, call: () => unknown])[] = [
+      ['temperature', () => sampler({ temperature: -1 })],
+      ['temperature', () => sampler({ temperature: Number.NaN })],
+      ['topK', () => sampler({ topK: 1.5 })],
+      ['topP', () => sampler({ topP: 0 })],
+      ['minP', () => sampler({ minP: 2 })],
+      ['seed', () => sampler({ seed: 2 ** 32 })],
+      ['candidates', () => custom(() => 0, { candidates: 257 })],
+      ['penalty', () => penalizeRepetition(distribution(1), [10], 0)],
     ];
-    const names = ['temperature', 'temperature', 'topK', 'topP', 'minP', 'seed', 'candidates', 'penalty'];
-    wrong.forEach((make, i) => {
+    for (const [name, call] of calls) {
       assert.throws(
-        make,
+        call,
         (error: unknown) =>
-          error instanceof InferletError && error.code === 'invalid-argument' && error.message.startsWith(names[i]!),
+          error instanceof InferletError && error.code === 'invalid-argument' && error.message.startsWith(name),
       );
-    });
+    }
   });
 });
 
 describe('penalizeRepetition', () => {
   it('divides the scores of earlier tokens and sorts again', () => {
-    const after = penalizeRepetition(distribution(0.5, 0.3, 0.2), [10], 4);
-    assert.deepEqual(after.tokens, [11, 12, 10]);
-    assert.ok(Math.abs(Math.exp(after.logProbabilities[2]!) - 0.125) < 1e-12);
+    const penalized = penalizeRepetition(distribution(0.5, 0.3, 0.2), [10], 4);
+    assert.deepEqual(penalized.tokens, [11, 12, 10]);
+    assert.ok(Math.abs(Math.exp(penalized.logProbabilities[2]!) - 0.5 / 4) < 1e-12);
   });
 });
 
@@ -150,7 +151,7 @@ describe('uniform', () => {
         assert.ok(value >= 0 && value < 1);
         buckets[Math.floor(value * 10)]! += 1;
       }
-      // Six standard deviations of a binomial of 10,000 at 0.1.
+      // The count of a bucket is binomial (10,000 draws at 0.1) with a standard deviation of 30. The bound is six of these.
       for (const count of buckets) assert.ok(Math.abs(count - 1000) < 180, String(buckets));
     }
   });

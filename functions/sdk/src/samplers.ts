@@ -10,7 +10,7 @@ export interface Distribution {
   readonly logProbabilities: ArrayLike<number>;
 }
 
-/** The temperature and the cuts of a built-in sampler, in the order in which they apply, and its seed. */
+/** Settings of a built-in sampler. The temperature applies first, then the cuts `topK`, `topP` and `minP` in this order. */
 export interface SamplerOptions {
   /** 0 is greedy; 1 (the default) leaves the probabilities as they are. */
   readonly temperature?: number;
@@ -20,7 +20,7 @@ export interface SamplerOptions {
   readonly topP?: number;
   /** Keep tokens at least this fraction as probable as the most probable one; 0 (the default) keeps all. */
   readonly minP?: number;
-  /** Equal seeds give equal texts. Drawn from the host's generator if omitted. */
+  /** Equal seeds give equal texts. If omitted, the seed comes from the host's random generator. */
   readonly seed?: number;
 }
 
@@ -49,11 +49,11 @@ export interface GuestSampler {
   readonly kind: 'guest';
   /** Number of candidates that the sampler needs. */
   readonly candidates: number;
-  /** Further token ids that the sampler needs, even if improbable; `unsupported` with a speculator. */
+  /** Further token ids whose probabilities the sampler needs, even if they are improbable. A speculator does not support them (`unsupported`). */
   readonly also?: readonly number[];
   readonly seed: number | undefined;
   choose(distribution: Distribution, state: SamplingState): number;
-  /** @internal Set when the host can do the same by itself, so that the inferlet need not see every token. */
+  /** @internal Set when the host can make the same choices by itself. The inferlet then need not see every token. */
   readonly ahead?: RunSampler | undefined;
   /** Returns a sampler for one generation, for samplers with state. Without it, all generations share this sampler. */
   begin?(model: ModelInfo): GuestSampler;
@@ -61,7 +61,7 @@ export interface GuestSampler {
 
 /** A guest sampler as the host runs it. */
 export interface RunSampler {
-  /** The `choose` that the run replaces. If the sampler has another one now, the inferlet calls it at each token. */
+  /** The function whose choices the run reproduces. If the sampler's `choose` is another function, the inferlet calls that one at each token. */
   readonly choose: GuestSampler['choose'];
   readonly sampler: DeviceSampler;
   /** Starts a run after `chosen`, the tokens of the generation so far. */
@@ -148,10 +148,10 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
     while (kept < count && (weights[kept] ?? 0) >= minP) sum += weights[kept++] ?? 0;
     count = kept;
   }
-  let left = random * sum;
+  let remaining = random * sum;
   for (let i = 0; i < count; i++) {
-    left -= weights[i] ?? 0;
-    if (left < 0) return tokens[i] ?? best;
+    remaining -= weights[i] ?? 0;
+    if (remaining < 0) return tokens[i] ?? best;
   }
   return tokens[count - 1] ?? best;
 }

@@ -21,9 +21,9 @@ const MAX_OUTPUT = 4000;
 
 /**
  * A JavaScript interpreter for generated code, like a notebook (compare CodeAct, Wang et al., ICML 2024): blocks share `state`, print with
- * `console.log`, may `await`, and call the `given` functions. Other globals are shadowed and `import` is refused. After this call,
- * no code of this inferlet can make a function from text, so that well-meaning code finds only its tools. This is not a security boundary: the
- * Wasm component around the inferlet confines malicious code to the inferlet's grants and its limits of CPU time and memory.
+ * `console.log`, may `await`, and call the `given` functions. Other globals are shadowed and `import` is refused. The call also removes the
+ * `constructor` of functions in this inferlet, because generated code could use it to reach the hidden globals. All this prevents accidents
+ * and is no security boundary: the Wasm component confines malicious code to the inferlet's grants and its limits of CPU time and memory.
  * @returns a function that runs a block and returns its output and result, or its error, in at most 4,000 characters
  *
  * @example
@@ -41,7 +41,7 @@ export function sandbox(given: Readonly<Record<string, Given>>): (code: string) 
     const lines: string[] = [];
     let length = 0;
     const print = (...values: unknown[]) => {
-      // The output ends here, so later lines need no memory.
+      // The result of `excerpt` ends before this line, so the line need not be kept.
       if (length > MAX_OUTPUT) return;
       const line = values.map(show).join(' ');
       lines.push(line);

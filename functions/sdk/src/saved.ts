@@ -5,16 +5,16 @@ import { allocate, Queue, settle } from './raw.ts';
 
 export type { LeaseEnd, Tier } from 'pie:inferlet/allocate@0.1.0';
 
-/** Place of the pages of a saved context. */
+/** Location of the pages of a saved context, and its lease. */
 export interface Residency extends Omit<WireResidency, 'bytes'> {
   /** Bytes of all keys and values. */
   readonly bytes: number;
 }
 
 /**
- * A context that `Context.save` stored under a name, for control of where its pages are. Most calls return the place of the pages afterwards.
- * No call changes the tokens of a context that opens the name, or makes another inferlet wait for memory. Each throws `not-found` when
- * no context has this name, and `unsupported` for a name of operators (`system/…`).
+ * Controls the location (device, memory or disk) of the pages of a context that `Context.save` stored under a name. Most calls return the
+ * location afterwards. No call changes the saved content, and none makes another inferlet wait for memory. Each call throws `not-found`
+ * when no context has this name, and `unsupported` for a name of operators (`system/…`).
  *
  * @example
  * const rules = new SavedContext('rules');
@@ -30,15 +30,15 @@ export class SavedContext {
     this.#model = model(options.model).name;
   }
 
-  /** Place of the pages, and the end of the last lease. */
+  /** The location of the pages, the time that the lease still lasts, and the reason for the end of the last lease. */
   residency(): Promise<Residency> {
     return this.#ask((queue) => allocate.exportResidency(queue, this.name));
   }
 
   /**
-   * Brings the pages to the device as far as there is room, and keeps them there, beyond the end of this inferlet, while no running inferlet
-   * needs the memory. A later call replaces the lease. Throws `limit-exceeded` when the context is larger than the tenant may ever pin, and
-   * `unavailable` when the tenant may not pin that much now.
+   * Brings the pages to the device as far as there is room, and keeps them there for `leaseMs`, even after this inferlet has ended. The lease
+   * ends early when a running inferlet needs the memory. A later call replaces the lease. Throws `limit-exceeded` when the context is larger
+   * than the tenant may ever pin, and `unavailable` when the tenant may not pin that much now.
    * @param leaseMs 1 ms to 1 hour
    */
   pin(leaseMs: number): Promise<Residency> {
@@ -46,8 +46,8 @@ export class SavedContext {
   }
 
   /**
-   * Waits until the lease has ended, and tells why: `expired`, or `pressure` when the memory was needed before the lease ran out. Null when
-   * there is no lease. Asks for the residency once every `everyMs`.
+   * Waits until the lease has ended, and returns the reason: `expired`, or `pressure` when the memory was needed before the lease ran out. Returns
+   * null before the first lease, and when {@link unpin} has ended it. Asks for the residency once every `everyMs`.
    */
   async leaseEnd({ everyMs = 1000 }: { readonly everyMs?: number } = {}): Promise<LeaseEnd | null> {
     for (;;) {
@@ -62,7 +62,7 @@ export class SavedContext {
     return this.#ask((queue) => allocate.unpinExport(queue, this.name));
   }
 
-  /** Hints when the context will be opened next: the tenant's contexts without a hint then leave the device first. 0 removes the hint. */
+  /** Hints that the context will be opened in `nextUseMs`: the tenant's contexts without a hint then leave the device first. 0 removes the hint. */
   retain(nextUseMs: number): Promise<Residency> {
     return this.#ask((queue) => allocate.retainExport(queue, this.name, nextUseMs));
   }
@@ -81,9 +81,9 @@ export class SavedContext {
   }
 
   /**
-   * Writes the present content to the storage that the platform's machines share, so that the name is found also while its GPU host is away,
-   * and after that host's loss. Removing the name removes the copy. Throws `unsupported` on a platform without shared storage, and
-   * `limit-exceeded` beyond the tenant's share of it.
+   * Copies the present content to the storage that the platform's machines share. The name can then be opened even while its GPU host is away
+   * or after that host is lost. Removing the name removes the copy. Throws `unsupported` on a platform without shared storage, and
+   * `limit-exceeded` beyond the tenant's share of the storage.
    */
   async makeDurable(): Promise<void> {
     using queue = new Queue(this.#model);

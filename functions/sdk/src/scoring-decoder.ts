@@ -7,8 +7,8 @@ import type { Distribution, GuestSampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
 /**
- * Decodes by separate embed, forward and next-distribution calls. This keeps the state available for probabilities of single tokens: the
- * improbable tokens that a sampler asks for, and the chosen token.
+ * Decodes by separate embed, forward and next-distribution calls. The decoder thus has the state after the last token, and can ask for the
+ * probabilities of single tokens: the improbable tokens that a sampler needs, and the chosen token.
  */
 export class ScoringDecoder implements Decoder {
   /** Log-probability of the last token in the model's own distribution. */
@@ -93,10 +93,10 @@ function cut({ tokens, logProbabilities }: Distribution, keeps: (token: number, 
   };
 }
 
-/** Candidates to look at under a mask: most of the probable tokens may be forbidden. */
+/** Number of candidates to request under a mask, which may forbid most of the probable tokens. */
 const MAX_CANDIDATES = 256;
 
-/** The ids of the tokens whose bits are set. */
+/** The ids of the tokens whose bits are set. `rest & -rest` is the lowest set bit, and `rest & (rest - 1)` clears it. */
 function idsOf(mask: ArrayLike<number>, vocabularySize: number): Uint32Array {
   const ids: number[] = [];
   for (let word = 0; word < mask.length; word++) {

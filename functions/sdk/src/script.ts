@@ -14,7 +14,7 @@ export const script = (reply: string | readonly number[]): GuestSampler => ({
   kind: 'guest',
   candidates: 1,
   seed: undefined,
-  choose: unbegun,
+  choose: failOutsideGenerate,
   begin(model) {
     const tokens = typeof reply === 'string' ? tokenizeContinuation(reply, { model: model.name }) : reply;
     const end = endOf(model);
@@ -41,7 +41,7 @@ export function scripts(
   };
 }
 
-const unbegun = (): never => {
+const failOutsideGenerate = (): never => {
   throw new InferletError('invalid-argument', 'A script works only as the sampler of generate().');
 };
 

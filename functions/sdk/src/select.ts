@@ -50,12 +50,12 @@ export async function selectOn(
   return { choice: choices[index] as string, index, logProbabilities };
 }
 
-/** Log-probability of each node's token after the context and its ancestors. Takes one pass, and caches no node. */
+/** Log-probability of each node's token after the context and the node's ancestors. Takes one pass, and caches no node. */
 async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie): Promise<number[]> {
   const { queue, cache } = sequence;
   sequence.checkRoom(depths.reduce((deepest, depth) => Math.max(deepest, depth), 0));
-  // The pass computes the nodes with children: the state of each gives the probabilities of its children. Leaves have
-  // none. Node -1, the root, is the first key of `children`. It is the last token of the context.
+  // The pass computes the nodes with children, because a node's state gives the probabilities of its children. It leaves out the leaves.
+  // Node -1, the root, is the first key of `children`; its token is the last token of the context.
   const children = childrenOf(parents);
   const inner = [...children.keys()].slice(1);
   const rows = new Map([...children.keys()].map((node, row) => [node, row]));
@@ -63,8 +63,8 @@ async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie
   // The root is row 0 of the pass, and `inner[i]` is row i + 1. `treeMask` takes i for `inner[i]`, and -1 for the root.
   const parentRows = inner.map((node) => rowOf(parents[node] as number) - 1);
 
-  // `prefill` computes all pending tokens but the last. If none is pending, `true` makes the last token pending again.
-  // So `start` is the index of the last token, and `last` is its position.
+  // `prefill` computes all pending tokens but the last. If none is pending, `firstPending(true)` makes the last token pending again.
+  // Either way, `start` is the index of the last token, and `last` is its position.
   const prefill = sequence.prefill();
   const start = sequence.firstPending(true);
   const count = inner.length + 1;

@@ -19,10 +19,10 @@ export function checkTokens({ name, vocabularySize }: ModelInfo, tokens: ArrayLi
 export function checkRoom({ name, contextLength }: ModelInfo, length: number, count: number): void {
   const total = length + count;
   if (total <= contextLength) return;
-  const held = length > 0 ? ` on top of the ${length} already there` : '';
+  const onTop = length > 0 ? ` on top of the ${length} already there` : '';
   throw new InferletError(
     'context-overflow',
-    `The prompt has ${count} tokens${held}, but ${name} sees at most ${contextLength} at once. ` +
+    `The prompt has ${count} tokens${onTop}, but ${name} sees at most ${contextLength} at once. ` +
       `Leave out at least ${total - contextLength}.`,
   );
 }

@@ -131,7 +131,7 @@ export class Sequence {
     if (kept < 0 || (base > 0 && kept - 1 < floor && floor > 0)) {
       throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
     }
-    const cached = kept === sealed ? kept : Math.max(0, kept - 1); // The end of an image cannot be pending.
+    const cached = kept === sealed ? kept : Math.max(0, kept - 1); // An image cannot be recomputed, so its end is never pending.
     if (cached < this.cached) this.cut(cached);
     this.tokens.length = kept;
   }
@@ -141,7 +141,7 @@ export class Sequence {
     return this.pending > 1 ? this.compute(this.pending - 1) : undefined;
   }
 
-  /** Computes the pending tokens and samples the next token on the device, in one call: `call`, `fused.step` by default. */
+  /** Computes the pending tokens and samples the next token on the device, in one call. `call` replaces `fused.step`, the default. */
   async sample(sampler: WireSampler, call?: StepCall): Promise<readonly number[]> {
     return (await this.#step(this.#due(), { tag: 'sample', val: sampler }, true, call)).tokens;
   }
@@ -170,7 +170,7 @@ export class Sequence {
     if (!this.#fused) return this.state((queue, embed) => outputText.nextDistribution(queue, embed, topK));
     const prefill = this.prefill();
     const distribution = this.#fusedDistribution(topK, false);
-    // Both calls are under way. If both fail, the first failure caused the second.
+    // Both calls are under way. If both fail, the failure of `prefill` caused the other one, and `Promise.all` reports it.
     await Promise.all([prefill, distribution]);
     return distribution;
   }
@@ -264,10 +264,10 @@ export class Sequence {
     return new Sequence(this.model, this.#options, saved.tokens.slice(), saved.cache);
   }
 
-  /** Captures the state for {@link restore} once all tokens but the last are computed, also by earlier calls. {@link discard} frees it. */
+  /** Captures the state for {@link restore}. Waits until all tokens but the last are computed. {@link discard} frees the state. */
   async snapshot(): Promise<Saved> {
     this.#checkLost();
-    void this.prefill(); // Awaited below: `#computing` has it, too.
+    void this.prefill(); // `#computing` includes this call, so it is awaited below.
     const saved = { tokens: this.tokens.slice(), cache: this.cache.share() };
     try {
       await Promise.all(this.#computing);
@@ -282,7 +282,7 @@ export class Sequence {
     this.cache.clear();
     this.tokens.length = 0;
     for (const token of saved.tokens) this.tokens.push(token);
-    // Share the snapshot's pages under new addresses, so that it keeps its own.
+    // Share the snapshot's pages under new addresses: the snapshot keeps its own addresses, and can be restored again.
     const ownState = new Cache(this.queue, this.model.pageSize, saved.cache).share();
     this.cache = new Cache(this.queue, this.model.pageSize, ownState);
     this.#lost = undefined;
@@ -362,7 +362,7 @@ export class Sequence {
     if (this.#lost) throw this.#lost;
   }
 
-  /** Frees a snapshot's pages, even if sharing them failed. */
+  /** Frees a snapshot's pages after a failure, and takes the error from the queue. Works even if the pages could not be shared. */
   async #giveUp(saved: Saved): Promise<void> {
     this.discard(saved);
     await takeError(this.queue);

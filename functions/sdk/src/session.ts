@@ -5,14 +5,14 @@ import { toJson } from './json.ts';
 import { attempt, session as host, settle } from './raw.ts';
 
 const DONE = Promise.resolve();
-/** Ends when the messages that wait for buffer space are sent; undefined while none waits. */
+/** Resolves when the messages that wait for buffer space are sent; undefined while no message waits. */
 let backlog: Promise<void> | undefined;
 let sendError: InferletError | undefined;
 
 /**
  * Sends one message to the client that invoked this function. The message leaves at once. Awaiting matters only to an inferlet that sends
  * faster than the platform writes: it then waits once 1 MiB is buffered. Messages keep their order, awaited or not.
- * Throws `limit-exceeded` for a message of more than 1 MiB, which is not sent; later messages are.
+ * Throws `limit-exceeded` for a message of more than 1 MiB. That message is not sent; later messages are.
  */
 export function send(message: Message): Promise<void> {
   if (sendError) return Promise.reject(sendError);
@@ -101,6 +101,6 @@ function enqueue(message: Message): Promise<void> {
 /** The platform's bound on one message. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
-/** False for a message that the platform refuses however long it waits. A UTF-16 unit takes at most three bytes of UTF-8. */
+/** False for a message that the platform always refuses, because of its size. A UTF-16 unit takes at most three bytes of UTF-8. */
 const fits = (message: Message): boolean =>
   message.length <= MAX_MESSAGE_BYTES / 3 || toBytes(message).length <= MAX_MESSAGE_BYTES;

@@ -68,9 +68,9 @@ interface Constrained {
 }
 
 /**
- * Every token is the sampler's choice at its position from the model's own distribution, regardless of the guesses. A guess equal to this
- * choice is accepted with its keys and values; the first other guess ends the step. Draws depend on seed and position only, so the text
- * equals the text without a speculator, at any temperature. For guesses without randomness, this equals speculative rejection sampling.
+ * Every token of the text is the sampler's choice from the model's own distribution, regardless of the guesses. A guess that equals the choice
+ * is accepted with its keys and values; the first guess that differs ends the step. Draws depend only on seed and position, so the text equals
+ * the text without a speculator, at any temperature. For guesses without randomness, this method equals speculative rejection sampling.
  */
 class SpeculativeDecoder implements Decoder {
   readonly #sequence: Sequence;
@@ -131,7 +131,7 @@ class SpeculativeDecoder implements Decoder {
     this.#speculation.stop?.();
   }
 
-  /** The guesses before the first invalid token id and, under a constraint, before the first stop token, after which no guess can be right. */
+  /** The guesses before the first invalid token id. Under a constraint, they also end before the first stop token: no later guess can be right. */
   #usable(drafts: readonly number[]): readonly number[] {
     const { vocabularySize } = this.#sequence.model;
     const { stopTokens = [] } = this.#constrained ?? {};

@@ -124,8 +124,8 @@ class Drafting implements Speculation {
 /**
  * Guesses a block of tokens and lets the model correct the whole block in each pass until it no longer changes (Santilli et al.,
  * Accelerating Transformer Inference for Translation via Parallel Decoding, ACL 2023). A guess is, if possible, the token that the model
- * chose after the same two tokens, or the same one, in an earlier block (Fu et al., Break the Sequential Dependency of LLM Inference
- * Using Lookahead Decoding, ICML 2024). Needs neither another model nor a text that repeats itself.
+ * chose in an earlier block after the same two tokens, or else after the same last token (Fu et al., Break the Sequential Dependency of LLM
+ * Inference Using Lookahead Decoding, ICML 2024). Needs neither another model nor a text that repeats itself.
  * @param options.tokens size of the block (16 by default)
  */
 export function jacobi(options: { readonly tokens?: number } = {}): Speculator {

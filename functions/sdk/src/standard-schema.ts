@@ -20,7 +20,7 @@ interface StandardIssue {
 /** The type of the values that a schema's validation returns. */
 export type OutputOf<Schema> = Schema extends StandardSchema<infer Output> ? Output : unknown;
 
-/** The schema as a JSON schema, without the keyword that names the draft; undefined when it cannot convert itself. */
+/** Converts a schema to a JSON schema, without the keyword that names the draft; undefined when the schema cannot convert itself. */
 export function jsonSchemaOf<Schema extends StandardSchema>(
   schema: Schema,
   convert: (schema: Schema) => object | undefined = ({ '~standard': own }) =>
@@ -37,6 +37,6 @@ export function issuesText(issues: readonly StandardIssue[]): string {
   return issues.map(({ message, path = [] }) => `${path.map(segment).join('.') || 'value'}: ${message}`).join('; ');
 }
 
-/** A part of a path is a key, or an object with a key. */
+/** The key in a part of a path. The part is the key itself, or an object with a member `key`. */
 const segment = (part: unknown): string =>
   String(typeof part === 'object' && part !== null && 'key' in part ? part.key : part);

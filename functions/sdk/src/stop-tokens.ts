@@ -2,12 +2,13 @@ import { detokenize, tokenizeContinuation } from './models.ts';
 
 /** Maximum stop tokens of a run. */
 const MAX_STOP_TOKENS = 256;
-/** Maximum stop strings that are looked up, and their maximum length: hardly any token is longer. */
+/** Maximum number of stop strings that are looked up. */
 const MAX_STOPS = 64;
+/** Maximum length of a stop string that is looked up: hardly any token is longer. */
 const MAX_CHARACTERS = 64;
 
 /**
- * Adds the token of each stop string that is exactly one token to `stopTokens`. The device ends a run at such a token; without it, the device
+ * Adds to `stopTokens` each stop string that is exactly one token. The device ends a run at a stop token. At a stop string of several tokens, it
  * decodes on until the inferlet or the platform has read the text. Other tokens may contain a stop string, so the caller still searches the text.
  */
 export function withStopStrings(stopTokens: readonly number[], stops: readonly string[], model: string): number[] {

@@ -38,7 +38,7 @@ describe('StopScanner', () => {
     assert.equal(scanner.finish(), '');
   });
 
-  it('takes the stop string that ends first, and the longest of those', () => {
+  it('takes the stop string that ends first, and of several with the same end the longest', () => {
     assert.deepEqual(scan(['bcd', 'c', 'bc'], 'abcd', []), { text: 'a', stop: 'bc' });
     assert.deepEqual(scan(['abc', 'ab'], 'xabcd', []), { text: 'x', stop: 'ab' });
   });
@@ -47,7 +47,7 @@ describe('StopScanner', () => {
     assert.deepEqual(scan(['aab'], 'aaab', [1, 2, 3]), { text: 'a', stop: 'aab' });
   });
 
-  it('passes all text without stop strings, and ignores empty ones', () => {
+  it('ignores an empty stop string, and passes all text when there is no other', () => {
     assert.equal(new StopScanner(['']).idle, true);
     assert.deepEqual(scan([''], 'text', [2]), { text: 'text', stop: undefined });
   });
@@ -60,10 +60,10 @@ describe('StopScanner', () => {
         fc.string({ unit: fc.constantFrom('a', 'b', 'é'), maxLength: 30, size: 'max' }),
         fc.array(fc.nat(), { maxLength: 10 }),
         (stops, text, cuts) => {
-          const ends = Array.from(text, (_, index) => text.slice(0, index + 1));
-          const read = ends.find((beginning) => stops.some((stop) => beginning.endsWith(stop)));
-          const [stop] = stops.filter((each) => read?.endsWith(each)).sort((a, b) => b.length - a.length);
-          const expected = read === undefined ? text : read.slice(0, read.length - (stop?.length ?? 0));
+          const prefixes = Array.from(text, (_, index) => text.slice(0, index + 1));
+          const untilStop = prefixes.find((prefix) => stops.some((stop) => prefix.endsWith(stop)));
+          const [stop] = stops.filter((each) => untilStop?.endsWith(each)).sort((a, b) => b.length - a.length);
+          const expected = untilStop === undefined ? text : untilStop.slice(0, untilStop.length - (stop?.length ?? 0));
           assert.deepEqual(scan(stops, text, cuts), { text: expected, stop });
         },
       ),

@@ -35,8 +35,8 @@ export class StopScanner {
   }
 
   /**
-   * Takes the next piece. Of several stop strings, the one that ends first counts; of several that end there, the longest. The result therefore
-   * does not depend on how the text is divided into pieces.
+   * Takes the next piece. Of several stop strings in the text, the scanner finds the one that ends first; of several that end at the same place,
+   * it finds the longest. The result therefore does not depend on how the text is divided into pieces.
    */
   push(piece: string): Scanned {
     if (this.idle) return { text: piece, stop: undefined };

@@ -21,7 +21,7 @@ const UPDATE_ATTEMPTS = 64;
 const MAX_BACKOFF_MS = 32;
 
 /**
- * Durable values by key, shared by the tenant's functions that were granted `store` (manifest: `grants.store`); `unsupported` without it.
+ * Durable values by key. The tenant's functions with the grant `store` (manifest: `grants.store`) share them; other functions get `unsupported`.
  * Keys have 1 to 512 bytes, values at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms.
  *
  * @example
@@ -91,7 +91,7 @@ export const store = {
     return settle(wire.exists(key));
   },
 
-  /** Keys that begin with `prefix`, in byte order. May or may not include keys that are written or deleted meanwhile. */
+  /** Keys that begin with `prefix`, in byte order. Keys that are written or deleted during the iteration may be missing or included. */
   async *keys(prefix = ''): AsyncGenerator<string, void, void> {
     let after: string | undefined;
     for (;;) {

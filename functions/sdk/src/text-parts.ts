@@ -1,7 +1,8 @@
 import { batchesOf } from './batches.ts';
 
-/** Most texts, and most characters of them, in one call of the platform. */
+/** Most texts in one call of the platform. */
 const CALL_TEXTS = 256;
+/** Most characters of all texts in one call together. */
 const CALL_CHARACTERS = 262_144;
 
 /** Texts of one call, and the number of those that were cut to fit. */
@@ -10,11 +11,14 @@ export interface TextPart {
   readonly cut: number;
 }
 
-/** Parts that fit one call each; `extra` characters go with each text. Cuts a text that is longer than a call: no model reads that far. */
+/**
+ * Divides texts into parts that each fit in one call. Each text takes `extra` more characters of its call. A text that is too long for a call is
+ * cut, since no model reads that far.
+ */
 export function partsOf(all: readonly string[], extra: number): TextPart[] {
   const maxLength = Math.max(0, CALL_CHARACTERS - extra);
   const batches = batchesOf(all, ({ length }) => Math.min(length, maxLength) + extra, CALL_TEXTS, CALL_CHARACTERS);
-  // A call without texts checks the name of the model.
+  // Without texts, one empty part remains: its call checks the name of the model.
   return (batches.length === 0 ? [[]] : batches).map((batch) => ({
     texts: batch.map((text) => text.slice(0, maxLength)),
     cut: batch.filter(({ length }) => length > maxLength).length,

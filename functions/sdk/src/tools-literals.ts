@@ -106,7 +106,7 @@ const CONSTANTS = {
 const ESCAPES: Readonly<Record<string, string>> = { n: '\n', t: '\t', r: '\r', b: '\b', f: '\f' };
 
 function intoObject(object: Record<string, unknown>, [key, value]: [string, unknown]): Record<string, unknown> {
-  // Not by assignment, which would treat the key `__proto__` specially.
+  // An assignment would treat the key `__proto__` specially.
   Object.defineProperty(object, key, { value, enumerable: true, configurable: true, writable: true });
   return object;
 }
@@ -143,14 +143,14 @@ export function parseArguments(text: string, names: readonly string[]): Record<s
   return entries.reduce(intoObject, {});
 }
 
-/** Matches text after which a single quote opens a string, also behind a prefix of Python. After other text, the quote is an apostrophe. */
+/** Matches the text before a single quote that opens a string, a Python prefix such as `r` included. After other text, the quote is an apostrophe. */
 const BEFORE_STRING = /[([{,:=+]\s*[rbfu]{0,2}$/i;
 /** Number of characters before the quote that the pattern may see. */
 const MAX_LOOKBEHIND = 100;
 
 /**
- * Looks for the end of the bracket at `start` in a text that grows from call to call: the index after the closing bracket, or −1 while the
- * bracket is open. Ignores brackets in strings.
+ * Returns a search for the end of the bracket at `start`, in a text that grows from call to call. The search returns the index after the closing
+ * bracket, or −1 while the bracket is open. It ignores brackets in strings.
  */
 export function closingBracket(start: number): (text: string) => number {
   let at = start;

@@ -25,8 +25,8 @@ const CLOSE = '</tool_call>';
 const FENCE = '\n```';
 
 /**
- * Looks for the end of the block whose text follows the line break at `start`, in a text that grows from call to call: the index after the
- * closing fence, or −1 while the block is open.
+ * Returns a search for the end of the code block whose text follows the line break at `start`. The whole text grows from call to call. The
+ * search returns the index after the closing fence, or −1 while the block is open.
  */
 function closingFence(start: number): (text: string) => number {
   // The search begins with this line break: in an empty block, it is also the first character of the closing fence.
@@ -105,7 +105,7 @@ export class ToolCallParser {
     }
   }
 
-  /** The first opening whose mark came with `piece`, the end of the text. */
+  /** The next opening, if `piece`, the end of the text, has a mark: an opening is complete only once its mark has arrived. */
   #next(piece: string): Candidate | undefined {
     const mark = piece.lastIndexOf(MARKS[this.#format]);
     if (mark < 0) return undefined;
@@ -122,12 +122,12 @@ export class ToolCallParser {
 
   /** The text without its calls and their frames. */
   get plain(): string {
-    // A call ends with its last brace, so each one leaves its closing tag. At most one call is unfinished, and leaves its opening tag.
+    // Calls are cut out up to their last brace, so their closing tags remain. At most one call is unfinished; its opening tag remains.
     const plain = this.#plain + this.text.slice(this.#from);
     return this.#format === 'hermes' ? plain.replaceAll(CLOSE, '').replace(OPEN, '').trim() : plain.trim();
   }
 
-  /** The call between `opening` and `end`; undefined when that text is not a call. */
+  /** The call with this opening and body; undefined when the text is not a call. */
   #read(opening: string, body: string, source: string, end: number): ParsedCall | undefined {
     if (this.#format === 'code') {
       return { name: this.#firstToolName, arguments: { code: body.slice(1, -FENCE.length) }, source, end };

@@ -28,7 +28,7 @@ export interface ToolRunnerOptions {
 }
 
 /**
- * Runs the calls that a model writes while decoding continues. Each starts as soon as its signature closes, and several run at once (compare
+ * Runs the calls that a model writes, while decoding continues. Each call starts as soon as its text is complete, and several run at once (compare
  * LLMCompiler, Kim et al., ICML 2024, and Pie, SOSP '25, section 7.3). A tool's exception is an outcome too, so that the model can react.
  *
  * @example
@@ -99,7 +99,8 @@ export class ToolRunner {
       return outcome(false, `Error: ${describe(error)}`);
     } finally {
       this.#running--;
-      this.#waiting.shift()?.();
+      const wakeNext = this.#waiting.shift();
+      wakeNext?.();
     }
   }
 

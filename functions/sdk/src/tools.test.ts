@@ -24,8 +24,8 @@ const add = tool<{ a: number; b: number }>({
   call: ({ a, b }) => a + b,
 });
 
-describe('literals of calls', () => {
-  it('read any JSON like JSON.parse', () => {
+describe('parseLiteral and parseArguments', () => {
+  it('read any JSON as JSON.parse does', () => {
     fc.assert(
       fc.property(fc.jsonValue(), (value) => {
         const text = JSON.stringify(value);
@@ -48,7 +48,7 @@ describe('literals of calls', () => {
     assert.deepEqual(parseArguments('', []), {});
   });
 
-  it('refuse other text with a reason', () => {
+  it('throw a SyntaxError for other text', () => {
     for (const text of ['{', '[1 2]', 'alert(1)', '"open', '{"a" 1}', '1 2', '['.repeat(100)]) {
       assert.throws(() => parseLiteral(text), SyntaxError, text);
     }
@@ -73,6 +73,22 @@ describe('the parser of calls', () => {
     assert.equal(reads, 1000);
   });
 
+  it('reads code blocks', () => {
+    const parser = new ToolCallParser([add], 'code');
+    const calls = ['I try.\n```js\nconst a = `', '`;\nadd(a)\n``', '` and\n```javascript\n```'].flatMap((piece) =>
+      parser.push(piece),
+    );
+    assert.deepEqual(
+      calls.map(({ name, arguments: args }) => ({ name, args })),
+      [
+        { name: 'add', args: { code: 'const a = ``;\nadd(a)' } },
+        { name: 'add', args: { code: '' } },
+      ],
+    );
+    assert.equal(parser.plain, 'I try.\n and');
+    assert.deepEqual(parser.push('js\nnot a block\n```'), []);
+  });
+
   const cases: { format: ToolFormat; text: string; closes: string; plain: string }[] = [
     {
       format: 'signature',
@@ -93,22 +109,6 @@ describe('the parser of calls', () => {
       plain: '<|eom|>',
     },
   ];
-  it('reads code blocks', () => {
-    const parser = new ToolCallParser([add], 'code');
-    const calls = ['I try.\n```js\nconst a = `', '`;\nadd(a)\n``', '` and\n```javascript\n```'].flatMap((piece) =>
-      parser.push(piece),
-    );
-    assert.deepEqual(
-      calls.map(({ name, arguments: args }) => ({ name, args })),
-      [
-        { name: 'add', args: { code: 'const a = ``;\nadd(a)' } },
-        { name: 'add', args: { code: '' } },
-      ],
-    );
-    assert.equal(parser.plain, 'I try.\n and');
-    assert.deepEqual(parser.push('js\nnot a block\n```'), []);
-  });
-
   for (const { format, text, closes, plain } of cases) {
     it(`returns a call at the character that closes it, for random pieces (${format})`, () => {
       fc.assert(
@@ -262,6 +262,7 @@ describe('tools', () => {
 
   it('do not split characters in error messages', async () => {
     const runner = new ToolRunner([add]);
+    // A message shows 80 units of the value, its quote included. With 78 letters, unit 80 is the first half of the emoji.
     for (const length of [77, 78]) runner.push(`add(a="${'x'.repeat(length)}\u{1f600}", b=1) `);
     const contents = (await runner.outcomes()).map(({ content }) => content);
     assert.ok(contents.length === 2 && contents.every((content) => content.isWellFormed()), contents.join('\n'));

@@ -19,14 +19,14 @@ describe('trieOf', () => {
         );
         const prefixes = new Set(all.flatMap((list) => list.map((_, i) => list.slice(0, i + 1).join())));
         assert.equal(tokens.length, prefixes.size);
-        // Node −1 is the place before all lists.
+        // Node −1 is the root, before the first token of every list.
         for (const path of paths) {
           path.forEach((node, i) => {
             assert.equal(parents[node], i === 0 ? -1 : path[i - 1]);
             assert.equal(depths[node], i + 1);
           });
         }
-        // In order of the nodes, the parents in `childrenOf` are the list `parents` again.
+        // Sorted by node, the pairs of node and parent from `childrenOf` give the list `parents` again.
         const children = [...childrenOf(parents)].flatMap(([parent, nodes]) => nodes.map((node) => [node, parent]));
         assert.deepEqual(
           children.sort(([a = 0], [b = 0]) => a - b).map(([, parent]) => parent),
@@ -50,7 +50,7 @@ describe('treeMask', () => {
           const seen: boolean[] = [];
           for (let i = 0; i < length; i++) seen.push(...new Array<boolean>(runs[at + i] as number).fill(i % 2 === 1));
           at += length;
-          // The keys of a row: the filled slots, the root (input 0), and the nodes, of which node i is input i + 1.
+          // The keys of a row are the filled slots, the root (input 0) and the nodes (node i is input i + 1).
           const expected = new Array<boolean>(filled + 1 + parents.length).fill(false).fill(true, 0, filled + 1);
           for (let node = row - 1; node >= 0; node = parents[node] as number) expected[filled + 1 + node] = true;
           assert.deepEqual(seen, expected);

@@ -33,7 +33,7 @@ export function trieOf(lists: readonly (readonly number[])[]): Trie {
   return { tokens, parents, depths, paths };
 }
 
-/** Children of each inner node, node −1 first, then in order. */
+/** Children of node −1 and of each inner node, in the order of these parents. */
 export function childrenOf(parents: readonly number[]): ReadonlyMap<number, readonly number[]> {
   const children = new Map<number, number[]>([[-1, []]]);
   for (const [node, parent] of parents.entries()) {
@@ -45,8 +45,8 @@ export function childrenOf(parents: readonly number[]): ReadonlyMap<number, read
 }
 
 /**
- * Visibility of a tree of inputs, run-length encoded as in wit/forward.wit: input 0 is the root, input i + 1 node i, whose parent is node
- * `parents[i]` (−1 for the root). Each input sees all `filled` slots before it, its ancestors and itself.
+ * Attention mask of a tree of inputs, run-length encoded as in wit/forward.wit. Input 0 is the root, and input i + 1 is node i. The parent of
+ * node i is node `parents[i]` (−1 for the root). Each input sees all `filled` slots before the tree, its ancestors and itself.
  */
 export function treeMask(filled: number, parents: readonly number[]): { runs: Uint32Array; rowLengths: Uint32Array } {
   const width = parents.length + 1;
@@ -58,9 +58,10 @@ export function treeMask(filled: number, parents: readonly number[]): { runs: Ui
     for (let input = row; input > 0; input = (parents[input - 1] as number) + 1) visibleInputs[input] = true;
     visibleInputs[0] = true;
     const first = runs.length;
+    // A row begins with its hidden keys, of which it has none. The visible filled slots begin its second run.
+    runs.push(0);
     let visible = true;
     let run = filled;
-    runs.push(0);
     for (const sees of visibleInputs) {
       if (sees !== visible) {
         runs.push(run);

@@ -3,13 +3,15 @@ import { batchesOf } from './batches.ts';
 import { InferletError } from './errors.ts';
 import { settle, index as wire } from './raw.ts';
 
-/** Maximum entries, and their maximum bytes, in one call of the platform. */
+/** Maximum number of entries in one call of the platform. */
 const CALL_ENTRIES = 256;
+/** Maximum bytes of all entries in one call. */
 const CALL_BYTES = 3 * 2 ** 20;
 const DELETED_AT_ONCE = 256;
-/** Bytes of a character at most, of a value of a vector, and of the rest of an entry. */
+/** Maximum bytes of a UTF-16 unit in UTF-8. */
 const CHARACTER_BYTES = 3;
 const FLOAT_BYTES = 4;
+/** Assumed bytes of an entry besides its texts and its vector. */
 const OTHER_BYTES = 256;
 
 /** Measure of nearness: `cosine` compares directions, `euclidean` distances; `dot-product` is for vectors whose length matters. */
@@ -28,7 +30,7 @@ export interface IndexEntry {
   readonly fields?: Readonly<Record<string, FieldValue>>;
 }
 
-/** A condition on a field: a value that the field equals, several values of which it equals one, or comparisons that all hold. */
+/** A condition on a field: a value that the field must equal, a list of values of which it must equal one, or comparisons that must all hold. */
 export type FieldCondition =
   | FieldValue
   | readonly FieldValue[]
@@ -79,8 +81,8 @@ export interface IndexOptions {
 }
 
 /**
- * A durable index of vectors with texts and fields, shared by the tenant's functions that were granted `store` (manifest: `grants.store`);
- * `unsupported` without it. Nearest vectors of large indexes are found approximately.
+ * A durable index of vectors with texts and fields. The tenant's functions with the grant `store` (manifest: `grants.store`) share it; other
+ * functions get `unsupported`. In a large index, the search for the nearest vectors is approximate.
  *
  * @example
  * const index = await VectorIndex.open('notes', { dimensions: 384 });
@@ -107,7 +109,7 @@ export class VectorIndex {
   }
 
   /**
-   * Stores entries. Each replaces an earlier one with its id. Many entries take several calls, of which each stores all of its entries or none.
+   * Stores entries. Each replaces an earlier entry with its id. Many entries take several calls; each call stores all of its entries or none.
    *
    * @throws InferletError `limit-exceeded` when the tenant's indexes have no room, and `invalid-argument` for vectors of different lengths or a
    * field that is not a text, a number or a boolean
@@ -183,14 +185,14 @@ function conditionsOf(filter: Filter): WireCondition[] {
 const valuesOf = (field: string, values: unknown): WireValue[] =>
   (Array.isArray(values) ? (values as readonly unknown[]) : [values]).map((value) => wireValue(field, value));
 
-/** Throws for an unknown name, which may come from a client's JSON: the engine would end the inferlet. */
+/** Throws for an unknown name. A filter may come from a client's JSON, and the engine ends an inferlet that passes a wrong enum value to a call. */
 function comparisonOf(field: string, name: string): WireCondition['comparison'] {
   if (Object.hasOwn(COMPARISONS, name)) return COMPARISONS[name as keyof typeof COMPARISONS];
   const known = Object.keys(COMPARISONS).join(', ');
   throw new InferletError('invalid-argument', `The filter of "${field}" takes not, ${known}, but no "${name}".`);
 }
 
-/** Throws for a value of another type, for which the engine would also end the inferlet. */
+/** Throws for a value of another type, because the engine would end the inferlet for it, too. */
 function wireValue(field: string, val: unknown): WireValue {
   if (typeof val === 'string') return { tag: 'text', val };
   if (typeof val === 'number') return { tag: 'number', val };
@@ -207,7 +209,7 @@ const statsOf = ({ name, dimensions, metric, entries, bytes }: IndexStats): Inde
   bytes: Number(bytes),
 });
 
-/** Throws for vectors of different lengths: the platform receives them as one list, and would cut it at other places. */
+/** Throws for vectors of different lengths: the platform receives them as one list, and would divide this list at the wrong places. */
 function checkLengths(entries: readonly IndexEntry[]): void {
   const length = entries[0]?.vector.length;
   const other = entries.find(({ vector }) => vector.length !== length);

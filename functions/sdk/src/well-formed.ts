@@ -45,8 +45,8 @@ function wrapMethods(prototype: object): void {
 }
 
 /**
- * A copy of the value with lone surrogates replaced. A list of numbers has none, and a resource must stay the same
- * object: both pass unchanged.
+ * A copy of the value with lone surrogates replaced. A list of numbers passes unchanged, because it has no text. So does a resource, because it
+ * must stay the same object.
  */
 function repaired(value: unknown): unknown {
   if (typeof value === 'string') return value.toWellFormed();

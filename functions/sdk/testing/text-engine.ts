@@ -12,17 +12,17 @@ interface TextContext {
 const WORDS = ['the', 'cat', 'sat', 'on', 'a', 'mat', 'and.', 'dog!', 'ran', 'home?', 'so', 'far'];
 
 /**
- * An engine over plain texts, whose model continues a text by its hash, so that graphs run without a device. Waits random times, so
- * that nodes end in another order with each seed, and fails when a context is used after its release.
+ * An engine over plain texts, so that graphs run without a device: its model chooses the next words by the text's hash. It waits for random times,
+ * so that nodes end in another order with each seed. It fails when a context is used after its release.
  */
 export class TextEngine implements Engine {
   /** Contexts that were made and not released. */
   readonly live = new Set<TextContext>();
   /** Ids of the nodes that ran, in the order of their starts. */
   readonly ran: string[] = [];
-  /** Pauses before nodes ran again, in milliseconds; none takes any time. */
+  /** Pauses before further attempts, in milliseconds. The engine only records them, and does not wait that long. */
   readonly pauses: number[] = [];
-  /** Ids of the nodes that were reported as ended; those that failed end with "!". */
+  /** Ids of the nodes that were reported as ended. The id of a failed node has a "!" at its end. */
   readonly reported: string[] = [];
   readonly #random: (below: number) => number;
 
@@ -93,7 +93,7 @@ export class TextEngine implements Engine {
     return this.#make(text);
   }
 
-  /** Efficient sizes by kind and name of an engine. */
+  /** Efficient sizes. The key is the engine's kind, a space and the engine's name, which is empty for the default engine. */
   readonly sizes = new Map<string, number>();
 
   efficientTokens({ kind, model = '' }: EngineName): number | undefined {

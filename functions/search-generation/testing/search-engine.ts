@@ -1,7 +1,7 @@
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** A search engine that finds two texts for each query, after a while. `await using` closes it. */
+/** A search engine that answers each query with two texts. `await using` closes it. */
 export class SearchEngine implements AsyncDisposable {
   /** Queries in order of arrival. */
   readonly queries: string[] = [];
@@ -11,13 +11,13 @@ export class SearchEngine implements AsyncDisposable {
     this.#server = server;
   }
 
-  /** Refuses the first `failures` requests. Listens on any free port if none is named. */
+  /** Refuses the first `failures` requests, and answers others after `delayMs`. Listens on any free port if `port` is 0. */
   static async start({ delayMs = 0, failures = 0, port = 0 } = {}): Promise<SearchEngine> {
-    let left = failures;
+    let failuresLeft = failures;
     const server = http.createServer((request, response) => {
       const query = new URL(request.url ?? '/', 'http://engine').searchParams.get('q') ?? '';
       engine.queries.push(query);
-      if (left-- > 0) {
+      if (failuresLeft-- > 0) {
         response.writeHead(503).end();
         return;
       }

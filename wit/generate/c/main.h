@@ -1,14 +1,14 @@
 #ifdef PIE_MAIN
 
-/* Exists only in a program that uses `malloc` of wasi-libc. The arena then takes its blocks from `malloc`, so that the two never overlap. */
+/* A program has this function only if it uses `malloc` of wasi-libc. The arena then takes its blocks from `malloc`, so that the two never overlap. */
 extern void *__libc_malloc(size_t) __attribute__((weak));
 
 #define PIE_BLOCKS 32
 #define PIE_FIRST_BLOCK 65536u
 
 /*
- * The record of an open mark, which pie_release has not released yet. The record is the first memory that the arena gives after the mark, so the
- * release of the mark also releases the record. `outer` is the record of the open mark before this one.
+ * The record of an open mark. A mark is open until pie_release releases it. The record is the first memory that the arena gives after the mark, so
+ * the release of the mark also releases the record. `outer` is the record of the open mark before this one.
  */
 struct pie_open_mark {
   uint32_t number;
@@ -20,14 +20,15 @@ struct pie_open_mark {
  * that does not fit in a block of this size, the size is doubled until the allocation fits.
  */
 static struct {
-  /* Bounds of the `count` blocks, the block in use, and the address in it at which the next allocation may begin. */
+  /* `start` and `end` bound the `count` blocks. `current` is the block in use, and `top` the address in it where the next allocation may begin. */
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
-  /* Marks are numbered from 1. The number of marks so far, and the last open mark. */
+  /* The number of marks so far. Marks are numbered from 1. */
   uint32_t marks;
+  /* The last open mark; null without one. */
   struct pie_open_mark *last;
 } pie_arena;
 
-/* Sets `at` to the first aligned address from `from` on. False when the bytes at that address do not end within the block. */
+/* Sets `at` to the first aligned address from `from` on. False when `bytes` bytes from there on do not end within the block. */
 static bool pie_fits(uint32_t block, uint32_t from, uint32_t bytes, uint32_t align, uint32_t *at) {
   *at = (from + align - 1) & -align;
   return *at >= from && *at + bytes >= *at && *at + bytes <= pie_arena.end[block];

@@ -15,8 +15,7 @@ export function identifier(name: string): string {
 
 /** Joins `pie` and the parts of a name. Leaves out `types`, and a part that the next one repeats: `queue`, `queue-run` → `pie_queue_run`. */
 function joinName(...parts: readonly string[]): string {
-  // The added hyphens compare whole words: `queue` is left out before `queue` and `queue-run`, but `run` stays before
-  // `runtime`.
+  // The added hyphens make the comparison one of whole words: `queue` is left out before `queue` and `queue-run`, but `run` stays before `runtime`.
   const neededParts = parts.filter(
     (part, index) => part !== 'types' && !`${parts[index + 1] ?? ''}-`.startsWith(`${part}-`),
   );

@@ -59,7 +59,7 @@ void pie_release(pie_mark_t mark);
  *     pie_reserve(&text, 1000);
  *
  * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Appending to a buffer whose
- * memory was released traps. Growing a buffer after a newer mark traps, too, until that mark is released: reserve enough room before the
+ * memory was released traps. After a new mark, growing an older buffer also traps until that mark is released: reserve enough room before the
  * mark.
  */
 
@@ -67,7 +67,7 @@ typedef struct {
   char *data;
   uint32_t length;
   uint32_t capacity;
-  /* Number of the last mark when the buffer took its memory. */
+  /* Number of the mark that was the last open one when the buffer took its memory; 0 for none. */
   uint32_t mark;
 } pie_buffer;
 

@@ -66,7 +66,7 @@ function declaration(type: WitType, name: string): string[] | null {
   }
 }
 
-/** Members after a variant's tag: one if all cases carry the same type, else one for each case. */
+/** Members after a variant's tag: one member if all cases carry the same type, else one for each case with a value. */
 function payload(type: VariantType): string {
   const member = commonPayload(type);
   if (member) return `${typeName(member)} value;`;

@@ -120,10 +120,10 @@ function hostFunctions(hostEntries: readonly HostEntry[]): string[] {
     'export interface HostFunctions {',
   ];
   for (const name of interfaces) {
-    const own = hostEntries.filter(({ interfaceName }) => interfaceName === name);
+    const entries = hostEntries.filter(({ interfaceName }) => interfaceName === name);
     lines.push(
       `  readonly '${name}': {`,
-      ...own.map(({ coreName, type }) => `    readonly '${coreName}': ${type};`),
+      ...entries.map(({ coreName, type }) => `    readonly '${coreName}': ${type};`),
       '  };',
     );
   }
@@ -158,7 +158,7 @@ function functionType(emitter: Emitter, entry: WitInterface, fn: WitFunction): s
 
 /**
  * Source of the core function that a guest imports as `fn`. `g.enter()` begins every call: it traps a guest that may not call now. `g.leave()`
- * ends a call that may have taken long: it stops a guest that has used up its time. Other calls omit that check.
+ * ends a call that may have taken long: it stops a guest that has used up its time. Short calls omit it.
  */
 function trampoline(emitter: Emitter, entry: WitInterface, fn: WitFunction, hostIndex: number): string {
   const signature = signatureOf(fn, entry.name);
@@ -199,7 +199,7 @@ function flatArguments(emitter: Emitter, signature: Signature, coreParams: strin
   });
 }
 
-/** As `flatArguments`, for arguments that lie in memory behind one pointer. */
+/** Like `flatArguments`, for arguments that lie in memory behind one pointer. */
 function spilledArguments(emitter: Emitter, signature: Signature, coreParams: string[], lines: string[]): string[] {
   const tuple: WitType = { kind: 'tuple', items: signature.params };
   const { size, align } = layoutOf(tuple);
@@ -218,8 +218,8 @@ function hasLength(type: WitType | null): boolean {
 }
 
 /**
- * Types of the values of the futures in a function's signature, in the order in which the canonical ABI numbers its imports for them: the first is
- * read by `[future-read-0]`, the second by `[future-read-1]`. A future within another one's value comes before that one.
+ * Types of the values of the futures in a function's signature. They have the order in which the canonical ABI numbers the imports that read them:
+ * `[future-read-0]` reads the first future, `[future-read-1]` the second. A future inside the value of another future comes before the outer one.
  */
 function futureTypes(fn: WitFunction): WitType[] {
   const found: WitType[] = [];

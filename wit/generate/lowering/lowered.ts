@@ -24,8 +24,8 @@ export interface LoweredGuest {
   /** Checks that a range of `bytes` is aligned and within the guest's memory. Returns its address as an unsigned number. */
   range(pointer: number, bytes: number, align: number): number;
   /**
-   * As `range`, for `count` elements of `size` bytes that each become a host object. Also takes the elements and their bytes from the budget of the
-   * call: a call may hand over a limited number of each.
+   * Like `range`, for `count` elements of `size` bytes that each become a host object. Also subtracts the elements and their bytes from the call's
+   * budget, which limits how many elements and bytes a call may hand over.
    */
   items(pointer: number, count: number, size: number, align: number): number;
   /** Allocates bytes in the guest, with its own allocator. Returns their address. */
@@ -42,7 +42,7 @@ export interface LoweredGuest {
   listU64(pointer: number, length: number): BigUint64Array;
   /** Copies a string into newly allocated memory of the guest, and writes its pointer and length at `address`. */
   putString(address: number, value: string): void;
-  /** The `put` methods of lists do with a list what `putString` does with a string. */
+  /** The `put` methods of lists copy a list in the same way as `putString` copies a string. */
   putU8(address: number, values: ArrayLike<number>): void;
   putU32(address: number, values: ArrayLike<number>): void;
   putF32(address: number, values: ArrayLike<number>): void;
@@ -50,7 +50,7 @@ export interface LoweredGuest {
   addResource(type: number, value: unknown): number;
   /** The host object behind a handle. */
   resource(index: number, type: number): unknown;
-  /** As `resource`; takes the handle from the guest. */
+  /** Like `resource`, and takes the handle from the guest. */
   takeResource(index: number, type: number): unknown;
   /** Gives the guest a handle to a future of the promise's value. Returns the index of the handle. */
   addFuture(promise: Promise<unknown>, type: LoweredFuture): number;
@@ -83,11 +83,11 @@ export interface Lowering {
   readonly liftResult: (guest: LoweredGuest, ...flat: number[]) => unknown;
   /** Loads the result from the address that a plain `run` export returns. */
   readonly loadResult: (guest: LoweredGuest, address: number) => unknown;
-  /** Size in bytes and alignment of that result. */
+  /** Size in bytes and alignment of the result of `run` in memory. */
   readonly resultLayout: { readonly size: number; readonly align: number };
 }
 
-/** Key of a core module's import: interface id and core name, without the patch version of the interface, since all patch versions count as one. */
+/** Key of a core module's import: interface id and core name. It leaves out the patch version: interfaces that differ only in it are the same. */
 export const importKey = (module: string, name: string): string => `${module.replace(PATCH_VERSION, '')}#${name}`;
 
 const PATCH_VERSION = /(?<=@\d+\.\d+)\.\d+$/;

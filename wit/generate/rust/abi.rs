@@ -60,8 +60,8 @@ pub mod abi {
         pub fn count(&self) -> usize {
             self.count
         }
-        /// Adds the core values that other cases of a variant have and the passed case lacks. They are zero: `new` has cleared all values, and
-        /// only `push` writes them.
+        /// Adds zeros for the core values that the passed case of a variant lacks and other cases have. Those values are zero already: `new` has
+        /// cleared all values, and only `push` writes them.
         pub fn pad(&mut self, end: usize) {
             self.count = end;
         }
@@ -79,7 +79,7 @@ pub mod abi {
         }
     }
 
-    /// A place for a result, or for arguments that are too many to be passed as core values.
+    /// Memory for a result, or for arguments that are too many to be passed as core values.
     pub struct Area(MaybeUninit<[u64; 32]>);
 
     impl Area {
@@ -399,7 +399,7 @@ pub mod abi {
             Ok(output) => (0, output),
             Err(error) => (1, error),
         };
-        // The layout of the contract's `result<string, string>`. The platform reads it after the return, so it is never freed.
+        // This array has the layout of the contract's `result<string, string>`. The platform reads it after the return, so it is never freed.
         let result = Box::new([tag, answer.as_ptr() as u32, answer.len() as u32]);
         leak(answer);
         Box::into_raw(result) as *const u8

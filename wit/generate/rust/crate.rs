@@ -12,8 +12,8 @@
 //! pie::inferlet!(run);
 //! ```
 //!
-//! A module is an interface of the contract. A call that takes time returns a `Pending` at once, and `wait()` blocks until its result is there:
-//! start several, then wait for each. A resource (`queue::Queue`, `fused::Run`) is given back when it goes out of scope. A panic is written to the
-//! function's log and ends the invocation.
+//! Each interface of the contract is a module. A call that takes time returns a `Pending` at once, and `wait()` blocks until the call has its
+//! result: start several calls, then wait for each. A resource (`queue::Queue`, `fused::Run`) is released when it goes out of scope. A panic is
+//! written to the function's log and ends the invocation.
 
 #![allow(clippy::all, clippy::pedantic)]

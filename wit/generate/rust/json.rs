@@ -19,8 +19,8 @@ impl Json {
         if parser.at == text.len() { Ok(value) } else { Err(parser.wrong()) }
     }
 
-    /// A member of an object; `Null` when it is absent. Of several members with the name, the last one counts, as in JavaScript: the platform
-    /// has checked that one against the function's schema.
+    /// A member of an object; `Null` when it is absent. Of several members with this name, the last one counts, as in JavaScript: the platform
+    /// has checked the last one against the function's schema.
     pub fn get(&self, name: &str) -> &Json {
         match self {
             Json::Object(members) => members.iter().rev().find(|(key, _)| key == name).map_or(&Json::Null, |(_, value)| value),

@@ -2,7 +2,7 @@ import { casesOf, discriminantSize, flatten, layoutOf, payloadOffset, sequence }
 import { type NamedType, parts, pascalCase, type WitFunction, type WitType, type WitWorld } from '../model.ts';
 import { comment, identifier, typeName } from './names.ts';
 
-/** Types of the values that an inferlet gets from the platform (`lift`) and that it gives to it (`lower`). */
+/** Types of the values that an inferlet gets from the platform (`lift`), and of those that it gives to the platform (`lower`). */
 export interface Directions {
   readonly lift: ReadonlySet<WitType>;
   readonly lower: ReadonlySet<WitType>;
@@ -28,7 +28,7 @@ export function directionsOf(world: WitWorld): Directions {
   return { lift, lower };
 }
 
-/** The declaration of a record, enum or variant, and how it moves to and from memory. */
+/** The declaration of a record, enum or variant, and the code that reads its values from memory and passes them to calls. */
 export function typeLines(type: NamedType, directions: Directions): string[] {
   const name = pascalCase(type.name);
   const lines = [...comment(type.docs), `#[derive(${derivedTraits(type).join(', ')})]`, ...declaration(type, name), ''];
@@ -140,7 +140,7 @@ function lowerLines(type: NamedType): string[] {
       (field, index) => `abi::Lower::lower(&self.${identifier(field.name)}, at.add(${offsets[index]}), kept);`,
     );
   }
-  // `let _ = kept` uses the parameter, about which Rust would warn otherwise.
+  // `let _ = kept` uses the parameter `kept`: Rust warns about unused parameters.
   if (type.kind === 'enum') return ['let _ = kept;', `*(at as *mut ${tagType(type)}) = *self as ${tagType(type)};`];
   const arms = type.cases.map((entry, index) => {
     const tag = `*(at as *mut ${tagType(type)}) = ${index}`;

@@ -5,11 +5,11 @@ import { type Builder, prompt } from './builder.ts';
 import { gen, programOn } from './program.ts';
 import { workflowOn } from './workflow.ts';
 
-/** Input of a stranger who tries to read a value that the workflow does not show. */
+/** Input of an attacker who tries to read the output of a node that the workflow does not return. */
 const FORGED = { node: 'shop/secret', port: 'value', type: 'text' } as const;
 
 describe('builder', () => {
-  it('takes an object of the input for a value, whatever its members are', async () => {
+  it('treats an object of the input as a value, even if it looks like a ref', async () => {
     const build = (g: Builder, { asked }: { asked: unknown }) => {
       g.call('secret', {}, 'text', () => 'SECRET');
       const shown = g.call('show', { asked, all: [asked] }, 'json', (given) => given);
@@ -29,7 +29,7 @@ describe('builder', () => {
     assert.deepEqual(prefilled?.inputs, { parts: { list: [{ value: 'Say [object Object]: ' }] } });
   });
 
-  it('takes the values of nodes in nested lists', async () => {
+  it('replaces refs by the values of their nodes, in nested lists, too', async () => {
     const app = workflowOn(new TextEngine(), 'nested', (g: Builder) => {
       const [a, b, c] = ['A', 'B', 'C'].map((letter) => g.call('letter', {}, 'text', () => letter));
       const groups = [
@@ -49,7 +49,7 @@ describe('builder', () => {
     assert.deepEqual(await app.run({}, { passes: [] }), expected);
   });
 
-  it('tells a component within a loop from one of the same name outside of it', async () => {
+  it('distinguishes a component within a loop from a component of the same name outside', async () => {
     const app = workflowOn(new TextEngine(), 'named', (g: Builder) => {
       const draft = (builder: Builder, text: string) =>
         builder.component('draft', () => builder.call('write', {}, 'text', () => text));
@@ -66,7 +66,7 @@ describe('builder', () => {
     assert.deepEqual(await app.run({}), { text: 'outside' });
   });
 
-  it('refuses a name that no object can have', async () => {
+  it('refuses the name "__proto__" for results and inputs', async () => {
     const named = JSON.parse('{"__proto__": "text"}');
     const builds: readonly ((g: Builder) => Readonly<Record<string, unknown>>)[] = [
       () => named,
@@ -78,7 +78,7 @@ describe('builder', () => {
     }
   });
 
-  it('takes an object of the input of a program for a value, too', async () => {
+  it('treats an object of the input as a value in a program, too', async () => {
     const app = programOn<{ asked: unknown }>(
       new TextEngine(),
       () => undefined,

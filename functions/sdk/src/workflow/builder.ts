@@ -40,8 +40,8 @@ export class Prompt {
 export type PromptValue = Ref<'text'> | Ref<'image'> | Ref<'number'> | Prompt | string | number | Uint8Array;
 
 /**
- * A prompt with the values of nodes in it. The model's tokenizer reads each value, and each text between two values, by itself, so that a part
- * can be computed before the next one exists.
+ * A prompt with the values of nodes in it. The model's tokenizer reads each value and each text between two values separately, so that the model
+ * can compute a part of the prompt before the next part exists.
  *
  * @example
  * const { text } = g.decode(g.prefill(prompt`Context: ${passage}\nQuestion: ${question}\nAnswer:`));
@@ -69,7 +69,7 @@ function add(parts: PromptPart[], value: PromptValue): void {
 
 /** Options of any node. */
 export interface NodeOptions {
-  /** Times to run the node again after a failure that another attempt may not have; 0 by default. */
+  /** Number of further attempts after a failure that another attempt may avoid; 0 by default. */
   readonly retries?: number;
 }
 
@@ -84,8 +84,9 @@ export interface ModelOptions extends NodeOptions {
   readonly model?: string | undefined;
 }
 
-/** Inputs of a call by name: refs or known values. `InputValues` has the values that the function gets for them. */
+/** Inputs of a call by name: refs or known values. */
 type Inputs = Readonly<Record<string, unknown>>;
+/** The values that the function gets for these inputs. */
 type InputValues<I extends Inputs> = { readonly [K in keyof I]: ValueOf<I[K]> };
 type ValueOf<I> = I extends Ref<infer T> ? Values[T] : I extends readonly (infer E)[] ? readonly ValueOf<E>[] : I;
 
@@ -94,9 +95,9 @@ export class Builder {
   readonly #name: string;
   readonly #nodes: Node[] = [];
   readonly #components = new Set<string>();
-  /** Components for which the next one waits. A component that waits for all of these replaces them in the list. */
+  /** Components for which the next component waits. A component that waits for all of these replaces them in the list. */
   #recent: string[] = [];
-  /** The same among `ordered` components, which no pass lets start earlier. */
+  /** Components for which the next `ordered` component waits. Only an `ordered` component that waits for all of these replaces them. */
   #recentOrdered: string[] = [];
   readonly #counts = new Map<string, number>();
   #loops = 0;
@@ -107,7 +108,7 @@ export class Builder {
   #module: string;
   #after: readonly string[] = [];
   #ordered = false;
-  /** True when the component has a node that surely runs after earlier components: no argument, and no node of a branch, which may be skipped. */
+  /** True when the component has a node that always runs after earlier components. Arguments do not wait; nodes of branches may be skipped. */
   #waits = false;
   #guards: readonly Guard[] = [];
   readonly #onNode: ((node: Node) => void) | undefined;
@@ -121,8 +122,8 @@ export class Builder {
   }
 
   /**
-   * A step of the program: without passes, its nodes start when those of the components before it have ended, as in a program written step
-   * by step. With `ordered` this order stays, for the sake of side effects.
+   * A step of the program. Without passes, its nodes start when the nodes of the earlier components have ended, as in a program written step by
+   * step. With `ordered`, passes keep this order, for the sake of side effects.
    */
   component<R>(name: string, make: () => R, { ordered = false }: { readonly ordered?: boolean } = {}): R {
     if (this.#module !== this.#name) {
@@ -236,7 +237,7 @@ export class Builder {
     return outputRef(id, 'context', 'context');
   }
 
-  /** Continues with the contexts at the first `count` of `places`, in that order, and ends the others. A context that is picked twice is forked. */
+  /** Continues with the contexts at the first `count` indexes in `places`, in that order, and ends the others. A context picked twice is forked. */
   pick(contexts: readonly Ref<'context'>[], places: Ref<'numbers'>, count: number): Ref<'context'>[] {
     if (!(Number.isInteger(count) && count >= 1)) {
       throw new InferletError('invalid-argument', `count must be a whole number, 1 or more, not ${count}.`);
@@ -248,7 +249,7 @@ export class Builder {
     return ports.map((port) => outputRef(id, port, 'context'));
   }
 
-  /** Vectors of texts, by an encoder: in stages of `batch` texts, by default as many as it was measured to take efficiently. */
+  /** Vectors of texts from an encoder, in stages of `batch` texts; by default, of as many texts as the encoder was measured to take efficiently. */
   embed(texts: Given<'texts'>, options: ModelOptions & { readonly batch?: number } = {}): Ref<'vectors'> {
     const { model, batch, retries } = options;
     const each = { port: 'texts', batch };
@@ -270,7 +271,7 @@ export class Builder {
     return outputRef(id, 'scores', 'numbers');
   }
 
-  /** Scores of the documents of each list, as one list for each; each list is ranked as soon as it exists. */
+  /** Scores of several lists of documents for a query: one list of scores for each. Each list is ranked as soon as it exists. */
   rerankEach(query: Given<'text'>, lists: Ref<'list'>, options: ModelOptions = {}): Ref<'list'> {
     const { model, retries } = options;
     const each = { port: 'documents', batch: 1 };

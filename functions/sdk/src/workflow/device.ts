@@ -83,7 +83,7 @@ function efficientTokens({ kind, model }: EngineName): number | undefined {
 type Prefilling = Extract<Operation, { kind: 'prefilling' | 'partial-prefilling' }>;
 type Decoding = Extract<Operation, { kind: 'decoding' | 'partial-decoding' }>;
 
-/** Gives the node's depth to the context's queue, and so to its later calls. Returns the context. */
+/** Gives the node's depth to the context's queue, so that the queue's later calls have it. Returns the context. */
 function marked(context: unknown, { depth }: Pick<NodeRun, 'depth'>): Context {
   if (depth === undefined) return context as Context;
   sequenceOf(context as Context).queue.setDepth(depth);
@@ -94,7 +94,7 @@ function marked(context: unknown, { depth }: Pick<NodeRun, 'depth'>): Context {
 /** True when a queue of the invocation was given a depth. */
 let isMarked = false;
 
-/** Marks calls of encoders as those of a workflow. Encoders have no queues, so the depth of any queue of the invocation marks them. */
+/** Marks calls of encoders as calls of a workflow. Encoders have no queues: the depth of any queue of the invocation marks the calls. */
 function markEncoders({ depth }: Pick<NodeRun, 'depth'>): void {
   const [model] = models();
   if (depth === undefined || isMarked || !model) return;
@@ -154,7 +154,7 @@ async function ownedUntil(
     return await (source ? haltedBy(signal, source, pendingContext) : abortable(pendingContext, signal));
   } catch (error) {
     pendingContext.then(
-      (late) => late.release(),
+      (context) => context.release(),
       () => undefined,
     );
     throw error;
@@ -168,14 +168,15 @@ async function decode({ kind, options, items, pipe }: Decoding, context: Context
     const { text } = await (pipe ? generation.pipe() : generation.collect());
     return { text, context };
   } catch (error) {
-    // A window drops tokens for good from the second call on, and another attempt would see less of the text.
-    const isLost = options.window !== undefined && generation.forwardCalls > 1;
-    if (isLost || (pipe && generation.text !== '')) run.forbidRetry();
+    // From its second call on, a generation with a window drops tokens for good. Another attempt would see less of the text.
+    const hasDroppedTokens = options.window !== undefined && generation.forwardCalls > 1;
+    const hasSentText = pipe && generation.text !== '';
+    if (hasDroppedTokens || hasSentText) run.forbidRetry();
     throw error;
   }
 }
 
-/** The first items of a generation, each handed on as soon as it is complete if the node's kind asks for that. */
+/** The first items of a generation. A node of kind `partial-decoding` hands each item on as soon as it is complete. */
 async function itemsOf(
   generation: AsyncIterable<string>,
   kind: Decoding['kind'],
@@ -224,9 +225,10 @@ async function undoneOnFailure(
   }
 }
 
-/** Cuts a context to the length `before`, and puts its last token of that time back: a healed generation has put another one in its place. */
+/** Cuts a context to the length `before`. A healed generation may have replaced the token at that end; then puts `last`, the old token, back. */
 function takeBack(context: Context, before: number, last: number | undefined): void {
   const { length, tokens } = context;
+  // Count from the end, because `tokens` may lack the first tokens of an opened context.
   const isHealed = last !== undefined && length >= before && tokens.at(before - 1 - length) !== last;
   if (isHealed) context.truncate(before - 1).fill([last]);
   else if (length > before) context.truncate(before);

@@ -35,7 +35,8 @@ function inputText(input: Input): string {
   if ('list' in input) return `[${input.list.map(inputText).join(', ')}]`;
   const { value } = input;
   if (typeof value === 'string') return JSON.stringify(value.length > 24 ? `${value.slice(0, 23)}…` : value);
-  return Array.isArray(value) ? valuesText(value.length) : typeof value === 'object' ? 'a value' : String(value);
+  if (Array.isArray(value)) return valuesText(value.length);
+  return typeof value === 'object' ? 'a value' : String(value);
 }
 
 const valuesText = (count: number): string => (count === 1 ? '1 value' : `${count} values`);
@@ -101,7 +102,7 @@ function drawGraph(title: string, graph: Graph, top: number): { body: string[]; 
   return { body, bottom, right: 2 * MARGIN + Math.max(0, ...rows.keys()) * COLUMN + BOX.width };
 }
 
-/** The column of each node: to the right of all nodes that it waits for, for their values or for the end of their component. */
+/** The column of each node: right of all nodes whose values it needs, and of all nodes whose component must end first. */
 function columnsOf(graph: Graph): ReadonlyMap<string, number> {
   const columns = new Map<string, number>();
   const ends = new Map<string, number>();

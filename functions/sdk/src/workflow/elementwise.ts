@@ -1,6 +1,6 @@
 import { type Graph, type Input, keyOf, type Node, newId, type Ref, refsIn, resultsOf, type Type } from './graph.ts';
 
-/** Types whose values are lists. Joined, the lists of a node's stages make up the node's list. */
+/** Types whose values are lists. The joined lists of a node's stages are the node's list. */
 const LISTS: ReadonlySet<Type> = new Set<Type>(['texts', 'vectors', 'numbers', 'list']);
 
 /** One stage of a node: its elements, as the input of the node's elementwise port. */
@@ -23,7 +23,7 @@ export function splitNodes(
   graph: Graph,
   stagesOf: (node: Node, elements: Input) => readonly Stage[] | undefined,
 ): Graph {
-  /** By the key of a split node's output: the outputs of its stages whose lists, in this order, make up that output. */
+  /** Maps the key of a split node's output to the outputs of its stages. Their lists, joined in this order, are the node's output. */
   const staged = new Map<string, { readonly refs: readonly Ref[]; readonly early: boolean }>();
   const joins = new Set<string>();
   const used = new Set(graph.nodes.map(({ id }) => id));
@@ -57,8 +57,8 @@ function stagesFor(
 ): readonly Stage[] | undefined {
   const elements = node.each && node.inputs[node.each.port];
   if (!elements) return undefined;
-  const given = 'from' in elements ? staged.get(keyOf(elements.from)) : undefined;
-  return given ? given.refs.map((from) => ({ elements: { from }, early: given.early })) : stagesOf(node, elements);
+  const source = 'from' in elements ? staged.get(keyOf(elements.from)) : undefined;
+  return source ? source.refs.map((from) => ({ elements: { from }, early: source.early })) : stagesOf(node, elements);
 }
 
 /** The node that joins the stages of a node under its id. */
@@ -95,15 +95,13 @@ export function countOf(elements: Input | undefined): number | undefined {
 
 /** A list of known length in parts of at most `size` elements; undefined for a list that a node gives. */
 export function partsOf(elements: Input, size: number): Input[] | undefined {
-  const [allElements, wrap] =
-    'list' in elements
-      ? [elements.list, (list: readonly Input[]): Input => ({ list })]
-      : 'value' in elements && Array.isArray(elements.value)
-        ? [elements.value as unknown[], (value: readonly unknown[]): Input => ({ value })]
-        : [undefined, undefined];
-  if (!allElements || !wrap) return undefined;
-  const parts: Input[] = [];
-  for (let at = 0; at < allElements.length; at += size)
-    parts.push((wrap as (part: readonly unknown[]) => Input)(allElements.slice(at, at + size)));
-  return parts;
+  if ('list' in elements) return slicesOf(elements.list, size).map((list) => ({ list }));
+  if (!('value' in elements && Array.isArray(elements.value))) return undefined;
+  return slicesOf(elements.value as unknown[], size).map((value) => ({ value }));
+}
+
+function slicesOf<T>(all: readonly T[], size: number): T[][] {
+  const slices: T[][] = [];
+  for (let at = 0; at < all.length; at += size) slices.push(all.slice(at, at + size));
+  return slices;
 }

@@ -1,6 +1,6 @@
 import { type AbortSignalLike, abortable } from '../abort.ts';
 import { InferletError, type InferletErrorCode } from '../errors.ts';
-import { type Graph, type Input, type Node, needsOf, type Ref } from './graph.ts';
+import { type Graph, type Input, type Node, type Ref, refsIn } from './graph.ts';
 import type { EngineName } from './sizes.ts';
 import { checkArgument, checkValue } from './validate.ts';
 
@@ -9,7 +9,7 @@ export type NodeValues = Readonly<Record<string, unknown>>;
 
 export interface NodeRun {
   readonly signal: AbortSignalLike;
-  /** Length of the longest way from the node to the workflow's end, for the batcher; undefined if no pass set it. */
+  /** Length of the longest path from the node to the workflow's end, for the batcher; undefined if no pass set it. */
   readonly depth: number | undefined;
   /** Hands an output on before the node has ended. */
   emit(port: string, value: unknown): void;
@@ -21,7 +21,7 @@ export interface NodeRun {
 export interface Engine {
   /** Runs a node. Takes over the contexts among the inputs: hands them on as outputs, or leaves them unchanged when it throws. */
   run(node: Node, inputs: NodeValues, run: NodeRun): Promise<NodeValues>;
-  /** A context of the same text. After an abort of the signal it fails, and keeps none. */
+  /** Makes a context of the same text. Fails after an abort of the signal, and then leaves no new context. */
   fork(context: object, signal: AbortSignalLike): Promise<object>;
   release(context: object): void;
   /** Called once for each node that ran from `began`, a time of `Date.now`, until now. A node that was cut off has failed, too. */
@@ -85,9 +85,9 @@ const FINAL: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>([
   'closed',
 ]);
 
-/** Failures that time may cure: a host restarts, or others fill a bound. */
+/** Failures that time may cure: a host restarts, or other inferlets use up a limit. */
 const PASSING: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>(['unavailable', 'limit-exceeded']);
-/** The pause before the second attempt; each further pause is twice as long, up to the longest. */
+/** The pause before the second attempt. Each further pause is twice as long, up to `LONGEST_PAUSE_MS`. */
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 2000;
 
@@ -138,7 +138,7 @@ async function call(
   return values;
 }
 
-/** The contexts at the given places. The caller, which owns all contexts, releases the others. */
+/** The contexts at the indexes in the input `places`. The caller, which owns all contexts, releases the others. */
 async function pick({ id, outputs }: Node, inputs: NodeValues, { engine, signal }: Surroundings): Promise<NodeValues> {
   const { contexts, places } = inputs as { readonly contexts: readonly object[]; readonly places: readonly number[] };
   const picked: Record<string, object> = {};
@@ -202,7 +202,7 @@ async function loop(
 const isContextRef = (input: Input | undefined): boolean =>
   input !== undefined && 'from' in input && input.from.type === 'context';
 
-/** The value of an input; `read` gives those of other nodes. */
+/** The value of an input; `read` gives the values of other nodes' outputs. */
 export function inputValue(input: Input, read: (ref: Ref) => unknown): unknown {
   if ('from' in input) return read(input.from);
   return 'list' in input ? input.list.map((item) => inputValue(item, read)) : input.value;
@@ -217,5 +217,5 @@ export function inputsOf(
   if (node.operation.kind !== 'condition') return { inputs, dropped: [] };
   const test = inputValue(inputs.test as Input, read) === true;
   const [taken, notTaken] = test ? [inputs.whenTrue, inputs.whenFalse] : [inputs.whenFalse, inputs.whenTrue];
-  return { inputs: { value: taken as Input }, dropped: needsOf({ inputs: { left: notTaken as Input }, when: [] }) };
+  return { inputs: { value: taken as Input }, dropped: refsIn(notTaken as Input) };
 }

@@ -12,7 +12,7 @@ const run = (graph: Graph, options: Partial<ExecuteOptions> = {}) =>
   execute(graph, { engine: new TextEngine(), ...options });
 
 describe('execute', () => {
-  it('starts a node when its inputs exist, beside the others', async () => {
+  it('starts a node as soon as its inputs exist, and runs independent nodes at the same time', async () => {
     const g = new Builder('both');
     const [left, right] = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
     // Each call ends only after the other call has started.
@@ -44,7 +44,7 @@ describe('execute', () => {
     assert.deepEqual(events, ['a starts', 'a ends', 'b starts', 'b ends', 'c starts', 'c ends']);
   });
 
-  it('runs no more nodes at once than allowed, those with the longest way to a result first', async () => {
+  it('runs no more nodes at once than allowed, and starts those with the longest path to a result first', async () => {
     const g = new Builder('bounded');
     const started: string[] = [];
     let [running, most] = [0, 0];
@@ -66,7 +66,7 @@ describe('execute', () => {
   });
 
   it('runs a node again after a failure that may pass, as often as the node allows', async () => {
-    for (const [retries, code, failures, expected, pauses] of [
+    for (const [retries, code, failures, expectedAttempts, pauses] of [
       [2, 'unavailable', 2, 3, [100, 200]],
       [7, 'limit-exceeded', 7, 8, [100, 200, 400, 800, 1600, 2000, 2000]],
       [2, 'internal', 2, 3, []],
@@ -82,9 +82,9 @@ describe('execute', () => {
         return 'now';
       };
       const graph = g.graph({ text: { from: g.call('late', {}, 'text', call, { retries }) } });
-      if (expected > failures) assert.deepEqual(await run(graph, { engine }), { text: 'now' });
+      if (expectedAttempts > failures) assert.deepEqual(await run(graph, { engine }), { text: 'now' });
       else await assert.rejects(run(graph, { engine }), { code });
-      assert.deepEqual([attempts, engine.pauses], [expected, pauses]);
+      assert.deepEqual([attempts, engine.pauses], [expectedAttempts, pauses]);
     }
   });
 
@@ -191,15 +191,15 @@ describe('execute', () => {
     assert.equal(engine.live.size, 0);
   });
 
-  it('starts no node whose fork comes after an abort', async () => {
+  it('starts no node whose fork arrives only after an abort', async () => {
     const controller = new AbortController();
     class Late extends TextEngine {
-      isTold = false;
+      sawAbort = false;
 
       override async fork(context: object, signal: NodeRun['signal']): Promise<object> {
         const fork = await super.fork(context);
         controller.abort();
-        this.isTold = signal.aborted;
+        this.sawAbort = signal.aborted;
         return fork;
       }
     }
@@ -216,7 +216,7 @@ describe('execute', () => {
     // The second prefill is the last reader of the context and gets the context itself. It needs no fork, so it started
     // before the abort.
     assert.deepEqual(engine.ran, ['late/prefilling', 'late/prefilling-3']);
-    assert.deepEqual([engine.isTold, engine.live.size], [true, 0]);
+    assert.deepEqual([engine.sawAbort, engine.live.size], [true, 0]);
   });
 
   it('skips the branch that a condition does not take', async () => {
@@ -233,13 +233,14 @@ describe('execute', () => {
       assert.deepEqual(await run(graph, { engine, onNode: (event) => events.push(event) }), {
         result: is ? 'then' : 'else',
       });
+      // A branch has three nodes: a prefilling, a decoding and a call.
       assert.equal(events.filter(({ what }) => what === 'skipped').length, 3);
       assert.equal(events.filter(({ what }) => what === 'started').length, graph.nodes.length - 3);
       assert.equal(engine.live.size, 0);
     }
   });
 
-  it('gives a value under each of its names', async () => {
+  it('returns the same value for each result name that refers to it', async () => {
     const engine = new TextEngine();
     const g = new Builder('names');
     const { text, context } = g.decode(g.prefill('Once'), { maxTokens: 2 });
@@ -258,7 +259,7 @@ describe('execute', () => {
     assert.equal(engine.live.size, 1);
   });
 
-  it('skips a branch that is longer than the stack is deep', async () => {
+  it('skips a branch with more nodes than the call stack has room for', async () => {
     const g = new Builder('long');
     const test = g.call('test', {}, 'flag', () => false);
     const long = () => {
@@ -270,7 +271,7 @@ describe('execute', () => {
     assert.deepEqual(await run(g.graph({ result: { from: result } })), { result: 'other' });
   });
 
-  it('fails with what its observer throws', async () => {
+  it('fails with the error that its observer throws', async () => {
     for (const what of ['started', 'ended', 'skipped'] as const) {
       const g = new Builder('observed');
       const test = g.call('test', {}, 'flag', () => false);
@@ -283,7 +284,7 @@ describe('execute', () => {
     }
   });
 
-  it('reports each node that ran to the engine, once, also those of loops and those that a failure cut off', async () => {
+  it('reports each node that ran to the engine once, nodes of loops and nodes cut off by a failure included', async () => {
     for (const fails of [false, true]) {
       const engine = new TextEngine();
       const g = new Builder('reported');
@@ -310,11 +311,12 @@ describe('execute', () => {
       if (fails) await assert.rejects(running, /second round/);
       else await running;
       const names = engine.reported.map((id) => id.slice(id.lastIndexOf('/') + 1));
-      const given = ['round', 'condition.value', 'round', 'condition.value'];
+      // Each of the two rounds has two arguments. The names of failed nodes end with "!".
+      const loopArguments = ['round', 'condition.value', 'round', 'condition.value'];
       const rounds = fails
         ? ['add', 'done', 'add!', 'loop!', 'endless!']
         : ['add', 'done', 'add', 'done', 'loop', 'endless'];
-      assert.deepEqual(names.sort(), ['test', 'taken', 'condition', 'start', ...given, ...rounds].sort());
+      assert.deepEqual(names.sort(), ['test', 'taken', 'condition', 'start', ...loopArguments, ...rounds].sort());
     }
   });
 
@@ -334,7 +336,7 @@ describe('execute', () => {
     }
   });
 
-  it('gives each round of a loop the contexts from outside as they were', async () => {
+  it('gives each round of a loop an unchanged copy of the contexts from outside', async () => {
     const engine = new TextEngine();
     const g = new Builder('rounds');
     const context = g.prefill('Once');
@@ -356,7 +358,7 @@ describe('execute', () => {
     assert.throws(() => g.loop({ done: g.call('d', {}, 'flag', () => true) }, 1, (_, state) => state), /another name/);
   });
 
-  it('separates the values of a loop to which its body gives one context', async () => {
+  it('forks a context that the body of a loop returns as two values', async () => {
     const engine = new TextEngine();
     const g = new Builder('twins');
     const start = g.prefill('Once');
@@ -371,7 +373,7 @@ describe('execute', () => {
     assert.equal(engine.live.size, 2);
   });
 
-  it('frees the contexts that a round of a loop left to the next one, when the next one cannot begin', async () => {
+  it('frees the contexts that a round of a loop returned when the next round cannot begin', async () => {
     /** An engine that makes `forks` forks, and then fails once for lack of room. */
     class Full extends TextEngine {
       #forks: number;
@@ -411,14 +413,14 @@ describe('execute', () => {
       return { context: next, done: inner.call('done', { text }, 'flag', () => true) };
     });
     const graph = g.graph({ text: { from: g.decode(context).text } });
-    // The first attempt takes over the contexts, so a second one would have none. The builder gives loops no retries,
-    // but a user's pass, a function that changes the graph, can do so.
+    // The first attempt takes over the contexts, so a second attempt would have none. The builder gives loops no retries, but a user's pass (a
+    // function that changes the graph) can.
     const nodes = graph.nodes.map((node) => (node.operation.kind === 'loop' ? { ...node, retries: 2 } : node));
     await assert.rejects(run({ ...graph, nodes }, { engine }), /first failure/);
     assert.equal(engine.live.size, 0);
   });
 
-  it('refuses a value of another type than its node declares', async () => {
+  it('refuses a value whose type differs from the type that its node declares', async () => {
     const g = new Builder('typed');
     const wrong = g.call('wrong', {}, 'texts', () => 'one' as unknown as string[]);
     await assert.rejects(

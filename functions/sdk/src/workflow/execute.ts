@@ -47,7 +47,7 @@ export async function execute(graph: Graph, options: ExecuteOptions): Promise<No
   }
 }
 
-/** Marks outputs of nodes that their guards excluded. */
+/** The value of each output of a node that was skipped because of its guards. */
 const SKIPPED = Symbol('skipped');
 
 class Execution {
@@ -97,7 +97,7 @@ class Execution {
     for (const ref of resultsOf(graph)) this.#count(ref);
   }
 
-  /** Starts the nodes; ends with the last of them, or fails with the first failure. */
+  /** Starts the nodes. Resolves when the last node has ended, or rejects with the first failure. */
   run(): Promise<void> {
     return new Promise((resolve, reject) => {
       [this.#finish, this.#fail] = [resolve, reject];
@@ -116,7 +116,7 @@ class Execution {
     return results;
   }
 
-  /** Reports the nodes that still run, and gives back the memory of all contexts in the store. Later ones are given back as they come. */
+  /** Reports the nodes that still run, and releases all stored contexts. From then on, `#publish` releases a context as soon as it arrives. */
   release(): void {
     this.#isOver = true;
     for (const node of this.#runs.keys()) this.#report(node, true);
@@ -208,9 +208,9 @@ class Execution {
     }
     const ref = input.from;
     const value = this.#values.get(keyOf(ref));
-    const left = this.#forget(ref);
+    const readersLeft = this.#forget(ref);
     if (ref.type !== 'context' || !isContext(value)) return value;
-    if (left === 0) {
+    if (readersLeft === 0) {
       owned.add(value);
       return value;
     }
@@ -228,11 +228,11 @@ class Execution {
   /** Counts off a reader of an output, and removes the output from the store after the last reader. @returns the number of readers left */
   #forget(ref: Ref): number {
     const key = keyOf(ref);
-    const left = (this.#readers.get(key) ?? 1) - 1;
-    this.#readers.set(key, left);
-    // A flag stays: guards (`when`) read it too, and are not counted as readers.
-    if (left === 0 && ref.type !== 'flag') this.#values.delete(key);
-    return left;
+    const readersLeft = (this.#readers.get(key) ?? 1) - 1;
+    this.#readers.set(key, readersLeft);
+    // A flag stays, because guards (`when`) may still read it: they are not counted as readers.
+    if (readersLeft === 0 && ref.type !== 'flag') this.#values.delete(key);
+    return readersLeft;
   }
 
   #publish(node: Node, port: string, value: unknown): void {
@@ -292,13 +292,13 @@ class Execution {
   }
 }
 
-/** The values, once all exist. When one fails, the others must end before their owner releases them. */
+/** The values, once all exist. If one fails, waits for the others nevertheless, so that their owner can release them. */
 async function allEnded(items: readonly unknown[]): Promise<unknown[]> {
   await Promise.allSettled(items);
   return Promise.all(items);
 }
 
-/** A key of #waiting that no output has: outputs have a node before their dot. */
+/** The key of a module's end in `#waiting`. No output has this key, since an output's key has the node's id before the dot. */
 const endOf = (module: string): string => `.${module}`;
 
 const isContext = (value: unknown): value is object => typeof value === 'object' && value !== null;

@@ -27,7 +27,7 @@ export interface Ref<T extends Type = Type> {
   readonly type: T;
 }
 
-/** Outputs that builders have made. An object of an input may have the same members, but is a value. */
+/** The refs that builders have made. An object of an input may have the same members, but counts as a value. */
 const builtRefs = new WeakSet<object>();
 
 /** Makes an output that {@link isRef} recognises. */
@@ -108,7 +108,7 @@ export interface Guard {
 /** A list input whose elements the node treats one by one, so that it may run in stages of `batch` elements. */
 export interface Elementwise {
   readonly port: string;
-  /** Number of elements from which on a larger batch is no more efficient; for an encoder, the measured number by default. */
+  /** Number of elements above which a larger batch is no more efficient; for an encoder, the measured number by default. */
   readonly batch?: number | undefined;
 }
 
@@ -121,13 +121,13 @@ export interface Node {
   readonly outputs: Readonly<Record<string, Type>>;
   /** Modules that must have ended first, whether or not their values are needed. */
   readonly after: readonly string[];
-  /** Keeps `after` where no value demands it: the order of side effects. */
+  /** True if passes must keep `after`, for the order of side effects. */
   readonly ordered?: boolean | undefined;
   readonly when: readonly Guard[];
   readonly each?: Elementwise | undefined;
-  /** Length of the longest way to a result, if the batcher is to know it. */
+  /** Length of the longest path to a result, if a pass has set it for the batcher. */
   readonly depth?: number | undefined;
-  /** Times to run the node again after a failure that another attempt may not have. */
+  /** Number of further attempts after a failure that another attempt may avoid. */
   readonly retries: number;
 }
 
@@ -140,7 +140,7 @@ export interface Graph {
   readonly outputs: Readonly<Record<string, Input>>;
 }
 
-/** Names an output in maps. */
+/** The key of an output in maps. */
 export const keyOf = ({ node, port }: Pick<Ref, 'node' | 'port'>): string => `${node}.${port}`;
 
 /** Returns an id that is not in `used`, and adds it there: users and passes may choose the same name. */

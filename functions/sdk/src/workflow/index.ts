@@ -64,8 +64,8 @@ export const workflow = <I>(
 
 /**
  * A program over growing texts, in the manner of SGLang (Zheng et al., NeurIPS 2024, section 4). A run first traces `body`: it calls `body` with
- * opaque variables in place of arguments and generated values, which makes a graph for the passes. If `body` looks at the value of a variable, the
- * run interprets the program instead: it calls `body` again and runs one operation after another. The log then names the place of the look.
+ * opaque variables in place of arguments and generated values, which makes a graph for the passes. If `body` reads the value of a variable, the
+ * run interprets the program instead: it calls `body` again and runs one operation after another. The log then names the place of the read.
  * Since `body` may run twice, side effects belong in `session.call`. With the option `plans`, the program is also traced while `pie build` or
  * `pie deploy` builds the function.
  *

@@ -40,7 +40,7 @@ export class Interpreter {
     return results;
   }
 
-  /** Gives back the memory of all contexts, after the node that runs. */
+  /** Releases all contexts, once the last node has ended. */
   async release(): Promise<void> {
     await this.#last.catch(() => undefined);
     for (const context of this.#contexts) this.#engine.release(context);
@@ -63,7 +63,7 @@ export class Interpreter {
     const { inputs } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
     const values: Record<string, unknown> = {};
     for (const [name, input] of Object.entries(inputs)) values[name] = this.#read(input);
-    // Each state of a program owns its context, which its nodes may change. Only a fork must leave its input unchanged: it gets a copy.
+    // Each state of a program owns its context, and the state's nodes may change it. Only a fork must not change its input, so it gets a copy.
     if (node.operation.kind === 'fork') {
       values.context = this.#keep(await this.#engine.fork(values.context as object, this.#signal));
     }

@@ -15,7 +15,7 @@ function itemsOf(pieces: readonly string[], items: Items): string[] {
 }
 
 describe('ItemSplitter', () => {
-  it('takes sentences and lines, and fills up with empty ones', () => {
+  it('takes the first sentences or lines, and adds empty items when the text has too few', () => {
     const text = 'One is 1.5 big. "Two!" Three? Four';
     assert.deepEqual(itemsOf([text], { by: 'sentence', count: 5 }), [
       'One is 1.5 big.',

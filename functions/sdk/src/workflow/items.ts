@@ -1,6 +1,6 @@
 import type { Items } from './graph.ts';
 
-/** A sentence ends with a mark and closing quotes or brackets, before white space. */
+/** A sentence ends with a mark and any closing quotes or brackets, before white space. */
 const SENTENCE_END = /[.!?]["')\]]*\s/g;
 const LINE_END = /\n/g;
 
@@ -36,7 +36,7 @@ export class ItemSplitter {
     return complete;
   }
 
-  /** The items that are left at the end of the text: its rest, then empty ones. */
+  /** The remaining items at the end of the text: first the rest of the text, then empty items. */
   end(): { readonly index: number; readonly item: string }[] {
     const rest: { index: number; item: string }[] = [];
     for (let item = this.#text.trim(); !this.isFull; item = '') rest.push({ index: this.#taken++, item });

@@ -20,7 +20,7 @@ import { validate } from './validate.ts';
 
 const LONG = 'Answer the question from the passages. ';
 
-/** A value that comes over the network. */
+/** A text that comes over the network, so that its reader waits for four assumed steps of a model. */
 const slow = (g: Builder, from: Ref<'text'> | string): Ref<'text'> =>
   g.call('fetch', { from }, 'text', (given) => given.from, { kind: 'tool-call' });
 
@@ -45,11 +45,11 @@ function rag({ batch, slow: isSlow = false }: { readonly batch?: number; readonl
   return g.graph({ answer: { from: answer } });
 }
 
-/** The node; `looks` counts the reads of its `inputs` and `id`. */
-const watched = (of: Node, looks: { count: number }): Node =>
+/** The node; `reads` counts the reads of its `inputs` and `id`. */
+const watched = (of: Node, reads: { count: number }): Node =>
   new Proxy(of, {
     get(target, name) {
-      if (name === 'inputs' || name === 'id') looks.count++;
+      if (name === 'inputs' || name === 'id') reads.count++;
       return Reflect.get(target, name);
     },
   });
@@ -67,7 +67,7 @@ describe('passes', () => {
     assert.deepEqual(after, [[], [], ['a', 'b']]);
   });
 
-  it('keep side effects in order past components without any', async () => {
+  it('keep side effects in order, also across components without side effects', async () => {
     const g = new Builder('effects');
     const ends: string[] = [];
     const effect = (name: string, turns: number) => () =>
@@ -111,7 +111,7 @@ describe('passes', () => {
     await execute(optimise(g.graph({})), { engine: new TextEngine() });
   });
 
-  it('hand items on as they complete, and split what treats them one by one', async () => {
+  it('hand items on as they complete, and split nodes that treat them one by one', async () => {
     const graph = decodingPipelining.apply(rag({ batch: 1 }));
     assert.deepEqual(
       graph.nodes.map(({ id }) => id),
@@ -133,7 +133,7 @@ describe('passes', () => {
     assert.ok(seen.indexOf('search/embedding[0] started') < seen.indexOf('expansion/decoding ended'), `${seen}`);
   });
 
-  it('rank what each item found before the next item is there', async () => {
+  it('rank the documents found for one item before the generation of all items ends', async () => {
     const g = new Builder('ranked');
     const items = g.items(g.prefill('Other words: '), { by: 'sentence', count: 2 }, { maxTokens: 40 });
     const vectors = g.embed(['known', ...items], { batch: 1 });
@@ -162,7 +162,7 @@ describe('passes', () => {
         .nodes.filter(({ id }) => id.startsWith('search/embedding['))
         .map(({ inputs }) => (inputs.texts as { list: [] }).list.length);
     assert.deepEqual([sizes(2), sizes(3)], [[2, 1], []]);
-    // A reader of one item begins when that one is there.
+    // A reader of the first item alone need not wait for the second, so the generation hands its items on.
     const g = new Builder('one');
     const [first, second] = g.items(g.prefill('Names: '), { by: 'line', count: 2 });
     g.generate(prompt`${first ?? ''}`);
@@ -186,7 +186,7 @@ describe('passes', () => {
       [16, 16, 8],
     );
     assert.equal(graph.nodes.filter(({ id }) => id.startsWith('stages/store[')).length, 3);
-    // The vectors are read in stages only, and nothing reads stages of the other node.
+    // Only stages read the vectors, so no node joins them. No node treats the vectors of `alone` one by one, so `alone` stays whole.
     assert.ok(!graph.nodes.some(({ id }) => id === 'stages/embedding'));
     assert.equal(node(graph, 'stages/embedding-2').operation.kind, 'embedding');
   });
@@ -206,7 +206,7 @@ describe('passes', () => {
     validate(optimise(graph));
   });
 
-  it('split a prompt before what comes later, and only there', () => {
+  it('split a prompt before the part that comes later, and only there', () => {
     const graph = prefillingSplit.apply(rag({ slow: true }));
     const [early, late] = [node(graph, 'answer/prefilling<0'), node(graph, 'answer/prefilling')];
     assert.equal(early.operation.kind, 'partial-prefilling');
@@ -216,12 +216,12 @@ describe('passes', () => {
     assert.deepEqual(early.after, []);
     assert.deepEqual(late.inputs.context, { from: { node: 'answer/prefilling<0', port: 'context', type: 'context' } });
     assert.equal(graph.nodes.length, rag().nodes.length + 1);
-    // The model would still compute the early part when the few texts are embedded and searched, so the pass does not split.
+    // Without `slow`, the wait is too short: embedding a few texts takes half an assumed step, and an early part 2.5.
     const whole = rag();
     assert.deepEqual(prefillingSplit.apply(whole), whole);
   });
 
-  it('leave a prompt whole that is short before the wait, or waits for nothing but its own model', () => {
+  it('leave a prompt whole when its early part or its wait is short, or when only its own model works meanwhile', () => {
     const g = new Builder('whole');
     const title = g.call('title', { words: ['a'] }, 'text', () => 'x', { kind: 'aggregate' });
     const [one, other] = [g.generate('x'), g.generate('y')];
@@ -246,11 +246,12 @@ describe('passes', () => {
       splits((g) => prompt`${LONG}${g.generate('x', { model: 'proxy' })}`),
       1,
     );
-    // The value of an argument may be long.
+    // The value of an argument may be long, so it counts as long enough.
     assert.equal(
       splits((g) => prompt`${g.argument('document', 'text')}${slow(g, 'x')}`),
       1,
     );
+    // 48 texts are three batches of 16, so their wait of three steps is long enough for an early part. 32 texts take two steps.
     assert.equal(
       splits((g) => prompt`${LONG}${embedded(g, 48)}`),
       1,
@@ -264,7 +265,8 @@ describe('passes', () => {
   it('split a prompt once for each value that comes later than the others', () => {
     const g = new Builder('twice');
     const first = slow(g, 'x');
-    // The 560 characters fit into the first wait only: with the texts after the first value, they would take longer than the second wait.
+    // A fetch takes 4 steps. The 560 characters take 2.5 + 560 / 400 = 3.9 steps, so they fit into the first wait. Together with the texts up to the
+    // second fetch, they would not fit into the second wait.
     const third = g.prefill(prompt`${'x'.repeat(560)}${first}${LONG}${first}${LONG}${slow(g, first)}${LONG}`);
     const graph = prefillingSplit.apply(g.graph({ text: { from: g.decode(third).text } }));
     assert.deepEqual(
@@ -293,7 +295,7 @@ describe('passes', () => {
     );
   });
 
-  it('bring a saved context to the device while others run', () => {
+  it('bring a saved context to the device while other nodes run', () => {
     const g = new Builder('saved');
     g.cached('now');
     g.component('first', () => g.prefill('x'));
@@ -319,7 +321,7 @@ describe('passes', () => {
     assert.deepEqual(await execute(graph, { engine: new Failing() }), { text: 'other' });
   });
 
-  it('tell how deep each node lies, where a generation counts as several nodes', () => {
+  it('give each node its depth: its number of nodes to the end, of which a generation counts as eight', () => {
     assert.deepEqual(
       topologyBatching.apply(rag()).nodes.map(({ operation, depth }) => [operation.kind, depth]),
       [
@@ -333,7 +335,7 @@ describe('passes', () => {
     );
   });
 
-  it('of users are applied, and the graphs that they return are checked', () => {
+  it('that users write are applied, and the graphs that they return are checked', () => {
     const rename: Pass = { name: 'rename', apply: (graph) => ({ ...graph, name: 'renamed' }) };
     const breaks: Pass = { name: 'breaks', apply: (graph) => ({ ...graph, nodes: graph.nodes.slice(1) }) };
     assert.equal(optimise(rag(), [dependencyPruning, rename]).name, 'renamed');
@@ -358,7 +360,7 @@ describe('passes', () => {
     assert.throws(() => optimise(rag(), [loses, dependencyPruning]), lost);
   });
 
-  it('look at each node a few times, however long the graph is', () => {
+  it('read each node only a few times, however long the graph is', () => {
     const g = new Builder('long');
     const count = 3000;
     let text: Ref<'text'> | string = 'a';
@@ -372,13 +374,13 @@ describe('passes', () => {
       graph.nodes.reduce((sum, { after }) => sum + after.length, 0),
       2 * (count - 1),
     );
-    const looks = { count: 0 };
-    const seen = decodingPipelining.apply({ ...graph, nodes: graph.nodes.map((each) => watched(each, looks)) });
-    assert.equal(seen.nodes.filter(({ operation }) => operation.kind === 'partial-decoding').length, count - 1);
-    assert.ok(looks.count < 20 * graph.nodes.length, `${looks.count} looks at ${graph.nodes.length} nodes`);
-    looks.count = 0;
-    validate({ ...graph, nodes: graph.nodes.map((each) => watched(each, looks)) });
-    assert.ok(looks.count < 30 * graph.nodes.length, `${looks.count} looks at ${graph.nodes.length} nodes`);
+    const reads = { count: 0 };
+    const optimised = decodingPipelining.apply({ ...graph, nodes: graph.nodes.map((each) => watched(each, reads)) });
+    assert.equal(optimised.nodes.filter(({ operation }) => operation.kind === 'partial-decoding').length, count - 1);
+    assert.ok(reads.count < 20 * graph.nodes.length, `${reads.count} reads of ${graph.nodes.length} nodes`);
+    reads.count = 0;
+    validate({ ...graph, nodes: graph.nodes.map((each) => watched(each, reads)) });
+    assert.ok(reads.count < 30 * graph.nodes.length, `${reads.count} reads of ${graph.nodes.length} nodes`);
   });
 
   it('are applied within loops', () => {

@@ -26,7 +26,7 @@ export const dependencyPruning: Pass = {
     return mapNodes(graph, (node) => {
       const isPiped = pipes(node);
       const before = isPiped ? [...piping].filter((module) => module !== node.module) : [];
-      // Only components have a place in the order: nodes outside of them run at any time, with and without this pass.
+      // Only components are ordered. Nodes outside of components run at any time, with and without this pass.
       if (isPiped && node.module !== graph.name) piping.add(node.module);
       return node.after.length === 0 || node.ordered ? node : { ...node, after: before };
     });
@@ -40,9 +40,9 @@ const pipes = ({ operation }: Node): boolean =>
     : operation.kind === 'decoding' && operation.pipe === true;
 
 /**
- * Starts readers of a text's sentences or lines as soon as each of these is complete: the generation hands them on early, and nodes that treat
- * them one by one are split. A generation whose readers take all its items as one efficient batch stays as it is, since the batch takes no
- * longer than the last item alone.
+ * Lets the readers of a text's sentences or lines start as soon as their item is complete: the generation hands each item on early, and nodes that
+ * treat items one by one are split. A generation stays as it is when its readers take all items in one efficient batch, which takes no longer than
+ * the last item alone.
  */
 export const decodingPipelining: Pass = {
   name: 'decoding-pipelining',
@@ -63,7 +63,7 @@ export const decodingPipelining: Pass = {
   },
 };
 
-/** Ids of the generations of items with a reader that can begin before the last item exists. */
+/** Ids of the generations whose items have a reader that can begin before the last item exists. */
 function gainingFrom({ nodes }: Graph, sizes: Sizes): ReadonlySet<string> {
   const counts = new Map<string, number>();
   for (const { id, operation, outputs } of nodes) {
@@ -84,7 +84,7 @@ function gainingFrom({ nodes }: Graph, sizes: Sizes): ReadonlySet<string> {
   return gaining;
 }
 
-/** The elements of a node in parts of an efficient batch. */
+/** The elements of a node, divided into efficient batches; undefined for elements whose number is unknown. */
 function stagesOf(node: Node, elements: Input, sizes: Sizes): Input[] | undefined {
   const count = countOf(elements);
   if (count === undefined) return undefined;
@@ -95,7 +95,7 @@ function stagesOf(node: Node, elements: Input, sizes: Sizes): Input[] | undefine
   );
 }
 
-/** Runs nodes over many elements in stages of an efficient batch, so that the next node begins with the first stage. */
+/** Runs nodes over many elements in stages of one efficient batch each, so that the next node can begin after the first stage. */
 export const stageDecomposition: Pass = {
   name: 'stage-decomposition',
   apply(graph, sizes = new Sizes()) {
@@ -116,7 +116,7 @@ export const stageDecomposition: Pass = {
 /** Computes the known parts of a prompt before the others exist. */
 export const prefillingSplit: Pass = { name: 'prefilling-split', apply: splitPrefills };
 
-/** Brings saved contexts to the device at the start, if the nodes that open them wait for others. */
+/** Brings saved contexts to the device at the start, if the nodes that open them wait for other nodes. */
 export const contextPrefetch: Pass = {
   name: 'context-prefetch',
   apply(graph) {

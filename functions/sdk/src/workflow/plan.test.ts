@@ -35,7 +35,7 @@ function counted(options?: PlanOptions<Input>) {
   return { app, made: () => made };
 }
 
-/** The graph depends on the number of the texts of `list` and on nothing else. */
+/** A program whose graph depends only on the number of texts in `list`. */
 const listed = (options: PlanOptions<{ list: readonly string[] }>) => {
   let made = 0;
   const app = programOn<{ list: readonly string[] }>(
@@ -67,9 +67,11 @@ describe('plans', () => {
     }
     // Two graphs of the build, and four runs that were interpreted.
     assert.equal(made(), 6);
+    // Both lists have three texts, so they share one plan.
     await app.run({ list: ['a', 'b', 'c'] });
     await app.run({ list: ['d', 'e', 'f'] });
     assert.equal(made(), 7);
+    // Other passes need another plan.
     await app.run({ list: ['d', 'e', 'f'] }, { passes: [] });
     assert.equal(made(), 8);
   });
@@ -90,6 +92,7 @@ describe('plans', () => {
         for (const each of [...inputs, ...inputs]) {
           assert.deepEqual(await planned.app.run(each), await plain.app.run(each));
         }
+        // Two graphs of the build, and at most one for each input, which the repeated inputs share.
         assert.ok(planned.made() <= 2 + inputs.length, `${planned.made()} graphs for ${inputs.length} inputs`);
       }),
       { seed: 5, numRuns: process.env.PIE_TEST_ALL ? 500 : 40 },
@@ -117,7 +120,7 @@ describe('plans', () => {
     assert.equal(made(), before + 1);
   });
 
-  it('are made at runs when the build cannot make them, and report the reason', async () => {
+  it('that the build cannot make are made at a run, and the build reports the reason', async () => {
     const bodies: readonly [ProgramBody<Input>, RegExp][] = [
       [async () => ({ a: 1 }), /The program returns a promise/],
       [(_, { hints }) => ({ a: hints?.length, b: (hints as string[])[0] }), /Cannot read properties of undefined/],
@@ -140,7 +143,7 @@ describe('plans', () => {
     assert.deepEqual(await app.run({ question: '' }), { a: 1 });
   });
 
-  it('refuse functions that read the input of the plan', async () => {
+  it('fail when a function of the graph reads the input directly', async () => {
     const body: ProgramBody<Input> = (session, input) => {
       return { said: session.call('said', [session.argument('question')], 'text', () => `${input.steps}`) };
     };
@@ -165,7 +168,7 @@ describe('plans', () => {
     await assert.rejects(app.run({ count: 2 } as never), /The input must have "question" as text, and has undefined/);
   });
 
-  it('are of the input as it was, whatever the program or its caller does to it', async () => {
+  it('belong to the input as it was given, even if the program or its caller changes it later', async () => {
     const build = (g: Builder, { list }: { list: string[] }) => {
       const last = list.pop() ?? '';
       const vectors = g.embed(list, { batch: 2 });
@@ -183,7 +186,7 @@ describe('plans', () => {
     assert.equal(app.plans?.count, 3);
   });
 
-  it('give an argument outside of a skipped branch that reads it first', async () => {
+  it('do not lose an argument that a skipped branch reads first', async () => {
     const build = (g: Builder) => {
       const flag = g.call('flag', {}, 'flag', () => false);
       const then = () => g.generate(prompt`${g.argument('question', 'text')}`, { maxTokens: 2 });
@@ -196,7 +199,7 @@ describe('plans', () => {
 });
 
 describe('reads of an input', () => {
-  it('tell inputs apart by what was read, and by nothing else', () => {
+  it('distinguish inputs only by the parts that were read', () => {
     const cases: readonly [read: (input: Input) => unknown, same: unknown, other: unknown][] = [
       [({ steps }) => steps, { steps: 2, question: 'b' }, { steps: 3, question: 'a' }],
       [({ style }) => style, { steps: 9, style: { kind: 'x' } }, { style: { kind: 'x', loud: true } }],
@@ -214,7 +217,7 @@ describe('reads of an input', () => {
     }
   });
 
-  it('tell a member that is undefined from a different member, and from a missing one', () => {
+  it('distinguish a member that is undefined from a different member and from a missing member', () => {
     const reads = new InputReads();
     const input = { style: { kind: undefined } };
     assert.deepEqual(reads.watch(input).style, input.style);

@@ -8,8 +8,8 @@ import { type EfficientTokens, Sizes } from './sizes.ts';
 export interface PlanOptions<I> {
   /**
    * Inputs for which plans (optimised graphs) are made when the component is built. The component contains them, because each instance starts
-   * from the state in which the build left the module. A plan serves every input that equals its own in the parts that the program read; values
-   * of arguments are not read. An instance also keeps plans that it makes itself, {@link MOST_PLANS} in all.
+   * from the state in which the build left the module. A plan serves every input that equals the plan's input in the parts that the program read.
+   * The values of arguments are not read. An instance also keeps plans that it makes itself, {@link MOST_PLANS} in all.
    *
    * With this option the graph must depend only on the input: a plan would keep the values of `Math.random` or a clock for ever.
    */
@@ -28,10 +28,10 @@ interface Plan extends Made {
   readonly isOfBuild: boolean;
 }
 
-/** Most plans of one workflow. A plan is found by comparing inputs with each, and takes the memory of its graph. */
+/** Most plans of one workflow. A run compares its input with the plans one by one, and each plan takes the memory of its graph. */
 export const MOST_PLANS = 16;
 
-/** Plans of a workflow, by the structure of the input and the passes. A new version of the function starts with the plans of its own build. */
+/** Plans of a workflow for different inputs, passes and sizes. A new version of the function starts with the plans of its own build. */
 export class Plans {
   readonly #plans: Plan[] = [];
   readonly #faults: string[] = [];
@@ -46,7 +46,7 @@ export class Plans {
     return this.#faults;
   }
 
-  /** Makes the plans of the build. A failure is only noted: the graph is then made at each run. */
+  /** Makes the plans of the build. A failure is only recorded in {@link faults}: the graph is then made at a run. */
   build<I>(samples: readonly Partial<I>[], make: (input: I) => Made): void {
     if (samples.length > MOST_PLANS)
       this.#faults.push(`${samples.length} plans are listed, but at most ${MOST_PLANS} are possible.`);
@@ -60,8 +60,8 @@ export class Plans {
   }
 
   /**
-   * The optimised graph of a plan that serves the input, and whose passes would make the same choices with the sizes of `tokensOf`. (The build
-   * made its plans before any size was measured.)
+   * The optimised graph of a plan that serves the input and was made by these passes, if the sizes of `tokensOf` lead the passes to the same
+   * choices. The sizes may differ: the build made its plans before any size was measured.
    */
   find(input: unknown, passes: readonly Pass[], tokensOf: EfficientTokens = () => undefined): Graph | undefined {
     const fits = ({ passes: own, reads, sizes }: Plan) =>
@@ -124,7 +124,7 @@ export class InputReads {
     return this.#note(`#${name}`, lengthOf(name), length) as number;
   }
 
-  /** Ends the notes. The functions of a graph run for other inputs, too, so none of them may read this input later. */
+  /** Ends the recording, and makes later reads throw. The functions of a graph run for other inputs, too, so they must not read this input. */
   end(): this {
     this.#isOver = true;
     return this;
@@ -172,7 +172,7 @@ const isPlain = (value: unknown): value is Record<string, unknown> => {
   return prototype === Object.prototype || prototype === Array.prototype || prototype === null;
 };
 
-/** Objects of an input at this depth are not copied, and are equal only to themselves, since the stack has an end. */
+/** Objects of an input at this depth are not copied, and are equal only to themselves. The limit keeps the recursion within the call stack. */
 const MOST_DEPTH = 64;
 
 /** A copy of a JSON value; other objects stay themselves. */
@@ -182,7 +182,7 @@ function copyOf<T>(value: T, depth = 0): T {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, copyOf(member, depth + 1)])) as T;
 }
 
-/** Equality of JSON values; other objects, and deep ones, are the same only as themselves. */
+/** Equality of JSON values. Other objects, and objects at the depth `MOST_DEPTH`, equal only themselves. */
 function isSame(one: unknown, other: unknown, depth = 0): boolean {
   if (Object.is(one, other)) return true;
   if (depth === MOST_DEPTH || !isPlain(one) || !isPlain(other) || Array.isArray(one) !== Array.isArray(other))

@@ -19,7 +19,7 @@ function randomProgram(seed: number): ProgramBody<{ topic: string }> {
       known.push(variable);
       return variable;
     };
-    /** Only a branch itself can use the values that it makes: it gets a copy of `known`. */
+    /** Adds one operation to a state. A branch gets a copy of `known`, because only the branch itself can use the values that it makes. */
     const step = (state: State, known: Variable[], depth: number): void => {
       switch (below(depth > 0 ? 6 : 3)) {
         case 0:
@@ -60,9 +60,9 @@ function randomProgram(seed: number): ProgramBody<{ topic: string }> {
       states.splice(0, length, ...session.pick('picked', states, count, known, places));
     };
     for (let steps = 2 + below(6); steps > 0; steps--) {
-      const way = below(8);
-      if (way < 2) states.push(pick(states).fork());
-      else if (way === 2) picked(1 + below(states.length + 1), below(5));
+      const action = below(8);
+      if (action < 2) states.push(pick(states).fork());
+      else if (action === 2) picked(1 + below(states.length + 1), below(5));
       else step(pick(states), known, 2);
     }
     const ends = states.map((state) => made(state, 'End:', gen({ maxTokens: 3 }), []));
@@ -71,7 +71,7 @@ function randomProgram(seed: number): ProgramBody<{ topic: string }> {
 }
 
 describe('random programs', () => {
-  it('give the same traced, with passes and without, as interpreted, and lose no context', async () => {
+  it('give the same results interpreted and traced, with and without passes, and leave no context', async () => {
     for (let seed = 0; seed < PROGRAMS; seed++) {
       const results: unknown[] = [];
       for (const options of [{ interpret: true }, { passes: [] }, {}]) {

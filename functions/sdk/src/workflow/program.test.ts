@@ -59,16 +59,16 @@ const looks: ProgramBody<string> = async (session, start) => {
 const on = (body: ProgramBody<string>, logged: string[] = [], engine = new TextEngine()): Program<string> =>
   programOn(engine, (text) => logged.push(text), 'program', body);
 
-/** Three continuations, of which the two longest continue; the longest twice, with two ends. */
+/** Generates three continuations, and then continues the longest one twice and the second longest once. */
 const best: ProgramBody<string> = (session, start) => {
   const root = session.state().add`${start}`;
   const words = [3, 5, 2].map((maxTokens) => gen({ maxTokens }));
-  const ways = words.map((word) => root.fork().add`:${word}.`);
+  const continuations = words.map((word) => root.fork().add`:${word}.`);
   const places = (texts: readonly string[]) => {
     const order = texts.map((_, i) => i).sort((a, b) => (texts[b]?.length ?? 0) - (texts[a]?.length ?? 0));
     return [order[0] ?? 0, order[1] ?? 0, order[0] ?? 0, order[2] ?? 0];
   };
-  const picked = session.pick('longest', ways, 3, words, places);
+  const picked = session.pick('longest', continuations, 3, words, places);
   const ends = picked.map((state, i) => {
     const end = gen({ maxTokens: 2 });
     state.add` End ${i}:${end}`;
@@ -78,7 +78,7 @@ const best: ProgramBody<string> = (session, start) => {
 };
 
 describe('program', () => {
-  it('goes on with states that are picked by what was generated, and forks one that is picked twice', async () => {
+  it('continues with the states that a pick chooses by generated values, and forks a state that is picked twice', async () => {
     const engine = new TextEngine();
     const graph = await on(best).graph('A cat');
     const ended: string[] = [];
@@ -98,13 +98,14 @@ describe('program', () => {
     const { words, ends } = (await execute(graph, { engine })) as { words: string[]; ends: string[] };
     const [first, second] = words.toSorted((a, b) => b.length - a.length);
     const wanted = [first, second, first].map((word, i) => `A cat:${word}. End ${i}:${ends[i]}`);
+    // The first three generations are the words.
     assert.deepEqual(ended.slice(3).sort(), wanted.sort());
-    // Two for the three ways, since the last way takes over the context, and one for the state that is picked twice.
+    // Two forks for the three continuations, since the last one takes over the context, and one for the state that is picked twice.
     assert.equal(forks, 3);
     assert.equal(engine.live.size, 0);
   });
 
-  it('refuses indices without a state, states that have ended, and a pick from none', async () => {
+  it('refuses an index without a state, a state that has ended, and a pick from no states', async () => {
     const picks =
       (use: (session: Session, states: State[]) => void): ProgramBody<string> =>
       (session) => {
@@ -187,7 +188,7 @@ describe('program', () => {
     );
   });
 
-  it('asks the engine no more often traced than interpreted', async () => {
+  it('runs no more nodes on the engine when traced than when interpreted', async () => {
     const judged: ProgramBody<{ essay: string; dimensions: readonly string[] }> = (session) => {
       const text = session.state().add`Judge this essay. ${session.argument('essay')}\n`;
       const views = session.list('dimensions').map((dimension) => {
@@ -210,7 +211,7 @@ describe('program', () => {
     assert.ok(traced.times <= interpreted.times, `${traced.times} and ${interpreted.times}`);
   });
 
-  it('runs forks of a traced program beside each other', async () => {
+  it('runs the forks of a traced program at the same time', async () => {
     const graph = await on(judge).graph('An essay');
     let [running, most] = [0, 0];
     const onNode = ({ node, what }: { node: { operation: { kind: string } }; what: string }) => {
@@ -222,7 +223,7 @@ describe('program', () => {
     assert.equal(most, DIMENSIONS.length);
   });
 
-  it('interprets a program that looks at a value, and says where', async () => {
+  it('interprets a program that reads a value, and logs the place of the read', async () => {
     const told: string[] = [];
     const app = on(looks, told);
     const { answer, more, said, again } = await app.run('Once');
@@ -255,7 +256,7 @@ describe('program', () => {
         session.state().add`Once ${value}`;
         return { misused: misuse(value) };
       }, told);
-      // Interpreted, the value is not there either, because nothing waited for it.
+      // The interpreted program fails, too, because it did not wait for the value.
       await assert.rejects(app.run(''), { code: 'unsupported' });
       assert.match(
         told[0] ?? '',
@@ -264,7 +265,7 @@ describe('program', () => {
     }
   });
 
-  it('interprets a program that catches the error of a look', async () => {
+  it('interprets a program even if it catches the error of a read', async () => {
     const reads: ProgramBody<string> = async (session, start) => {
       const [answer, more] = [gen({ maxTokens: 3 }), gen({ maxTokens: 2 })];
       const state = session.state().add`${start}${answer}`;

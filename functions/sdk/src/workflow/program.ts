@@ -67,7 +67,7 @@ export class State {
     return new State(this.#run, this.#builder, this.#model, context && this.#builder.fork(context));
   }
 
-  /** Appends the computed text of another state, which ends (see `Context.append`). */
+  /** Appends the computed text of another state (see `Context.append`). The other state then ends. */
   append(other: State): this {
     const [own, added] = [this.#flush(), other.#flush()];
     if (added) this.#context = own ? this.#builder.join(own, [added]) : added;
@@ -104,7 +104,7 @@ export class State {
     return picked.map((context) => new State(first.#run, first.#builder, first.#model, context));
   }
 
-  /** Runs `body`, which returns a variable, until the variable's value passes `done`, at most `most` times. */
+  /** Runs `body` at most `most` times, until `done` returns true for the value of the variable that `body` returned. */
   loop(most: number, body: (state: State) => Variable, done: (text: string) => boolean): this {
     const { context } = this.#builder.loop({ context: this.#contextOrNew() }, most, (builder, { context: start }) => {
       const state = new State(this.#run, builder, this.#model, start);
@@ -266,7 +266,7 @@ export function programOn<I>(
   options: PlanOptions<I> = {},
 ): Program<I> {
   const plans = options.plans && new Plans();
-  /** Runs the body on opaque values: at once, unless it returns a promise. */
+  /** Runs the body on opaque values. Returns a promise only if the body does. */
   const trace = (input: I): Made | Promise<Made> => {
     const [run, builder, reads] = [new BodyRun(), new Builder(name), new InputReads()];
     const made = (results: Readonly<Record<string, unknown>>): Made => {
@@ -325,7 +325,7 @@ export function programOn<I>(
   };
 }
 
-/** A module is evaluated without waiting, so a plan of the build cannot wait either. */
+/** The graph of a plan of the build. Throws for a promise: the module makes these plans while it is evaluated, and cannot wait then. */
 function atOnce(made: Made | Promise<Made>): Made {
   if (!(made instanceof Promise)) return made;
   made.catch(() => undefined);

@@ -42,7 +42,7 @@ function asked(): Graph {
 
 describe('efficient sizes', () => {
   it('make stages of as many texts as the encoder takes at once, 16 before it was measured', () => {
-    // Texts of ten tokens.
+    // Each text has 40 characters, which count as ten tokens.
     const texts = Array.from({ length: 40 }, () => 'x'.repeat(40));
     const stages = (graph: Graph, embedding?: number) =>
       stagesIn(
@@ -68,29 +68,32 @@ describe('efficient sizes', () => {
     read(g.rerank(ask, documents));
     read(g.rerank('', [ask, ...documents.slice(1).map(() => ask)]));
     const graph = stageDecomposition.apply(g.graph({}), new Sizes(measured({ reranking: 260 })));
-    const sizes = (id: string) =>
+    const documentInputs = (id: string) =>
       graph.nodes.filter((node) => node.id.startsWith(`${id}[`)).map(({ inputs }) => inputs.documents);
     const counts = (id: string) =>
-      sizes(id).map((input) => {
+      documentInputs(id).map((input) => {
         if (!input || 'from' in input) return 0;
         return 'list' in input ? input.list.length : (input.value as string[]).length;
       });
+    // 260 tokens are 13 times 10 for a document and 10 for the query.
     assert.deepEqual(counts('ranked/reranking'), [13, 13, 4]);
+    // An unknown query counts as 16 tokens: 260 / (10 + 16) is 10.
     assert.deepEqual(counts('ranked/reranking-2'), [10, 10, 10]);
+    // An unknown document counts as 64 tokens: 260 / 64 is 4.
     assert.deepEqual(counts('ranked/reranking-3'), [4, 4, 4, 4, 4, 4, 4, 2]);
   });
 
-  it('split a prompt where the model computes its early part before the rest comes', () => {
+  it('split a prompt when the model can compute its early part before the rest comes', () => {
     const isSplit = (model?: number) =>
       prefillingSplit
         .apply(asked(), new Sizes(measured({ ...(model !== undefined && { model }) })))
         .nodes.some(({ operation }) => operation.kind === 'partial-prefilling');
-    // 400 characters are 100 tokens. The call takes four steps. An early part costs 2.5 in any case, so 1.5 must suffice for its tokens.
+    // The call takes four steps. An early part costs 2.5 in any case, so its tokens may take 1.5. For 400 characters (100 tokens), 67 a step suffice.
     assert.equal(isSplit(), true);
     assert.equal(isSplit(67), true);
     assert.equal(isSplit(66), false);
     assert.equal(isSplit(10), false);
-    // A batch of the measured size is not a step of the model: the wait for the vectors stays as long.
+    // The measured size of an encoder does not shorten the estimated wait: 160 vectors count as ten steps, one for each batch of 16.
     const g = new Builder('waits');
     const vectors = g.embed(Array.from({ length: 160 }, () => 'x'.repeat(40)));
     const found = g.call('find', { vectors }, 'text', () => 'found', { kind: 'searching' });
@@ -119,14 +122,15 @@ describe('efficient sizes', () => {
       await app.run(input);
       return engine.ran.filter((id) => id.startsWith('planned/embedding')).length;
     };
-    const seen: [number | undefined, number, number][] = [];
+    // The texts have ten tokens each. A size of 161 or 169 tokens takes 16 of them at once.
+    const seen: [size: number | undefined, stages: number, made: number][] = [];
     for (const size of [undefined, 161, 169, 200, 400, 161, 100]) {
       if (size !== undefined) engine.sizes.set('embedding ', size);
       seen.push([size, await stages(), made]);
     }
     assert.deepEqual(seen, [
       [undefined, 2, 1],
-      // The build, without a measurement, also made stages of 16 texts.
+      // The plan of the build, which had no measurement, has stages of 16 texts, too.
       [161, 2, 1],
       [169, 2, 1],
       [200, 1, 2],
@@ -138,7 +142,7 @@ describe('efficient sizes', () => {
     assert.equal(app.plans?.count, 3);
   });
 
-  it('keep the results of random graphs, and a plan holds only while its graph would be the same', async () => {
+  it('keep the results of random graphs, and keep a plan only while they lead to the same graph', async () => {
     let [holding, changed] = [0, 0];
     for (let seed = 0; seed < GRAPHS; seed++) {
       const graph = randomGraph(seeded(seed));

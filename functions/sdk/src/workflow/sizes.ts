@@ -50,9 +50,11 @@ export function askedOnce(tokensOf: EfficientTokens): EfficientTokens {
 
 /** Efficient batch of an encoder, in texts, before its time was measured. Such a batch takes about as long as a step of a model. */
 export const EFFICIENT_TEXTS = 16;
-/** Assumed characters of a token, and tokens of texts and queries that are not known yet: passages of some sentences, and questions. */
+/** Assumed characters of a token. */
 const CHARACTERS_OF_TOKEN = 4;
+/** Assumed tokens of a text that is not known yet: a passage of some sentences. */
 const TEXT_TOKENS = 64;
+/** Assumed tokens of a query that is not known yet: a question. */
 const QUERY_TOKENS = 16;
 /** Number of prompt characters that a model computes in one step, assumed before its time was measured. */
 const CHARACTERS_OF_STEP = 400;
@@ -80,12 +82,13 @@ function tokensPerText({ each, inputs }: Node): number {
   const lengths = lengthsIn(each && inputs[each.port]);
   const mean = lengths.reduce((sum, length) => sum + length, 0) / lengths.length;
   const text = lengths.length === 0 ? TEXT_TOKENS : mean / CHARACTERS_OF_TOKEN;
-  const { query } = inputs;
-  const [queryLength] = lengthsIn(query && { list: [query] });
-  return Math.max(
-    1,
-    text + (queryLength === undefined ? (query ? QUERY_TOKENS : 0) : queryLength / CHARACTERS_OF_TOKEN),
-  );
+  return Math.max(1, text + queryTokens(inputs.query));
+}
+
+function queryTokens(query: Input | undefined): number {
+  if (!query) return 0;
+  const [length] = lengthsIn({ list: [query] });
+  return length === undefined ? QUERY_TOKENS : length / CHARACTERS_OF_TOKEN;
 }
 
 /** Lengths of the known texts; texts that a node computes are left out. */

@@ -13,14 +13,14 @@ import {
 } from './graph.ts';
 import { charactersOfStep, EFFICIENT_TEXTS, Sizes } from './sizes.ts';
 
-/** Nodes that leave the model no time for an early part. A prefilling is one: a whole prompt is computed with the first token after it. */
+/** Kinds of nodes that leave the model no time for an early part. A prefilling takes no time, since its prompt is computed with the next token. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
   ...(['argument', 'fork', 'pick', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
 ]);
 const NONE: ReadonlySet<string> = new Set();
-/** Nodes that keep their model busy. */
+/** Kinds of nodes that keep their model busy. */
 const GENERATING: ReadonlySet<Kind> = new Set<Kind>(['decoding', 'partial-decoding', 'select', 'loop']);
-/** Assumed durations in steps of a model, by the kind of node; 1 for the others. The true length of a generation is known only afterwards. */
+/** Assumed durations of nodes in steps of a model; 1 for other kinds. The true length of a generation is known only afterwards. */
 const STEPS: Partial<Record<Kind, number>> = {
   decoding: 8,
   'partial-decoding': 8,
@@ -28,8 +28,8 @@ const STEPS: Partial<Record<Kind, number>> = {
   'tool-call': 4,
 };
 /**
- * The early part of a prompt is a device step of its own, which must be over when the rest arrives: otherwise the rest waits for it. Prompts
- * that wait together take up to two steps, since their early parts come one after another. A long text takes more steps.
+ * Steps of a model that an early part takes besides the steps for its characters. An early part is a device step of its own, and the rest of the
+ * prompt must wait for its end. Prompts that wait together take up to two steps, since their early parts come one after another.
  */
 const EARLY_STEPS = 2.5;
 /** A shorter known text is not worth a device call of its own. */
@@ -54,7 +54,7 @@ export function splitPrefills(graph: Graph, sizes: Sizes = new Sizes()): Graph {
 interface Cut {
   /** Index of the first part that is left for later. */
   readonly at: number;
-  /** Outputs of the model's generations after which the earlier parts start. */
+  /** Outputs of the model's earlier generations. The earlier parts start once these exist, because the model is then idle. */
   readonly idle: readonly Ref[];
 }
 
@@ -70,7 +70,7 @@ function cutsOf(node: Node, timeline: Timeline): Cut[] {
       characters = 0;
     }
     known.push(...refs);
-    // A text that a node gives counts as enough.
+    // A text that a node gives counts as long enough.
     characters += 'value' in part && typeof part.value === 'string' ? part.value.length : MIN_CHARACTERS;
   }
   return cuts;
@@ -91,7 +91,7 @@ function split(node: Node, cuts: readonly Cut[], used: Set<string>): Node[] {
       parts: { list: parts.slice(from, at) },
       ...(list.length > 0 && { idle: { list } }),
     };
-    // The earlier parts wait for their values only.
+    // The earlier parts wait only for their values and for `idle`.
     nodes.push({
       ...node,
       id,
@@ -123,20 +123,20 @@ class Timeline {
   }
 
   /**
-   * The generations after which `reader`'s model waits for `late` alone while the values `known` exist; undefined where this wait is
-   * shorter than the computation of an early part of `characters`.
+   * Returns the generations that keep `reader`'s model busy before `awaited`, but not before `known`. After them, the model only waits for `awaited`.
+   * Returns undefined when this wait is too short to compute an early part of `characters`.
    */
   idleBefore(
-    late: readonly Ref[],
+    awaited: readonly Ref[],
     known: readonly Ref[],
     reader: Node,
     characters: number,
   ): readonly Ref[] | undefined {
-    const end = this.#endOf(late);
+    const end = this.#endOf(awaited);
     const model = this.#models.get(reader.id);
     // This cheap test excludes most prompts, before the slower search for the generations.
     if (!this.#isEnough(end - this.#endOf(known), characters, model)) return undefined;
-    const before = this.#ancestors(late, this.#ancestors(known));
+    const before = this.#ancestors(awaited, this.#ancestors(known));
     const refs: Ref[] = [];
     for (const [id, { operation }] of this.#nodes) {
       if (!before.has(id) || !GENERATING.has(operation.kind) || !this.#mayRunOn(id, model)) continue;
@@ -174,7 +174,7 @@ class Timeline {
     return refs.reduce((latest, { node }) => Math.max(latest, this.#ends.get(node) ?? 0), 0);
   }
 
-  /** The last output of a generation other than its context, which would be forked; undefined when it may not exist under `when`. */
+  /** The last output of a generation, but not its context, since a read would fork it. Undefined when the generation may be skipped under `when`. */
   #endRef(id: string, when: readonly Guard[]): Ref | undefined {
     const node = this.#nodes.get(id);
     const last = Object.entries(node?.outputs ?? {}).findLast(([, type]) => type !== 'context');
@@ -184,12 +184,12 @@ class Timeline {
     return last && isSure ? { node: id, port: last[0], type: last[1] } : undefined;
   }
 
-  /** A loop may generate on any model. */
+  /** True if the node may keep `model` busy. A loop may generate on any model. */
   #mayRunOn(id: string, model: string | undefined): boolean {
     return this.#nodes.get(id)?.operation.kind === 'loop' || this.#models.get(id) === model;
   }
 
-  /** The model of a node's context; undefined for the function's own. */
+  /** The model of a node's context; undefined for the function's default model. */
   #modelOf({ operation, inputs }: Node): string | undefined {
     if ('model' in operation && operation.model !== undefined) return operation.model;
     const [source] = refsIn(inputs.context ?? inputs.contexts ?? inputs.whenTrue ?? { list: [] });
@@ -197,11 +197,12 @@ class Timeline {
   }
 }
 
-/** Counts batches of a fixed size: a batch of the measured size may take as long as many steps of a model. */
+/** Assumed duration of a node in steps. Counts batches of a fixed size, because a batch of the measured size may take as long as many steps. */
 function stepsOf({ operation: { kind }, inputs, each }: Node): number {
   if (INSTANT.has(kind)) return 0;
+  const steps = STEPS[kind] ?? 1;
   const count = countOf(each && inputs[each.port]);
+  if (count === undefined) return steps;
   const batch = each?.batch ?? EFFICIENT_TEXTS;
-  const batches = count === undefined ? 1 : count * 2 <= batch ? 0.5 : Math.ceil(count / batch);
-  return (STEPS[kind] ?? 1) * batches;
+  return steps * (count * 2 <= batch ? 0.5 : Math.ceil(count / batch));
 }

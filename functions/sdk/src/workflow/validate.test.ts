@@ -20,16 +20,19 @@ const withNode = (graph: Graph, id: string, change: Partial<Node>): Graph => ({
 describe('validate', () => {
   it('accepts what the builder makes', () => validate(chain()));
 
-  it('names what is wrong', () => {
-    const to = (node: string, port: string, type: Ref['type']) => ({
+  it('reports the fault of a node', () => {
+    const partsFrom = (node: string, port: string, type: Ref['type']) => ({
       parts: { list: [{ from: { node, port, type } }] },
     });
     const cases: readonly [Partial<Node>, RegExp][] = [
-      [{ inputs: to('nowhere', 'text', 'text') }, /reads "nowhere.text", but there is no node "nowhere"/],
-      [{ inputs: to('second/decoding', 'words', 'text') }, /but the outputs of "second\/decoding" are: text, context/],
-      [{ inputs: to('second/decoding', 'context', 'text') }, /as text, but it is context/],
+      [{ inputs: partsFrom('nowhere', 'text', 'text') }, /reads "nowhere.text", but there is no node "nowhere"/],
       [
-        { inputs: to('second/decoding', 'text', 'text') },
+        { inputs: partsFrom('second/decoding', 'words', 'text') },
+        /but the outputs of "second\/decoding" are: text, context/,
+      ],
+      [{ inputs: partsFrom('second/decoding', 'context', 'text') }, /as text, but it is context/],
+      [
+        { inputs: partsFrom('second/decoding', 'text', 'text') },
         /Nodes wait for each other: first\/prefilling → second\/decoding → second\/prefilling/,
       ],
       [{ after: ['second'] }, /Nodes wait for each other/],
@@ -43,7 +46,7 @@ describe('validate', () => {
     }
   });
 
-  it('refuses outputs that cannot be told apart', () => {
+  it('refuses two outputs with the same key', () => {
     const g = new Builder('names');
     const text = g.call('loop.a', {}, 'text', () => 'one');
     const looped = g.loop({ 'a.value': text }, 1, (inner, state) => ({
@@ -54,7 +57,7 @@ describe('validate', () => {
     assert.throws(() => validate(graph), /Two outputs are "names\/loop\.a\.value"/);
   });
 
-  it('refuses to read a branch from outside', () => {
+  it('refuses a result that reads a value of a branch from outside', () => {
     const g = new Builder('branch');
     const test = g.call('test', {}, 'flag', () => true);
     let inside: Ref<'text'> | undefined;
@@ -68,7 +71,7 @@ describe('validate', () => {
     assert.throws(() => validate(g.graph({ inside: { from: inside! } })), outside);
   });
 
-  it('refuses a condition with a value of the branch of another condition', () => {
+  it('refuses a condition that reads a value from a branch of another condition', () => {
     /** Checks a graph whose `inside` runs only if `one` is true. */
     const check = (
       make: (
@@ -91,7 +94,7 @@ describe('validate', () => {
     assert.throws(() => check((g, { one, inside, outside }) => g.condition(one, outside, inside)), refused);
   });
 
-  it('refuses components of one name, and one within another', () => {
+  it('refuses two components of the same name, and a component within another', () => {
     const g = new Builder('components');
     g.component('one', () => g.prefill('x'));
     assert.throws(() => g.component('one', () => g.prefill('x')), /The component "one" already exists/);

@@ -53,7 +53,7 @@ export function validate(graph: Graph): void {
   if (cycle.length > 0) fail(graph, `Nodes wait for each other: ${[...cycle, cycle[0]].join(' → ')}.`);
 }
 
-/** Throws unless a user's pass has returned a graph with the same results as the graph that it got. */
+/** Throws unless a user's pass has returned a graph whose results have the same names as those of the graph `before`. */
 export function checkGraph(made: unknown, before: Graph, pass: string): void {
   const { name, nodes, outputs }: Partial<Graph> = isObject(made) ? made : {};
   const areNodes = Array.isArray(nodes) && Array.from(nodes).every(isNode);
@@ -83,7 +83,7 @@ function isNode(node: unknown): boolean {
   return Object.values(inputs as object).every(isInput) && Array.from(when).every((guard) => isObject(guard?.test));
 }
 
-/** Throws when a value is not of its declared type: functions of users make some values. */
+/** Throws when a value does not have its declared type. The check is needed because functions of users make some values. */
 export function checkValue(value: unknown, type: Type, { id }: Pick<Node, 'id'>, port: string): void {
   if (FITS[type](value)) return;
   throw new InferletError(

@@ -3,7 +3,7 @@ import type { SelectOptions } from '../select.ts';
 import { inputOf } from './builder.ts';
 import { type DecodeOptions, type Input, isRef, type Ref } from './graph.ts';
 
-/** The reason and the place for which a program cannot be traced. */
+/** Thrown when a program cannot be traced; the message has the reason and the place in the program. */
 export class Untraceable extends InferletError {
   /** @param what the rest of a sentence that begins with "The program" */
   constructor(what: string) {
@@ -18,7 +18,7 @@ export type Recipe =
 
 /** One run of a program's body. A value belongs to the run that made it. */
 export class BodyRun {
-  /** The first use of a value that does not exist yet. A program that caught the error took another path, so the use still counts. */
+  /** The first use of a value that may not exist yet. Catching the error does not undo the use, because the program has taken another path since. */
   looked: Untraceable | undefined;
 
   /** Notes a use of a value that may not exist yet, and returns its error. */
@@ -96,11 +96,7 @@ export const undecided = new Map<string, string>();
  * function around conditions when it traces a program. Throws `invalid-argument` for a value that may not exist yet.
  */
 export function tested<T>(value: T, place: string): T {
-  const advice = isVariable(value)
-    ? 'Decide by state.when(…) or state.loop(…), or look at it with await session.read(…); compare with undefined to ask whether there is a value.'
-    : isRef(value)
-      ? 'Decide by condition(…) or loop(…) of the builder; compare with undefined to ask whether there is a value.'
-      : undefined;
+  const advice = adviceFor(value);
   if (advice === undefined) return value;
   undecided.set(place, advice);
   throw new InferletError(
@@ -109,9 +105,18 @@ export function tested<T>(value: T, place: string): T {
   );
 }
 
+/** What to do instead of testing a value that may not exist yet; undefined for a value that can be tested. */
+function adviceFor(value: unknown): string | undefined {
+  const ask = 'compare with undefined to ask whether there is a value.';
+  if (isVariable(value))
+    return `Decide by state.when(…) or state.loop(…), or look at it with await session.read(…); ${ask}`;
+  if (isRef(value)) return `Decide by condition(…) or loop(…) of the builder; ${ask}`;
+  return undefined;
+}
+
 /**
- * The result of a comparison, with the places of its sides for {@link tested}. Two outputs of a graph's nodes can be compared, and a value with
- * itself. Two values of a program that differ may become equal texts, so their comparison is refused.
+ * The result of a comparison; `place` and `otherPlace` are the places of its two sides for {@link tested}. A program may compare two outputs of
+ * nodes, and a value with itself. It may not compare two different variables, because both may get the same text.
  */
 export function compared(one: unknown, other: unknown, operator: string, place: string, otherPlace: string): boolean {
   if (one !== other && !(isRef(one) && isRef(other))) {
@@ -144,12 +149,14 @@ export function outputOf(variable: Variable, run: BodyRun): Ref<'text'> {
 
 /** The results of a program as the `outputs` of its graph, each an {@link Input}. */
 export function graphOutputsOf(results: Readonly<Record<string, unknown>>, run: BodyRun): Record<string, Input> {
-  const plain = (value: unknown): unknown =>
-    isVariable(value) ? outputOf(value, run) : Array.isArray(value) ? value.map(plain) : value;
+  const plain = (value: unknown): unknown => {
+    if (isVariable(value)) return outputOf(value, run);
+    return Array.isArray(value) ? value.map(plain) : value;
+  };
   return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(plain(value))]));
 }
 
-/** Names of functions of this library, and of built-in ones that call them: a frame with such a name is skipped. */
+/** Names of functions of this library, and of built-in functions that call them. A stack frame with such a name is skipped. */
 const LIBRARY_FRAME =
   /\b(Untraceable|Variable|look|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|graphOutputsOf|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
 

@@ -11,14 +11,14 @@ import { validate } from './validate.ts';
 /** Options of a run. */
 export interface RunOptions extends Pick<ExecuteOptions, 'concurrency' | 'onNode'> {
   readonly signal?: AbortSignalLike | undefined;
-  /** The passes to apply, in order: {@link PASSES} by default, none for the order of the components. */
+  /** The passes to apply, in order: {@link PASSES} by default. Without passes, the components run in their order. */
   readonly passes?: readonly Pass[] | undefined;
 }
 
 /** The results of `build`, with values in place of refs; known values stay as they are. */
 export type Results = NodeValues;
 
-/** A program as a graph that is made from an input. */
+/** A workflow or a program: makes a graph from an input, and runs it. */
 export interface Workflow<I> {
   readonly name: string;
   /** True for a program, which is traced. */
@@ -59,7 +59,7 @@ export function workflowOn<I>(
   };
 }
 
-/** Applies the passes to a graph, and keeps the plan where plans are kept. */
+/** Applies the passes to a graph, and keeps the result as a plan if `plans` is given. */
 export const planned = (made: Made, passes: readonly Pass[], sizes: Sizes, plans: Plans | undefined): Graph =>
   plans ? plans.add(made, passes, sizes) : optimise(made.graph, passes, sizes);
 
