@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { stat } from 'node:fs/promises';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FileInfo } from '#gpu-host/protocol/calls.ts';
@@ -145,5 +146,46 @@ describe('saves of names that have, or had, durable copies', () => {
         ['f'],
       );
     }
+  });
+
+  it('an inferlet whose names are too large to be made durable leaves no transfer of them at its GPU host', async () => {
+    hosts.fresh();
+    const maker = await hosts.at('east');
+    for (const [name, count] of [
+      ['one', 1],
+      ['three', 3],
+    ] as const)
+      value(await save(maker, pages(maker, count), name));
+    value(await makeDurable(maker, 'one'));
+    const [copy] = await hosts.files();
+    // The file of a copy has a header of 4,096 bytes.
+    const guest = await hosts.at('east', { largestBytes: (await stat(copy!)).size - 4096 });
+    // A GPU host lets an inferlet have at most four transfers at once.
+    for (let tries = 0; tries < 5; tries++)
+      assert.match(await refused(makeDurable(guest, 'three')), /^limit-exceeded: .*can be made durable/);
+    value(await makeDurable(guest, 'one'));
+  });
+
+  it('a list has the files of the tenant and those under `system/`, but no other files of the operators', async () => {
+    hosts.fresh();
+    const operator = await hosts.at('east', { tenant: 'system', functionName: 'operator' });
+    const operatorNames = ['both', 'operators', 'system/shared'];
+    for (const name of operatorNames) {
+      value(await open(operator).save(name, true, 'writable'));
+      value(await makeDurable(operator, name, 'kv-files'));
+    }
+    value(await open(await hosts.at('west')).save('both', true, 'writable'));
+    for (const host of ['east', 'west'])
+      assert.deepEqual(
+        (await files(await hosts.at(host))).map(({ name, owner }) => [name, owner]),
+        [
+          ['both', 'maker'],
+          ['system/shared', 'operator'],
+        ],
+        host,
+      );
+    // All tests share the operators' tenant, and would list these names.
+    for (const name of operatorNames)
+      value(await operator.call<Promise<Outcome<undefined>>>('kv-files', 'remove', operator.queue, name));
   });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
-import type { Residency } from '#gpu-host/protocol/calls.ts';
+import type { FileInfo, Residency } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { NameOwners } from '#scheduler/exports/owners.ts';
@@ -12,7 +12,20 @@ import { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
 import { SharedNames } from './shared-names.ts';
-import { load, MODEL, none, pages, range, refused, remove, save, someTokens, step, until } from './testing/calls.ts';
+import {
+  list,
+  load,
+  MODEL,
+  none,
+  pages,
+  range,
+  refused,
+  remove,
+  save,
+  someTokens,
+  step,
+  until,
+} from './testing/calls.ts';
 import { TransferTurns } from './turns.ts';
 
 describe('saves of names that two GPU hosts share', () => {
@@ -185,5 +198,62 @@ describe('saves of names that two GPU hosts share', () => {
     lockedFile.drop();
     assert.equal(writer.queue.device!.heldPages, 0);
     busy.resolve({ tag: 'ok', val: undefined });
+  });
+
+  it('opening a file of another host for writing leaves no lock there when the own host has no room for its pages', async () => {
+    const savedFile = open(at(EAST));
+    value(await savedFile.pred(someTokens(20), range(20), 1));
+    value(await savedFile.save('roomless', false, 'writable'));
+    const writer = at(WEST, 'writer');
+    // The file has 2 pages. At its owner, the inferlet may map all of its 128 pages; at its own host, it has one page left.
+    pages(writer, 127);
+    assert.match(await refused(open(writer, 'roomless', 'write').ready()), /^limit-exceeded/);
+    // The list is asked on the queue on which the runtime has given the lock back, so it comes after that call.
+    const listed = writer.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', writer.queue, 'roomless');
+    assert.deepEqual(
+      value(await listed).map(({ name, locked }) => [name, locked]),
+      [['roomless', false]],
+    );
+    value(await open(at(EAST, 'other'), 'roomless', 'write').ready());
+  });
+
+  it('a list has each name from the host that owns it, and no names that another host has without owning them', async () => {
+    const saveNamed = async (maker: TestInferlet, name: string, tokens: number) => {
+      const savedPages = pages(maker, 1);
+      await step(maker, someTokens(tokens), 0, none, savedPages);
+      value(await save(maker, savedPages, name));
+    };
+    // Without the shared names, this inferlet's saves claim no names.
+    const stray = at(WEST);
+    Object.assign(stray.inferlet.services, { names: undefined });
+    for (const name of ['list/unowned', 'list/east']) await saveNamed(stray, name, 5);
+    await saveNamed(at(WEST), 'list/west', 6);
+    await saveNamed(at(EAST), 'list/east', 7);
+    const listed = (await list(at(EAST))).filter(({ name }) => name.startsWith('list/'));
+    assert.deepEqual(
+      listed.map(({ name, tokens }) => [name, tokens]),
+      [
+        ['list/east', 7],
+        ['list/west', 6],
+      ],
+    );
+  });
+
+  it('a transfer that the own host refuses leaves nothing open at the host that owns the name', async () => {
+    const maker = at(EAST);
+    value(await save(maker, pages(maker, 1), 'waiting'));
+    const guest = at(WEST);
+    const { device, id } = guest.queue;
+    assert.ok(device);
+    const sent = value(await device.ask(id, { op: 'send-begin', pages: pages(guest, 1) }));
+    const { fingerprint, pageSize, pageBytes } = sent;
+    const beginCopy = (version: string) =>
+      device.ask(id, { op: 'copy-begin', version, pages: 1, fingerprint, pageSize, pageBytes });
+    // A GPU host lets an inferlet have at most four transfers at once in each direction.
+    const copies = await Promise.all(['a', 'b', 'c', 'd'].map(beginCopy));
+    for (let tries = 0; tries < 5; tries++)
+      assert.match(await refused(load(guest, 'waiting')), /^limit-exceeded: .*4 copies on their way/);
+    device.send(id, { op: 'copy-drop', copy: value(copies[0]!) });
+    value(await load(guest, 'waiting'));
   });
 });
