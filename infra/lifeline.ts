@@ -1,14 +1,17 @@
 import type { Logger } from './log.ts';
 
-/** Variable that the supervisor sets for each child. The child's standard input closes when the supervisor dies, even by SIGKILL. */
+/**
+ * Environment variable that the supervisor sets to `stdin` for each child. The child then knows that the supervisor holds the other end of the
+ * child's standard input, which closes when the supervisor dies, even by SIGKILL.
+ */
 export const LIFELINE_VARIABLE = 'PIE_LIFELINE';
 
-/** Longest time that a child may take to end after its supervisor's death. */
+/** Time that a child has to stop after its standard input has closed. */
 const EXIT_DEADLINE_MS = 1500;
 
 /**
- * Ends this process soon after its supervisor's death (even by SIGKILL). `stop` runs first; the process exits within 1.5 s in any case.
- * Does nothing without a supervisor.
+ * Makes this process stop when its supervisor dies. The closed standard input shows the death. The process then runs `stop` and exits; if `stop`
+ * takes longer than 1.5 s, the process exits without waiting for its end. A process without a supervisor is left alone.
  */
 export function exitWithParent(log: Logger, stop: () => Promise<void> | void): void {
   if (process.env[LIFELINE_VARIABLE] !== 'stdin') return;

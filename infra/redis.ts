@@ -2,36 +2,40 @@ import { readFileSync } from 'node:fs';
 import { Redis, type RedisOptions } from 'ioredis';
 import type { Config } from './config.ts';
 
-/** Longest pause between two attempts to connect, so that clients notice a restart of Redis within half a second. */
+/** The pause before an attempt to connect grows by this time with each attempt. */
+const RETRY_STEP_MS = 20;
+/** Longest pause between two attempts to connect. Clients notice within this time that Redis accepts connections again. */
 const MAX_RETRY_DELAY_MS = 500;
+const DEFAULT_PORT = 6379;
 /**
- * A connection is closed and opened anew when Redis owes an answer and has sent no byte for this time. When the machine
- * of Redis fails, or a cable is cut, nothing else ends the connection: the kernel repeats the unanswered bytes for a
- * quarter of an hour, at intervals of up to two minutes, also after Redis is back or its name has another address. The
- * time is longer than any blocking command waits (ten seconds at most).
+ * A client replaces its connection when a command has no answer yet and Redis has sent no byte for this time. Without this limit, a connection to a
+ * machine that failed, or behind a cut cable, would last for up to a quarter of an hour: the kernel sends the unanswered bytes again, at intervals of
+ * up to two minutes, without a check whether Redis is back or its name has another address. A blocking command waits ten seconds at most, so its
+ * silence does not count as a failure.
  */
 const SILENT_MS = 30_000;
 
-/** Options for the configured Redis. BullMQ's blocking connections require `maxRetriesPerRequest: null`, so that is the default. */
+/** Options for a connection to the configured Redis. `maxRetriesPerRequest` is null unless overridden: BullMQ's blocking connections require it. */
 export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOptions = {}): RedisOptions {
   const common: RedisOptions = {
     maxRetriesPerRequest: null,
-    retryStrategy: (attempt) => Math.min(20 * attempt, MAX_RETRY_DELAY_MS),
+    retryStrategy: (attempt) => Math.min(RETRY_STEP_MS * attempt, MAX_RETRY_DELAY_MS),
     enableAutoPipelining: true,
-    // When an operator turns this server into a replica, the server keeps the connection and refuses writes. The
-    // server's name may lead to the new primary by then.
+    // When an operator turns the Redis server into a replica, the server keeps the connection open, but refuses writes with `READONLY`. A new
+    // connection may reach the new primary, if the configured name leads there by then.
     reconnectOnError: ({ message }) => message.startsWith('READONLY'),
     ...overrides,
   };
   if (config.redis.kind === 'private') return { path: config.redis.socket, ...common };
   const { ca } = config.redis;
-  // A path is taken as it is: a URL parser would encode its spaces and end it at a `#`.
+  // Take the path of a `unix:` URL without parsing the URL: a parser would encode the spaces of the path, and end the path at a `#`.
   const [, socket] = /^unix:(?:\/\/)?(.*)$/s.exec(config.redis.url) ?? [];
   if (socket !== undefined) return { path: socket, ...common };
   const url = new URL(config.redis.url);
   return {
+    // An IPv6 address has brackets in a URL.
     host: url.hostname.replace(/^\[|\]$/g, ''),
-    port: url.port === '' ? 6379 : Number(url.port),
+    port: url.port === '' ? DEFAULT_PORT : Number(url.port),
     ...(url.username === '' ? {} : { username: decodeURIComponent(url.username) }),
     ...(url.password === '' ? {} : { password: decodeURIComponent(url.password) }),
     ...(url.pathname.length > 1 ? { db: Number(url.pathname.slice(1)) } : {}),

@@ -18,7 +18,7 @@ import { assertMasterKey } from '#scheduler/secrets/shared-key.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { GpuHostRegistry } from './gpu-host-registry.ts';
 import { DurableCopies } from './host/names/durable-copies.ts';
-import { endInSpiteOf, IoTurns } from './host/names/io-turns.ts';
+import { exitWithoutWaitingFor, IoTurns } from './host/names/io-turns.ts';
 import { SharedDirectory } from './host/names/shared-directory.ts';
 import { startRuntime } from './runtime.ts';
 import { logUnexpected } from './unexpected.ts';
@@ -124,7 +124,7 @@ async function openDurable(
 ): Promise<DurableCopies | undefined> {
   if (sharedDirectory === undefined) return undefined;
   const turns = new IoTurns();
-  endInSpiteOf(turns);
+  exitWithoutWaitingFor(turns);
   const directory = await SharedDirectory.open(sharedDirectory, records, turns);
   return new DurableCopies({ records, owners, directory, bounds: { copies: tenantNames, bytes: tenantMb * 2 ** 20 } });
 }

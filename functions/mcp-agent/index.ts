@@ -25,7 +25,7 @@ interface Input {
 }
 
 /** A reply of the model; the grammar allows no other form. */
-type Said = { readonly tool: string; readonly arguments: unknown } | { readonly answer: string };
+type Reply = { readonly tool: string; readonly arguments: unknown } | { readonly answer: string };
 
 /** Calls the tools of an MCP server until the model has an answer. A grammar made of the tools' schemas admits valid calls only. */
 export const run = defineInferlet(
@@ -33,8 +33,8 @@ export const run = defineInferlet(
     await using server = await McpClient.connect(url);
     const tools = await server.tools();
     if (tools.length === 0) throw new InferletError('unsupported', `The MCP server at ${url} offers no tools.`);
-    const call = jsonSchema(replySchema(tools, { mayAnswer: false }));
-    const reply = jsonSchema(replySchema(tools, { mayAnswer: true }));
+    const callOnly = jsonSchema(replySchema(tools, { mayAnswer: false }));
+    const callOrAnswer = jsonSchema(replySchema(tools, { mayAnswer: true }));
     const next = scripts(script);
     using ctx = new Context({ model: chatModel(model).name });
     const dialect = dialectOf(ctx.model.name);
@@ -45,7 +45,7 @@ export const run = defineInferlet(
     const system = `Reply with {"tool": …, "arguments": …} or {"answer": …}. Tools:\n${list.join('\n')}`;
     beginTask(ctx, { question: task, system }, [], dialect);
     for (let step = 1; step <= maxSteps; step++) {
-      const constraint = step <= minCalls ? call : reply;
+      const constraint = step <= minCalls ? callOnly : callOrAnswer;
       const { text, finishReason } = await ctx.generate({ constraint, maxTokens, sampler: next() }).collect();
       if (finishReason !== 'constraint')
         throw new InferletError(
@@ -54,11 +54,11 @@ export const run = defineInferlet(
             ? 'A reply was cut off: allow more (maxTokens).'
             : `A reply was cut off (${finishReason}).`,
         );
-      const said = JSON.parse(text) as Said;
-      if ('answer' in said) return { answer: said.answer, steps: step, tokens: ctx.length };
-      const { content, isError } = await server.call(said.tool, said.arguments);
-      await sendJson({ ...said, content, isError });
-      const outcome = { name: said.tool, arguments: said.arguments, source: text, ok: !isError, content };
+      const reply = JSON.parse(text) as Reply;
+      if ('answer' in reply) return { answer: reply.answer, steps: step, tokens: ctx.length };
+      const { content, isError } = await server.call(reply.tool, reply.arguments);
+      await sendJson({ ...reply, content, isError });
+      const outcome = { name: reply.tool, arguments: reply.arguments, source: text, ok: !isError, content };
       appendOutcomes(ctx, [outcome], dialect);
     }
     throw new InferletError('limit-exceeded', `There is no answer after ${maxSteps} steps: allow more (maxSteps).`);

@@ -4,10 +4,14 @@ import { refusedInput, tracedAsInterpreted } from '#test/harness/functions.ts';
 
 const QUESTIONS = ['Who lives on the farm?', 'What does the cow eat?', 'Where does the dog sleep?'];
 
+/** The default of `maxTokens`. The build makes plans for this number only, and for at most four turns. */
+const PLANNED_TOKENS = 24;
+
 describe('multi-turn', () => {
-  it('gives the same answers traced as interpreted, for one to six turns', async () => {
+  it('gives the same answers traced as interpreted, for one to six turns, with a plan of the build and without', async () => {
     for (const [turns, maxTokens] of [
-      [1, 8],
+      [1, PLANNED_TOKENS],
+      [3, PLANNED_TOKENS],
       [3, 8],
       [6, 3],
     ] as const) {

@@ -4,13 +4,14 @@ import { callBeginnings } from './marker.ts';
 import { prompting, RequestError } from './request.ts';
 import { argumentsOf, type CallFormat, callFormat, forcedNames, type Tool } from './tools.ts';
 
-/** A conversation to answer, independent of the chat and responses APIs. */
+/** A conversation that the model answers. Requests of the chat API and of the responses API are both converted to this form. */
 export interface Conversation {
   readonly model: string;
   readonly messages: readonly ChatMessage[];
   readonly tools: readonly Tool[];
   readonly toolChoice: 'none' | 'auto' | 'required' | { readonly name: string } | undefined;
   readonly parallelCalls: boolean;
+  /** Constrains the text of the answer, but not its calls. */
   readonly constraint: Constraint | undefined;
   readonly maxTokens: number | undefined;
   readonly templateVariables: Readonly<Record<string, unknown>> | undefined;
@@ -19,11 +20,11 @@ export interface Conversation {
 /** A part of an answer, as it is generated. */
 export type Part =
   | ({ readonly kind: 'text' } & Piece)
-  /** Text that the platform has already sent to the client, in the message frame `frame` of the options. */
+  /** Text that the platform has already sent to the client, in messages made with `ChoiceOptions.frame`. */
   | { readonly kind: 'piped'; readonly text: string }
   | { readonly kind: 'call'; readonly index: number; readonly name: string }
   | { readonly kind: 'arguments'; readonly index: number; readonly text: string }
-  /** The call's arguments are complete. */
+  /** The arguments of the call with this index are complete. */
   | { readonly kind: 'called'; readonly index: number };
 
 export interface Call {
@@ -34,13 +35,14 @@ export interface Call {
 export interface Answer {
   readonly text: string;
   readonly calls: readonly Call[];
+  /** Log-probabilities of the tokens of `text`, if requested. */
   readonly logs: readonly PlacedLog[];
   readonly finish: 'stop' | 'length' | 'tool_calls';
-  /** Tokens of the answer, with the template's text around its calls and without an end token. Never above the request's limit. */
+  /** Number of tokens of the answer. Counts the template's text around calls, but no end token. Never above `Conversation.maxTokens`. */
   readonly tokens: number;
 }
 
-/** A context that holds the conversation, ready for the answer. `param` is the conversation's place in the request. */
+/** Makes a context that holds the conversation, ready for the answer. @param param names the field of the request that an error refers to */
 export function begin(conversation: Conversation, param: string): Context {
   const { model, messages, tools, toolChoice, templateVariables: variables } = conversation;
   const offeredTools = toolChoice === 'none' ? [] : tools;
@@ -70,10 +72,12 @@ class Turn {
   readonly #conversation: Conversation;
   readonly #options: ChoiceOptions;
   readonly #emit: (part: Part) => Promise<void>;
+  /** Length of the context before the answer. */
   readonly #start: number;
   readonly #calls: Call[] = [];
   readonly #logs: PlacedLog[] = [];
   #text = '';
+  /** Number of generations so far, and index of the next reply of a script. */
   #generations = 0;
 
   constructor(ctx: Context, conversation: Conversation, options: ChoiceOptions, emit: (part: Part) => Promise<void>) {
@@ -89,14 +93,14 @@ class Turn {
     const forced = forcedNames(tools, toolChoice);
     if (forced) return this.#answer(await this.#call(callFormat(model), forced));
     if (tools.length === 0 || toolChoice === 'none') {
-      const said = await this.#say({ constraint });
-      return this.#answer(finishOf(said.reason));
+      const { reason } = await this.#say({ constraint });
+      return this.#answer(finishOf(reason));
     }
     const format = callFormat(model);
     return this.#answer(await (constraint ? this.#callOrSay(format, constraint) : this.#sayAndCall(format)));
   }
 
-  /** Lets the model write freely until it begins a call, constrains the call by the grammar, and repeats. */
+  /** Lets the model write text until it begins a call, then generates this call under a grammar. Repeats both if parallel calls are allowed. */
   async #sayAndCall(format: CallFormat): Promise<Answer['finish']> {
     const { tools, parallelCalls } = this.#conversation;
     const { marker, markerToken } = format;
@@ -108,7 +112,7 @@ class Turn {
       if (!beginsCall) {
         return this.#calls.length > 0 && said.reason !== 'max-tokens' ? 'tool_calls' : finishOf(said.reason);
       }
-      // Replace the model's beginning of the call by the template's.
+      // Remove the beginning of a call that the model wrote: `#call` writes the template's own text. Keep the text before the call.
       this.#ctx.truncate(from);
       if (said.text.trim() !== '') this.#ctx.fill(said.text.trimEnd());
       const finish = await this.#call(
@@ -119,7 +123,10 @@ class Turn {
     }
   }
 
-  /** Lets the model write its first characters freely, and drops them. If they begin a call, generates calls; otherwise a text under `constraint`. */
+  /**
+   * Lets the model write its first characters without a constraint, only to see if they begin a call, and removes them. If they do, generates a call.
+   * Otherwise generates a text under `constraint`. With parallel calls, repeats this after each call, until the characters begin no call.
+   */
   async #callOrSay(format: CallFormat, constraint: Constraint): Promise<Answer['finish']> {
     const { tools, parallelCalls } = this.#conversation;
     const names = tools.map(({ name }) => name);
@@ -134,7 +141,7 @@ class Turn {
       const beginsCall = [...stop, ...stopTokens].some((each) => each === stoppedBy);
       if (!beginsCall && this.#calls.length > 0) return reason === 'max-tokens' ? 'length' : 'tool_calls';
       if (!beginsCall) {
-        // The scripted reply that gave this beginning is the answer: use the reply again.
+        // The removed characters may have come from a scripted reply. That reply is the whole answer, so `#say` must use it again.
         this.#generations--;
         return finishOf((await this.#say({ constraint })).reason);
       }
@@ -144,46 +151,46 @@ class Turn {
   }
 
   async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
-    // After a call, text of white space alone does not count. `blank` collects it until other text follows.
+    // After a call, `blank` collects white space, which is emitted only when other text follows. It is undefined before the first call, and after
+    // other text has followed.
     let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
     const options = this.#nextOptions();
-    // With a frame, the platform would send this white space to the client, so after a call the function sends the text itself.
+    // With a frame, the platform sends text to the client and would not hold white space back. So a text after a call has no frame.
     const frame = blank ? undefined : options.frame;
-    const said = await generate(
+    const generated = await generate(
       this.#ctx,
       { ...options, frame },
       { ...how, maxTokens: this.#remainingTokens() },
       async (piece) => {
-        const whole = blank ? { text: blank.text + piece.text, logs: [...blank.logs, ...piece.logs] } : piece;
-        blank = blank && whole.text.trim() === '' ? whole : undefined;
+        const withBlank = blank ? { text: blank.text + piece.text, logs: [...blank.logs, ...piece.logs] } : piece;
+        blank = blank && withBlank.text.trim() === '' ? withBlank : undefined;
         if (blank) return;
-        this.#text += whole.text;
-        this.#logs.push(...whole.logs);
-        await this.#emit({ kind: 'text', ...whole });
+        this.#text += withBlank.text;
+        this.#logs.push(...withBlank.logs);
+        await this.#emit({ kind: 'text', ...withBlank });
       },
     );
-    if (frame && said.text !== '') {
-      this.#text += said.text;
-      await this.#emit({ kind: 'piped', text: said.text });
+    if (frame && generated.text !== '') {
+      this.#text += generated.text;
+      await this.#emit({ kind: 'piped', text: generated.text });
     }
-    return said;
+    return generated;
   }
 
-  /** Generates one call: the template's text, the name of one of the functions `names`, and arguments that fit the function's schema. */
+  /** Generates one call: the template's text around the call, one of the function names `names`, and arguments that fit the function's schema. */
   async #call({ open, middle, close }: CallFormat, names: readonly string[]): Promise<Answer['finish']> {
     const { model, tools } = this.#conversation;
     const index = this.#calls.length;
-    const [only = ''] = names;
-    let name = only;
+    let [name = ''] = names;
     if (!this.#fillTemplate(names.length === 1 ? open + name + middle : open)) return 'length';
     if (names.length > 1) {
-      // Include the character after the name, so that a name cannot match the beginning of a longer one.
-      const border = middle.slice(0, 1);
-      const pattern = `(${names.map(escaped).join('|')})${escaped(border)}`;
+      // The pattern includes the character after the name. Without it, a name that is the beginning of a longer name could end the pattern early.
+      const afterName = middle.slice(0, 1);
+      const pattern = `(${names.map(escaped).join('|')})${escaped(afterName)}`;
       const chosen = await this.#silently({ constraint: regex(pattern) });
       if (finishOf(chosen.reason) === 'length') return 'length';
-      name = chosen.text.slice(0, chosen.text.length - border.length);
-      if (!this.#fillTemplate(middle.slice(border.length))) return 'length';
+      name = chosen.text.slice(0, chosen.text.length - afterName.length);
+      if (!this.#fillTemplate(middle.slice(afterName.length))) return 'length';
     }
     const tool = tools.find((candidate) => candidate.name === name);
     if (!tool) throw new RequestError(`The model called "${name}", which is not a tool.`, 'tools');
@@ -196,7 +203,7 @@ class Turn {
     return this.#fillTemplate(close) ? 'tool_calls' : 'length';
   }
 
-  /** Adds the template's text around the parts of a call. @returns false when the context or the request's limit has no room for it */
+  /** Adds text of the template to the context. @returns false when the context or the request's limit has no room for the text */
   #fillTemplate(text: string): boolean {
     const before = this.#ctx.length;
     try {
@@ -210,7 +217,7 @@ class Turn {
     return false;
   }
 
-  /** Generates text that is no part of the answer's `text`, without the request's stop strings and log-probabilities. */
+  /** Generates text that does not belong to `Answer.text`. The request's stop strings do not apply, and no log-probabilities are recorded. */
   async #silently(
     { stop = [], ...how }: Pick<GenerateOptions, 'constraint' | 'stopTokens' | 'until'> & { stop?: readonly string[] },
     emit: (text: string) => Promise<void> = async () => {},
@@ -219,7 +226,7 @@ class Turn {
     return generate(this.#ctx, options, { ...how, maxTokens: this.#remainingTokens() }, ({ text }) => emit(text));
   }
 
-  /** Options of the next generation. A script has one reply per generation. */
+  /** Options of the next generation. Takes the next reply of the script, which has one reply for each generation. */
   #nextOptions(): ChoiceOptions {
     return { ...this.#options, reply: this.#options.sampling.script?.[this.#generations++] };
   }
@@ -238,4 +245,5 @@ class Turn {
   }
 }
 
+/** A regular expression that matches exactly this text. */
 const escaped = (text: string): string => text.replaceAll(/[^\w]/g, (character) => `\\${character}`);

@@ -15,7 +15,7 @@ import type { PieClient } from '../client/client.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { webhookPayload } from './webhook-payload.ts';
 
-/** Deliveries that a gateway makes for one tenant at once. */
+/** Maximum deliveries that a gateway makes for one tenant at once, as in `scheduler/webhooks`. */
 const MAX_PER_TENANT = 8;
 
 interface Received {
@@ -24,10 +24,10 @@ interface Received {
   readonly body: string;
 }
 
-/** A webhook receiver. */
+/** An HTTP server that receives webhooks. Each answer has a `location` header, which counts only with a redirect status. */
 class Receiver {
   readonly received: Received[] = [];
-  /** Statuses of the next answers; 204 after them. Each answer has a `location` header, for redirects. */
+  /** Statuses of the next answers, in order. All later answers have status 204. */
   statuses: number[] = [];
   readonly #server: Server;
 
@@ -41,6 +41,7 @@ class Receiver {
     });
   }
 
+  /** The receiver waits for this function after it has received a delivery, and before it answers. */
   beforeAnswer = async (): Promise<void> => undefined;
 
   async start(): Promise<void> {
@@ -66,12 +67,12 @@ describe('webhooks', () => {
   const outcomes: WebhookOutcome[] = [];
   let client: PieClient;
 
-  /** Resolves every name to a private address, also names that look public, such as `rebound.example`. */
+  /** DNS lookup of the tests: returns a private address for every name, even for a name that looks public, such as `rebound.example`. */
   async function resolve() {
     return [{ address: '127.0.0.1', family: 4 }];
   }
 
-  const start = () => {
+  const startWebhooks = () => {
     const { scheduler } = platform;
     webhooks = scheduler.createWebhooks({
       reach,
@@ -88,7 +89,7 @@ describe('webhooks', () => {
     platform = await TestPlatform.start({ control: { reach } });
     client = platform.client();
     await platform.register({ name: 'echo' });
-    start();
+    startWebhooks();
   });
   after(async () => {
     await webhooks.stop();
@@ -96,7 +97,7 @@ describe('webhooks', () => {
     await receiver.stop();
   });
 
-  /** Runs an invocation that succeeds with `output`. */
+  /** Runs an invocation with this webhook URL, which succeeds with `output`. Returns the id of the invocation. */
   async function runToEnd(webhook: string, output: unknown = 1): Promise<string> {
     const { id } = await client.submit('echo', {}, { webhook });
     await (await platform.attempt(id)).succeed(output);
@@ -113,23 +114,28 @@ describe('webhooks', () => {
     return delivery as WebhookDelivery;
   }
 
-  it('webhooks reach their final state after Redis has refused a write, and skip an unreadable record', async (t) => {
+  it('a webhook reaches its final state after Redis has refused to store it, and an unreadable record does not block it', async (t) => {
     const { store } = platform.scheduler;
     const { redis, keys } = store;
-    const script = store.script.bind(store);
+    const runScript = store.script.bind(store);
+    /** Keys of all script calls that failed. */
     const refusedKeys: string[] = [];
-    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+    t.mock.method(store, 'script', async (...call: Parameters<typeof runScript>) => {
+      const [, keysOfCall] = call;
       try {
-        return await script(...call);
+        return await runScript(...call);
       } catch (error) {
-        refusedKeys.push(...call[1]);
+        refusedKeys.push(...keysOfCall);
         throw error;
       }
     });
+    // A record of the wrong Redis type: the gateway cannot read it.
     await redis.set(keys.invocation('broken'), 'no record');
     await redis.zadd(keys.webhooks, 1, 'broken');
-    // Redis becomes a replica, which refuses writes: the gateway cannot store the receiver's answer.
-    receiver.beforeAnswer = async () => void (await redis.replicaof('127.0.0.1', '1'));
+    // Before the receiver answers, Redis becomes a replica, which refuses writes. The gateway therefore cannot store the answer.
+    receiver.beforeAnswer = async () => {
+      await redis.replicaof('127.0.0.1', '1');
+    };
     receiver.statuses = [410];
     const id = await runToEnd(receiver.url('/away'));
     await eventually(() => receiver.received.some(({ path }) => path === '/away'), 'the receiver has the delivery');
@@ -137,15 +143,15 @@ describe('webhooks', () => {
     await eventually(() => refusedKeys.includes(keys.invocation(id)), "Redis refuses the gateway's write");
     await redis.replicaof('NO', 'ONE');
     const { status, attempts } = await untilSettled(id);
-    assert.deepEqual([status, attempts], ['failed', 1]);
+    assert.deepEqual([status, attempts], ['failed', 1], 'status 410 ends the attempts');
     await redis.zrem(keys.webhooks, 'broken');
   });
 
-  it('a delivery that fails because Redis does not answer does not count as an attempt', async () => {
+  it('a delivery does not count as an attempt when Redis does not answer the read of its record', async () => {
     const { invocations } = platform.scheduler;
     const { get } = invocations;
     const recordRead = Promise.withResolvers<void>();
-    const id = await client.submit('echo', {}, { webhook: receiver.url('/read') }).then((submitted) => submitted.id);
+    const { id } = await client.submit('echo', {}, { webhook: receiver.url('/read') });
     const attempt = await platform.attempt(id);
     invocations.get = async () => {
       recordRead.resolve();
@@ -161,15 +167,19 @@ describe('webhooks', () => {
     assert.deepEqual([status, attempts], ['delivered', 1]);
   });
 
-  it('a signed delivery is repeated under one id until the receiver accepts it', async () => {
+  it('a delivery is signed, and repeated with the same id until the receiver accepts it', async () => {
     receiver.statuses = [500, 302];
     outcomes.length = 0;
     const id = await runToEnd(receiver.url('/signed'), { text: 'done' });
     const { status, attempts, lastStatus, nextAt } = await untilSettled(id);
     assert.deepEqual([status, attempts, lastStatus, nextAt], ['delivered', 3, 204, null]);
     await eventually(() => outcomes.length === 3, 'the gateway reports each attempt');
-    assert.deepEqual(definedScripts(platform.scheduler.store), []);
     assert.deepEqual(outcomes, ['retry', 'retry', 'delivered']);
+    assert.deepEqual(
+      definedScripts(platform.scheduler.store),
+      [],
+      'BullMQ has defined no scripts on the shared connection',
+    );
     const signedDeliveries = receiver.received.filter(({ path }) => path === '/signed');
     assert.equal(signedDeliveries.length, 3);
     assert.equal(
@@ -180,10 +190,11 @@ describe('webhooks', () => {
     const key = Buffer.from((await client.operations.webhookSecret()).replace('whsec_', ''), 'base64');
     for (const { headers, body } of signedDeliveries) {
       assert.equal(headers['webhook-id'], id);
-      const signed = `${id}.${headers['webhook-timestamp']}.${body}`;
-      const signature = `v1,${createHmac('sha256', key).update(signed).digest('base64')}`;
+      const signedText = `${id}.${headers['webhook-timestamp']}.${body}`;
+      const signature = `v1,${createHmac('sha256', key).update(signedText).digest('base64')}`;
       assert.equal(headers['webhook-signature'], signature);
-      assert.ok(Math.abs(Number(headers['webhook-timestamp']) - Date.now() / 1000) < 60);
+      const ageSeconds = Date.now() / 1000 - Number(headers['webhook-timestamp']);
+      assert.ok(Math.abs(ageSeconds) < 60);
     }
     const { webhook, ...state } = await client.invocation(id);
     assert.deepEqual(JSON.parse(signedDeliveries[0]?.body ?? ''), {
@@ -193,21 +204,25 @@ describe('webhooks', () => {
     });
   });
 
-  it('webhooks report cancellations, and omit large outputs', async () => {
+  it('webhooks report cancelled invocations, and omit outputs of more than 256 KiB', async () => {
     const { id: cancelled } = await client.submit('echo', {}, { webhook: receiver.url('/cancelled') });
     await client.cancel(cancelled);
-    // With its quotes, `largest` has 256 KiB, the maximum. The output of `/large` has one byte more.
+    // As JSON text this output has two quotes more: exactly 256 KiB, the maximum.
     const largest = 'x'.repeat(256 * 1024 - 2);
+    const tooLarge = `${largest}x`;
     const ids = [cancelled];
-    ids.push(await runToEnd(receiver.url('/largest'), largest), await runToEnd(receiver.url('/large'), `${largest}x`));
+    ids.push(await runToEnd(receiver.url('/largest'), largest));
+    ids.push(await runToEnd(receiver.url('/too-large'), tooLarge));
     await Promise.all(ids.map(untilSettled));
     const dataOf = (path: string) => JSON.parse(receiver.received.find((each) => each.path === path)?.body ?? '').data;
-    assert.deepEqual([dataOf('/cancelled').status, dataOf('/cancelled').error.code], ['cancelled', 'cancelled']);
+    const { status, error } = dataOf('/cancelled');
+    assert.deepEqual([status, error.code], ['cancelled', 'cancelled']);
     assert.equal(dataOf('/largest').output, largest);
-    assert.deepEqual([dataOf('/large').outputOmitted, 'output' in dataOf('/large')], [true, false]);
+    const dataWithoutOutput = dataOf('/too-large');
+    assert.deepEqual([dataWithoutOutput.outputOmitted, 'output' in dataWithoutOutput], [true, false]);
   });
 
-  it('a payload marks an output that the store has deleted as omitted', async () => {
+  it('a payload sets `outputOmitted` for a success whose output was deleted, but not for a cancelled invocation', async () => {
     const { events, invocations, store } = platform.scheduler;
     const dataOf = async (id: string) => {
       const record = (await invocations.get(id)) ?? assert.fail('no record');
@@ -218,93 +233,97 @@ describe('webhooks', () => {
     const keptData = await dataOf(id);
     assert.deepEqual([keptData.output, 'outputOmitted' in keptData], [null, false]);
     await store.redis.del(store.keys.events(id), store.keys.outcome(id));
-    const late = await dataOf(id);
-    assert.deepEqual([late.status, late.outputOmitted, 'output' in late], ['succeeded', true, false]);
-    const { id: failed } = await client.submit('echo', {});
-    await client.cancel(failed);
-    assert.equal('outputOmitted' in (await dataOf(failed)), false);
+    const lateData = await dataOf(id);
+    assert.deepEqual([lateData.status, lateData.outputOmitted, 'output' in lateData], ['succeeded', true, false]);
+    const { id: cancelled } = await client.submit('echo', {});
+    await client.cancel(cancelled);
+    assert.equal('outputOmitted' in (await dataOf(cancelled)), false);
   });
 
-  it('a webhook stops at status 410, and connects to no private address behind a public name', async () => {
+  it('status 410 ends the attempts of a webhook, and a public name with a private address gets no connection', async () => {
     receiver.statuses = [410];
-    const gone = await untilSettled(await runToEnd(receiver.url('/gone')));
-    assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
-    await eventually(() => outcomes.at(-1) === 'failed', 'the attempt was the last one');
-    const countBefore = receiver.received.length;
+    const delivery = await untilSettled(await runToEnd(receiver.url('/gone')));
+    assert.deepEqual([delivery.status, delivery.attempts, delivery.lastStatus], ['failed', 1, 410]);
+    await eventually(() => outcomes.at(-1) === 'failed', 'the gateway reports the failed attempt');
+    const receivedBefore = receiver.received.length;
     const { port } = new URL(receiver.url('/'));
     const id = await runToEnd(`https://rebound.example:${port}/inside`);
-    await eventually(async () => ((await client.invocation(id)).webhook?.attempts ?? 0) > 0, 'an attempt');
+    await eventually(async () => ((await client.invocation(id)).webhook?.attempts ?? 0) > 0, 'one attempt has ended');
     const { lastError, status } = (await client.invocation(id)).webhook as WebhookDelivery;
     assert.match(lastError ?? '', /no public address/);
     assert.equal(status, 'pending');
-    assert.equal(receiver.received.length, countBefore);
+    assert.equal(receiver.received.length, receivedBefore);
   });
 
-  it("webhooks are not delayed by another tenant's dead endpoints, and are delivered after a restart of the gateway", async (t) => {
+  it("another tenant's dead endpoint does not delay webhooks, and a gateway that restarts delivers the pending ones", async (t) => {
+    /** Ids of the invocations of which a delivery has reached the dead endpoint. */
     const attemptedIds = new Set<string>();
     let openDeliveries = 0;
-    const dead = createServer(({ headers }, response) => {
+    // A server that never answers.
+    const deadEndpoint = createServer(({ headers }, response) => {
       attemptedIds.add(String(headers['webhook-id']));
       openDeliveries++;
       response.on('close', () => openDeliveries--);
     });
-    dead.listen(0, '127.0.0.1');
+    deadEndpoint.listen(0, '127.0.0.1');
     t.after(() => {
-      dead.closeAllConnections();
-      dead.close();
+      deadEndpoint.closeAllConnections();
+      deadEndpoint.close();
     });
-    await once(dead, 'listening');
-    const { port } = dead.address() as AddressInfo;
+    await once(deadEndpoint, 'listening');
+    const { port } = deadEndpoint.address() as AddressInfo;
     const otherClient = platform.client(await platform.key(['invoke'], 'other'));
     await platform.register({ name: 'echo' }, 'other');
-    for (let i = 0; i < 30; i++) {
+    const total = 30;
+    for (let i = 0; i < total; i++) {
       const { id } = await otherClient.submit('echo', {}, { webhook: `http://127.0.0.1:${port}/` });
       await otherClient.cancel(id);
     }
-    const allAreOpen = () =>
-      eventually(() => openDeliveries === MAX_PER_TENANT, 'the other tenant has as many deliveries as it may have');
-    await allAreOpen();
-    receiver.beforeAnswer = allAreOpen;
+    const untilAllAreOpen = () =>
+      eventually(
+        () => openDeliveries === MAX_PER_TENANT,
+        'the other tenant has as many open deliveries as it may have',
+      );
+    await untilAllAreOpen();
+    // The receiver answers only while the other tenant's deliveries are open.
+    receiver.beforeAnswer = untilAllAreOpen;
     assert.equal((await untilSettled(await runToEnd(receiver.url('/beside')))).status, 'delivered');
     receiver.beforeAnswer = async () => undefined;
-    // A delivery to the dead endpoint makes room for another one when it reaches its time limit of 10 s. The factor of 2 allows for a machine so
-    // slow that the first deliveries reach this limit during the test.
+    // A delivery to the dead endpoint fails after its time limit of 10 s, and the next one begins. On a slow machine, the first deliveries may reach
+    // this limit during the test. The factor of 2 allows for the deliveries that follow them.
     const count = attemptedIds.size;
-    assert.ok(count <= 2 * MAX_PER_TENANT, `${count} of 30 deliveries to a dead endpoint at once`);
+    assert.ok(count <= 2 * MAX_PER_TENANT, `${count} of ${total} deliveries to a dead endpoint at once`);
     await webhooks.stop();
     const id = await runToEnd(receiver.url('/later'));
     assert.equal((await client.invocation(id)).webhook?.status, 'pending');
-    start();
+    startWebhooks();
     assert.equal((await untilSettled(id)).status, 'delivered');
     assert.equal(receiver.received.filter(({ path }) => path === '/later').length, 1);
   });
 
-  it("a delivery attempt does not count when the gateway's stop interrupts it", async () => {
+  it('a delivery attempt that the stop of the gateway interrupts does not count', async () => {
     const { redis, keys } = platform.scheduler.store;
-    let answer = (): void => undefined;
-    const answered = new Promise<void>((resolve) => {
-      answer = resolve;
-    });
-    receiver.beforeAnswer = () => answered;
+    const mayAnswer = Promise.withResolvers<void>();
+    receiver.beforeAnswer = () => mayAnswer.promise;
     const id = await runToEnd(receiver.url('/interrupted'));
     await eventually(() => receiver.received.some(({ path }) => path === '/interrupted'), 'the attempt has begun');
-    // The gateway stops during a slow call of Redis, in which it looks for ended invocations.
-    let hasBegunCall = false;
+    // The gateway looks for ended invocations with ZRANGE. The test makes this call slow, and stops the gateway during the call.
+    let hasBegunLookup = false;
     const zrange = async () => {
-      hasBegunCall = true;
+      hasBegunLookup = true;
       await sleep(200);
       return [];
     };
     Object.assign(redis, { zrange });
     await redis.publish(keys.webhooksChannel, '');
-    await eventually(() => hasBegunCall, 'the gateway looks for ended invocations');
+    await eventually(() => hasBegunLookup, 'the gateway looks for ended invocations');
     await webhooks.stop();
     Reflect.deleteProperty(redis, 'zrange');
-    answer();
+    mayAnswer.resolve();
     receiver.beforeAnswer = async () => undefined;
-    // `atm` is BullMQ's field for the number of attempts made.
+    // BullMQ stores the number of attempts in the field `atm`, and adds this field with the first attempt.
     const job = await redis.hgetall(`${keys.bull}:${WEBHOOK_QUEUE}:${id}`);
     assert.deepEqual([job.name, job.atm], ['deliver', undefined], 'no attempt counts');
-    start();
+    startWebhooks();
   });
 });

@@ -3,7 +3,7 @@ import { exactJson } from '../app/http/exact-json.ts';
 import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
 import { type ClientOf, isFound, options, orNull, translating } from './origin.ts';
 
-/** Schedules by HTTP: the origin stores them and makes their invocations. */
+/** Schedules at the edge. Each call becomes an HTTP request to the origin (a Node gateway), which stores the schedules and submits invocations. */
 export class OriginSchedules implements Schedules {
   readonly #client: ClientOf;
 
@@ -16,7 +16,7 @@ export class OriginSchedules implements Schedules {
   }
 
   put(call: Call, { name, function: fn, input, timing }: NewSchedule): Promise<Schedule | null> {
-    // The origin checks the input against the version that it finds.
+    // No check of the input here: the origin resolves the reference to a version, and checks the input against that version.
     const reference = fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`;
     const settings = { function: reference, input: exactJson(input), ...timing };
     return orNull('unknown-function', () => this.#client(call).schedules.put(name, settings, options(call)));

@@ -1,7 +1,16 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { Random } from '../backends/testing/scenario.ts';
-import { byRun, bySteps, byThreeCalls, inParts, parting, type Said, TIE, type Way } from '../testing/decoding.ts';
+import {
+  byRun,
+  bySteps,
+  byThreeCalls,
+  type DecodedText,
+  firstDifference,
+  inParts,
+  TIE,
+  type Way,
+} from '../testing/decoding.ts';
 import type { Guest } from '../testing/guest.ts';
 import { must, startTestHost, type TestHost, type TestHostOptions } from '../testing/host.ts';
 
@@ -40,12 +49,12 @@ const nothing = async (): Promise<void> => {};
 let compared = 0;
 let ties = 0;
 
-function compare(given: Said, alone: Said, what: string): void {
+function compare(given: DecodedText, alone: DecodedText, what: string): void {
   assert.equal(given.tokens.length, alone.tokens.length, what);
-  const parted = parting(given.tokens, alone);
-  compared += parted ? parted.at + 1 : given.tokens.length;
-  if (!parted) return;
-  const { at, tie } = parted;
+  const difference = firstDifference(given.tokens, alone);
+  compared += difference ? difference.at + 1 : given.tokens.length;
+  if (!difference) return;
+  const { at, tie } = difference;
   assert.ok(tie, `${what}: token ${at} is ${given.tokens[at]}, alone ${alone.tokens[at]} by ${alone.margins[at]}`);
   ties++;
 }
@@ -61,17 +70,20 @@ async function openGuests(host: TestHost, count: number): Promise<Guest[]> {
 }
 
 /** Decodes all prompts concurrently, each by an inferlet of its own and in a random way. */
-async function decodeTogether(host: TestHost, between: (guest: Guest) => Promise<void> = nothing): Promise<Said[]> {
+async function decodeTogether(
+  host: TestHost,
+  between: (guest: Guest) => Promise<void> = nothing,
+): Promise<DecodedText[]> {
   const all = await openGuests(host, prompts.length);
   const names = Object.keys(ways);
-  const said = await Promise.all(
+  const texts = await Promise.all(
     all.map((guest, i) => {
       const way = ways[names[random.below(names.length)]!]!;
       return way(guest, prompts[i]!, LENGTH, () => between(guest));
     }),
   );
   await Promise.all(all.map(({ inferlet }) => inferlet.close()));
-  return said;
+  return texts;
 }
 
 const plain = { prefixCache: false } as const;
@@ -79,7 +91,7 @@ const plain = { prefixCache: false } as const;
 for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
   describe(`a greedy text (model ${seed})`, () => {
     const base: TestHostOptions = { backend: 'onnx', seed, pageCount: 256 };
-    const alone: Said[] = [];
+    const alone: DecodedText[] = [];
 
     test('does not depend on the calls that decode it', async () => {
       await using host = await startTestHost({ ...base, model: plain });
@@ -94,8 +106,8 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
     test('does not depend on its neighbours', async () => {
       await using host = await startTestHost({ ...base, model: plain });
       for (let round = 0; round < 4; round++) {
-        const said = await decodeTogether(host);
-        for (const [i, each] of said.entries()) compare(each, alone[i]!, `round ${round}, text ${i}`);
+        const texts = await decodeTogether(host);
+        for (const [i, each] of texts.entries()) compare(each, alone[i]!, `round ${round}, text ${i}`);
       }
       assert.ok(host.host.stats().models[0]!.meanBatchSize > 1, 'they shared batches');
     });
@@ -105,8 +117,8 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
         for (const prefixCache of [false, true]) {
           await using host = await startTestHost({ ...base, model: { prefixCache, maxBatchTokens } });
           for (let round = 0; round < (prefixCache ? 2 : 1); round++) {
-            const said = await decodeTogether(host);
-            for (const [i, each] of said.entries()) compare(each, alone[i]!, `at most ${maxBatchTokens}, text ${i}`);
+            const texts = await decodeTogether(host);
+            for (const [i, each] of texts.entries()) compare(each, alone[i]!, `at most ${maxBatchTokens}, text ${i}`);
           }
         }
       }
@@ -115,8 +127,8 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
     test('does not depend on the prefix cache', async () => {
       await using host = await startTestHost(base);
       for (let round = 0; round < 4; round++) {
-        const said = await decodeTogether(host);
-        for (const [i, each] of said.entries()) compare(each, alone[i]!, `round ${round}, text ${i}`);
+        const texts = await decodeTogether(host);
+        for (const [i, each] of texts.entries()) compare(each, alone[i]!, `round ${round}, text ${i}`);
       }
       assert.ok(host.host.stats().models[0]!.prefix.hitTokens > 300, 'the prefix cache was used');
     });
@@ -145,11 +157,11 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
         // Decode two texts at a time: the pages of one text alone would fit beside the 28 of the oldest inferlet.
         const way = [bySteps, byThreeCalls][i % 2]!;
         const otherGuest = all[(i + 1) % all.length]!;
-        const [said] = await Promise.all([
+        const [text] = await Promise.all([
           way(guest, prompts[i]!, LENGTH, () => squeeze(guest)),
           bySteps(otherGuest, prompts[(i + 1) % all.length]!, LENGTH, () => squeeze(otherGuest)),
         ]);
-        compare(said, alone[i]!, `text ${i}`);
+        compare(text, alone[i]!, `text ${i}`);
       }
       const { swapsIn, swapsOut, terminations } = host.host.stats().models[0]!;
       assert.equal(terminations, 0);
@@ -159,5 +171,5 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
 }
 
 after(() =>
-  console.log(`invariance: ${compared} tokens compared, ${ties} texts parted where two tokens were closer than ${TIE}`),
+  console.log(`invariance: ${compared} tokens compared, ${ties} texts differ where two tokens were closer than ${TIE}`),
 );

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { Random } from '../backends/testing/scenario.ts';
 import type { DeviceClient, GpuHostConnection, HandlerError } from '../protocol/client.ts';
-import { bySteps, parting, type Said } from '../testing/decoding.ts';
+import { bySteps, type DecodedText, firstDifference } from '../testing/decoding.ts';
 import { Ended, take } from '../testing/ended.ts';
 import { GREEDY, must, range, startTestHost, type TestHost } from '../testing/host.ts';
 
@@ -91,18 +91,18 @@ function open(connection: GpuHostConnection, arrival: number): DeviceClient {
   return connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 40, arrival });
 }
 
-let alone: Promise<Said[]> | undefined;
+let alone: Promise<DecodedText[]> | undefined;
 /** Continuation of each prompt, decoded alone. It is computed when a test first asks, and not while the file loads. */
-function textsAlone(): Promise<Said[]> {
+function textsAlone(): Promise<DecodedText[]> {
   alone ??= decodeAlone();
   return alone;
 }
 
-async function decodeAlone(): Promise<Said[]> {
+async function decodeAlone(): Promise<DecodedText[]> {
   await using host = await startTestHost({ backend: 'onnx', model: { prefixCache: false } });
   const inferlet = open(await host.connect(), 1);
   const guest = { inferlet, queue: inferlet.createQueue('tiny') };
-  const texts: Said[] = [];
+  const texts: DecodedText[] = [];
   for (const prompt of prompts) texts.push(await bySteps(guest, prompt, NEW_TOKENS, async () => {}));
   return texts;
 }
@@ -136,7 +136,7 @@ for (const factor of [2, 4, 8]) {
       for (const [i, end] of ends.entries()) {
         if ('tokens' in end) {
           results++;
-          assert.ok(parting(end.tokens, texts[i % texts.length]!)?.tie ?? true, `text of inferlet ${i}`);
+          assert.ok(firstDifference(end.tokens, texts[i % texts.length]!)?.tie ?? true, `text of inferlet ${i}`);
         } else {
           assert.equal(end.error.tag, 'terminated', `inferlet ${i}: ${end.error.val}`);
           assert.match(end.error.val, /^memory pressure: /);
@@ -166,7 +166,7 @@ test('connections that die with their inferlets under pressure lose no page', { 
   await new Promise((resolve) => setTimeout(resolve, 30));
   dying.close();
   for (const [i, end] of (await ends).entries()) {
-    if ('tokens' in end) assert.ok(parting(end.tokens, texts[i % texts.length]!)?.tie ?? true);
+    if ('tokens' in end) assert.ok(firstDifference(end.tokens, texts[i % texts.length]!)?.tie ?? true);
     else
       assert.ok(['terminated', ...(i % 2 ? ['unavailable', 'cancelled'] : [])].includes(end.error.tag), end.error.tag);
   }

@@ -6,9 +6,9 @@ import type { ModelContext } from './call.ts';
 import { type ForwardPlan, type ForwardRequest, prefixRequest } from './plan.ts';
 
 /**
- * Describes to the batcher a call that is not planned yet: the inputs that it has to compute, and the pages that it will give to others. Inputs
- * in the prefix cache are not counted, so that they take no room in a batch. The description stays the same within a round of the engine, in which
- * at most one batch is chosen; the plan that the call then makes may find a little more or less in the cache.
+ * Describes a call to the batcher before the call has a plan: the number of inputs that the call must compute, and the pages that it will compute and
+ * other calls may then take. Inputs in the prefix cache do not count, so that they take no room in a batch. The description stays the same during a
+ * round of the engine, which chooses at most one batch. The call makes its plan later, and may then find a little more or less in the cache.
  */
 export class Unplanned {
   readonly #space: PageSpace;
@@ -22,15 +22,15 @@ export class Unplanned {
   }
 
   /**
-   * Inputs to compute.
-   * @param count inputs of the call
-   * @param request undefined when the call is malformed or its inputs are not there yet
+   * Number of inputs that the call must compute.
+   * @param count number of all inputs of the call
+   * @param request returns undefined when the call is malformed, or when its inputs do not exist yet
    */
   inputs(count: number, request: () => ForwardRequest | undefined): number {
     return count - (this.#peekOnce(count, request)?.cachedInputs ?? 0);
   }
 
-  /** Pages that the call will give to others. For the parameters see `inputs`. */
+  /** Pages that the call will compute and that other calls may then take; undefined when they are not known. See `inputs` for the parameters. */
   pagesAhead(
     count: number,
     adapter: string | undefined,
@@ -42,14 +42,16 @@ export class Unplanned {
     return { scope: this.#scope(adapter), pageTokens: pageSize, keys: peek.keys(), takes: peek.takes, begun: false };
   }
 
-  /** As `pagesAhead`, for a call that was cut. `tokens` are all of its inputs. */
+  /** Like `pagesAhead`, for a call that has a plan: earlier batches computed a part of the call. @param tokens all inputs of the call */
   pagesLeft(plan: ForwardPlan, tokens: Uint32Array, adapter: string | undefined): PagesAhead {
     const { pageSize } = this.#space.pool;
     return { scope: this.#scope(adapter), pageTokens: pageSize, keys: plan.keysAhead(tokens), takes: 0, begun: true };
   }
 
+  /** Looks up the call in the prefix cache, once in each round. */
   #peekOnce(count: number, request: () => ForwardRequest | undefined): PrefixPeek | undefined {
-    // A call of at most one page cannot gain a whole page from the cache.
+    // A call of at most one page of inputs is not looked up: its last input is always computed, so the cache could spare it
+    // less than one page.
     if (count <= this.#space.pool.pageSize) return undefined;
     if (this.#round !== this.#model.round) {
       this.#round = this.#model.round;
@@ -60,7 +62,7 @@ export class Unplanned {
     return this.#peek;
   }
 
-  /** Calls share pages only within a tenant and an adapter. */
+  /** Name of the scope in which calls share pages: the same tenant and the same adapter. */
   #scope(adapter: string | undefined): string {
     return treeTenant(this.#space.owner.tenant, adapter);
   }

@@ -1,15 +1,18 @@
 import { type HandlerError, type HandlerErrorTag, handlerError } from '../protocol/errors.ts';
 
-/** Thrown by a handler that refuses its call, before it changed anything. The inferlet receives `error` as the error of that call. */
+/**
+ * Thrown to refuse a call. The inferlet receives `error` as the call's error. A refused call has changed nothing, with one exception: a `free` that
+ * names unknown addresses has freed the others.
+ */
 export class CallFault extends Error {
   override readonly name = 'CallFault';
   readonly error: HandlerError;
   constructor(error: HandlerError) {
-    // A guest can cause thousands of these. The host's stack does not help the guest, and a trace costs more than the call.
-    const limit = Error.stackTraceLimit;
+    // Capture no stack trace. A guest can cause thousands of faults, and a trace costs more than the call. The host's stack does not help the guest.
+    const usualLimit = Error.stackTraceLimit;
     Error.stackTraceLimit = 0;
     super(error.val);
-    Error.stackTraceLimit = limit;
+    Error.stackTraceLimit = usualLimit;
     this.error = error;
   }
 }
@@ -18,8 +21,12 @@ export function fault(tag: HandlerErrorTag, message: string): CallFault {
   return new CallFault(handlerError(tag, message));
 }
 
-/** The error of a call that needs the result of an earlier, failed call. */
+/**
+ * The fault of a call that depends on an earlier call that failed.
+ * @param cause the error of the earlier call
+ */
 export function dependencyFault(cause: HandlerError): CallFault {
+  // The earlier call itself failed because of a dependency. Its error already names the first cause.
   if (cause.tag === 'dependency-failed') return new CallFault(cause);
   return fault(
     'dependency-failed',
@@ -28,8 +35,8 @@ export function dependencyFault(cause: HandlerError): CallFault {
 }
 
 /**
- * The outcome of a call that must wait: it is not refused, and has changed nothing. Its inferlet is preempted, or pages of it come from disk.
- * The call is made again when the inferlet returns, or the pages have come.
+ * Thrown when a call must wait. The call is not refused, and has changed nothing. Either the call's inferlet is preempted, or pages of the inferlet
+ * are being read from disk. The host makes the call again when the inferlet returns or the pages have arrived.
  */
 export class CallHeld extends Error {
   override readonly name = 'CallHeld';

@@ -16,22 +16,27 @@ import type { KeptList } from './page-lists.ts';
 import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, PIECE_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** The form of one field of a call on the wire. Reading checks the form only; handlers check the values. */
+/**
+ * Writes and reads one field of a call. Reading checks only the form of the words; handlers check the values. `keptList` is the last context (list of
+ * pages to read) of the call's queue, which both ends of the connection know.
+ */
 export interface Field<T> {
   put(writer: FrameWriter, value: T, keptList: KeptList): void;
   /** @throws ProtocolFault */
   read(reader: WordReader, keptList: KeptList): T;
-  /** The limit that a list is above: a list in the value, or the list that the value asks for. Undefined when no list is above its limit. */
+  /** The limit that a list exceeds: a list in the value, or a list that the host must make for it. Undefined when no list exceeds its limit. */
   exceeds?(value: T): number | undefined;
-  /** Number of addresses in the value. The host orders calls by their addresses. */
+  /** Number of page or embed addresses in the value, or that the value asks for. The host compares addresses to keep dependent calls in order. */
   addresses?(value: T): number;
-  /** Number of items in the lists of the value, or in the list that the value asks for. */
+  /** Number of items in the lists of the value, or in the list that the host must make for it. */
   items?(value: T): number;
 }
 
 export type Fields = Readonly<Record<string, Field<unknown>>>;
 type ValueOf<F> = F extends Field<infer T> ? T : never;
+/** Names of the fields whose values may be undefined. */
 type OptionalOf<F extends Fields> = { [K in keyof F]: undefined extends ValueOf<F[K]> ? K : never }[keyof F];
+/** The object that has the values of the fields. A field whose value may be undefined is an optional member. */
 export type ValuesOf<F extends Fields> = { readonly [K in Exclude<keyof F, OptionalOf<F>>]: ValueOf<F[K]> } & {
   readonly [K in OptionalOf<F>]?: ValueOf<F[K]>;
 };
@@ -39,14 +44,14 @@ export type ValuesOf<F extends Fields> = { readonly [K in Exclude<keyof F, Optio
 export const u32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.u32() };
 export const i32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.i32() };
 const f32: Field<number> = { put: (writer, value) => writer.putFloat(value), read: (reader) => reader.f32() };
-/** A number of items; the host makes a list of this length. */
+/** A number of pages or embeds to allocate: the host makes a list of so many addresses. */
 export const count: Field<number> = {
   ...u32,
   exceeds: (value) => (value > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
   addresses: (value) => value,
   items: (value) => value,
 };
-/** A whole number up to 2^53. */
+/** A whole number from 0 to 2^53, sent as two words. */
 export const wide: Field<number> = { put: (writer, value) => writer.putWide(value), read: (reader) => reader.wide() };
 export const text: Field<string> = { put: (writer, value) => writer.putText(value), read: (reader) => reader.text() };
 export const list: Field<Uint32Array> = {
@@ -55,7 +60,7 @@ export const list: Field<Uint32Array> = {
   exceeds: ({ length }) => (length > MAX_LIST ? MAX_LIST : undefined),
   items: ({ length }) => length,
 };
-/** Floats, as the words of their bits. */
+/** Floats of 32 bits, each sent as a word with the same bits. */
 const floats: Field<Float32Array> = {
   put: (writer, { buffer, byteOffset, length }) => writer.putList(new Uint32Array(buffer, byteOffset, length)),
   read: (reader) => new Float32Array(reader.list().buffer),
@@ -70,13 +75,19 @@ export const addresses: Field<Uint32Array> = {
   addresses: ({ length }) => length,
   items: ({ length }) => length,
 };
-/** The pages that a call reads, its context. They mostly equal the context of the queue's previous call, so only the difference is sent. */
+/**
+ * The context of a call: the pages that the call reads. It mostly equals the context of the queue's previous call, so only the difference is sent.
+ * The argument `true` makes this context the queue's last one.
+ */
 export const contextPages: Field<Uint32Array> = {
   ...addresses,
   put: (writer, value, keptList) => keptList.put(writer, value, true),
   read: (reader, keptList) => keptList.read(reader, true),
 };
-/** Pages that mostly equal the same call's context, sent as the difference to it. */
+/**
+ * Pages that are mostly the same as the context of the same call, so only the difference to this context is sent. The argument `false` leaves the
+ * queue's last context as it is.
+ */
 export const pagesOfContext: Field<Uint32Array> = {
   ...addresses,
   put: (writer, value, keptList) => keptList.put(writer, value, false),
@@ -87,7 +98,7 @@ export const pixels: Field<Uint8Array> = {
   read: (reader) => reader.bytes(MAX_PIXEL_BYTES),
 };
 
-/** A piece of pages on their way to another host. */
+/** One piece of the bytes of pages that are sent to another host. */
 export const piece: Field<Uint8Array> = {
   put: (writer, value) => writer.putBytes(value),
   read: (reader) => reader.bytes(PIECE_BYTES),
@@ -102,7 +113,7 @@ export const flag: Field<boolean> = {
   },
 };
 
-/** A flag, then the value if there is one. */
+/** A field whose value may be undefined: a flag, then the value if it is defined. */
 function optional<T>(field: Field<T>): Field<T | undefined> {
   return {
     put: (writer, value, keptList) => {
@@ -117,7 +128,7 @@ function optional<T>(field: Field<T>): Field<T | undefined> {
 
 export const optionalText = optional(text);
 
-/** The fields of a record one after another, in wire order. `fields` has a field for each member, also for one that may be undefined. */
+/** A record: its members one after another, in the order of `fields`. Every member has a field, also a member that may be undefined. */
 function record<T extends object>(fields: { readonly [Name in keyof T]-?: Field<T[Name]> }): Field<T> {
   const entries: Entries = Object.entries(fields);
   return {
@@ -135,7 +146,7 @@ export function putAll(writer: FrameWriter, entries: Entries, values: object, ke
   for (const [name, field] of entries) field.put(writer, (values as Record<string, unknown>)[name], keptList);
 }
 
-/** Adds the fields that it reads to `values`. */
+/** Reads fields in order, adds their values to `values`, and returns `values`. */
 export function readAll(
   reader: WordReader,
   entries: Entries,
@@ -146,6 +157,7 @@ export function readAll(
   return values;
 }
 
+/** The first limit that one of the values exceeds; undefined when no value exceeds a limit. */
 export function exceededIn(entries: Entries, values: object): number | undefined {
   for (const [name, field] of entries) {
     const limit = field.exceeds?.((values as Record<string, unknown>)[name]);
@@ -154,13 +166,14 @@ export function exceededIn(entries: Entries, values: object): number | undefined
   return undefined;
 }
 
-export function sumIn(what: 'addresses' | 'items', entries: Entries, values: object): number {
+/** Number of addresses or items in all values. */
+export function sumIn(counted: 'addresses' | 'items', entries: Entries, values: object): number {
   let sum = 0;
-  for (const [name, field] of entries) sum += field[what]?.((values as Record<string, unknown>)[name]) ?? 0;
+  for (const [name, field] of entries) sum += field[counted]?.((values as Record<string, unknown>)[name]) ?? 0;
   return sum;
 }
 
-/** One of the cases of an enum or variant, sent as its index in the contract's list. */
+/** The name of a case of an enum or variant, sent as the index of the case in the contract. `what` names the type in errors. */
 function choice<Case extends string>(cases: readonly Case[], what: string): Field<Case> {
   return {
     put: (writer, value) => writer.put(cases.indexOf(value)),
@@ -199,7 +212,7 @@ const output: Field<Output> = {
   },
 };
 
-/** An empty list allows every token. */
+/** The allowed tokens of a step, as `StepRequest.allowed` has them. Undefined, which allows every token, is sent as an empty list. */
 const allowed: Field<Uint32Array | undefined> = {
   put: (writer, value) => (value ? writer.putList(value) : writer.put(0)),
   read: (reader) => {
@@ -237,7 +250,7 @@ export const logitChanges = record<LogitChanges>({
   chosen: list,
 });
 
-/** A limit that does not fit into a word is written as no limit: no host has that many pages. */
+/** Maximum pages of a tenant. No host has more pages than a word can count, so a larger maximum is sent as `NO_PAGE_LIMIT`. */
 export const tenantLimit: Field<TenantLimit> = {
   put: (writer, { pages, readAt }) => {
     writer.put(Math.min(pages ?? NO_PAGE_LIMIT, NO_PAGE_LIMIT));

@@ -3,7 +3,7 @@ import type { Guest } from './guest.ts';
 import { GREEDY, must, NONE, range } from './host.ts';
 
 /** A greedily decoded text. */
-export interface Said {
+export interface DecodedText {
   readonly tokens: readonly number[];
   /** Lead of each token's logit over that of the second most probable token, where requested. */
   readonly margins: readonly number[];
@@ -15,7 +15,7 @@ export type Way = (
   prompt: readonly number[],
   count: number,
   between: () => Promise<void>,
-) => Promise<Said>;
+) => Promise<DecodedText>;
 
 const PAGE_SIZE = 8;
 
@@ -26,9 +26,9 @@ export const TIE = 1e-4;
  * First index `at` where `text` differs from the text that was decoded alone; undefined for equal texts. `tie` is true when the two most probable
  * tokens tie there.
  */
-export function parting(
+export function firstDifference(
   text: readonly number[],
-  alone: Said,
+  alone: DecodedText,
 ): { readonly at: number; readonly tie: boolean } | undefined {
   const at = alone.tokens.findIndex((token, i) => text[i] !== token);
   return at < 0 ? undefined : { at, tie: (alone.margins[at] ?? 0) < TIE };
@@ -40,7 +40,7 @@ export async function bySteps(
   prompt: readonly number[],
   count: number,
   between: () => Promise<void>,
-): Promise<Said> {
+): Promise<DecodedText> {
   const { inferlet, queue } = guest;
   const pages = allocateFor(guest, prompt.length + count);
   const tokens: number[] = [];
@@ -112,7 +112,7 @@ export async function byRun(
   prompt: readonly number[],
   count: number,
   between: () => Promise<void>,
-): Promise<Said> {
+): Promise<DecodedText> {
   const { inferlet, queue } = guest;
   const pages = allocateFor(guest, prompt.length + count);
   const last = prompt.length - 1;
@@ -149,7 +149,7 @@ export async function byThreeCalls(
   prompt: readonly number[],
   count: number,
   between: () => Promise<void>,
-): Promise<Said> {
+): Promise<DecodedText> {
   const { inferlet, queue } = guest;
   const pages = allocateFor(guest, prompt.length + count);
   const embeds = must(inferlet.allocateEmbeds(queue, prompt.length + 1));

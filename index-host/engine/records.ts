@@ -16,27 +16,28 @@ import { SCHEMA, type Statements, statements, UNSETTLED, WITH_WORDS } from './st
 
 /** Version of the file format; the index host refuses files of other versions. */
 const FORMAT = 1;
-/** Bytes that each entry counts towards the limits besides its content. */
+/** Bytes that an entry counts towards the limits in addition to the bytes of its content. */
 const ENTRY_BYTES = 128;
 const FLOAT_BYTES = 4;
-/** Bytes of entries that one transaction deletes, which takes about 10 ms. */
+/** One transaction of `delete` ends when it has deleted entries of this many bytes, after about 10 ms. */
 const DELETED_BYTES = 256 * 1024;
-/** Bytes of texts whose words one transaction indexes or removes, which takes about 10 ms. */
-const SETTLED_BYTES = 64 * 1024;
+/** One transaction of `settleWords` ends when it has indexed or removed the words of this many characters of text, after about 10 ms. */
+const SETTLED_CHARACTERS = 64 * 1024;
 /**
- * The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Fewer free
- * pages stay for later writes.
+ * The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Fewer free pages stay in the file for later
+ * writes.
  */
 const FREE_PART = 0.25;
+/** Number of free pages up to which the file is not shrunk. */
 const FREE_LEAST = 1024;
-/** Pages that the file loses in one piece of work. */
+/** Maximum free pages that one call of `shrink` gives back to the disk. */
 const SHRUNK_PAGES = 64;
 /**
- * Length of the write-ahead log, in bytes, above which a write interrupts the open reads. Each of these reads then
- * starts its word search again, which takes about 10 ms.
+ * When the write-ahead log has more bytes than this, a write interrupts the open reads, so that SQLite can truncate the log. Each interrupted read
+ * then starts its word search again, which takes about 10 ms.
  */
 const LOG_BYTES = 16 * 2 ** 20;
-/** Maximum prepared statements for conditions. */
+/** Maximum prepared statements for conditions that `Records` keeps. */
 const MAX_KEPT = 64;
 
 /** A stored entry without its text. */
@@ -47,28 +48,31 @@ export interface Row {
   readonly vector: Float32Array;
 }
 
-/** A graph file: the key up to which it has every entry, its length in bytes, and the graph's scale. */
+/** The last saved file of the index's graph. */
 export interface SavedGraph {
+  /** The file has every entry up to this key. */
   readonly key: number;
+  /** Length of the file. */
   readonly bytes: number;
+  /** Factor by which the graph multiplies its vectors. */
   readonly scale: number;
 }
 
 export interface WriteResult {
   /** Keys of the entries that the write replaced or deleted. */
   readonly removed: readonly number[];
-  /** Keys of the new entries, in order. */
+  /** Keys of the new entries, in the order in which the write named the entries. */
   readonly added: readonly number[];
 }
 
-/** The entries of one index in SQLite: the truth, from which the graph can be made again. */
+/** The entries of one index, stored in SQLite. The graph is derived from them and can be made again. */
 export class Records {
   readonly shape: Shape;
   readonly #db: DatabaseSync;
   readonly #statements: Statements;
   readonly #conditions = new Map<string, StatementSync>();
   readonly #cursors = new Cursors();
-  /** False for a file that an earlier version of Pie made. Its free pages only serve later writes. */
+  /** False for a file that was made without `auto_vacuum`, by an earlier version of Pie: SQLite cannot shrink such a file. */
   readonly #canShrink: boolean;
   #entries: number;
   #bytes: number;
@@ -85,7 +89,10 @@ export class Records {
     });
   }
 
-  /** Opens a file; null when there is none, or its creation did not finish. @throws Error when the file cannot be looked up or read */
+  /**
+   * Opens a file. Returns null when the file does not exist, or when its creation did not finish.
+   * @throws Error when the file cannot be looked up or read
+   */
   static open(file: string): Records | null {
     if (!statSync(file, { throwIfNoEntry: false })) return null;
     return open(file, (db) => {
@@ -116,7 +123,7 @@ export class Records {
     this.#unsettled = Number(this.#statements.countUnsettled.get()?.count);
   }
 
-  /** Entries, and bytes that count towards the limits. */
+  /** Number of entries, and number of bytes that count towards the limits. */
   get size(): Size {
     return { entries: this.#entries, bytes: this.#bytes };
   }
@@ -126,19 +133,27 @@ export class Records {
     return this.#unsettled;
   }
 
-  /** Indexes words of some new texts, or removes words of deleted ones. A write leaves this work for later, as it may take longer than the write. */
+  /**
+   * Indexes the words of some new texts, or removes the words of some deleted texts. A write leaves this work to later calls of `settleWords`,
+   * because the work may take longer than the write.
+   */
   settleWords(): void {
     const { nextUnworded, insertWords, deleteUnworded, nextGone, deleteWords, deleteGone } = this.#statements;
     this.#transaction(() => {
-      let settledBytes = 0;
-      while (settledBytes < SETTLED_BYTES && this.#unsettled > 0) {
-        const added = nextUnworded.get();
-        const row = added ?? nextGone.get();
+      let settledCharacters = 0;
+      while (settledCharacters < SETTLED_CHARACTERS && this.#unsettled > 0) {
+        const newRow = nextUnworded.get();
+        const row = newRow ?? nextGone.get();
         if (!row) throw new Error('the count of unsettled texts is wrong');
         const [key, text] = [Number(row.key), String(row.text)];
-        (added ? insertWords : deleteWords).run(key, text);
-        (added ? deleteUnworded : deleteGone).run(key);
-        settledBytes += text.length;
+        if (newRow) {
+          insertWords.run(key, text);
+          deleteUnworded.run(key);
+        } else {
+          deleteWords.run(key, text);
+          deleteGone.run(key);
+        }
+        settledCharacters += text.length;
         this.#unsettled--;
       }
     });
@@ -150,19 +165,22 @@ export class Records {
     return this.#freePages > Math.max(FREE_LEAST, FREE_PART * Number(this.#statements.pages.get()?.page_count));
   }
 
-  /** Moves some pages from the end of the file into free ones, and cuts the file. @returns false when it got no shorter */
+  /** Moves some pages from the end of the file to free pages, and shortens the file. @returns false when the file got no shorter */
   shrink(): boolean {
     this.#boundLog();
-    const before = this.#freePages;
+    const freePagesBefore = this.#freePages;
     this.#db.exec(`PRAGMA incremental_vacuum(${SHRUNK_PAGES})`);
-    return this.#freePages < before;
+    return this.#freePages < freePagesBefore;
   }
 
   get #freePages(): number {
     return Number(this.#statements.freePages.get()?.freelist_count);
   }
 
-  /** Inserts entries, all or none; each replaces an earlier one with its id. @throws IndexError `limit-exceeded` when `room` is too small */
+  /**
+   * Inserts all entries or, when it fails, none. An entry replaces an earlier entry with the same id.
+   * @throws IndexError `limit-exceeded` when the index would be larger than `room`
+   */
   upsert(entries: readonly Entry[], room: Size): WriteResult {
     const { insert, insertField, insertUnworded } = this.#statements;
     return this.#transaction(() => {
@@ -177,7 +195,7 @@ export class Records {
           insertUnworded.run(key);
           this.#unsettled++;
         }
-        this.#count(1, bytes);
+        this.#addToSize(1, bytes);
         return key;
       });
       this.#checkRoom(room);
@@ -186,8 +204,8 @@ export class Records {
   }
 
   /**
-   * Deletes entries by id, in order, until {@link DELETED_BYTES} are deleted. An id without an entry is not an error. `taken` is the number of
-   * ids that are done.
+   * Deletes entries by id, in the order of `ids`, until {@link DELETED_BYTES} are deleted. An id without an entry is skipped.
+   * @returns the keys of the deleted entries; `taken` is the number of ids that were handled, and the caller passes the other ids to the next call
    */
   delete(ids: readonly string[]): Pick<WriteResult, 'removed'> & { readonly taken: number } {
     return this.#transaction(() => {
@@ -208,7 +226,7 @@ export class Records {
     return row ? rowOf(row) : null;
   }
 
-  /** Reads an entry's vector alone, in a third of the time that the whole row takes. */
+  /** Reads only the vector of an entry. This takes a third of the time of reading the whole row. */
   vector(key: number): Float32Array | null {
     const vector = this.#statements.vector.get(key)?.vector;
     return vector === undefined ? null : floatsOf(vector as Uint8Array);
@@ -222,7 +240,7 @@ export class Records {
     return { id: String(row.id), text, metadata: JSON.parse(String(row.metadata)) as Metadata };
   }
 
-  /** Up to `limit` entries after a key, in key order. */
+  /** Up to `limit` entries whose keys are larger than `key`, in key order. */
   after(key: number, limit: number): Row[] {
     return this.#statements.after.all(key, limit).map(rowOf);
   }
@@ -232,16 +250,17 @@ export class Records {
     return Number(this.#statements.lastKey.get()?.key ?? 0);
   }
 
-  /** Keys of up to `limit` entries whose field fulfils a condition other than `not-equal`, in no order. */
+  /** Keys of up to `limit` entries that fulfil a condition, in no particular order. @param condition any comparison but `not-equal` */
   keysWith(condition: Condition, limit: number): number[] {
     const { field, comparison, values } = condition;
     const [first] = values;
     if (first === undefined) return [];
-    const operator = OPERATORS[comparison] ?? '=';
-    if (operator !== '=') {
+    const operator = OPERATORS[comparison];
+    if (operator !== undefined) {
       const statement = this.#condition(`value ${operator} ?`);
       return statement.all(field, kindOf(first), sqlValue(first), limit).map(keyOf);
     }
+    // `equal`: the field has one of the values.
     const keys: number[] = [];
     for (const value of new Set(values)) {
       const statement = this.#condition('value = ?');
@@ -250,27 +269,28 @@ export class Records {
     return keys;
   }
 
-  /** Number of entries whose texts have a word, up to `limit`. */
+  /** Counts the entries whose texts have a word, and stops at `limit`. */
   countWord(word: string, limit: number): number {
     return Number(this.#statements.countWord.get(word, limit)?.count ?? 0);
   }
 
   /**
-   * Key of one entry whose text has the word: the one to which exactly `newerCount` entries with the word are newer. 0 when at most `newerCount`
-   * entries have the word.
+   * Lists the entries whose texts have the word, the newest entry first, and returns the key of the entry at index `newerCount`. Returns 0 when the
+   * list is not that long.
    */
   keyWithWord(word: string, newerCount: number): number {
     return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
   }
 
   /**
-   * Entries with keys above `after` whose texts match the expression, with their BM25 scores. They are in the order of
-   * their keys, because SQLite would rank them by score in one long piece of work.
+   * Entries whose keys are larger than `after` and whose texts match the expression, with their BM25 scores. The entries come in the order of their
+   * keys: to order them by score, SQLite would need one long piece of work.
    */
   withWords(expression: string, after: number): IteratorObject<Ranked, void, void> {
-    // Several queries may read at once, and a statement has only one cursor: each query prepares its own statement.
+    // Several queries may read at once. A statement has only one cursor, so each query prepares a statement of its own.
     const statement = this.#db.prepare(WITH_WORDS);
     const rows = this.#cursors.rows((last) => statement.iterate(expression, last), after);
+    // SQLite gives better matches lower scores.
     return rows.map(({ key, score }) => ({ key: Number(key), score: -Number(score) }));
   }
 
@@ -282,7 +302,7 @@ export class Records {
     return { key: Number(key), bytes: Number(bytes), scale: Number(scale) };
   }
 
-  /** Records which file the graph has; null when it has none. */
+  /** Stores which file has the graph. @param saved null when no file has it */
   setGraph(saved: SavedGraph | null): void {
     const { setFact, deleteFact } = this.#statements;
     const facts = { graphKey: saved?.key, graphBytes: saved?.bytes, graphScale: saved?.scale };
@@ -298,6 +318,7 @@ export class Records {
     this.#db.close();
   }
 
+  /** Deletes the entry with an id. Returns its key in a list; the list is empty when there is no such entry. */
   #delete(id: string): number[] {
     const { find, deleteEntry, deleteField, deleteUnworded, insertGone } = this.#statements;
     const row = find.get(id);
@@ -307,16 +328,21 @@ export class Records {
       deleteField.run(name, kindOf(value), sqlValue(value), key);
     }
     if (typeof row.text === 'string') {
-      const hasWords = deleteUnworded.run(key).changes === 0;
-      if (hasWords) insertGone.run(key, row.text);
-      this.#unsettled += hasWords ? 1 : -1;
+      const wasUnworded = deleteUnworded.run(key).changes > 0;
+      if (wasUnworded) {
+        this.#unsettled--;
+      } else {
+        // The words of the text are indexed: `settleWords` must remove them.
+        insertGone.run(key, row.text);
+        this.#unsettled++;
+      }
     }
     deleteEntry.run(key);
-    this.#count(-1, -Number(row.bytes));
+    this.#addToSize(-1, -Number(row.bytes));
     return [key];
   }
 
-  #count(entries: number, bytes: number): void {
+  #addToSize(entries: number, bytes: number): void {
     this.#entries += entries;
     this.#bytes += bytes;
   }
@@ -328,19 +354,21 @@ export class Records {
   }
 
   /**
-   * When the write-ahead log is long, interrupts the open reads and truncates the log: SQLite cannot truncate it while a read is open. Runs before
-   * each write, so that a failure leaves nothing half written.
+   * When the write-ahead log is long, interrupts the open reads and truncates the log, which SQLite cannot do while a read is open. Every write calls
+   * this before it changes anything, so that a failure here leaves nothing half written.
    */
   #boundLog(): void {
-    const log = `${this.#db.location()}-wal`;
-    if (this.#cursors.isEmpty || (statSync(log, { throwIfNoEntry: false })?.size ?? 0) <= LOG_BYTES) return;
+    if (this.#cursors.isEmpty) return;
+    const logFile = `${this.#db.location()}-wal`;
+    const logBytes = statSync(logFile, { throwIfNoEntry: false })?.size ?? 0;
+    if (logBytes <= LOG_BYTES) return;
     this.#cursors.interrupt();
     this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
   }
 
   #transaction<T>(work: () => T): T {
     this.#boundLog();
-    const [sizeBefore, unsettled] = [this.size, this.#unsettled];
+    const [sizeBefore, unsettledBefore] = [this.size, this.#unsettled];
     this.#db.exec('BEGIN IMMEDIATE');
     try {
       const result = work();
@@ -350,11 +378,12 @@ export class Records {
       return result;
     } catch (error) {
       if (this.#db.isTransaction) this.#db.exec('ROLLBACK');
-      [this.#entries, this.#bytes, this.#unsettled] = [sizeBefore.entries, sizeBefore.bytes, unsettled];
+      [this.#entries, this.#bytes, this.#unsettled] = [sizeBefore.entries, sizeBefore.bytes, unsettledBefore];
       throw error;
     }
   }
 
+  /** A statement for the keys of the entries with a field that passes a test. @param test the test of the field's value, in SQL */
   #condition(test: string): StatementSync {
     let statement = this.#conditions.get(test);
     if (!statement) {
@@ -365,6 +394,7 @@ export class Records {
   }
 }
 
+/** SQL operators of the comparisons that order values. */
 const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
   less: '<',
   'at-most': '<=',
@@ -375,12 +405,12 @@ const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
 /** SQLite's number for `auto_vacuum = INCREMENTAL`. */
 const INCREMENTAL = 2;
 
-/** Opens a database and does `work` with it; closes the database again when either fails. */
+/** Opens a database and does `work` with it. Closes the database when a setting or `work` fails. */
 function open<T>(file: string, work: (db: DatabaseSync) => T): T {
   const isNew = !existsSync(file);
   const db = new DatabaseSync(file, { enableForeignKeyConstraints: false });
   try {
-    // SQLite takes this setting only while the file is empty, and setting the journal mode writes to the file.
+    // SQLite accepts `auto_vacuum` only while the file is empty. So it must come before the journal mode, which writes to the file.
     if (isNew) db.exec('PRAGMA auto_vacuum = INCREMENTAL');
     db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000');
     db.exec(`PRAGMA journal_size_limit = ${LOG_BYTES}`);
@@ -396,7 +426,7 @@ function entryBytes({ id, vector, text }: Entry, metadata: string): number {
   return ENTRY_BYTES + texts + vector.length * FLOAT_BYTES;
 }
 
-/** SQLite has no booleans, so the kind keeps `true` apart from 1. */
+/** Type of a field's value. SQLite stores `true` as 1, so a stored field also needs its type. */
 const kindOf = (value: FieldValue): string => typeof value;
 const sqlValue = (value: FieldValue): SQLInputValue => (typeof value === 'boolean' ? Number(value) : value);
 const keyOf = ({ key }: Record<string, unknown>): number => Number(key);
@@ -414,7 +444,7 @@ function rowOf({ key, id, metadata, vector }: Record<string, unknown>): Row {
 }
 
 function floatsOf(bytes: Uint8Array): Float32Array {
-  // A view of floats needs an address that is a multiple of four.
+  // A `Float32Array` can view only bytes whose offset is a multiple of four. Copy other bytes.
   const alignedBytes = bytes.byteOffset % FLOAT_BYTES === 0 ? bytes : bytes.slice();
   return new Float32Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.byteLength / FLOAT_BYTES);
 }

@@ -29,37 +29,43 @@ interface Waiting extends BuildTurn {
 const nextBuild = (waiting: readonly Waiting[]): Waiting | undefined =>
   waiting.toSorted((a, b) => a.turn - b.turn || a.order - b.order)[0];
 
-const act = fc.oneof(
+/** A random event. `begin` concerns the build whose turn it is, and `end` the oldest running build, so these two name no tenant. */
+const event = fc.oneof(
   {
     weight: 5,
-    arbitrary: fc.record({ act: fc.constant('ask' as const), tenant: fc.constantFrom('a', 'b', 'c', 'd') }),
+    arbitrary: fc.record({ kind: fc.constant('ask' as const), tenant: fc.constantFrom('a', 'b', 'c', 'd') }),
   },
   {
     weight: 4,
-    arbitrary: fc.record({ act: fc.constantFrom('begin' as const, 'end' as const), tenant: fc.constant('') }),
+    arbitrary: fc.record({ kind: fc.constantFrom('begin' as const, 'end' as const), tenant: fc.constant('') }),
   },
-  { weight: 1, arbitrary: fc.record({ act: fc.constant('give-up' as const), tenant: fc.constantFrom('a', 'b') }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('give-up' as const), tenant: fc.constantFrom('a', 'b') }) },
 );
 
-test('between two builds of a tenant that waits, every other tenant begins at most two', () => {
+test('between two builds of a waiting tenant, each other tenant begins at most two, plus one for each build that the waiting tenant has running', () => {
   fc.assert(
-    fc.property(fc.array(act, { maxLength: 200, size: 'max' }), (acts) => {
+    fc.property(fc.array(event, { maxLength: 200, size: 'max' }), (events) => {
       let waiting: Waiting[] = [];
       let running: Waiting[] = [];
-      let time = 0;
+      /** The largest turn that has begun. */
+      let begunTurn = 0;
       let order = 0;
-      const begun = new Map<string, Waiting>();
-      /** For each waiting tenant, by other tenant: number of builds that began since the waiting tenant's last begun build, or since its request. */
+      /** The last build that each tenant began. */
+      const lastBegun = new Map<string, Waiting>();
+      /**
+       * For each waiting tenant, the number of builds that each other tenant has begun meanwhile. Counting restarts when the waiting tenant begins a
+       * build. It begins when a tenant asks for a build while none of its builds waits.
+       */
       const passed = new Map<string, Map<string, number>>();
-      for (const { act: what, tenant } of acts) {
-        if (what === 'ask') {
+      for (const { kind, tenant } of events) {
+        if (kind === 'ask') {
           order += 1;
-          const turn = nextTurn([...waiting, ...running, ...begun.values()], tenant, time);
+          const turn = nextTurn([...waiting, ...running, ...lastBegun.values()], tenant, begunTurn);
           if (!waiting.some((other) => other.tenant === tenant)) passed.set(tenant, new Map());
           waiting.push({ id: `${order}`, tenant, turn, order });
-        } else if (what === 'end') {
+        } else if (kind === 'end') {
           running = running.slice(1);
-        } else if (what === 'give-up') {
+        } else if (kind === 'give-up') {
           waiting = waiting.filter((other) => other.tenant !== tenant);
           passed.delete(tenant);
         } else {
@@ -67,15 +73,15 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
           if (chosen === undefined) continue;
           waiting = waiting.filter((other) => other !== chosen);
           running.push(chosen);
-          begun.set(chosen.tenant, chosen);
-          time = Math.max(time, chosen.turn);
-          for (const [other, counts] of passed) {
-            if (other === chosen.tenant) continue;
+          lastBegun.set(chosen.tenant, chosen);
+          begunTurn = Math.max(begunTurn, chosen.turn);
+          for (const [waitingTenant, counts] of passed) {
+            if (waitingTenant === chosen.tenant) continue;
             const count: number = (counts.get(chosen.tenant) ?? 0) + 1;
             counts.set(chosen.tenant, count);
-            // Running builds of the waiting tenant delay its next build, so each of them allows one more.
-            const runningBuilds: number = running.filter((one) => one.tenant === other).length;
-            assert.ok(count <= 2 + runningBuilds, `${other} waited for ${count} builds of ${chosen.tenant}`);
+            // Each running build of the waiting tenant moves the turn of its next build back by one, so it allows the other tenant one more build.
+            const runningBuilds: number = running.filter((build) => build.tenant === waitingTenant).length;
+            assert.ok(count <= 2 + runningBuilds, `${waitingTenant} waited for ${count} builds of ${chosen.tenant}`);
           }
           if (waiting.some((other) => other.tenant === chosen.tenant)) passed.set(chosen.tenant, new Map());
           else passed.delete(chosen.tenant);
@@ -86,44 +92,46 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
   );
 });
 
-test('the script assigns the same turns as the policy', async () => {
+test('take-turn.lua assigns the same turns as `nextTurn`', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.array(act, { maxLength: 40, size: 'max' }), async (acts) => {
+    fc.asyncProperty(fc.array(event, { maxLength: 40, size: 'max' }), async (events) => {
       const scheduler = openTestScheduler(redis);
       const { store } = scheduler;
       const turns = [store.keys.buildTurns];
       const nowMs = 1000;
       const deadlineMs = 2000;
+      /** The builds that wait or run. */
       let outstanding: Waiting[] = [];
       let running: Waiting[] = [];
       const lastBegun = new Map<string, Waiting>();
-      let time = 0;
+      let begunTurn = 0;
       let order = 0;
       try {
-        for (const { act: what, tenant } of acts) {
+        for (const { kind, tenant } of events) {
           const [oldest] = running;
           const chosen = nextBuild(outstanding.filter((one) => !running.includes(one)));
-          if (what === 'ask') {
+          if (kind === 'ask') {
             order += 1;
+            // The script restarts the turns when no build waits or runs.
             if (outstanding.length === 0) {
-              time = 0;
+              begunTurn = 0;
               lastBegun.clear();
             }
-            const turn = nextTurn([...outstanding, ...lastBegun.values()], tenant, time);
+            const turn = nextTurn([...outstanding, ...lastBegun.values()], tenant, begunTurn);
             const args = [`${order}`, tenant, nowMs, deadlineMs, MAX_TENANT_BUILDS];
             assert.equal(await store.script(TAKE, turns, args), turn);
-            assert.equal(await store.script(TAKE, turns, args), turn, 'sent twice');
+            assert.equal(await store.script(TAKE, turns, args), turn, 'a repeated request gets the same turn');
             outstanding.push({ id: `${order}`, tenant, turn, order });
-          } else if (what === 'begin' && chosen !== undefined) {
+          } else if (kind === 'begin' && chosen !== undefined) {
             assert.equal(await store.script(BEGIN, turns, [chosen.id]), 1);
-            time = Math.max(time, chosen.turn);
+            begunTurn = Math.max(begunTurn, chosen.turn);
             running.push(chosen);
             lastBegun.set(chosen.tenant, chosen);
-          } else if (what === 'end' && oldest !== undefined) {
+          } else if (kind === 'end' && oldest !== undefined) {
             await store.redis.hdel(store.keys.buildTurns, oldest.id);
             running = running.slice(1);
             outstanding = outstanding.filter((one) => one !== oldest);
-          } else if (what === 'give-up') {
+          } else if (kind === 'give-up') {
             const abandoned = outstanding.filter((one) => one.tenant === tenant && !running.includes(one));
             outstanding = outstanding.filter((one) => !abandoned.includes(one));
             for (const { id } of abandoned) {
@@ -132,9 +140,10 @@ test('the script assigns the same turns as the policy', async () => {
             }
           }
         }
-        // The turns of a lost gateway expire with their deadlines.
-        const late = [deadlineMs + 1000, deadlineMs + 2000];
-        assert.equal(await store.script(TAKE, turns, ['late', 'a', ...late, MAX_TENANT_BUILDS]), 0);
+        // After the deadline of all turns above, the script removes those that a lost gateway would have left, so the turns restart at 0.
+        const [afterDeadlineMs, nextDeadlineMs] = [deadlineMs + 1000, deadlineMs + 2000];
+        const args = ['late', 'a', afterDeadlineMs, nextDeadlineMs, MAX_TENANT_BUILDS];
+        assert.equal(await store.script(TAKE, turns, args), 0);
         assert.equal(await store.script(BEGIN, turns, ['unknown']), 0);
       } finally {
         await scheduler.close();
@@ -144,22 +153,24 @@ test('the script assigns the same turns as the policy', async () => {
   );
 });
 
-/** The builds that have a turn, without the fields that keep the last turns. */
+/** Number of builds that wait or run. Other fields of the hash keep the turns that began last: `time`, and `began <tenant>` for each tenant. */
 async function unfinishedBuilds({ store }: Scheduler): Promise<number> {
   const fields = await store.redis.hkeys(store.keys.buildTurns);
   return fields.filter((field) => field !== 'time' && !field.startsWith('began ')).length;
 }
 
-test('100 builds of one tenant delay the builds of other tenants by a few places only', async () => {
+test('builds that other tenants request after 100 builds of one tenant are among the first ten to begin', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+  const concurrency = 2;
+  /** The tenant of each build that has begun, in order. */
   const begun: string[] = [];
-  const go = Promise.withResolvers<void>();
+  const mayEnd = Promise.withResolvers<void>();
   const worker = scheduler.createBuildWorker({
-    concurrency: 2,
+    concurrency,
     build: async ({ tenant }) => {
       begun.push(tenant);
-      await go.promise;
+      await mayEnd.promise;
       return DONE;
     },
   });
@@ -167,18 +178,21 @@ test('100 builds of one tenant delay the builds of other tenants by a few places
   try {
     worker.start();
     const flood = Array.from({ length: 100 }, () => ask('flood'));
-    await eventually(() => begun.length === 2, 'two builds are under way');
-    await eventually(async () => (await unfinishedBuilds(scheduler)) === 100, 'all builds wait');
+    await eventually(() => begun.length === concurrency, 'two builds run');
+    await eventually(async () => (await unfinishedBuilds(scheduler)) === flood.length, 'each build has a turn');
     const others = [ask('acme'), ask('acme'), ask('other')];
-    await eventually(async () => (await unfinishedBuilds(scheduler)) === 103, 'the builds of the others wait too');
+    const total = flood.length + others.length;
+    await eventually(async () => (await unfinishedBuilds(scheduler)) === total, 'the builds of the others have turns');
+    const { redis: client, keys } = scheduler.store;
     await eventually(
-      async () => (await scheduler.store.redis.zcard(`${scheduler.store.keys.bull}:builds:prioritized`)) === 101,
+      async () => (await client.zcard(`${keys.bull}:builds:prioritized`)) === total - concurrency,
       'all builds except the two that run are queued in BullMQ',
     );
-    go.resolve();
+    mayEnd.resolve();
     assert.deepEqual(await Promise.all(others), [DONE, DONE, DONE]);
+    // In order of turn, these builds take the places 2, 3 and 5. The bound leaves room for builds that begin slightly out of order.
     const places = begun.flatMap((tenant, i) => (tenant === 'flood' ? [] : [i]));
-    assert.equal(places.length, 3);
+    assert.equal(places.length, others.length);
     assert.ok(Math.max(...places) < 10, `the other tenants are among the first: ${places}`);
     assert.ok((await Promise.all(flood)).every(({ ok }) => ok));
     assert.equal(await unfinishedBuilds(scheduler), 0);
@@ -189,22 +203,26 @@ test('100 builds of one tenant delay the builds of other tenants by a few places
   }
 });
 
-test('a tenant with the maximum of unfinished builds is refused another one until one of them has ended', async () => {
+test('a tenant with the maximum number of unfinished builds gets no further build until one of them ends', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const worker = scheduler.createBuildWorker({ build: async () => DONE });
   const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
   const { redis: client, keys } = scheduler.store;
-  const until = scheduler.store.clock() + 60_000;
-  // Turns as take-turn.lua stores them: tenant, turn, deadline of the requester.
-  const flood = Array.from({ length: MAX_TENANT_BUILDS }, (_, i) => [`flood-${i}`, `flood ${i} ${until}`] as const);
+  const deadlineMs = scheduler.store.clock() + 60_000;
+  // Fields as take-turn.lua stores them. The value is tenant, turn, and the time until which the requester waits.
+  const floodFields = Array.from(
+    { length: MAX_TENANT_BUILDS },
+    (_, i) => [`flood-${i}`, `flood ${i} ${deadlineMs}`] as const,
+  );
   try {
     worker.start();
-    await client.hset(keys.buildTurns, Object.fromEntries(flood));
+    await client.hset(keys.buildTurns, Object.fromEntries(floodFields));
     const refused = await ask('flood');
     assert.equal(!refused.ok && refused.code, 'too-many-requests');
-    assert.equal(await client.hlen(keys.buildTurns), MAX_TENANT_BUILDS, 'the refused build has left nothing');
+    assert.equal(await client.hlen(keys.buildTurns), MAX_TENANT_BUILDS, 'the refused request stored no turn');
     assert.deepEqual(await ask('acme'), DONE);
+    // Removes a turn, as the end of its build does.
     await client.hdel(keys.buildTurns, 'flood-0');
     assert.deepEqual(await ask('flood'), DONE);
   } finally {
@@ -232,16 +250,16 @@ test('a build whose gateway has died does not begin', async () => {
     );
   const requester = new AbortController();
   try {
-    const lost = ask('lost', requester.signal);
+    const lostReply = ask('lost', requester.signal);
     const queued = async () => (await client.zcard(`${keys.bull}:builds:prioritized`)) === 1;
     await eventually(queued, 'the build is queued');
-    // The turn of a dead gateway is removed after its deadline; the test removes it at once.
+    // The turn that a dead gateway leaves is removed after the turn's deadline. The test removes it at once.
     await client.del(keys.buildTurns);
     worker.start();
     assert.deepEqual(await ask('acme'), DONE);
     assert.deepEqual(begun, ['acme']);
     requester.abort();
-    await lost;
+    await lostReply;
   } finally {
     await worker.close();
     await lease.release();
@@ -284,14 +302,14 @@ test('another runtime takes over the build of a runtime that died', async () => 
   }
 });
 
-test('another runtime takes over the build of a runtime that shuts down, however soon the build ends', async () => {
+test('another runtime takes over the builds of a runtime that shuts down, even those that end as soon as they are aborted', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const begun: string[] = [];
-  // Each build takes a different number of microtasks to end; the first one ends in the abort itself.
-  const delays = Array.from({ length: 12 }, (_, i) => `${i}`);
+  // The name of each build is the number of microtasks that it takes to end after the abort. Build `0` ends within the event `abort` itself.
+  const names = Array.from({ length: 12 }, (_, i) => `${i}`);
   const closingWorker = scheduler.createBuildWorker({
-    concurrency: delays.length,
+    concurrency: names.length,
     build: ({ name }, signal) => {
       begun.push(name);
       return new Promise((_resolve, reject) => {
@@ -302,18 +320,18 @@ test('another runtime takes over the build of a runtime that shuts down, however
       });
     },
   });
-  const nextWorker = scheduler.createBuildWorker({ concurrency: delays.length, build: async () => DONE });
+  const nextWorker = scheduler.createBuildWorker({ concurrency: names.length, build: async () => DONE });
   try {
     closingWorker.start();
-    const replies = delays.map((name) =>
+    const replies = names.map((name) =>
       scheduler.builds.request({ tenant: 'acme', name, componentHash: 'x', memoryMb: 1 }),
     );
-    await eventually(() => begun.length === delays.length, 'all builds are under way');
+    await eventually(() => begun.length === names.length, 'all builds are under way');
     await closingWorker.close();
     nextWorker.start();
     assert.deepEqual(
       await Promise.all(replies),
-      delays.map(() => DONE),
+      names.map(() => DONE),
     );
   } finally {
     await Promise.all([closingWorker.close(), nextWorker.close()]);

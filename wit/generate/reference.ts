@@ -1,7 +1,7 @@
 import { functionName } from './c/names.ts';
 import { type NamedType, parts, type WitFunction, type WitInterface, type WitType, type WitWorld } from './model.ts';
 
-/** The contract as texts for a reference page, in Markdown or HTML. Documentation texts have `code` in backticks. */
+/** The texts of a reference page about the contract. A page may be Markdown or HTML. In `docs` and other texts, code stands in backticks. */
 export interface ContractReference {
   readonly package: string;
   readonly version: string;
@@ -17,7 +17,7 @@ export interface InterfaceReference {
   readonly name: string;
   readonly id: string;
   readonly docs: string;
-  /** A sentence that names the condition for calls of the interface: a trait of the model, an encoder, a grant, or none. */
+  /** Names the condition for calls of the interface: a trait of the model, an encoder or a grant. Says so when there is no condition. */
   readonly needs: string;
   readonly types: readonly TypeReference[];
   readonly calls: readonly CallReference[];
@@ -38,16 +38,16 @@ export interface MemberReference {
 }
 
 export interface CallReference {
-  /** Such as `step` or `queue.synchronize`. */
+  /** Name of the call, such as `step`; for a method with its resource, such as `queue.synchronize`. */
   readonly name: string;
   /** The declaration as WIT writes it. */
   readonly signature: string;
   readonly docs: string;
-  /** A sentence about the caller's wait, such as `Answered at once.` */
+  /** Says how long the caller waits for the call, such as `Answered at once.` */
   readonly cost: string;
-  /** Errors that the call's documentation names. `introduction` lists the errors that any call may report. */
+  /** Errors that the call's documentation names. `ContractReference.introduction` lists the errors that any call may report. */
   readonly errors: readonly string[];
-  /** Introduces `errors`. If a call has no `result`, later calls report its errors. */
+  /** Title for `errors`. A call without a `result` cannot report errors itself: the title then says that later calls report them. */
   readonly errorsTitle: string;
   /** Name of the call in C. */
   readonly c: string;
@@ -59,8 +59,8 @@ const INTRODUCTION =
   '`unavailable` and `internal`. A call whose trait the model lacks, or whose grant the function lacks, fails with `unsupported`; ' +
   '`runtime.model-traits` tells the traits in advance. Within one version of the contract, calls are only added.';
 
-/** Interfaces that depend on no model and no grant. */
-const EVERYWHERE: ReadonlySet<string> = new Set([
+/** Interfaces whose calls need no trait of a model, no encoder and no grant. */
+const WITHOUT_CONDITION: ReadonlySet<string> = new Set([
   'types',
   'runtime',
   'session',
@@ -69,10 +69,10 @@ const EVERYWHERE: ReadonlySet<string> = new Set([
   'environment',
   'person',
 ]);
-/** Interfaces of encoders; unlike models, encoders have no traits. */
+/** Interfaces whose calls need an encoder. */
 const OF_ENCODERS: ReadonlySet<string> = new Set(['embedding', 'rerank']);
 
-/** The reference of a world. */
+/** Collects the reference texts of a world. */
 export function referenceOf(world: WitWorld): ContractReference {
   const types = world.imports.find(({ name }) => name === 'types')?.types ?? [];
   const error = types.find(({ name }) => name === 'error');
@@ -104,10 +104,11 @@ function interfaceOf(entry: WitInterface, errors: ReadonlySet<string>): Interfac
 }
 
 function needsOf({ name, docs = '' }: WitInterface): string {
+  // The documentation of an interface that needs a grant names the field of the manifest, such as `grants.store`.
   const grant = /grants\.([a-z]+)/.exec(docs)?.[1];
   if (grant) return `Grant \`${grant}\` of the manifest.`;
   if (OF_ENCODERS.has(name)) return 'An encoder that the function was granted; `embedding.encoders` lists them.';
-  return EVERYWHERE.has(name) ? 'Always there.' : `Trait \`${name}\` of the model.`;
+  return WITHOUT_CONDITION.has(name) ? 'Always there.' : `Trait \`${name}\` of the model.`;
 }
 
 function typeOf(type: NamedType): TypeReference {
@@ -122,20 +123,22 @@ function typeOf(type: NamedType): TypeReference {
   return { name: type.name, kind: type.kind, docs: type.docs ?? '', members };
 }
 
-function callOf(entry: WitInterface | null, fn: WitFunction, errors: ReadonlySet<string>): CallReference {
+/** @param errorNames names of all errors of the contract */
+function callOf(entry: WitInterface | null, fn: WitFunction, errorNames: ReadonlySet<string>): CallReference {
   const { docs = '' } = fn;
-  const namedErrors = [...docs.matchAll(/`([a-z-]+)`/g)].flatMap(([, word = '']) => (errors.has(word) ? [word] : []));
+  const codeWords = [...docs.matchAll(/`([a-z-]+)`/g)].map(([, word = '']) => word);
   return {
     name: fn.resource === null ? fn.name : `${fn.resource}.${fn.name}`,
     signature: signatureText(fn),
     docs,
     cost: costOf(fn),
-    errors: [...new Set(namedErrors)],
+    errors: [...new Set(codeWords.filter((word) => errorNames.has(word)))],
     errorsTitle: hasResult(fn) ? 'Errors' : 'Later calls report',
     c: functionName(entry, fn),
   };
 }
 
+/** True for a call that gives a `result`, at once or through a future. */
 const hasResult = ({ result }: WitFunction): boolean =>
   (result?.kind === 'future' ? result.value : result)?.kind === 'result';
 
@@ -146,8 +149,8 @@ function costOf(fn: WitFunction): string {
   if (fn.async) return 'Runs as long as the invocation.';
   if (fn.result?.kind === 'future') return 'Waits: completes later; several at once overlap.';
   if (fn.result !== null && fn.kind !== 'constructor') return 'Answered at once.';
-  const isDependedOn = fn.result === null && takesQueue(fn);
-  return `Issued without waiting${isDependedOn ? '; its errors show in the calls that depend on it' : ''}.`;
+  const showsErrorsLater = fn.result === null && takesQueue(fn);
+  return `Issued without waiting${showsErrorsLater ? '; its errors show in the calls that depend on it' : ''}.`;
 }
 
 function signatureText(fn: WitFunction): string {
@@ -157,9 +160,9 @@ function signatureText(fn: WitFunction): string {
   return `${fn.name}: ${fn.kind === 'static' ? 'static ' : ''}${fn.async ? 'async ' : ''}func(${params})${result}`;
 }
 
-/** A type as WIT writes it. */
+/** The text of a type in WIT. */
 function typeText(type: WitType): string {
-  const inner = parts(type).map((part) => (part ? typeText(part) : '_'));
+  const partTexts = parts(type).map((part) => (part ? typeText(part) : '_'));
   switch (type.kind) {
     case 'record':
     case 'variant':
@@ -170,8 +173,8 @@ function typeText(type: WitType): string {
     case 'borrow':
       return `borrow<${type.resource}>`;
     case 'result':
-      return inner.every((part) => part === '_') ? 'result' : `result<${inner.join(', ')}>`;
+      return partTexts.every((part) => part === '_') ? 'result' : `result<${partTexts.join(', ')}>`;
     default:
-      return inner.length > 0 ? `${type.kind}<${inner.join(', ')}>` : type.kind;
+      return partTexts.length > 0 ? `${type.kind}<${partTexts.join(', ')}>` : type.kind;
   }
 }

@@ -12,13 +12,13 @@ export const HANDLER_ERROR_CASES = ['invalid-argument', 'not-owned', 'unsupporte
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 export const LOG_LEVEL_CASES = ['debug', 'info', 'warn', 'error'] as const;
 
-/** A model that the function was granted. */
+/** A model that the function was granted, and so may use. */
 export interface ModelInfo {
   readonly name: string;
   /** Trained context length, in tokens. */
   readonly contextLength: number;
   readonly vocabularySize: number;
-  /** Number of slots of a KV page. */
+  /** Number of tokens that fit in a KV page. */
   readonly pageSize: number;
   /** Names of the interfaces that the model offers, such as `forward` or `fused`. */
   readonly traits: readonly string[];
@@ -442,7 +442,10 @@ export interface Scores {
   readonly cut: number;
 }
 
-/** Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance. */
+/**
+ * Measure of how near two vectors are. `cosine` is the cosine of the angle between them, `dot-product` is their dot product, and `euclidean` is
+ * the negative square of their distance.
+ */
 export type Metric = 'cosine' | 'dot-product' | 'euclidean';
 export const METRIC_CASES = ['cosine', 'dot-product', 'euclidean'] as const;
 
@@ -458,23 +461,24 @@ export interface Field {
 }
 
 /**
- * An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of
- * at most 1,024 bytes.
+ * An entry without its vector, which `upsert` takes separately. The id has 1 to 512 bytes, and the text at most 64 KiB. An entry has at most 32
+ * fields. The name of a field has 1 to 64 bytes, and a text as its value at most 1,024 bytes.
  */
 export interface IndexEntry {
   readonly id: string;
-  /** A text that queries find by its words; the vector does not depend on it. */
+  /** A text that queries find by its words. The index does not compute the vector from the text. */
   readonly text?: string | undefined;
   readonly fields: readonly Field[];
 }
 
 /**
- * `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The other comparisons take one
- * text or number, and hold only for fields of that kind; texts are in the order of their bytes.
+ * `equal` holds when the field has one of the values. `not-equal` holds when the field has none of the values, or is missing. The other
+ * comparisons take one value, a text or a number. They hold only for fields whose value is of the same kind. Texts are compared byte by byte.
  */
 export type Comparison = 'equal' | 'not-equal' | 'less' | 'at-most' | 'greater' | 'at-least';
 export const COMPARISON_CASES = ['equal', 'not-equal', 'less', 'at-most', 'greater', 'at-least'] as const;
 
+/** A condition on one field of an entry. */
 export interface Condition {
   readonly field: string;
   readonly comparison: Comparison;
@@ -484,8 +488,8 @@ export interface Condition {
 export interface Match {
   readonly entry: IndexEntry;
   /**
-   * Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of
-   * 1 / (60 + rank) over the two rankings.
+   * Larger is better. A query by vector scores an entry by the metric of the index, and a query by words by BM25. A query by both makes one
+   * ranking for each. An entry scores the sum of 1 / (60 + rank) over the rankings that contain it; the best rank is 1.
    */
   readonly score: number;
 }
@@ -495,7 +499,7 @@ export interface IndexInfo {
   readonly dimensions: number;
   readonly metric: Metric;
   readonly entries: bigint;
-  /** Bytes that count for the tenant's limits and its quota of storage. */
+  /** Bytes of the index that count towards the tenant's limits and storage quota. */
   readonly bytes: bigint;
 }
 
@@ -512,13 +516,17 @@ export interface Envelope {
   readonly message: Message;
 }
 
-/** Receives the messages that are broadcast to a topic from `ready` on, in order. Dropping the subscription unsubscribes. */
+/**
+ * A subscription of a topic. It receives, in order, the messages that are broadcast after `ready` has completed. Dropping the resource ends the
+ * subscription.
+ */
 export interface Subscription extends Partial<Disposable> {
-  /** Completes once the subscription gets every message that is broadcast from then on. */
+  /** Completes once the subscription is in effect: it receives messages that are broadcast later. */
   ready(): Promise<Outcome<undefined, HandlerError>>;
   /**
-   * The next message. `limit-exceeded`, once, when the platform dropped messages because 1,024 messages or 4 MiB were unread. `closed` after
-   * `unsubscribe`.
+   * The next message; waits for one. At most 1,024 messages with 4 MiB may be unread. The platform drops a message that does not fit, or for which
+   * the tenant's share of the runtime's memory has no room. At the place of dropped messages, `next` fails once with `limit-exceeded`. It fails
+   * with `unavailable` where the inferlet may have missed messages because the platform's store was away, and with `closed` after `unsubscribe`.
    */
   next(): Promise<Outcome<Envelope, HandlerError>>;
   unsubscribe(): void;
@@ -637,51 +645,53 @@ export interface Resumption {
 export interface RuntimeHost {
   /** The version of this contract that the host implements, such as `0.1.0`. */
   version(): string;
-  /** The id of this invocation, as its client sees it. */
+  /** The id of this invocation, as the client sees it. */
   instanceId(): string;
   tenant(): string;
-  /** The input of `run`, for guests that do not keep it. */
+  /** The input of this invocation, which `run` has also received as its argument. */
   getArguments(): string;
   functionName(): string;
   functionVersion(): string;
-  /** The models that the function was granted. The first is its default. */
+  /** The models that the function may use. The first one is the default model. */
   models(): readonly ModelInfo[];
   /** The interfaces that a model offers. */
   modelTraits(model: string): Outcome<readonly string[], HandlerError>;
-  /** Facts about a model. `not-found` for a model that was not granted. */
+  /** Facts about a model. Fails with `not-found` for a model that the function was not granted. */
   metadata(model: string): Outcome<ModelMetadata, HandlerError>;
   /**
-   * For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,
-   * the maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first
-   * measurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime.
+   * For a model, the maximum efficient size of a device step, in tokens: up to this size, more tokens in a step take little more time. For an
+   * encoder, the maximum number of tokens in the next batch. The GPU host measures these numbers while it computes, so they change. Returns none
+   * before the first measurement. Fails with `not-found` for a model or encoder that the function was not granted. Takes a round trip to the
+   * runtime.
    */
   efficientTokens(model: string): Outcome<number | undefined, HandlerError>;
   /**
-   * The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),
-   * `grants`, `models` or `all`. `invalid-argument` for another query.
+   * The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by
+   * model), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
    */
   debugQuery(query: string): Outcome<string, HandlerError>;
   /** Writes a line to the function's log and to the invocation's event stream. */
   log(level: LogLevel, message: string): void;
   /**
-   * Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
-   * `began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones
-   * first, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32.
+   * Records a span: a part of the inferlet's work, such as a node of a workflow. The span becomes a bar on the dashboard's page of the invocation,
+   * and an entry of the invocation's event `metric`. `began` and `ended` are times as `now` returns them. A time before this run is moved to the
+   * beginning of the run, a time after this call to the moment of the call, and an `ended` before `began` to `began`. The platform keeps 64 spans,
+   * failed spans first and then the longest ones, and only counts the others. It shortens names to 80 characters and kinds to 32 characters.
    */
   recordSpan(name: string, kind: string, began: bigint, ended: bigint, failed: boolean): void;
-  /** True when the client, the parent or the platform has asked this inferlet to stop. */
+  /** True when the client, the parent invocation or the platform has asked this inferlet to stop. */
   isCancelled(): boolean;
   /**
-   * Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
-   * While the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.
-   * The invocation's deadline never stands still.
+   * Wall time until this run must end, in milliseconds. The run ends at its own time limit or at the invocation's deadline, whichever comes first.
+   * The time limit does not count the time in which the platform has preempted the inferlet and holds its calls. A preempted run may therefore
+   * take up to twice its time limit. The invocation's deadline counts all time.
    */
   timeLeft(): bigint;
   /** Milliseconds since the Unix epoch. */
   now(): bigint;
   /** 32 random bits from the host's random number generator. */
   random(): number;
-  /** Completes after the given time. Fails earlier with `cancelled` or `deadline-exceeded`. */
+  /** Completes after the given time. Fails with `cancelled` or `deadline-exceeded` if the run must stop earlier. */
   sleep(milliseconds: number): Promise<Outcome<undefined, HandlerError>>;
 }
 
@@ -1019,35 +1029,37 @@ export interface RerankHost {
 }
 
 /**
- * Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
- * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
- * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
- * later. A write that fails in this way may still have taken effect.
+ * Durable indexes of the tenant, which find entries by meaning, by words, or by both. All functions with the grant `store` share the indexes
+ * (manifest: `grants.store`). Without this grant, every call fails with `unsupported`. When the grant is `read`, the calls that write fail with
+ * `unsupported`. The name of an index has 1 to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. While the index
+ * host restarts, calls fail with `unavailable`: call again later. A write that fails with `unavailable` may still have taken effect.
  */
 export interface IndexHost {
   /**
-   * Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its
-   * dimensions or metric differ.
+   * Makes an index for vectors of 1 to 4,096 values. When the tenant already has an index of this name with the same dimensions and metric, that
+   * index stays as it is. When its dimensions or metric differ, the call fails with `invalid-argument`.
    */
   create(name: string, dimensions: number, metric: Metric): Promise<Outcome<IndexInfo, HandlerError>>;
   /**
-   * Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the
-   * other. The entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.
+   * Stores up to 256 entries, all or none. An entry replaces an earlier entry with the same id. `vectors` has the vectors of all entries one after
+   * the other, in the order of `entries`. Entries and vectors together have at most 4 MiB. Fails with `limit-exceeded` when the tenant's indexes
+   * have no room.
    */
   upsert(name: string, entries: readonly IndexEntry[], vectors: Float32Array): Promise<Outcome<undefined, HandlerError>>;
-  /** Deletes up to 256 entries. Completes with their number; ids without an entry are no error. */
+  /** Deletes up to 256 entries by their ids. Ignores ids that have no entry. Completes with the number of deleted entries. */
   deleteEntries(name: string, ids: readonly string[]): Promise<Outcome<number, HandlerError>>;
   /**
-   * The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
-   * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
-   * In large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred.
+   * The best entries that fulfil all conditions of `filter`, the best one first. `limit` is the maximum number of entries, 1 to 256. A filter has at
+   * most 16 conditions with at most 64 values each. A query needs a vector, a text of at most 8,192 bytes, or both. A text finds entries that have
+   * any of its first 16 words. In a large index, only the rarer of these words count, and the search for the nearest vectors is approximate: it
+   * misses about one in a hundred.
    */
   query(name: string, vector: Float32Array | undefined, text: string | undefined, filter: readonly Condition[], limit: number): Promise<Outcome<readonly Match[], HandlerError>>;
-  /** The size of an index. */
+  /** Describes one index. */
   stats(name: string): Promise<Outcome<IndexInfo, HandlerError>>;
-  /** The tenant's indexes, by name. */
+  /** Describes all indexes of the tenant, ordered by name. */
   listIndexes(): Promise<Outcome<readonly IndexInfo[], HandlerError>>;
-  /** Deletes an index with its entries. Completes with false when there was none. */
+  /** Deletes an index with its entries. Completes with false when there was no such index. */
   dropIndex(name: string): Promise<Outcome<boolean, HandlerError>>;
 }
 
@@ -1079,16 +1091,16 @@ export interface StoreHost {
  * has at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms.
  */
 export interface MessagingHost {
-  /** An inferlet may have 64 subscriptions. `ready` reports one more as `limit-exceeded`. */
+  /** An inferlet may have 64 subscriptions at once. On a subscription beyond these, `ready` and `next` fail with `limit-exceeded`. */
   readonly Subscription: new (topic: string) => Subscription;
   /**
-   * Sends a message to all present subscribers of `topic`. Later subscribers do not get it. Completes with the number of subscriptions that
-   * got the message.
+   * Sends a message to all current subscriptions of `topic`. Later subscriptions do not get the message. Completes with the number of subscriptions
+   * to which the message was sent.
    */
   broadcast(topic: string, message: Message): Promise<Outcome<number, HandlerError>>;
   /**
-   * Appends a message to a queue. Exactly one `pull` gets it. `limit-exceeded` when the queue holds 10,000 messages or 16 MiB, or all queues
-   * of the tenant hold 64 MiB. The platform deletes a queue that was not used for a day.
+   * Appends a message to a queue. At most one `pull` gets the message. Fails with `limit-exceeded` when the queue holds 10,000 messages or 16 MiB,
+   * or when all queues of the tenant together hold 64 MiB. The platform deletes a queue after a day without use.
    */
   push(name: string, message: Message): Promise<Outcome<undefined, HandlerError>>;
   /** Takes the first message of a queue. Waits while the queue is empty. */

@@ -129,13 +129,13 @@ enum {
 };
 typedef uint8_t pie_runtime_log_level;
 typedef struct { const pie_string *data; uint32_t length; } pie_list_string;
-/* A model that the function was granted. */
+/* A model that the function was granted, and so may use. */
 typedef struct {
   pie_string name;
   /* Trained context length, in tokens. */
   uint32_t context_length;
   uint32_t vocabulary_size;
-  /* Number of slots of a KV page. */
+  /* Number of tokens that fit in a KV page. */
   uint32_t page_size;
   /* Names of the interfaces that the model offers, such as `forward` or `fused`. */
   pie_list_string traits;
@@ -171,7 +171,7 @@ static inline pie_string pie_runtime_version(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "instance-id") void pie_raw_runtime_instance_id(void *);
-/* The id of this invocation, as its client sees it. */
+/* The id of this invocation, as the client sees it. */
 static inline pie_string pie_runtime_instance_id(void) {
   pie_string result;
   pie_raw_runtime_instance_id(&result);
@@ -186,7 +186,7 @@ static inline pie_string pie_runtime_tenant(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "get-arguments") void pie_raw_runtime_get_arguments(void *);
-/* The input of `run`, for guests that do not keep it. */
+/* The input of this invocation, which `run` has also received as its argument. */
 static inline pie_string pie_runtime_get_arguments(void) {
   pie_string result;
   pie_raw_runtime_get_arguments(&result);
@@ -208,7 +208,7 @@ static inline pie_string pie_runtime_function_version(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "models") void pie_raw_runtime_models(void *);
-/* The models that the function was granted. The first is its default. */
+/* The models that the function may use. The first one is the default model. */
 static inline pie_list_runtime_model_info pie_runtime_models(void) {
   pie_list_runtime_model_info result;
   pie_raw_runtime_models(&result);
@@ -224,7 +224,7 @@ static inline pie_result_list_string pie_runtime_model_traits(pie_string model) 
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "metadata") void pie_raw_runtime_metadata(int32_t, int32_t, void *);
-/* Facts about a model. `not-found` for a model that was not granted. */
+/* Facts about a model. Fails with `not-found` for a model that the function was not granted. */
 static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string model) {
   pie_result_runtime_model_metadata result;
   pie_raw_runtime_metadata((int32_t)model.data, (int32_t)model.length, &result);
@@ -232,9 +232,10 @@ static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string 
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "efficient-tokens") void pie_raw_runtime_efficient_tokens(int32_t, int32_t, void *);
-/* For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,
- * the maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first
- * measurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime. */
+/* For a model, the maximum efficient size of a device step, in tokens: up to this size, more tokens in a step take little more time. For an
+ * encoder, the maximum number of tokens in the next batch. The GPU host measures these numbers while it computes, so they change. Returns none
+ * before the first measurement. Fails with `not-found` for a model or encoder that the function was not granted. Takes a round trip to the
+ * runtime. */
 static inline pie_result_option_u32 pie_runtime_efficient_tokens(pie_string model) {
   pie_result_option_u32 result;
   pie_raw_runtime_efficient_tokens((int32_t)model.data, (int32_t)model.length, &result);
@@ -242,8 +243,8 @@ static inline pie_result_option_u32 pie_runtime_efficient_tokens(pie_string mode
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "debug-query") void pie_raw_runtime_debug_query(int32_t, int32_t, void *);
-/* The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),
- * `grants`, `models` or `all`. `invalid-argument` for another query. */
+/* The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by
+ * model), `grants`, `models` or `all`. Fails with `invalid-argument` for another query. */
 static inline pie_result_string pie_runtime_debug_query(pie_string query) {
   pie_result_string result;
   pie_raw_runtime_debug_query((int32_t)query.data, (int32_t)query.length, &result);
@@ -257,23 +258,24 @@ static inline void pie_runtime_log(pie_runtime_log_level level, pie_string messa
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "record-span") void pie_raw_runtime_record_span(int32_t, int32_t, int32_t, int32_t, int64_t, int64_t, int32_t);
-/* Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
- * `began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones
- * first, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32. */
+/* Records a span: a part of the inferlet's work, such as a node of a workflow. The span becomes a bar on the dashboard's page of the invocation,
+ * and an entry of the invocation's event `metric`. `began` and `ended` are times as `now` returns them. A time before this run is moved to the
+ * beginning of the run, a time after this call to the moment of the call, and an `ended` before `began` to `began`. The platform keeps 64 spans,
+ * failed spans first and then the longest ones, and only counts the others. It shortens names to 80 characters and kinds to 32 characters. */
 static inline void pie_runtime_record_span(pie_string name, pie_string kind, uint64_t began, uint64_t ended, bool failed) {
   pie_raw_runtime_record_span((int32_t)name.data, (int32_t)name.length, (int32_t)kind.data, (int32_t)kind.length, began, ended, failed);
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "is-cancelled") int32_t pie_raw_runtime_is_cancelled(void);
-/* True when the client, the parent or the platform has asked this inferlet to stop. */
+/* True when the client, the parent invocation or the platform has asked this inferlet to stop. */
 static inline bool pie_runtime_is_cancelled(void) {
   return (bool)pie_raw_runtime_is_cancelled();
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
-/* Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
- * While the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.
- * The invocation's deadline never stands still. */
+/* Wall time until this run must end, in milliseconds. The run ends at its own time limit or at the invocation's deadline, whichever comes first.
+ * The time limit does not count the time in which the platform has preempted the inferlet and holds its calls. A preempted run may therefore
+ * take up to twice its time limit. The invocation's deadline counts all time. */
 static inline uint64_t pie_runtime_time_left(void) {
   return (uint64_t)pie_raw_runtime_time_left();
 }
@@ -301,7 +303,7 @@ static inline pie_result pie_runtime_sleep_wait(pie_runtime_sleep_future future)
   return result;
 }
 static inline void pie_runtime_sleep_forget(pie_runtime_sleep_future future) { pie_raw_runtime_sleep_forget(future.handle); }
-/* Completes after the given time. Fails earlier with `cancelled` or `deadline-exceeded`. */
+/* Completes after the given time. Fails with `cancelled` or `deadline-exceeded` if the run must stop earlier. */
 static inline pie_runtime_sleep_future pie_runtime_sleep(uint32_t milliseconds) {
   return (pie_runtime_sleep_future){pie_raw_runtime_sleep(milliseconds)};
 }
@@ -1809,12 +1811,13 @@ static inline pie_rerank_future pie_rerank(pie_string model, pie_string query, p
 }
 
 /* ---- index --------------------------------------------------------------------------------------------------------- */
-/* Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
- * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
- * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
- * later. A write that fails in this way may still have taken effect. */
+/* Durable indexes of the tenant, which find entries by meaning, by words, or by both. All functions with the grant `store` share the indexes
+ * (manifest: `grants.store`). Without this grant, every call fails with `unsupported`. When the grant is `read`, the calls that write fail with
+ * `unsupported`. The name of an index has 1 to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. While the index
+ * host restarts, calls fail with `unavailable`: call again later. A write that fails with `unavailable` may still have taken effect. */
 
-/* Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance. */
+/* Measure of how near two vectors are. `cosine` is the cosine of the angle between them, `dot-product` is their dot product, and `euclidean` is
+ * the negative square of their distance. */
 enum {
   PIE_INDEX_METRIC_COSINE = 0,
   PIE_INDEX_METRIC_DOT_PRODUCT = 1,
@@ -1832,16 +1835,16 @@ typedef struct {
   pie_index_value value;
 } pie_index_field;
 typedef struct { const pie_index_field *data; uint32_t length; } pie_list_index_field;
-/* An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of
- * at most 1,024 bytes. */
+/* An entry without its vector, which `upsert` takes separately. The id has 1 to 512 bytes, and the text at most 64 KiB. An entry has at most 32
+ * fields. The name of a field has 1 to 64 bytes, and a text as its value at most 1,024 bytes. */
 typedef struct {
   pie_string id;
-  /* A text that queries find by its words; the vector does not depend on it. */
+  /* A text that queries find by its words. The index does not compute the vector from the text. */
   pie_option_string text;
   pie_list_index_field fields;
 } pie_index_entry;
-/* `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The other comparisons take one
- * text or number, and hold only for fields of that kind; texts are in the order of their bytes. */
+/* `equal` holds when the field has one of the values. `not-equal` holds when the field has none of the values, or is missing. The other
+ * comparisons take one value, a text or a number. They hold only for fields whose value is of the same kind. Texts are compared byte by byte. */
 enum {
   PIE_INDEX_COMPARISON_EQUAL = 0,
   PIE_INDEX_COMPARISON_NOT_EQUAL = 1,
@@ -1852,6 +1855,7 @@ enum {
 };
 typedef uint8_t pie_index_comparison;
 typedef struct { const pie_index_value *data; uint32_t length; } pie_list_index_value;
+/* A condition on one field of an entry. */
 typedef struct {
   pie_string field;
   pie_index_comparison comparison;
@@ -1859,8 +1863,8 @@ typedef struct {
 } pie_index_condition;
 typedef struct {
   pie_index_entry entry;
-  /* Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of
-   * 1 / (60 + rank) over the two rankings. */
+  /* Larger is better. A query by vector scores an entry by the metric of the index, and a query by words by BM25. A query by both makes one
+   * ranking for each. An entry scores the sum of 1 / (60 + rank) over the rankings that contain it; the best rank is 1. */
   double score;
 } pie_index_match;
 typedef struct {
@@ -1868,7 +1872,7 @@ typedef struct {
   uint32_t dimensions;
   pie_index_metric metric;
   uint64_t entries;
-  /* Bytes that count for the tenant's limits and its quota of storage. */
+  /* Bytes of the index that count towards the tenant's limits and storage quota. */
   uint64_t bytes;
 } pie_index_info;
 typedef struct { bool failed; union { pie_index_info ok; pie_error err; }; } pie_result_index_info;
@@ -1891,8 +1895,8 @@ static inline pie_result_index_info pie_index_create_wait(pie_index_create_futur
   return result;
 }
 static inline void pie_index_create_forget(pie_index_create_future future) { pie_raw_index_create_forget(future.handle); }
-/* Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its
- * dimensions or metric differ. */
+/* Makes an index for vectors of 1 to 4,096 values. When the tenant already has an index of this name with the same dimensions and metric, that
+ * index stays as it is. When its dimensions or metric differ, the call fails with `invalid-argument`. */
 static inline pie_index_create_future pie_index_create(pie_string name, uint32_t dimensions, pie_index_metric metric) {
   return (pie_index_create_future){pie_raw_index_create((int32_t)name.data, (int32_t)name.length, dimensions, metric)};
 }
@@ -1908,8 +1912,9 @@ static inline pie_result pie_index_upsert_wait(pie_index_upsert_future future) {
   return result;
 }
 static inline void pie_index_upsert_forget(pie_index_upsert_future future) { pie_raw_index_upsert_forget(future.handle); }
-/* Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the
- * other. The entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room. */
+/* Stores up to 256 entries, all or none. An entry replaces an earlier entry with the same id. `vectors` has the vectors of all entries one after
+ * the other, in the order of `entries`. Entries and vectors together have at most 4 MiB. Fails with `limit-exceeded` when the tenant's indexes
+ * have no room. */
 static inline pie_index_upsert_future pie_index_upsert(pie_string name, pie_list_index_entry entries, pie_list_f32 vectors) {
   return (pie_index_upsert_future){pie_raw_index_upsert((int32_t)name.data, (int32_t)name.length, (int32_t)entries.data, (int32_t)entries.length, (int32_t)vectors.data, (int32_t)vectors.length)};
 }
@@ -1925,7 +1930,7 @@ static inline pie_result_u32 pie_index_delete_entries_wait(pie_index_delete_entr
   return result;
 }
 static inline void pie_index_delete_entries_forget(pie_index_delete_entries_future future) { pie_raw_index_delete_entries_forget(future.handle); }
-/* Deletes up to 256 entries. Completes with their number; ids without an entry are no error. */
+/* Deletes up to 256 entries by their ids. Ignores ids that have no entry. Completes with the number of deleted entries. */
 static inline pie_index_delete_entries_future pie_index_delete_entries(pie_string name, pie_list_string ids) {
   return (pie_index_delete_entries_future){pie_raw_index_delete_entries((int32_t)name.data, (int32_t)name.length, (int32_t)ids.data, (int32_t)ids.length)};
 }
@@ -1941,9 +1946,10 @@ static inline pie_result_list_index_match pie_index_query_wait(pie_index_query_f
   return result;
 }
 static inline void pie_index_query_forget(pie_index_query_future future) { pie_raw_index_query_forget(future.handle); }
-/* The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
- * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
- * In large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred. */
+/* The best entries that fulfil all conditions of `filter`, the best one first. `limit` is the maximum number of entries, 1 to 256. A filter has at
+ * most 16 conditions with at most 64 values each. A query needs a vector, a text of at most 8,192 bytes, or both. A text finds entries that have
+ * any of its first 16 words. In a large index, only the rarer of these words count, and the search for the nearest vectors is approximate: it
+ * misses about one in a hundred. */
 static inline pie_index_query_future pie_index_query(pie_string name, const pie_list_f32 *vector, const pie_string *text, pie_list_index_condition filter, uint32_t limit) {
   return (pie_index_query_future){pie_raw_index_query((int32_t)name.data, (int32_t)name.length, vector != 0, vector ? (int32_t)(*vector).data : 0, vector ? (int32_t)(*vector).length : 0, text != 0, text ? (int32_t)(*text).data : 0, text ? (int32_t)(*text).length : 0, (int32_t)filter.data, (int32_t)filter.length, limit)};
 }
@@ -1959,7 +1965,7 @@ static inline pie_result_index_info pie_index_stats_wait(pie_index_stats_future 
   return result;
 }
 static inline void pie_index_stats_forget(pie_index_stats_future future) { pie_raw_index_stats_forget(future.handle); }
-/* The size of an index. */
+/* Describes one index. */
 static inline pie_index_stats_future pie_index_stats(pie_string name) {
   return (pie_index_stats_future){pie_raw_index_stats((int32_t)name.data, (int32_t)name.length)};
 }
@@ -1975,7 +1981,7 @@ static inline pie_result_list_index_info pie_index_list_indexes_wait(pie_index_l
   return result;
 }
 static inline void pie_index_list_indexes_forget(pie_index_list_indexes_future future) { pie_raw_index_list_indexes_forget(future.handle); }
-/* The tenant's indexes, by name. */
+/* Describes all indexes of the tenant, ordered by name. */
 static inline pie_index_list_indexes_future pie_index_list_indexes(void) {
   return (pie_index_list_indexes_future){pie_raw_index_list_indexes()};
 }
@@ -1991,7 +1997,7 @@ static inline pie_result_bool pie_index_drop_index_wait(pie_index_drop_index_fut
   return result;
 }
 static inline void pie_index_drop_index_forget(pie_index_drop_index_future future) { pie_raw_index_drop_index_forget(future.handle); }
-/* Deletes an index with its entries. Completes with false when there was none. */
+/* Deletes an index with its entries. Completes with false when there was no such index. */
 static inline pie_index_drop_index_future pie_index_drop_index(pie_string name) {
   return (pie_index_drop_index_future){pie_raw_index_drop_index((int32_t)name.data, (int32_t)name.length)};
 }
@@ -2123,7 +2129,7 @@ typedef struct { int32_t handle; } pie_messaging_subscription;
 typedef struct { bool failed; union { pie_messaging_envelope ok; pie_error err; }; } pie_result_messaging_envelope;
 
 PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[constructor]subscription") int32_t pie_raw_messaging_subscription_new(int32_t, int32_t);
-/* An inferlet may have 64 subscriptions. `ready` reports one more as `limit-exceeded`. */
+/* An inferlet may have 64 subscriptions at once. On a subscription beyond these, `ready` and `next` fail with `limit-exceeded`. */
 static inline pie_messaging_subscription pie_messaging_subscription_new(pie_string topic) {
   return (pie_messaging_subscription){pie_raw_messaging_subscription_new((int32_t)topic.data, (int32_t)topic.length)};
 }
@@ -2139,7 +2145,7 @@ static inline pie_result pie_messaging_subscription_ready_wait(pie_messaging_sub
   return result;
 }
 static inline void pie_messaging_subscription_ready_forget(pie_messaging_subscription_ready_future future) { pie_raw_messaging_subscription_ready_forget(future.handle); }
-/* Completes once the subscription gets every message that is broadcast from then on. */
+/* Completes once the subscription is in effect: it receives messages that are broadcast later. */
 static inline pie_messaging_subscription_ready_future pie_messaging_subscription_ready(pie_messaging_subscription self) {
   return (pie_messaging_subscription_ready_future){pie_raw_messaging_subscription_ready(self.handle)};
 }
@@ -2155,8 +2161,9 @@ static inline pie_result_messaging_envelope pie_messaging_subscription_next_wait
   return result;
 }
 static inline void pie_messaging_subscription_next_forget(pie_messaging_subscription_next_future future) { pie_raw_messaging_subscription_next_forget(future.handle); }
-/* The next message. `limit-exceeded`, once, when the platform dropped messages because 1,024 messages or 4 MiB were unread. `closed` after
- * `unsubscribe`. */
+/* The next message; waits for one. At most 1,024 messages with 4 MiB may be unread. The platform drops a message that does not fit, or for which
+ * the tenant's share of the runtime's memory has no room. At the place of dropped messages, `next` fails once with `limit-exceeded`. It fails
+ * with `unavailable` where the inferlet may have missed messages because the platform's store was away, and with `closed` after `unsubscribe`. */
 static inline pie_messaging_subscription_next_future pie_messaging_subscription_next(pie_messaging_subscription self) {
   return (pie_messaging_subscription_next_future){pie_raw_messaging_subscription_next(self.handle)};
 }
@@ -2177,8 +2184,8 @@ static inline pie_result_u32 pie_messaging_broadcast_wait(pie_messaging_broadcas
   return result;
 }
 static inline void pie_messaging_broadcast_forget(pie_messaging_broadcast_future future) { pie_raw_messaging_broadcast_forget(future.handle); }
-/* Sends a message to all present subscribers of `topic`. Later subscribers do not get it. Completes with the number of subscriptions that
- * got the message. */
+/* Sends a message to all current subscriptions of `topic`. Later subscriptions do not get the message. Completes with the number of subscriptions
+ * to which the message was sent. */
 static inline pie_messaging_broadcast_future pie_messaging_broadcast(pie_string topic, pie_session_message message) {
   return (pie_messaging_broadcast_future){pie_raw_messaging_broadcast((int32_t)topic.data, (int32_t)topic.length, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
 }
@@ -2194,8 +2201,8 @@ static inline pie_result pie_messaging_push_wait(pie_messaging_push_future futur
   return result;
 }
 static inline void pie_messaging_push_forget(pie_messaging_push_future future) { pie_raw_messaging_push_forget(future.handle); }
-/* Appends a message to a queue. Exactly one `pull` gets it. `limit-exceeded` when the queue holds 10,000 messages or 16 MiB, or all queues
- * of the tenant hold 64 MiB. The platform deletes a queue that was not used for a day. */
+/* Appends a message to a queue. At most one `pull` gets the message. Fails with `limit-exceeded` when the queue holds 10,000 messages or 16 MiB,
+ * or when all queues of the tenant together hold 64 MiB. The platform deletes a queue after a day without use. */
 static inline pie_messaging_push_future pie_messaging_push(pie_string name, pie_session_message message) {
   return (pie_messaging_push_future){pie_raw_messaging_push((int32_t)name.data, (int32_t)name.length, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
 }

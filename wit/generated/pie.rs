@@ -420,14 +420,14 @@ pub mod runtime {
         }
     }
 
-    /// A model that the function was granted.
+    /// A model that the function was granted, and so may use.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct ModelInfo {
         pub name: String,
         /// Trained context length, in tokens.
         pub context_length: u32,
         pub vocabulary_size: u32,
-        /// Number of slots of a KV page.
+        /// Number of tokens that fit in a KV page.
         pub page_size: u32,
         /// Names of the interfaces that the model offers, such as `forward` or `fused`.
         pub traits: Vec<String>,
@@ -496,7 +496,7 @@ pub mod runtime {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// The id of this invocation, as its client sees it.
+    /// The id of this invocation, as the client sees it.
     #[must_use]
     #[inline]
     pub fn instance_id() -> String {
@@ -523,7 +523,7 @@ pub mod runtime {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// The input of `run`, for guests that do not keep it.
+    /// The input of this invocation, which `run` has also received as its argument.
     #[must_use]
     #[inline]
     pub fn get_arguments() -> String {
@@ -563,7 +563,7 @@ pub mod runtime {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// The models that the function was granted. The first is its default.
+    /// The models that the function may use. The first one is the default model.
     #[must_use]
     #[inline]
     pub fn models() -> Vec<crate::runtime::ModelInfo> {
@@ -592,7 +592,7 @@ pub mod runtime {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// Facts about a model. `not-found` for a model that was not granted.
+    /// Facts about a model. Fails with `not-found` for a model that the function was not granted.
     #[inline]
     pub fn metadata(model: &str) -> Result<crate::runtime::ModelMetadata, crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -607,9 +607,10 @@ pub mod runtime {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,
-    /// the maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first
-    /// measurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime.
+    /// For a model, the maximum efficient size of a device step, in tokens: up to this size, more tokens in a step take little more time. For an
+    /// encoder, the maximum number of tokens in the next batch. The GPU host measures these numbers while it computes, so they change. Returns none
+    /// before the first measurement. Fails with `not-found` for a model or encoder that the function was not granted. Takes a round trip to the
+    /// runtime.
     #[inline]
     pub fn efficient_tokens(model: &str) -> Result<Option<u32>, crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -624,8 +625,8 @@ pub mod runtime {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
-    /// The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),
-    /// `grants`, `models` or `all`. `invalid-argument` for another query.
+    /// The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by
+    /// model), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
     #[inline]
     pub fn debug_query(query: &str) -> Result<String, crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -654,9 +655,10 @@ pub mod runtime {
         unsafe { call(arguments.i32(0), arguments.i32(1), arguments.i32(2)) }
     }
 
-    /// Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
-    /// `began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones
-    /// first, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32.
+    /// Records a span: a part of the inferlet's work, such as a node of a workflow. The span becomes a bar on the dashboard's page of the invocation,
+    /// and an entry of the invocation's event `metric`. `began` and `ended` are times as `now` returns them. A time before this run is moved to the
+    /// beginning of the run, a time after this call to the moment of the call, and an `ended` before `began` to `began`. The platform keeps 64 spans,
+    /// failed spans first and then the longest ones, and only counts the others. It shortens names to 80 characters and kinds to 32 characters.
     #[inline]
     pub fn record_span(name: &str, kind: &str, began: u64, ended: u64, failed: bool) {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -673,7 +675,7 @@ pub mod runtime {
         unsafe { call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i64(4), arguments.i64(5), arguments.i32(6)) }
     }
 
-    /// True when the client, the parent or the platform has asked this inferlet to stop.
+    /// True when the client, the parent invocation or the platform has asked this inferlet to stop.
     #[must_use]
     #[inline]
     pub fn is_cancelled() -> bool {
@@ -685,9 +687,9 @@ pub mod runtime {
         unsafe { call() != 0 }
     }
 
-    /// Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
-    /// While the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.
-    /// The invocation's deadline never stands still.
+    /// Wall time until this run must end, in milliseconds. The run ends at its own time limit or at the invocation's deadline, whichever comes first.
+    /// The time limit does not count the time in which the platform has preempted the inferlet and holds its calls. A preempted run may therefore
+    /// take up to twice its time limit. The invocation's deadline counts all time.
     #[must_use]
     #[inline]
     pub fn time_left() -> u64 {
@@ -723,7 +725,7 @@ pub mod runtime {
         unsafe { call() as u32 }
     }
 
-    /// Completes after the given time. Fails earlier with `cancelled` or `deadline-exceeded`.
+    /// Completes after the given time. Fails with `cancelled` or `deadline-exceeded` if the run must stop earlier.
     #[inline]
     pub fn sleep(milliseconds: u32) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -3532,14 +3534,15 @@ pub mod rerank {
     }
 }
 
-/// Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
-/// `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
-/// letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
-/// later. A write that fails in this way may still have taken effect.
+/// Durable indexes of the tenant, which find entries by meaning, by words, or by both. All functions with the grant `store` share the indexes
+/// (manifest: `grants.store`). Without this grant, every call fails with `unsupported`. When the grant is `read`, the calls that write fail with
+/// `unsupported`. The name of an index has 1 to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. While the index
+/// host restarts, calls fail with `unavailable`: call again later. A write that fails with `unavailable` may still have taken effect.
 pub mod index {
     use crate::abi;
 
-    /// Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance.
+    /// Measure of how near two vectors are. `cosine` is the cosine of the angle between them, `dot-product` is their dot product, and `euclidean` is
+    /// the negative square of their distance.
     #[derive(Debug, Clone, PartialEq, Copy, Eq)]
     pub enum Metric {
         Cosine,
@@ -3646,12 +3649,12 @@ pub mod index {
         }
     }
 
-    /// An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of
-    /// at most 1,024 bytes.
+    /// An entry without its vector, which `upsert` takes separately. The id has 1 to 512 bytes, and the text at most 64 KiB. An entry has at most 32
+    /// fields. The name of a field has 1 to 64 bytes, and a text as its value at most 1,024 bytes.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct IndexEntry {
         pub id: String,
-        /// A text that queries find by its words; the vector does not depend on it.
+        /// A text that queries find by its words. The index does not compute the vector from the text.
         pub text: Option<String>,
         pub fields: Vec<crate::index::Field>,
     }
@@ -3684,8 +3687,8 @@ pub mod index {
         }
     }
 
-    /// `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The other comparisons take one
-    /// text or number, and hold only for fields of that kind; texts are in the order of their bytes.
+    /// `equal` holds when the field has one of the values. `not-equal` holds when the field has none of the values, or is missing. The other
+    /// comparisons take one value, a text or a number. They hold only for fields whose value is of the same kind. Texts are compared byte by byte.
     #[derive(Debug, Clone, PartialEq, Copy, Eq)]
     pub enum Comparison {
         Equal,
@@ -3710,6 +3713,7 @@ pub mod index {
         }
     }
 
+    /// A condition on one field of an entry.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Condition {
         pub field: String,
@@ -3737,8 +3741,8 @@ pub mod index {
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Match {
         pub entry: crate::index::IndexEntry,
-        /// Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of
-        /// 1 / (60 + rank) over the two rankings.
+        /// Larger is better. A query by vector scores an entry by the metric of the index, and a query by words by BM25. A query by both makes one
+        /// ranking for each. An entry scores the sum of 1 / (60 + rank) over the rankings that contain it; the best rank is 1.
         pub score: f64,
     }
 
@@ -3760,7 +3764,7 @@ pub mod index {
         pub dimensions: u32,
         pub metric: crate::index::Metric,
         pub entries: u64,
-        /// Bytes that count for the tenant's limits and its quota of storage.
+        /// Bytes of the index that count towards the tenant's limits and storage quota.
         pub bytes: u64,
     }
 
@@ -3779,8 +3783,8 @@ pub mod index {
         }
     }
 
-    /// Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its
-    /// dimensions or metric differ.
+    /// Makes an index for vectors of 1 to 4,096 values. When the tenant already has an index of this name with the same dimensions and metric, that
+    /// index stays as it is. When its dimensions or metric differ, the call fails with `invalid-argument`.
     #[inline]
     pub fn create(name: &str, dimensions: u32, metric: crate::index::Metric) -> crate::Pending<Result<crate::index::IndexInfo, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3799,8 +3803,9 @@ pub mod index {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3)), read, forget) }
     }
 
-    /// Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the
-    /// other. The entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.
+    /// Stores up to 256 entries, all or none. An entry replaces an earlier entry with the same id. `vectors` has the vectors of all entries one after
+    /// the other, in the order of `entries`. Entries and vectors together have at most 4 MiB. Fails with `limit-exceeded` when the tenant's indexes
+    /// have no room.
     #[inline]
     pub fn upsert(name: &str, entries: &[crate::index::IndexEntry], vectors: &[f32]) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3819,7 +3824,7 @@ pub mod index {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4), arguments.i32(5)), read, forget) }
     }
 
-    /// Deletes up to 256 entries. Completes with their number; ids without an entry are no error.
+    /// Deletes up to 256 entries by their ids. Ignores ids that have no entry. Completes with the number of deleted entries.
     #[inline]
     pub fn delete_entries(name: &str, ids: &[&str]) -> crate::Pending<Result<u32, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3837,9 +3842,10 @@ pub mod index {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3)), read, forget) }
     }
 
-    /// The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
-    /// of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
-    /// In large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred.
+    /// The best entries that fulfil all conditions of `filter`, the best one first. `limit` is the maximum number of entries, 1 to 256. A filter has at
+    /// most 16 conditions with at most 64 values each. A query needs a vector, a text of at most 8,192 bytes, or both. A text finds entries that have
+    /// any of its first 16 words. In a large index, only the rarer of these words count, and the search for the nearest vectors is approximate: it
+    /// misses about one in a hundred.
     #[inline]
     pub fn query(name: &str, vector: Option<&[f32]>, text: Option<&str>, filter: &[crate::index::Condition], limit: u32) -> crate::Pending<Result<Vec<crate::index::Match>, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3860,7 +3866,7 @@ pub mod index {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4), arguments.i32(5), arguments.i32(6), arguments.i32(7), arguments.i32(8), arguments.i32(9), arguments.i32(10)), read, forget) }
     }
 
-    /// The size of an index.
+    /// Describes one index.
     #[inline]
     pub fn stats(name: &str) -> crate::Pending<Result<crate::index::IndexInfo, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3877,7 +3883,7 @@ pub mod index {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1)), read, forget) }
     }
 
-    /// The tenant's indexes, by name.
+    /// Describes all indexes of the tenant, ordered by name.
     #[inline]
     pub fn list_indexes() -> crate::Pending<Result<Vec<crate::index::IndexInfo>, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3892,7 +3898,7 @@ pub mod index {
         unsafe { abi::Pending::new(call(), read, forget) }
     }
 
-    /// Deletes an index with its entries. Completes with false when there was none.
+    /// Deletes an index with its entries. Completes with false when there was no such index.
     #[inline]
     pub fn drop_index(name: &str) -> crate::Pending<Result<bool, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -4070,12 +4076,13 @@ pub mod messaging {
         }
     }
 
-    /// Receives the messages that are broadcast to a topic from `ready` on, in order. Dropping the subscription unsubscribes.
+    /// A subscription of a topic. It receives, in order, the messages that are broadcast after `ready` has completed. Dropping the resource ends the
+    /// subscription.
     #[derive(Debug)]
     pub struct Subscription(i32);
 
     impl Subscription {
-        /// An inferlet may have 64 subscriptions. `ready` reports one more as `limit-exceeded`.
+        /// An inferlet may have 64 subscriptions at once. On a subscription beyond these, `ready` and `next` fail with `limit-exceeded`.
         #[inline]
         pub fn new(topic: &str) -> Self {
             #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]
@@ -4088,7 +4095,7 @@ pub mod messaging {
             unsafe { crate::messaging::Subscription::from_handle(call(arguments.i32(0), arguments.i32(1))) }
         }
 
-        /// Completes once the subscription gets every message that is broadcast from then on.
+        /// Completes once the subscription is in effect: it receives messages that are broadcast later.
         #[inline]
         pub fn ready(&self) -> crate::Pending<Result<(), crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]
@@ -4105,8 +4112,9 @@ pub mod messaging {
             unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
         }
 
-        /// The next message. `limit-exceeded`, once, when the platform dropped messages because 1,024 messages or 4 MiB were unread. `closed` after
-        /// `unsubscribe`.
+        /// The next message; waits for one. At most 1,024 messages with 4 MiB may be unread. The platform drops a message that does not fit, or for which
+        /// the tenant's share of the runtime's memory has no room. At the place of dropped messages, `next` fails once with `limit-exceeded`. It fails
+        /// with `unavailable` where the inferlet may have missed messages because the platform's store was away, and with `closed` after `unsubscribe`.
         #[inline]
         pub fn next(&self) -> crate::Pending<Result<crate::messaging::Envelope, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]
@@ -4172,8 +4180,8 @@ pub mod messaging {
         }
     }
 
-    /// Sends a message to all present subscribers of `topic`. Later subscribers do not get it. Completes with the number of subscriptions that
-    /// got the message.
+    /// Sends a message to all current subscriptions of `topic`. Later subscriptions do not get the message. Completes with the number of subscriptions
+    /// to which the message was sent.
     #[inline]
     pub fn broadcast(topic: &str, message: &crate::session::Message) -> crate::Pending<Result<u32, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]
@@ -4191,8 +4199,8 @@ pub mod messaging {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4)), read, forget) }
     }
 
-    /// Appends a message to a queue. Exactly one `pull` gets it. `limit-exceeded` when the queue holds 10,000 messages or 16 MiB, or all queues
-    /// of the tenant hold 64 MiB. The platform deletes a queue that was not used for a day.
+    /// Appends a message to a queue. At most one `pull` gets the message. Fails with `limit-exceeded` when the queue holds 10,000 messages or 16 MiB,
+    /// or when all queues of the tenant together hold 64 MiB. The platform deletes a queue after a day without use.
     #[inline]
     pub fn push(name: &str, message: &crate::session::Message) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]

@@ -124,7 +124,7 @@ export const reference: ContractReference = {
     {
      "name": "model-info",
      "kind": "record",
-     "docs": "A model that the function was granted.",
+     "docs": "A model that the function was granted, and so may use.",
      "members": [
       {
        "name": "name",
@@ -144,7 +144,7 @@ export const reference: ContractReference = {
       {
        "name": "page-size",
        "type": "u32",
-       "docs": "Number of slots of a KV page."
+       "docs": "Number of tokens that fit in a KV page."
       },
       {
        "name": "traits",
@@ -214,7 +214,7 @@ export const reference: ContractReference = {
     {
      "name": "instance-id",
      "signature": "instance-id: func() -> string",
-     "docs": "The id of this invocation, as its client sees it.",
+     "docs": "The id of this invocation, as the client sees it.",
      "cost": "Answered at once.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -232,7 +232,7 @@ export const reference: ContractReference = {
     {
      "name": "get-arguments",
      "signature": "get-arguments: func() -> string",
-     "docs": "The input of `run`, for guests that do not keep it.",
+     "docs": "The input of this invocation, which `run` has also received as its argument.",
      "cost": "Answered at once.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -259,7 +259,7 @@ export const reference: ContractReference = {
     {
      "name": "models",
      "signature": "models: func() -> list<model-info>",
-     "docs": "The models that the function was granted. The first is its default.",
+     "docs": "The models that the function may use. The first one is the default model.",
      "cost": "Answered at once.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -277,7 +277,7 @@ export const reference: ContractReference = {
     {
      "name": "metadata",
      "signature": "metadata: func(model: string) -> result<model-metadata, error>",
-     "docs": "Facts about a model. `not-found` for a model that was not granted.",
+     "docs": "Facts about a model. Fails with `not-found` for a model that the function was not granted.",
      "cost": "Answered at once.",
      "errors": [
       "not-found"
@@ -288,7 +288,7 @@ export const reference: ContractReference = {
     {
      "name": "efficient-tokens",
      "signature": "efficient-tokens: func(model: string) -> result<option<u32>, error>",
-     "docs": "For a model, the maximum efficient size of a device step, in tokens: below this size, a larger step takes little more time. For an encoder,\nthe maximum tokens of the next batch. The GPU host measures these numbers while it computes, so they change; none before the first\nmeasurement. `not-found` for a model or encoder that was not granted. Costs a round trip to the runtime.",
+     "docs": "For a model, the maximum efficient size of a device step, in tokens: up to this size, more tokens in a step take little more time. For an\nencoder, the maximum number of tokens in the next batch. The GPU host measures these numbers while it computes, so they change. Returns none\nbefore the first measurement. Fails with `not-found` for a model or encoder that the function was not granted. Takes a round trip to the\nruntime.",
      "cost": "Answered at once.",
      "errors": [
       "not-found"
@@ -299,7 +299,7 @@ export const reference: ContractReference = {
     {
      "name": "debug-query",
      "signature": "debug-query: func(query: string) -> result<string, error>",
-     "docs": "The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),\n`grants`, `models` or `all`. `invalid-argument` for another query.",
+     "docs": "The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by\nmodel), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument"
@@ -319,7 +319,7 @@ export const reference: ContractReference = {
     {
      "name": "record-span",
      "signature": "record-span: func(name: string, kind: string, began: u64, ended: u64, failed: bool)",
-     "docs": "Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.\n`began` and `ended` are times of `now`; the platform limits them to the time of this run. Of more than 64 spans it keeps the failed ones\nfirst, then the longest, and counts the others. It shortens names to 80 characters and kinds to 32.",
+     "docs": "Records a span: a part of the inferlet's work, such as a node of a workflow. The span becomes a bar on the dashboard's page of the invocation,\nand an entry of the invocation's event `metric`. `began` and `ended` are times as `now` returns them. A time before this run is moved to the\nbeginning of the run, a time after this call to the moment of the call, and an `ended` before `began` to `began`. The platform keeps 64 spans,\nfailed spans first and then the longest ones, and only counts the others. It shortens names to 80 characters and kinds to 32 characters.",
      "cost": "Issued without waiting.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -328,7 +328,7 @@ export const reference: ContractReference = {
     {
      "name": "is-cancelled",
      "signature": "is-cancelled: func() -> bool",
-     "docs": "True when the client, the parent or the platform has asked this inferlet to stop.",
+     "docs": "True when the client, the parent invocation or the platform has asked this inferlet to stop.",
      "cost": "Answered at once.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -337,7 +337,7 @@ export const reference: ContractReference = {
     {
      "name": "time-left",
      "signature": "time-left: func() -> u64",
-     "docs": "Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.\nWhile the platform holds the calls of a preempted inferlet, the run's own limit stands still, so that a run may take up to twice its limit.\nThe invocation's deadline never stands still.",
+     "docs": "Wall time until this run must end, in milliseconds. The run ends at its own time limit or at the invocation's deadline, whichever comes first.\nThe time limit does not count the time in which the platform has preempted the inferlet and holds its calls. A preempted run may therefore\ntake up to twice its time limit. The invocation's deadline counts all time.",
      "cost": "Answered at once.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -364,7 +364,7 @@ export const reference: ContractReference = {
     {
      "name": "sleep",
      "signature": "sleep: func(milliseconds: u32) -> future<result<_, error>>",
-     "docs": "Completes after the given time. Fails earlier with `cancelled` or `deadline-exceeded`.",
+     "docs": "Completes after the given time. Fails with `cancelled` or `deadline-exceeded` if the run must stop earlier.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "cancelled",
@@ -2230,13 +2230,13 @@ export const reference: ContractReference = {
   {
    "name": "index",
    "id": "pie:inferlet/index@0.1.0",
-   "docs": "Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:\n`grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128\nletters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again\nlater. A write that fails in this way may still have taken effect.",
+   "docs": "Durable indexes of the tenant, which find entries by meaning, by words, or by both. All functions with the grant `store` share the indexes\n(manifest: `grants.store`). Without this grant, every call fails with `unsupported`. When the grant is `read`, the calls that write fail with\n`unsupported`. The name of an index has 1 to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. While the index\nhost restarts, calls fail with `unavailable`: call again later. A write that fails with `unavailable` may still have taken effect.",
    "needs": "Grant `store` of the manifest.",
    "types": [
     {
      "name": "metric",
      "kind": "enum",
-     "docs": "Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance.",
+     "docs": "Measure of how near two vectors are. `cosine` is the cosine of the angle between them, `dot-product` is their dot product, and `euclidean` is\nthe negative square of their distance.",
      "members": [
       {
        "name": "cosine",
@@ -2297,7 +2297,7 @@ export const reference: ContractReference = {
     {
      "name": "index-entry",
      "kind": "record",
-     "docs": "An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of\nat most 1,024 bytes.",
+     "docs": "An entry without its vector, which `upsert` takes separately. The id has 1 to 512 bytes, and the text at most 64 KiB. An entry has at most 32\nfields. The name of a field has 1 to 64 bytes, and a text as its value at most 1,024 bytes.",
      "members": [
       {
        "name": "id",
@@ -2307,7 +2307,7 @@ export const reference: ContractReference = {
       {
        "name": "text",
        "type": "option<string>",
-       "docs": "A text that queries find by its words; the vector does not depend on it."
+       "docs": "A text that queries find by its words. The index does not compute the vector from the text."
       },
       {
        "name": "fields",
@@ -2319,7 +2319,7 @@ export const reference: ContractReference = {
     {
      "name": "comparison",
      "kind": "enum",
-     "docs": "`equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The other comparisons take one\ntext or number, and hold only for fields of that kind; texts are in the order of their bytes.",
+     "docs": "`equal` holds when the field has one of the values. `not-equal` holds when the field has none of the values, or is missing. The other\ncomparisons take one value, a text or a number. They hold only for fields whose value is of the same kind. Texts are compared byte by byte.",
      "members": [
       {
        "name": "equal",
@@ -2356,7 +2356,7 @@ export const reference: ContractReference = {
     {
      "name": "condition",
      "kind": "record",
-     "docs": "",
+     "docs": "A condition on one field of an entry.",
      "members": [
       {
        "name": "field",
@@ -2388,7 +2388,7 @@ export const reference: ContractReference = {
       {
        "name": "score",
        "type": "f64",
-       "docs": "Larger is better. A query by vector scores by the metric's nearness, a query by words by BM25, and a query by both by the sum of\n1 / (60 + rank) over the two rankings."
+       "docs": "Larger is better. A query by vector scores an entry by the metric of the index, and a query by words by BM25. A query by both makes one\nranking for each. An entry scores the sum of 1 / (60 + rank) over the rankings that contain it; the best rank is 1."
       }
      ]
     },
@@ -2420,7 +2420,7 @@ export const reference: ContractReference = {
       {
        "name": "bytes",
        "type": "u64",
-       "docs": "Bytes that count for the tenant's limits and its quota of storage."
+       "docs": "Bytes of the index that count towards the tenant's limits and storage quota."
       }
      ]
     }
@@ -2429,7 +2429,7 @@ export const reference: ContractReference = {
     {
      "name": "create",
      "signature": "create: func(name: string, dimensions: u32, metric: metric) -> future<result<index-info, error>>",
-     "docs": "Makes an index for vectors of 1 to 4,096 values, or keeps an index of this name with the same dimensions and metric. `invalid-argument` when its\ndimensions or metric differ.",
+     "docs": "Makes an index for vectors of 1 to 4,096 values. When the tenant already has an index of this name with the same dimensions and metric, that\nindex stays as it is. When its dimensions or metric differ, the call fails with `invalid-argument`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -2440,7 +2440,7 @@ export const reference: ContractReference = {
     {
      "name": "upsert",
      "signature": "upsert: func(name: string, entries: list<index-entry>, vectors: list<f32>) -> future<result<_, error>>",
-     "docs": "Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the\nother. The entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.",
+     "docs": "Stores up to 256 entries, all or none. An entry replaces an earlier entry with the same id. `vectors` has the vectors of all entries one after\nthe other, in the order of `entries`. Entries and vectors together have at most 4 MiB. Fails with `limit-exceeded` when the tenant's indexes\nhave no room.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -2451,7 +2451,7 @@ export const reference: ContractReference = {
     {
      "name": "delete-entries",
      "signature": "delete-entries: func(name: string, ids: list<string>) -> future<result<u32, error>>",
-     "docs": "Deletes up to 256 entries. Completes with their number; ids without an entry are no error.",
+     "docs": "Deletes up to 256 entries by their ids. Ignores ids that have no entry. Completes with the number of deleted entries.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2460,7 +2460,7 @@ export const reference: ContractReference = {
     {
      "name": "query",
      "signature": "query: func(name: string, vector: option<list<f32>>, text: option<string>, filter: list<condition>, limit: u32) -> future<result<list<match>, error>>",
-     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.\nIn large indexes, the search for the nearest vectors is approximate: it misses about one of a hundred.",
+     "docs": "The best entries that fulfil all conditions of `filter`, the best one first. `limit` is the maximum number of entries, 1 to 256. A filter has at\nmost 16 conditions with at most 64 values each. A query needs a vector, a text of at most 8,192 bytes, or both. A text finds entries that have\nany of its first 16 words. In a large index, only the rarer of these words count, and the search for the nearest vectors is approximate: it\nmisses about one in a hundred.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2469,7 +2469,7 @@ export const reference: ContractReference = {
     {
      "name": "stats",
      "signature": "stats: func(name: string) -> future<result<index-info, error>>",
-     "docs": "The size of an index.",
+     "docs": "Describes one index.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2478,7 +2478,7 @@ export const reference: ContractReference = {
     {
      "name": "list-indexes",
      "signature": "list-indexes: func() -> future<result<list<index-info>, error>>",
-     "docs": "The tenant's indexes, by name.",
+     "docs": "Describes all indexes of the tenant, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2487,7 +2487,7 @@ export const reference: ContractReference = {
     {
      "name": "drop-index",
      "signature": "drop-index: func(name: string) -> future<result<bool, error>>",
-     "docs": "Deletes an index with its entries. Completes with false when there was none.",
+     "docs": "Deletes an index with its entries. Completes with false when there was no such index.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2602,7 +2602,7 @@ export const reference: ContractReference = {
     {
      "name": "subscription",
      "kind": "resource",
-     "docs": "Receives the messages that are broadcast to a topic from `ready` on, in order. Dropping the subscription unsubscribes.",
+     "docs": "A subscription of a topic. It receives, in order, the messages that are broadcast after `ready` has completed. Dropping the resource ends the\nsubscription.",
      "members": []
     }
    ],
@@ -2610,7 +2610,7 @@ export const reference: ContractReference = {
     {
      "name": "broadcast",
      "signature": "broadcast: func(topic: string, message: message) -> future<result<u32, error>>",
-     "docs": "Sends a message to all present subscribers of `topic`. Later subscribers do not get it. Completes with the number of subscriptions that\ngot the message.",
+     "docs": "Sends a message to all current subscriptions of `topic`. Later subscriptions do not get the message. Completes with the number of subscriptions\nto which the message was sent.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2619,7 +2619,7 @@ export const reference: ContractReference = {
     {
      "name": "push",
      "signature": "push: func(name: string, message: message) -> future<result<_, error>>",
-     "docs": "Appends a message to a queue. Exactly one `pull` gets it. `limit-exceeded` when the queue holds 10,000 messages or 16 MiB, or all queues\nof the tenant hold 64 MiB. The platform deletes a queue that was not used for a day.",
+     "docs": "Appends a message to a queue. At most one `pull` gets the message. Fails with `limit-exceeded` when the queue holds 10,000 messages or 16 MiB,\nor when all queues of the tenant together hold 64 MiB. The platform deletes a queue after a day without use.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -2639,7 +2639,7 @@ export const reference: ContractReference = {
     {
      "name": "subscription.constructor",
      "signature": "constructor(topic: string)",
-     "docs": "An inferlet may have 64 subscriptions. `ready` reports one more as `limit-exceeded`.",
+     "docs": "An inferlet may have 64 subscriptions at once. On a subscription beyond these, `ready` and `next` fail with `limit-exceeded`.",
      "cost": "Issued without waiting.",
      "errors": [
       "limit-exceeded"
@@ -2650,7 +2650,7 @@ export const reference: ContractReference = {
     {
      "name": "subscription.ready",
      "signature": "ready: func() -> future<result<_, error>>",
-     "docs": "Completes once the subscription gets every message that is broadcast from then on.",
+     "docs": "Completes once the subscription is in effect: it receives messages that are broadcast later.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2659,10 +2659,11 @@ export const reference: ContractReference = {
     {
      "name": "subscription.next",
      "signature": "next: func() -> future<result<envelope, error>>",
-     "docs": "The next message. `limit-exceeded`, once, when the platform dropped messages because 1,024 messages or 4 MiB were unread. `closed` after\n`unsubscribe`.",
+     "docs": "The next message; waits for one. At most 1,024 messages with 4 MiB may be unread. The platform drops a message that does not fit, or for which\nthe tenant's share of the runtime's memory has no room. At the place of dropped messages, `next` fails once with `limit-exceeded`. It fails\nwith `unavailable` where the inferlet may have missed messages because the platform's store was away, and with `closed` after `unsubscribe`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded",
+      "unavailable",
       "closed"
      ],
      "errorsTitle": "Errors",

@@ -12,52 +12,70 @@ export interface GenerateOptions<T = unknown> {
   readonly sampler?: Sampler;
   /** Strings that end the generation. The generated text excludes them. */
   readonly stop?: string | readonly string[];
-  /** Token ids that end the generation, in addition to the model's own. */
+  /** Token ids that end the generation, in addition to the model's end-of-text tokens. */
   readonly stopTokens?: readonly number[];
-  /** Ends the generation after the piece for which it returns true. Decoding is then token by token, unless `decode` is set. */
+  /**
+   * A function that is called after each piece, with the piece and with the text and tokens generated so far. The generation ends when the function
+   * returns true. With `until`, tokens are decoded one by one unless `decode` is set.
+   */
   readonly until?: (piece: Piece, generation: { readonly text: string; readonly tokens: readonly number[] }) => boolean;
-  /** Continue past the model's own end-of-text tokens. */
+  /** True to continue after the model's end-of-text tokens. */
   readonly ignoreEos?: boolean;
   /**
-   * Decoding mode. Defaults: `ahead` for built-in samplers, and for chains of `processors` that the host can apply;
-   * `step` for custom samplers and with a constraint, a window or `until`.
+   * Decoding mode. In mode `ahead` the device decodes several tokens on its own. In mode `step` each token takes one fused call. In mode `calls` the
+   * inferlet makes separate calls for each token and samples the token. The default for built-in samplers, and for a chain of `processors` that the
+   * host can apply, is `ahead`. With a custom sampler, an adapter, a constraint, a window or `until`, the default is `step`. With
+   * `logProbabilities`, or on a model without `fused`, the default is `calls`.
    */
   readonly decode?: DecodeMode;
-  /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when no token may follow. */
+  /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when the rule allows no further token. */
   readonly constraint?: Constraint<T>;
   /**
-   * Append forced tokens, about which the constraint leaves no choice, without sampling them; the next pass computes all of them at once.
-   * They are the tokens that the model's tokenizer makes of the forced text. True by default; false by default with a custom sampler. With a
-   * window or `logProbabilities` it is always false: `true` throws.
+   * True to append forced text, about which the constraint leaves no choice, without sampling. The model's tokenizer splits this text into tokens,
+   * and the next pass computes all of them at once. The default is true, but false with a custom sampler, a window or `logProbabilities`. An explicit
+   * `true` throws with a window or `logProbabilities`.
    */
   readonly jumpForward?: boolean;
-  /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */
+  /** True to record each token's log-probability in the model's distribution, before the sampler changes it. Cannot be combined with a speculator. */
   readonly logProbabilities?: boolean;
   /**
-   * Take back the prompt's last token, and generate in its place a token whose text begins with the text taken back. This helps when the prompt
-   * ends in the middle of a word, or with a space, where the model expects a longer token. The generation's `text` holds only the text after the
-   * prompt; its `tokens` begin with the replacement. Not with a constraint or a window.
+   * True to remove the prompt's last token, and to generate in its place a token whose text begins with the removed text. This helps when the prompt
+   * ends with a space or in the middle of a word: there the model expects a longer token. The `text` of the generation holds only the text after the
+   * prompt; the `tokens` of the generation begin with the replacement. Cannot be combined with a constraint or a window.
    */
   readonly healing?: boolean;
-  /** Limits the part of the text that stays in sight: `slidingWindow` or `attentionSink`. */
+  /** Limits the part of the text that the model can attend to: `slidingWindow` or `attentionSink`. */
   readonly window?: Window;
-  /** Guesses tokens that the model verifies several at a time: `ngram`, `draft`, `jacobi` or a function. Does not change the text. */
+  /**
+   * Guesses the next tokens: `ngram`, `draft`, `jacobi` or a function. The model verifies several guesses in one pass. Guesses do not change the
+   * generated text.
+   */
   readonly speculator?: Speculator | Proposal;
-  /** Ends the generation with the signal's reason if that is an InferletError, else with `cancelled`. The context keeps the tokens handed over. */
+  /**
+   * An aborted signal ends the generation with an error: the signal's reason if that is an InferletError, else `cancelled`. The context keeps the
+   * tokens that were already handed over.
+   */
   readonly signal?: AbortSignalLike;
 }
 
-/** Limits the part of a growing text that stays in sight. */
+/** Limits the part of a growing text that the model can attend to. */
 export interface Window {
-  /** True when the window keeps a text of any length within the model's context. */
+  /** True when a text of any length fits the model's context through this window. */
   readonly endless: boolean;
-  /** @internal Drops tokens that are out of sight; called before each token. */
+  /** @internal Called before each token; drops the tokens that have left the window. */
   slide(sequence: Sequence): void;
 }
 
 /**
- * The reason why a generation ended: an end-of-text or stop token; a stop string; `until`; a constraint after which no token may follow;
- * `maxTokens`; no room left in the model's context; or the consumer stopped, by `break` or {@link Generation.stop}.
+ * The reason why a generation ended.
+ *
+ * - `stop-token`: an end-of-text token of the model, or a token of `stopTokens`.
+ * - `stop-string`: a string of `stop`.
+ * - `until`: the function `until` returned true.
+ * - `constraint`: the constraint allows no further token.
+ * - `max-tokens`: `maxTokens` were generated.
+ * - `context-length`: the model's context is full.
+ * - `stopped`: the reader stopped, by `break` or {@link Generation.stop}.
  */
 export type FinishReason =
   | 'stop-token'
@@ -68,7 +86,10 @@ export type FinishReason =
   | 'context-length'
   | 'stopped';
 
-/** New tokens and the text that they complete. Incomplete characters are held back, and all text and tokens that may belong to a stop string. */
+/**
+ * New tokens and the text that they complete. The generation holds back an incomplete character until the character is complete. Text that may
+ * belong to a stop string is also held back, together with its tokens.
+ */
 export interface Piece {
   readonly text: string;
   readonly tokens: readonly number[];
@@ -84,18 +105,18 @@ export interface GenerationResult {
   readonly logProbabilities?: readonly number[];
 }
 
-/** The form of messages that carry pieces of a text. */
+/** The form of the messages that send a generated text to the client, one message for each piece. */
 export interface MessageFrame {
-  /** Separate messages before the first piece; none by default. */
+  /** Messages of their own that precede the first piece; none by default. */
   readonly opening?: string | readonly string[];
-  /** Text before each piece. The piece itself is written as a JSON string. */
+  /** Text of each message before its piece. The piece is written as a JSON string. */
   readonly before: string;
-  /** Text after each piece. */
+  /** Text of each message after its piece. */
   readonly after: string;
 }
 
 /** Options of {@link Generation.pipe}. */
 export interface PipeOptions {
-  /** The form of the messages. By default each piece is a message by itself. */
+  /** The form of the messages. By default, a message consists of the piece alone. */
   readonly frame?: MessageFrame | undefined;
 }

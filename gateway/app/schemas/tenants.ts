@@ -18,13 +18,18 @@ export const TenantSchema = z
   .object({
     name: z.string().openapi({ example: 'acme' }),
     createdAt: timestamp,
-    weight: z.int().openapi({ description: 'Weight in the fair share between waiting tenants', example: 100 }),
-    suspended: z.boolean().openapi({ description: 'Gateways refuse its keys, and none of its invocations start' }),
+    weight: z.int().openapi({
+      description: 'While several tenants wait, each gets a share in proportion to its weight',
+      example: 100,
+    }),
+    suspended: z.boolean().openapi({
+      description: "When true, gateways refuse the tenant's keys, and no invocation of the tenant starts",
+    }),
     latency: z
       .object(latencyTargets)
       .nullable()
       .openapi({
-        description: 'Latency targets for invocations of functions that state none; null: none',
+        description: 'Latency targets of functions that state none themselves; null when the tenant has none',
         example: { firstTokenMs: 300, perTokenMs: 40 },
       }),
   })
@@ -37,14 +42,15 @@ const tenantSettings = {
     .max(WEIGHT.most)
     .optional()
     .meta({
-      description: `Weight in the fair share between waiting tenants: ${WEIGHT.least} to ${WEIGHT.most}, ${WEIGHT.usual} for a new tenant`,
+      description: `While several tenants wait, each gets a share in proportion to its weight: ${WEIGHT.least} to ${WEIGHT.most}, ${WEIGHT.usual} for a new tenant`,
     }),
   suspended: z.boolean().optional().meta({
-    description: 'Gateways refuse its keys, and none of its invocations start; running invocations continue',
+    description:
+      "When true, gateways refuse the tenant's keys, and no invocation of the tenant starts. Running invocations continue.",
   }),
   latency: z.strictObject(latencyTargets).nullable().optional().meta({
     description:
-      'Latency targets for new invocations of functions that state none, within the quota `latency-invocations`; null: none',
+      'Latency targets of functions that state none themselves, for new invocations; null for no targets. At most as many open invocations have targets as the quota `latency-invocations` allows; without this quota, none has.',
   }),
 };
 export const NewTenantSchema = z.strictObject({ name: tenantName, ...tenantSettings });
@@ -52,34 +58,41 @@ export const TenantChangeSchema = z.strictObject(tenantSettings);
 
 export const ApiKeySchema = z
   .object({
-    id: z.string().openapi({ description: 'Names the key without revealing it', example: 'key_3f9ac41e07b2' }),
+    id: z.string().openapi({ description: 'Identifies the key without revealing it', example: 'key_3f9ac41e07b2' }),
     tenant: z.string(),
     name: z.string().openapi({ description: 'Name of the key; may be empty', example: 'ci' }),
     scopes: z.array(z.enum(SCOPES)).readonly(),
     createdAt: timestamp,
     expiresAt: timestamp.nullable(),
-    lastUsedAt: timestamp.nullable().openapi({ description: 'To the minute; null when it was never used' }),
+    lastUsedAt: timestamp
+      .nullable()
+      .openapi({ description: 'Last use, to the minute; null for a key that was never used' }),
   })
   .openapi('ApiKey');
 
 export const CreatedKeySchema = ApiKeySchema.extend({
   apiKey: z
     .string()
-    .openapi({ description: 'The key itself, which only this response contains; the platform stores its hash' }),
+    .openapi({ description: 'The key itself. No other response contains it: the platform stores only its hash.' }),
 }).openapi('CreatedApiKey');
 
 export const NewKeySchema = z.strictObject({
   name: z.string().regex(KEY_NAME, 'must have 1 to 64 printable characters'),
   scopes: z.array(z.enum(SCOPES)).min(1).max(SCOPES.length).readonly(),
-  expiresAt: z.iso.datetime({ offset: true }).refine(isAhead, 'must be in the future, within ten years').optional(),
+  expiresAt: z.iso
+    .datetime({ offset: true })
+    .refine(isValidExpiry, 'must be in the future, within ten years')
+    .optional(),
 });
 
 export const AuditEntrySchema = z
   .object({
-    cursor: z.string().openapi({ description: 'Opaque; pass it to read earlier entries' }),
+    cursor: z.string().openapi({ description: 'Opaque; pass it as `before` to read earlier entries' }),
     at: timestamp,
     tenant: z.string(),
-    actor: z.string().openapi({ description: 'Id of the acting key; `platform` for the platform itself' }),
+    actor: z
+      .string()
+      .openapi({ description: 'Id of the API key that made the change; `platform` for the platform itself' }),
     action: z.string().openapi({ example: 'key.create' }),
     target: z.string().openapi({ description: "Changed object: a key's id, `name@version`, a quota" }),
     details: z.record(z.string(), z.unknown()),
@@ -87,9 +100,11 @@ export const AuditEntrySchema = z
   .openapi('AuditEntry');
 
 export const AuditQuerySchema = z.object({
-  tenant: tenantName.optional().openapi({ description: 'Only this tenant; operators get all tenants by default' }),
+  tenant: tenantName
+    .optional()
+    .openapi({ description: 'Only changes of this tenant. By default, operators get the changes of all tenants.' }),
   before: z.string().regex(AUDIT_CURSOR, 'is not a cursor').optional().openapi({
-    description: 'Cursor: only earlier changes',
+    description: 'Cursor of an entry: only entries before it',
   }),
   limit: z.coerce
     .number()
@@ -97,38 +112,39 @@ export const AuditQuerySchema = z.object({
     .min(1)
     .max(1000)
     .default(100)
-    .openapi({ description: 'Most entries to return, newest first' }),
+    .openapi({ description: 'Maximum number of entries; the newest come first' }),
 });
 
 export const SecretSchema = z
   .object({
     name: z.string().openapi({ example: 'OPENAI_KEY' }),
     revision: z.int().openapi({
-      description: 'Grows with every value; a function version keeps the revision that it was deployed with',
+      description:
+        'Grows with every new value of the secret. A function version keeps the revision that it was deployed with.',
     }),
     changedAt: timestamp,
-    changedBy: z.string().openapi({ description: 'Id of the key that changed it' }),
+    changedBy: z.string().openapi({ description: 'Id of the API key that last changed the secret' }),
     usedBy: z
       .array(z.object({ function: z.string(), version: z.string(), revision: z.int() }))
       .readonly()
-      .openapi({ description: 'Served versions that use it, each with its revision' }),
+      .openapi({ description: 'Served function versions that use the secret, each with the revision that it uses' }),
   })
-  .openapi('Secret', { description: 'A secret without its value, which no request returns.' });
+  .openapi('Secret', { description: 'A secret without its value: no response contains the value of a secret.' });
 
-/** A tenant. Its weight in the fair share is 1 to 1000, 100 for a new tenant. */
+/** A tenant. While several tenants wait, each gets a share in proportion to its `weight`, which is 1 to 1000, and 100 for a new tenant. */
 export type Tenant = z.infer<typeof TenantSchema>;
 export type TenantChange = z.infer<typeof TenantChangeSchema>;
 export type ApiKey = z.infer<typeof ApiKeySchema>;
 export type NewKey = z.infer<typeof NewKeySchema>;
-/** A new key in clear text; no other response shows it. */
+/** A new key, with its text in `apiKey`. No other response contains that text. */
 export type CreatedKey = z.infer<typeof CreatedKeySchema>;
-/** An administrative act: its actor, action, subject and time. Never holds a secret. */
+/** A record of one administrative change: actor, action, target and time. It never contains a secret. */
 export type AuditEntry = z.infer<typeof AuditEntrySchema>;
 export type AuditQuery = z.infer<typeof AuditQuerySchema>;
-/** A secret without its value, which no client can read back. */
+/** A secret without its value: no client can read the value back. */
 export type Secret = z.infer<typeof SecretSchema>;
 
-function isAhead(time: string): boolean {
-  const aheadMs = Date.parse(time) - Date.now();
-  return aheadMs > 0 && aheadMs <= MAX_LIFETIME_MS;
+function isValidExpiry(time: string): boolean {
+  const lifetimeMs = Date.parse(time) - Date.now();
+  return lifetimeMs > 0 && lifetimeMs <= MAX_LIFETIME_MS;
 }

@@ -89,6 +89,6 @@ export class IoTurns {
 }
 
 /** Lets this process end while operations hang. Otherwise its exit would wait for their threads until the directory answers. */
-export function endInSpiteOf(turns: IoTurns): void {
+export function exitWithoutWaitingFor(turns: IoTurns): void {
   process.once('exit', () => turns.running > 0 && process.kill(process.pid, 'SIGKILL'));
 }

@@ -169,9 +169,9 @@ describe('a shared directory', () => {
     execFileSync('mkfifo', [pipe]);
     const program = `
       import { open } from 'node:fs/promises';
-      import { endInSpiteOf, IoTurns } from ${JSON.stringify(new URL('io-turns.ts', import.meta.url).href)};
+      import { exitWithoutWaitingFor, IoTurns } from ${JSON.stringify(new URL('io-turns.ts', import.meta.url).href)};
       const turns = new IoTurns();
-      endInSpiteOf(turns);
+      exitWithoutWaitingFor(turns);
       void turns.during(() => open(${JSON.stringify(pipe)}));
       process.stdin.resume().once('end', () => process.exit(1));
       console.log('hangs');

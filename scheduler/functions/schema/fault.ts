@@ -1,4 +1,7 @@
-/** A position in a value, as a linked list from the last step to the first. */
+/**
+ * A position in a value, as a linked list of steps. A step is a property name or the index of a list item. The list begins with the last step;
+ * `parent` leads to the step before. Null is the value as a whole.
+ */
 export interface Place {
   readonly parent: Place | null;
   readonly step: string | number;
@@ -7,32 +10,35 @@ export interface Place {
 /** The first rule that a value breaks. */
 export interface Fault {
   readonly place: Place | null;
-  /** If `kind` is `other`, a whole sentence; else the rest of a sentence that begins with the place (`is missing.`). */
+  /** A whole sentence if `kind` is `other`. Otherwise the end of a sentence that begins with the place, such as `is missing.`. */
   readonly message: string;
-  /** `missing`: a required member is absent. `unexpected`: the schema `false` stands for the value at the place. */
+  /** `missing`: a required member is absent. `unexpected`: the schema for this place is `false`, which allows no value. */
   readonly kind: 'missing' | 'unexpected' | 'other';
 }
 
-/** Maximum characters of a step, and maximum steps, in a message: property names come from clients. */
-const MAX_STEP = 100;
+/** Maximum characters of a step in a pointer. Property names come from clients, so they may be long. */
+const MAX_STEP_CHARACTERS = 100;
+/** Maximum steps of a pointer. */
 const MAX_STEPS = 20;
 
-/** A place as a JSON pointer (RFC 6901). A long one is cut to its last steps. */
+/** A place as a JSON pointer (RFC 6901). A pointer with too many steps keeps only the last ones. */
 export function pointerTo(place: Place | null): string {
   const steps: (string | number)[] = [];
   for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.parent) steps.unshift(at.step);
   return pointerOf(steps);
 }
 
-/** Like {@link pointerTo}, from the steps in order. */
+/** Like {@link pointerTo}, for a list of steps that begins with the first step. */
 export function pointerOf(steps: readonly PropertyKey[]): string {
-  const escaped = (step: PropertyKey) => clipped(String(step), MAX_STEP).replaceAll('~', '~0').replaceAll('/', '~1');
+  const escaped = (step: PropertyKey) =>
+    clipped(String(step), MAX_STEP_CHARACTERS).replaceAll('~', '~0').replaceAll('/', '~1');
   return steps
     .slice(-MAX_STEPS)
     .map((step) => `/${escaped(step)}`)
     .join('');
 }
 
+/** The text, cut after `maxLength` characters. The mark `…` shows the cut. */
 export function clipped(text: string, maxLength: number): string {
   return text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
 }

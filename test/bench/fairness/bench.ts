@@ -17,31 +17,34 @@ const SLOTS = 8;
 const EVEN: Lengths = { prompt: 64, output: 64 };
 const LONG_PROMPT: Lengths = { prompt: 96, output: 16 };
 const LONG_OUTPUT: Lengths = { prompt: 16, output: 96 };
-/** Most tokens of a request, prompt and output together. */
+/** Most tokens of a request, prompt and output together: 128 with the even lengths, 112 with the others. */
 const LONGEST_REQUEST = EVEN.prompt + EVEN.output;
 const LONGEST_PROMPT = LONG_PROMPT.prompt;
-/** The most by which the service of two clients may differ while both wait, under the scheduler VTC (Virtual Token Counter, OSDI '24). */
+/**
+ * Maximum difference between the service of two clients while both wait, as the scheduler VTC (Virtual Token Counter, OSDI '24) guarantees it.
+ * Service is the weighted number of tokens that a client got. A batch has at most `SLOTS` requests.
+ */
 const BOUND = boundOf(LONGEST_PROMPT, SLOTS * LONGEST_REQUEST);
-/** A load lasts as long as the platform needs to answer this many requests. Their service is many times the bound. */
+/** A load lasts as long as the platform needs to answer this many requests. The service of so many requests is many times `BOUND`. */
 const ANSWERED = 400;
 const QUICK_ANSWERED = 80;
-/** Requests at once that warm the platform and measure its capacity. */
-const AT_ONCE = 32;
+/** Number of requests at once that warm up the platform, and then measure its capacity. */
+const CAPACITY_REQUESTS = 32;
 
-/** Arrivals of one client. */
+/** The requests of one client. */
 interface Load {
-  /** Requests a second, as a multiple of those that the platform can answer. */
+  /** Requests a second, as a multiple of the platform's capacity. */
   readonly rate: number;
   readonly lengths: Lengths;
-  /** Times in which the client sends, as fractions of the load's time; [0, 1], the whole time, by default. */
+  /** Intervals in which the client sends, as fractions of the load's duration. By default, the client sends all the time: [0, 1]. */
   readonly on?: readonly (readonly [from: number, to: number])[];
 }
 
 interface Setting {
   readonly name: string;
-  /** The load of the first client and that of the second. */
+  /** The loads of the first and the second client. */
   readonly loads: readonly [Load, Load];
-  /** True for a setting of quick runs. */
+  /** True for a setting that quick runs measure, too. */
   readonly isQuick?: boolean;
 }
 
@@ -67,19 +70,23 @@ const SETTINGS: readonly Setting[] = [
   { name: 'long prompts and long outputs, both overload', loads: [load(4, LONG_PROMPT), load(2, LONG_OUTPUT)] },
 ];
 
+/** `two tenants`: each client has a tenant and so a queue of its own. `one tenant`, the baseline: both clients share the first tenant's queue. */
 const QUEUES = ['two tenants', 'one tenant'] as const;
 
-/** Results of one setting with one or two queues, in one round. */
+/** Results of one setting with one choice of `QUEUES`, in one round. */
 interface Sample extends ServiceComparison {
   readonly setting: string;
   readonly queues: string;
-  /** Times to the first piece of the first client's requests, ms; for a request that did not begin, the time until the end of the load. */
+  /**
+   * For each request of the first client, the time from the sending to the first piece of output, in ms. For a request without output, the time
+   * until the end of the load.
+   */
   readonly firstMs: readonly number[];
-  /** Share of the first client's tokens that arrived before the end of the load. */
+  /** Of the output tokens that the first client asked for, the share that arrived before the end of the load, from 0 to 1. */
   readonly answered: number;
 }
 
-/** Compares the service of two clients with different loads, while both wait, with the bound of VTC. */
+/** Measures the difference between the service of two clients with different loads, while both wait, and compares it with VTC's bound. */
 export const fairness: Bench = {
   name: 'fairness',
   summary:
@@ -108,10 +115,10 @@ in going first.`,
       for (const [i, setting] of settings.entries()) {
         const seed = 100 * round + 10 * i;
         const run = (queues: (typeof QUEUES)[number]) => () => measure(loadSetup, setting, queues, seed);
-        const both = await inTurn(round + i, [run('two tenants'), run('one tenant')]);
-        samples.push(...both);
-        const [two, one] = both.map(({ difference }) => format(difference / BOUND));
-        progress(`round ${round + 1}, ${setting.name}: ${two} of the bound, ${one} in one queue`);
+        const pair = await inTurn(round + i, [run('two tenants'), run('one tenant')]);
+        samples.push(...pair);
+        const [twoTenants, oneTenant] = pair.map(({ difference }) => format(difference / BOUND));
+        progress(`round ${round + 1}, ${setting.name}: ${twoTenants} of the bound, ${oneTenant} in one queue`);
       }
     }
     return report(settings, samples, loadSetup);
@@ -140,6 +147,7 @@ function report(
         const matching = samples.filter((sample) => sample.setting === name && sample.queues === queues);
         const cellOf = (value: (sample: Sample) => number, digits: number) =>
           formatSpread(spread(matching.map(value)), digits);
+        // Empty when in some round the clients did not both wait: these values count only the time in which both wait.
         const waitingCellOf = (value: (sample: Sample) => number, digits: number) =>
           matching.some(({ waitedMs }) => waitedMs === 0) ? '' : cellOf(value, digits);
         return [
@@ -170,19 +178,22 @@ interface LoadSetup {
   readonly platform: Platform;
   readonly tokens: TextTokens;
   readonly clients: readonly [TenantClient, TenantClient];
-  /** Requests a second that the platform can answer. */
+  /** The platform's capacity, in requests a second. */
   readonly perSecond: number;
+  /** Duration of a load. */
   readonly loadMs: number;
 }
 
-/** Requests a second of equal lengths that the platform answers when all arrive at once. */
+/** The platform's capacity in requests a second: sends requests of the even lengths, all at once, and measures the time until all have ended. */
 async function capacityOf(platform: Platform, tokens: TextTokens, { apiKey }: TenantClient): Promise<number> {
   const random = randomFrom(1);
   const startMs = performance.now();
-  await Promise.all(Array.from({ length: AT_ONCE }, () => complete(platform, apiKey, bodyOf(tokens, EVEN, random))));
-  return (AT_ONCE * 1000) / (performance.now() - startMs);
+  const request = () => complete(platform, apiKey, bodyOf(tokens, EVEN, random));
+  await Promise.all(Array.from({ length: CAPACITY_REQUESTS }, request));
+  return (CAPACITY_REQUESTS * 1000) / (performance.now() - startMs);
 }
 
+/** Runs the loads of both clients of a setting. At the end of the load, cancels the requests that still wait. */
 async function measure(
   { platform, tokens, clients, perSecond, loadMs }: LoadSetup,
   { name, loads }: Setting,
@@ -195,17 +206,17 @@ async function measure(
     const client = i as 0 | 1;
     const { apiKey } = queues === 'two tenants' ? clients[client] : clients[0];
     const random = randomFrom(seed + client);
-    const times = [...arrivals(clientLoad, perSecond, loadMs, random)];
+    const times = [...sendTimes(clientLoad, perSecond, loadMs, random)];
     return sendAt(times, async (): Promise<Request> => {
       const sentMs = nowMs();
       const request = { client, sentMs, input: clientLoad.lengths.prompt, output: clientLoad.lengths.output };
       try {
         const parse = await complete(platform, apiKey, bodyOf(tokens, clientLoad.lengths, random));
-        // Take the time first: the client's parsing of the stream is no part of the request.
+        // Read the clock before `parse`, because the request has ended and parsing takes time, too.
         const endMs = nowMs();
         return { ...request, endMs, ...piecesOf(sentMs, parse()) };
       } catch (error) {
-        // The end of the load cancels the requests that still wait.
+        // The end of the load has cancelled this request before it began. An error before that end is a real one.
         if (nowMs() < loadMs) throw error;
         return { ...request, endMs: loadMs, piecesMs: [] };
       }
@@ -215,40 +226,44 @@ async function measure(
   await Promise.race([sleep(loadMs), ended]);
   for (const client of clients) await cancelAll(client, 'queued');
   const requests = (await ended).flat();
-  const first = requests.filter(({ client }) => client === 0);
-  const answeredTokens = first.reduce((sum, { piecesMs, ...request }) => {
-    const inTime = piecesMs.filter((atMs) => atMs <= loadMs).length;
-    return sum + (piecesMs.length === 0 ? 0 : (request.output * inTime) / piecesMs.length);
+  const firstRequests = requests.filter(({ client }) => client === 0);
+  const askedTokens = firstRequests.reduce((sum, { output }) => sum + output, 0);
+  const answeredTokens = firstRequests.reduce((sum, { piecesMs, output }) => {
+    if (piecesMs.length === 0) return sum;
+    const piecesInTime = piecesMs.filter((atMs) => atMs <= loadMs).length;
+    return sum + (output * piecesInTime) / piecesMs.length;
   }, 0);
   return {
     setting: name,
     queues,
     ...compareService(requests, SLOTS, loadMs),
-    firstMs: first.map(({ sentMs, piecesMs }) => (piecesMs[0] ?? loadMs) - sentMs),
-    answered: answeredTokens / first.reduce((sum, { output }) => sum + output, 0),
+    firstMs: firstRequests.map(({ sentMs, piecesMs }) => (piecesMs[0] ?? loadMs) - sentMs),
+    answered: answeredTokens / askedTokens,
   };
 }
 
-/** Times at which a client sends, in ms from the beginning of the load. */
-function* arrivals({ rate, on = [[0, 1]] }: Load, perSecond: number, loadMs: number, random: () => number) {
+/** Times at which a client sends its requests, in ms from the beginning of the load. */
+function* sendTimes({ rate, on = [[0, 1]] }: Load, perSecond: number, loadMs: number, random: () => number) {
   for (const atMs of poisson(rate * perSecond, random)) {
     if (atMs > loadMs) return;
     if (on.some(([from, to]) => atMs >= from * loadMs && atMs < to * loadMs)) yield atMs;
   }
 }
 
-/** Streams a completion; the returned function parses the stream. */
+/** Sends a completion request and resolves when its stream has ended. The returned function parses the stream. */
 const complete = (platform: Platform, apiKey: string, body: object) =>
   receiveCompletion(`${platform.url}/v1/completions`, apiKey, body);
 
+/** The body of a request with these lengths. Its prompt has random words, cut to the length in tokens. */
 function bodyOf({ begin }: TextTokens, { prompt, output }: Lengths, random: () => number) {
   const tokens = begin(randomWords(prompt, random)).slice(0, prompt);
   return { model: MODEL, prompt: tokens, max_tokens: output, temperature: 0, ignore_eos: true };
 }
 
 /**
- * The number of output tokens, and the arrival of each piece of them, in ms from the beginning of the load. `Request` counts the pieces as equally
- * long. The platform sends the first token at once and the later ones in slices of 25 ms, so the count at any time is wrong by about one slice.
+ * The number of output tokens, and the time at which each piece of the output arrived, in ms from the beginning of the load. `Request` assumes
+ * that all pieces have equally many tokens. In fact, the first piece has one token, and each later piece has the tokens of 25 ms. The number of
+ * tokens received until any moment is therefore wrong by about one piece.
  */
 function piecesOf(sentMs: number, stream: { tokens: number; firstMs: number; gapsMs: readonly number[] }) {
   const piecesMs = [sentMs + stream.firstMs];

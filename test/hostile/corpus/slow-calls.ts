@@ -158,7 +158,7 @@ export const slowCalls: readonly Attack[] = [
     run: forever(`(call $input-image.image-dimensions (i32.const 2048) (i32.const 33) ${SCRATCH})`),
   }),
   attack(
-    'image-of-8-mib',
+    'image-of-6-mib',
     again(
       `(call $input-image.image-dimensions (i32.const ${AT.heap}) (i32.const ${6 << 20}) ${SCRATCH})`,
       fill(255, 6 << 20),

@@ -3,23 +3,24 @@ import { parts, type VariantType, type WitType } from '../model.ts';
 import { docLines } from '../names.ts';
 import { constantName, identifier, resourceName, typeName } from './names.ts';
 
-/** Declares C types in the order in which they need one another, each once. Their layout in memory is the canonical ABI's. */
+/** Declares C types, each once and after the types that it is made of. The C types have the memory layout of the Component Model's canonical ABI. */
 export class Types {
   readonly #declared = new Set<string>();
 
-  /** Lines that declare a type and the types that it is made of, except those that are declared already. */
+  /** Returns the lines that declare the types that `type` is made of, and then `type`. Leaves out types that are declared already. */
   declare(type: WitType | null): string[] {
     if (!type) return [];
     const name = typeName(type);
-    const lines = parts(type).flatMap((part) => this.declare(part));
-    if (this.#declared.has(name)) return lines;
-    const text = declaration(type, name);
-    if (!text) return lines;
+    const partLines = parts(type).flatMap((part) => this.declare(part));
+    if (this.#declared.has(name)) return partLines;
+    const ownLines = declaration(type, name);
+    if (!ownLines) return partLines;
     this.#declared.add(name);
-    return [...lines, ...text];
+    return [...partLines, ...ownLines];
   }
 }
 
+/** Lines that declare one type under a name; null for a kind that needs no declaration of its own, such as a number. */
 function declaration(type: WitType, name: string): string[] | null {
   switch (type.kind) {
     case 'list':
@@ -31,8 +32,12 @@ function declaration(type: WitType, name: string): string[] | null {
         `typedef struct { ${type.items.map((item, index) => `${typeName(item)} item${index};`).join(' ')} } ${name};`,
       ];
     case 'result': {
-      const sides = [type.ok && `${typeName(type.ok)} ok;`, type.err && `${typeName(type.err)} err;`].filter(Boolean);
-      return [`typedef struct { bool failed;${sides.length > 0 ? ` union { ${sides.join(' ')} };` : ''} } ${name};`];
+      const payloads = [
+        ...(type.ok ? [`${typeName(type.ok)} ok;`] : []),
+        ...(type.err ? [`${typeName(type.err)} err;`] : []),
+      ];
+      const union = payloads.length > 0 ? ` union { ${payloads.join(' ')} };` : '';
+      return [`typedef struct { bool failed;${union} } ${name};`];
     }
     case 'own':
     case 'borrow':
@@ -48,7 +53,8 @@ function declaration(type: WitType, name: string): string[] | null {
         `} ${name};`,
       ];
     case 'enum':
-    case 'variant':
+    case 'variant': {
+      const tagType = `uint${discriminantSize(type.cases.length) * 8}_t`;
       return [
         ...comment(type.docs),
         'enum {',
@@ -58,25 +64,26 @@ function declaration(type: WitType, name: string): string[] | null {
         ]),
         '};',
         type.kind === 'enum'
-          ? `typedef uint${discriminantSize(type.cases.length) * 8}_t ${name};`
-          : `typedef struct { uint${discriminantSize(type.cases.length) * 8}_t tag; ${payload(type)} } ${name};`,
+          ? `typedef ${tagType} ${name};`
+          : `typedef struct { ${tagType} tag; ${payload(type)} } ${name};`,
       ];
+    }
     default:
       return null;
   }
 }
 
-/** Members after a variant's tag: one member if all cases carry the same type, else one for each case with a value. */
+/** C members after a variant's tag: `value` if all cases carry the same type, otherwise a union with a member for each case that carries a value. */
 function payload(type: VariantType): string {
-  const member = commonPayload(type);
-  if (member) return `${typeName(member)} value;`;
+  const commonType = commonPayload(type);
+  if (commonType) return `${typeName(commonType)} value;`;
   const members = type.cases.flatMap((entry) =>
     entry.type ? [`${typeName(entry.type)} ${identifier(entry.name)};`] : [],
   );
   return members.length > 0 ? `union { ${members.join(' ')} };` : '';
 }
 
-/** The type that every case of a variant carries; null when they differ. */
+/** The type that all cases of a variant carry; null when the cases carry different types, or when no case carries a value. */
 export function commonPayload(type: VariantType): WitType | null {
   const names = new Set(type.cases.map((entry) => entry.type && typeName(entry.type)));
   return names.size === 1 ? (type.cases[0]?.type ?? null) : null;

@@ -2,10 +2,10 @@ import { flatten, layoutOf, sequence, signatureOf } from '../layout.ts';
 import { pascalCase, type WitFunction, type WitInterface, type WitType } from '../model.ts';
 import { comment, functionName, identifier, paramTypeName, typeName } from './names.ts';
 
-/** Size of `abi::Area`: memory for one result, or for arguments that a call passes behind a pointer. */
+/** Bytes of an `abi::Area` (abi.rs). An area holds one result, or the arguments of a call that passes them behind one pointer. */
 const AREA_BYTES = 256;
 
-/** A function or method with its import. */
+/** The Rust function for a function or method of the contract. Its body declares the import that it calls. */
 export function callLines(entry: WitInterface, fn: WitFunction): string[] {
   const signature = signatureOf(fn, entry.name);
   const isMethod = fn.kind === 'method';
@@ -15,30 +15,26 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
     ...(isMethod ? ['&self'] : []),
     ...params.map(({ name, type }) => `${name}: ${paramTypeName(type)}`),
   ];
-  // The core types have the same names in Rust.
-  const flat = signature.spilled ? null : signature.params.flatMap(flatten);
-  const core = [
-    ...(flat?.map((type, index) => `a${index}: ${type}`) ?? ['arguments: *const u8']),
+  // Types of the core arguments, which have the same names in Rust. Null when the call passes its arguments behind one pointer.
+  const coreTypes = signature.spilled ? null : signature.params.flatMap(flatten);
+  const coreParams = [
+    ...(coreTypes?.map((type, index) => `a${index}: ${type}`) ?? ['arguments: *const u8']),
     ...(signature.returnPointer ? ['result: *mut u8'] : []),
   ];
   const { result } = fn;
-  const returnType = result && !signature.returnPointer ? ` -> ${flatten(result)[0] ?? 'i32'}` : '';
-  const values = [
-    ...(flat?.map((type, index) => `arguments.${type}(${index})`) ?? ['arguments.at()']),
-    ...(signature.returnPointer ? ['result.at()'] : []),
-  ];
-  const call = `call(${values.join(', ')})`;
-  const type = fn.kind === 'constructor' ? 'Self' : typeName(result);
+  const coreReturn = result && !signature.returnPointer ? ` -> ${flatten(result)[0] ?? 'i32'}` : '';
+  const coreArguments = coreTypes?.map((type, index) => `arguments.${type}(${index})`) ?? ['arguments.at()'];
+  const call = `call(${[...coreArguments, ...(signature.returnPointer ? ['result.at()'] : [])].join(', ')})`;
+  const returnType = fn.kind === 'constructor' ? 'Self' : typeName(result);
+  const needsMustUse = result !== null && fn.kind !== 'constructor' && !isMustUseType(result);
   return [
     ...comment(fn.docs),
-    ...(result === null || fn.kind === 'constructor' || isMustUse(result) ? [] : ['#[must_use]']),
+    ...(needsMustUse ? ['#[must_use]'] : []),
     '#[inline]',
-    `pub fn ${functionName(fn)}(${declaredParams.join(', ')})${result ? ` -> ${type}` : ''} {`,
+    `pub fn ${functionName(fn)}(${declaredParams.join(', ')})${result ? ` -> ${returnType}` : ''} {`,
     ...indented([
-      ...importLines(entry, fn, core, returnType),
-      ...(values.some((value) => value.startsWith('arguments'))
-        ? argumentLines(signature.params, names, signature.spilled)
-        : []),
+      ...importLines(entry, fn, coreParams, coreReturn),
+      ...(coreArguments.length > 0 ? argumentLines(signature.params, names, signature.spilled) : []),
       ...resultLines(fn, call, signature.returnPointer),
     ]),
     '}',
@@ -46,10 +42,10 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
   ];
 }
 
-/** Types that Rust itself warns about when they are dropped unseen. */
-const isMustUse = (type: WitType): boolean => type.kind === 'result' || type.kind === 'future';
+/** True for a type that has the attribute `#[must_use]` in Rust already; a function that returns such a type does not repeat the attribute. */
+const isMustUseType = (type: WitType): boolean => type.kind === 'result' || type.kind === 'future';
 
-function importLines(entry: WitInterface, fn: WitFunction, core: readonly string[], returnType: string): string[] {
+function importLines(entry: WitInterface, fn: WitFunction, params: readonly string[], coreReturn: string): string[] {
   const future =
     fn.result?.kind === 'future'
       ? [
@@ -63,7 +59,7 @@ function importLines(entry: WitInterface, fn: WitFunction, core: readonly string
     `#[link(wasm_import_module = "${entry.id}")]`,
     'extern "C" {',
     `    #[link_name = "${fn.coreName}"]`,
-    `    fn call(${core.join(', ')})${returnType};`,
+    `    fn call(${params.join(', ')})${coreReturn};`,
     ...future,
     '}',
   ];
@@ -121,13 +117,13 @@ function resultLines({ result }: WitFunction, call: string, returnPointer: boole
   }
 }
 
-/** Throws when a value of this size does not fit in an `abi::Area`. Returns an empty text, which a template of generated code can contain. */
+/** Throws when a value of this size does not fit in an `abi::Area`. Returns an empty text, so that a template of generated code can call this. */
 function checkFits(bytes: number): '' {
   if (bytes <= AREA_BYTES) return '';
   throw new TypeError(`a value of ${bytes} bytes needs a larger abi::Area`);
 }
 
-/** A resource: a handle that is given back when the value goes out of scope. */
+/** The Rust type of a resource of the contract. The type holds a handle, and drops the resource when the value goes out of scope. */
 export function resourceLines(
   entry: WitInterface,
   name: string,

@@ -6,100 +6,105 @@ import { splitPrefills } from './split-prefills.ts';
 import { checkGraph, validate } from './validate.ts';
 
 /**
- * Turns a graph into another one with the same results. Passes are pure: they do not change the graph that they get. The ideas come from Ayo
+ * Turns a graph into another graph with the same results. A pass does not change the graph that it gets. The ideas of the passes come from Ayo
  * (Tan et al., *Towards End-to-End Optimization of LLM-based Applications with Ayo*, ASPLOS '25, section 5).
  */
 export interface Pass {
   readonly name: string;
-  /** @param sizes the efficient batch sizes of engines; by default, none was measured */
+  /** @param sizes the measured efficient batch sizes of engines (models and encoders); by default, no size has been measured */
   apply(graph: Graph, sizes?: Sizes): Graph;
 }
 
 /**
- * Lets a node start as soon as its inputs exist, without waiting for earlier modules. `ordered` components keep their place, and so do texts that
- * the client reads while they are generated: in parallel, they would mix.
+ * Lets a node start as soon as its inputs exist, without waiting for the end of earlier modules (components of the program). There are two
+ * exceptions. Nodes of `ordered` components wait as before. Nodes that send the client a text while they generate it still wait for the earlier
+ * modules that do the same: the client would get a mixture of texts that are sent in parallel.
  */
 export const dependencyPruning: Pass = {
   name: 'dependency-pruning',
   apply(graph) {
-    const piping = new Set<string>();
+    const pipingModules = new Set<string>();
     return mapNodes(graph, (node) => {
-      const isPiped = pipes(node);
-      const before = isPiped ? [...piping].filter((module) => module !== node.module) : [];
-      // Only components are ordered. Nodes outside of components run at any time, with and without this pass.
-      if (isPiped && node.module !== graph.name) piping.add(node.module);
-      return node.after.length === 0 || node.ordered ? node : { ...node, after: before };
+      const isPiping = pipesText(node);
+      const after = isPiping ? [...pipingModules].filter((module) => module !== node.module) : [];
+      // No node waits for nodes outside of components, with or without this pass. The module of these nodes is the graph itself.
+      if (isPiping && node.module !== graph.name) pipingModules.add(node.module);
+      return node.after.length === 0 || node.ordered ? node : { ...node, after };
     });
   },
 };
 
-/** True for a node that sends the client a text. */
-const pipes = ({ operation }: Node): boolean =>
+/** True for a node that sends the client a text while it generates the text. */
+const pipesText = ({ operation }: Node): boolean =>
   operation.kind === 'loop'
-    ? operation.body.nodes.some(pipes)
+    ? operation.body.nodes.some(pipesText)
     : operation.kind === 'decoding' && operation.pipe === true;
 
 /**
- * Lets the readers of a text's sentences or lines start as soon as their item is complete: the generation hands each item on early, and nodes that
- * treat items one by one are split. A generation stays as it is when its readers take all items in one efficient batch, which takes no longer than
- * the last item alone.
+ * Lets the readers of a text's items (its sentences or lines) start as soon as their items are complete. For this, the generation becomes a
+ * `partial-decoding`, which hands on each complete item, and nodes that treat items one by one are split into stages. A generation stays as it is
+ * when each of its readers takes all items in one efficient batch: such a batch takes no longer than the last item would take alone.
  */
 export const decodingPipelining: Pass = {
   name: 'decoding-pipelining',
   apply(graph, sizes = new Sizes()) {
-    const early = new Set<string>();
-    const gaining = gainingFrom(graph, sizes);
+    const earlyOutputs = new Set<string>();
+    const gaining = gainingGenerations(graph, sizes);
     const nodes = graph.nodes.map((node): Node => {
       const { operation } = node;
       if (operation.kind !== 'decoding' || !gaining.has(node.id)) return node;
-      for (const port of Object.keys(node.outputs)) early.add(keyOf({ node: node.id, port }));
+      for (const port of Object.keys(node.outputs)) earlyOutputs.add(keyOf({ node: node.id, port }));
       return { ...node, operation: { ...operation, kind: 'partial-decoding' } };
     });
-    if (early.size === 0) return graph;
+    if (earlyOutputs.size === 0) return graph;
     return splitNodes({ ...graph, nodes }, (node, elements) => {
-      const isEarly = refsIn(elements).some((ref) => early.has(keyOf(ref)));
+      const isEarly = refsIn(elements).some((ref) => earlyOutputs.has(keyOf(ref)));
       return isEarly ? stagesOf(node, elements, sizes)?.map((part) => ({ elements: part, early: true })) : undefined;
     });
   },
 };
 
-/** Ids of the generations whose items have a reader that can begin before the last item exists. */
-function gainingFrom({ nodes }: Graph, sizes: Sizes): ReadonlySet<string> {
-  const counts = new Map<string, number>();
+/** Ids of the generations with a reader that can begin before the last item exists, because it reads only some items or reads items in stages. */
+function gainingGenerations({ nodes }: Graph, sizes: Sizes): ReadonlySet<string> {
+  const itemCounts = new Map<string, number>();
   for (const { id, operation, outputs } of nodes) {
-    if (operation.kind === 'decoding' && operation.items) counts.set(id, Object.keys(outputs).length);
+    if (operation.kind === 'decoding' && operation.items) itemCounts.set(id, Object.keys(outputs).length);
   }
   const gaining = new Set<string>();
-  if (counts.size === 0) return gaining;
+  if (itemCounts.size === 0) return gaining;
   for (const reader of nodes) {
-    const read = new Map<string, Set<string>>();
+    const portsRead = new Map<string, Set<string>>();
     for (const { node, port } of needsOf(reader)) {
-      if (counts.has(node)) read.set(node, (read.get(node) ?? new Set()).add(port));
+      if (itemCounts.has(node)) portsRead.set(node, (portsRead.get(node) ?? new Set()).add(port));
     }
-    if (read.size === 0) continue;
+    if (portsRead.size === 0) continue;
     const elements = reader.each && reader.inputs[reader.each.port];
     const isStaged = elements !== undefined && (stagesOf(reader, elements, sizes)?.length ?? 0) > 1;
-    for (const [id, ports] of read) if (isStaged || ports.size < (counts.get(id) ?? 0)) gaining.add(id);
+    for (const [id, ports] of portsRead) {
+      const readsOnlySome = ports.size < (itemCounts.get(id) ?? 0);
+      if (isStaged || readsOnlySome) gaining.add(id);
+    }
   }
   return gaining;
 }
 
-/** The elements of a node, divided into efficient batches; undefined for elements whose number is unknown. */
+/** Divides the elements of a node into stages, one efficient batch each. Returns undefined when the number of elements is unknown. */
 function stagesOf(node: Node, elements: Input, sizes: Sizes): Input[] | undefined {
   const count = countOf(elements);
   if (count === undefined) return undefined;
-  // A batch that is larger than the number of elements leads to the same stages.
+  // Limit the batch to the number of elements. A larger batch gives the same single stage, so it must not count as another choice (`Sizes.hold`).
   return partsOf(
     elements,
     chooseByBatch(node, sizes, (batch) => Math.min(batch, Math.max(1, count))),
   );
 }
 
-/** Runs nodes over many elements in stages of one efficient batch each, so that the next node can begin after the first stage. */
+/** Splits nodes that treat many elements into stages of one efficient batch each, so that the next node can begin after the first stage. */
 export const stageDecomposition: Pass = {
   name: 'stage-decomposition',
   apply(graph, sizes = new Sizes()) {
-    // Stages help when the reader takes stages, too, or when the elements come one after another.
+    // Stages of a node help in two cases: its reader treats elements one by one, too (`chained`), or its elements are outputs of several nodes and do
+    // not all exist at the same time.
     const chained = new Set<string>();
     for (const { each, inputs } of graph.nodes) {
       const elements = each && inputs[each.port];
@@ -113,14 +118,14 @@ export const stageDecomposition: Pass = {
   },
 };
 
-/** Computes the known parts of a prompt before the others exist. */
+/** Computes the parts of a prompt that exist, while the node still waits for the other parts. */
 export const prefillingSplit: Pass = { name: 'prefilling-split', apply: splitPrefills };
 
 /** Brings saved contexts to the device at the start, if the nodes that open them wait for other nodes. */
 export const contextPrefetch: Pass = {
   name: 'context-prefetch',
   apply(graph) {
-    const used = new Set(graph.nodes.map(({ id }) => id));
+    const usedIds = new Set(graph.nodes.map(({ id }) => id));
     const nodes = graph.nodes.flatMap((node): Node[] => {
       const { operation } = node;
       if (operation.kind !== 'cached-context' || (node.after.length === 0 && needsOf(node).length === 0)) return [node];
@@ -129,7 +134,7 @@ export const contextPrefetch: Pass = {
       return [
         {
           ...node,
-          id: newId(`${node.id}:prefetch`, used),
+          id: newId(`${node.id}:prefetch`, usedIds),
           operation: fetch,
           inputs: {},
           outputs: {},
@@ -144,8 +149,9 @@ export const contextPrefetch: Pass = {
 };
 
 /**
- * Gives each node's depth to the batcher, which then computes the tenant's oldest workflow first, and within a workflow the deepest node
- * (Ayo, section 6, algorithm 2).
+ * Sets each node's depth: the length of the longest path from the node to an end of the graph, on which a generation counts as eight nodes. Among a
+ * tenant's nodes, the batcher then takes those of the oldest workflow first, and within a workflow the deepest node first (Ayo, section 6,
+ * algorithm 2).
  */
 export const topologyBatching: Pass = {
   name: 'topology-batching',
@@ -155,7 +161,7 @@ export const topologyBatching: Pass = {
   },
 };
 
-/** All passes of the library, in their order. */
+/** All passes of the library, in the order in which they are applied. */
 export const PASSES: readonly Pass[] = [
   dependencyPruning,
   decodingPipelining,
@@ -165,24 +171,24 @@ export const PASSES: readonly Pass[] = [
   topologyBatching,
 ];
 
-/** Applies passes in turn, inside of loops, too. Checks the result, since users register passes of their own. */
+/** Applies the passes in turn, first to the bodies of loops and then to the graph. Checks the results of passes that users have written. */
 export function optimise(graph: Graph, passes: readonly Pass[] = PASSES, sizes: Sizes = new Sizes()): Graph {
   if (passes.length === 0) return graph;
-  const inner = mapNodes(graph, (node) => {
+  const withOptimisedLoops = mapNodes(graph, (node) => {
     const { operation } = node;
     if (operation.kind !== 'loop') return node;
     return { ...node, operation: { ...operation, body: optimise(operation.body, passes, sizes) } };
   });
-  const result = passes.reduce((before, pass) => applyPass(pass, before, sizes), inner);
+  const result = passes.reduce((current, pass) => applyPass(pass, current, sizes), withOptimisedLoops);
   if (passes.every((pass) => PASSES.includes(pass))) return result;
   validate(result);
   return { ...result, nodes: sorted(result.nodes).nodes };
 }
 
 function applyPass(pass: Pass, graph: Graph, sizes: Sizes): Graph {
-  const made = pass.apply(graph, sizes);
-  if (!PASSES.includes(pass)) checkGraph(made, graph, pass.name);
-  return made;
+  const result = pass.apply(graph, sizes);
+  if (!PASSES.includes(pass)) checkGraph(result, graph, pass.name);
+  return result;
 }
 
 function mapNodes(graph: Graph, change: (node: Node) => Node): Graph {

@@ -105,7 +105,7 @@ export function tested<T>(value: T, place: string): T {
   );
 }
 
-/** What to do instead of testing a value that may not exist yet; undefined for a value that can be tested. */
+/** Advice for a program that tests a value that may not exist yet; undefined for a value that can be tested. */
 function adviceFor(value: unknown): string | undefined {
   const ask = 'compare with undefined to ask whether there is a value.';
   if (isVariable(value))

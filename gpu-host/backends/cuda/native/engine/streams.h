@@ -15,7 +15,8 @@ class Stream {
   ~Stream() { (void)cudaStreamDestroy(stream_); }
   operator cudaStream_t() const { return stream_; }
   void synchronize() const { CUDA_CALL(cudaStreamSynchronize(stream_)); }
-  // Work queued from here on starts after the last recording of `event`; at once if it was never recorded.
+  // Makes later work of this stream wait for the work that precedes the last record() of `event`. Does nothing if `event` was never recorded. The
+  // calling thread does not wait.
   void wait(cudaEvent_t event) const { CUDA_CALL(cudaStreamWaitEvent(stream_, event, 0)); }
 
  private:
@@ -24,7 +25,8 @@ class Stream {
 
 class Event {
  public:
-  // `blocking`: synchronize() sleeps instead of spinning.
+  // `timing`: the event records its time, for cudaEventElapsedTime.
+  // `blocking`: in synchronize() without arguments, the thread sleeps instead of polling.
   explicit Event(bool timing = false, bool blocking = false) {
     CUDA_CALL(cudaEventCreateWithFlags(&event_, (timing ? cudaEventDefault : cudaEventDisableTiming) | (blocking ? cudaEventBlockingSync : 0)));
   }
@@ -34,17 +36,17 @@ class Event {
   operator cudaEvent_t() const { return event_; }
   void record(const Stream& stream) const { CUDA_CALL(cudaEventRecord(event_, stream)); }
   void synchronize() const { CUDA_CALL(cudaEventSynchronize(event_)); }
-  // True when all work before the last recording has ended.
+  // True when all work that precedes the last record() has ended, or when the event was never recorded.
   bool isReached() const {
     const cudaError_t error = cudaEventQuery(event_);
     if (error == cudaSuccess) return true;
     if (error != cudaErrorNotReady) checkCuda(error, "cudaEventQuery");
-    // cudaErrorNotReady is kept as the thread's last error; clear it.
+    // CUDA keeps cudaErrorNotReady as the thread's last error. Clear it, so that no later check reports it.
     (void)cudaGetLastError();
     return false;
   }
-  // Sleeps between queries until `near`, polls until `late` to notice the end without delay, then waits like synchronize(). Returns false if the
-  // event had been reached at the first query.
+  // Waits for the event in three phases. Until `near`, the thread sleeps between queries. Until `late`, it queries without a pause, to notice the
+  // event without delay. After `late`, it waits as in synchronize(). Returns false if the event was already reached at the first query.
   bool synchronize(std::chrono::steady_clock::time_point near, std::chrono::steady_clock::time_point late) const {
     constexpr std::chrono::microseconds NAP(250);
     for (bool running = false;; running = true) {
