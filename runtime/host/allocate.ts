@@ -45,13 +45,8 @@ export const allocate = {
   'free-embeds': (_inferlet: Inferlet, { device, id }: DeviceQueue, embeds: Uint32Array): void =>
     device?.freeEmbeds(id, embeds),
 
-  'share-pages': (inferlet: Inferlet, queue: DeviceQueue, pages: Uint32Array): Outcome<Uint32Array> => {
-    const { device } = queue;
-    if (!device) return queue.refusal();
-    const outcome = device.sharePages(queue.id, pages);
-    inferlet.observePages(queue);
-    return outcome;
-  },
+  'share-pages': (_inferlet: Inferlet, queue: DeviceQueue, pages: Uint32Array): Outcome<Uint32Array> =>
+    queue.device ? queue.device.sharePages(queue.id, pages) : queue.refusal(),
 
   'import-pages': async (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<Imported>> => {
     const refused = refuseName(name);

@@ -140,7 +140,6 @@ export class KvFile implements Droppable {
     return this.#derive((device) => {
       if (this.#pages.length === 0) return ok(EMPTY);
       const shared = device.sharePages(this.queue.id, this.#pages);
-      this.#inferlet.observePages(this.queue);
       if (shared.tag === 'err') return shared;
       return ok({ pages: shared.val, tokens: this.#tokens, nextPosition: this.#nextPosition });
     });
