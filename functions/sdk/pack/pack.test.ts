@@ -1,6 +1,16 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -76,6 +86,30 @@ describe('the packed library', () => {
       files.filter((file) => file.includes('.test.') || file.startsWith('pack/')),
       [],
     );
+  });
+
+  it('has documents whose links lead to packed files', () => {
+    const library = path.join(project, 'node_modules/@pie/inferlet');
+    const documents = readdirSync(library, { recursive: true })
+      .map(String)
+      .filter((file) => file.endsWith('.md'));
+    assert.ok(documents.includes('README.md'), String(documents));
+    const [broken, led]: [string[], string[]] = [[], []];
+    for (const document of documents) {
+      // Code may contain brackets that look like links.
+      const prose = readFileSync(path.join(library, document), 'utf8')
+        .replaceAll(/^```.*?^```$/gms, '')
+        .replaceAll(/`[^`\n]*`/g, '');
+      for (const [, target = ''] of prose.matchAll(/\]\(([^)#\s]+)(?:#[^)]*)?\)/g)) {
+        if (/^[a-z]+:/.test(target)) continue;
+        const file = path.join(path.dirname(document), target);
+        // A link that leaves the package leads to a file only by chance.
+        const isPacked = !file.startsWith('..') && !path.isAbsolute(target) && existsSync(path.join(library, file));
+        (isPacked ? led : broken).push(`${document}: ${target}`);
+      }
+    }
+    assert.deepEqual(broken, []);
+    assert.ok(led.length > 0, 'the test finds the links');
   });
 
   it('gives bundlers other than pie the compiled files', async () => {

@@ -25,6 +25,8 @@ function sending(headers: Record<string, string> = {}) {
     request,
     send: (bytes: number) => controller.enqueue(new Uint8Array(bytes)),
     end: () => controller.close(),
+    /** Breaks the connection. */
+    fail: (cause: Error) => controller.error(cause),
     cancelled: () => cancelled,
   };
 }
@@ -228,6 +230,72 @@ describe('bodies', () => {
       await body.discard();
       body.release();
     }
+    assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('are refused as malformed when their connection breaks, however much of them has arrived', async () => {
+    const bodies = new Bodies(LIMITS);
+    // `Body` reads the body that declares a small size in one step, and the other one in pieces.
+    const declared: Record<string, string>[] = [{}, { 'content-length': '10' }];
+    for (const headers of declared) {
+      for (const arrivedBytes of [0, 9]) {
+        const { request, send, fail } = sending(headers);
+        const body = new Body(request, bodies);
+        const reading = body.read(100 * KIB);
+        if (arrivedBytes > 0) send(arrivedBytes);
+        await setImmediate();
+        const cause = new Error('socket hang up');
+        fail(cause);
+        await assert.rejects(reading, {
+          code: 'malformed-request',
+          message: 'The connection broke before the end of the body.',
+          hint: 'Send the request again.',
+          cause,
+        });
+        await body.discard();
+        body.release();
+      }
+    }
+    assert.equal(bodies.heldBytes, 0);
+  });
+});
+
+describe('the room of a tenant', () => {
+  it('counts towards the same share as the bodies and other rooms of the tenant', () => {
+    const bodies = new Bodies(LIMITS);
+    const room = bodies.roomFor('a');
+    assert.equal(room.take(100 * KIB), true);
+    bodies.take('a', 20 * KIB);
+    const second = bodies.roomFor('a');
+    second.hold(8 * KIB);
+    // A tenant alone may hold half of the 256 KiB.
+    assert.equal(bodies.heldBytes, 128 * KIB);
+    const refusal = { code: 'too-many-requests', headers: { 'retry-after': '1' } };
+    assert.equal(second.take(1), false);
+    assert.throws(() => second.hold(1), refusal);
+    assert.throws(() => second.resize(8 * KIB + 1), refusal);
+    assert.throws(() => bodies.take('a', 1), refusal);
+    assert.equal(bodies.heldBytes, 128 * KIB, 'a refusal takes nothing');
+    second.resize(2 * KIB);
+    second.give(KIB);
+    assert.equal(bodies.heldBytes, 121 * KIB);
+    room.free();
+    second.free();
+    assert.equal(bodies.heldBytes, 20 * KIB, 'each room frees its own bytes');
+  });
+
+  it('leaves the shares of other tenants alone', () => {
+    const bodies = new Bodies(LIMITS);
+    const rooms = ['a', 'b', 'c', 'd'].map((tenant) => bodies.roomFor(tenant));
+    // The first tenant may hold half of the 256 KiB, and each later one a quarter.
+    const taken = [128, 64, 64].map((kib, i) => rooms[i]?.take(kib * KIB));
+    assert.deepEqual(taken, [true, true, true]);
+    assert.equal(rooms[3]?.take(1), false, 'all tenants together fill the memory');
+    assert.throws(() => rooms[3]?.hold(1), { code: 'gateway-busy' });
+    rooms[0]?.free();
+    assert.equal(rooms[1]?.take(1), false, 'the memory that the first tenant gave back is not for the second one');
+    assert.equal(rooms[3]?.take(64 * KIB), true);
+    for (const room of rooms) room.free();
     assert.equal(bodies.heldBytes, 0);
   });
 });
