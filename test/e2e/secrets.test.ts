@@ -25,7 +25,7 @@ const { environment } = JSON.parse(readFileSync(path.join(FUNCTION, 'pie.json'),
 const hidden = [firstToken, secondToken, environment.ZONE];
 
 before(async () => {
-  // Homes of other tests link to shared artifacts. This home holds its own, so that the last test can read all of them.
+  // Homes of other tests link to shared artifacts. This home has its own, so that the last test reads only the artifacts of this platform.
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   platform = await Platform.start({ home, functions: false });
 });
