@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import os from 'node:os';
 import { z } from 'zod';
-import { ROLES, type Role } from '#scheduler/machines/types.ts';
+import { MACHINE_NAME, MAX_MACHINE_NAME, ROLES, type Role } from '#scheduler/machines/types.ts';
 
 export { ROLES, type Role };
 
@@ -13,21 +13,22 @@ export interface MachineSettings {
   readonly address?: string;
 }
 
-const LONGEST_NAME = 63;
-const NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
-
 const machineName = z
   .string()
-  .max(LONGEST_NAME)
-  .regex(NAME, 'must consist of a to z, 0 to 9, dots and hyphens, with a letter or digit at both ends, such as east-1');
+  .regex(
+    MACHINE_NAME,
+    `must consist of at most ${MAX_MACHINE_NAME} characters a to z, 0 to 9, dots and hyphens, with a letter or digit at both ends, such as east-1`,
+  );
 
 const roles = z.array(z.enum(ROLES)).min(1);
+
+const HOST_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
 
 /** Not a wildcard: a process can listen on a wildcard address, but no other machine can connect to it. */
 const address = z
   .string()
   .max(253)
-  .refine((text) => isIP(text) > 0 || NAME.test(text.toLowerCase()), {
+  .refine((text) => isIP(text) > 0 || HOST_NAME.test(text.toLowerCase()), {
     error: 'must be an address or a name without a port, such as 10.0.0.5',
   })
   .refine((text) => text !== '0.0.0.0' && text !== '::', {
@@ -68,7 +69,7 @@ function hostName(): string {
     .hostname()
     .toLowerCase()
     .replace(/[^a-z0-9.-]/g, '-')
-    .slice(0, LONGEST_NAME)
+    .slice(0, MAX_MACHINE_NAME)
     .replace(/^[.-]+|[.-]+$/g, '');
   return name === '' ? 'machine' : name;
 }

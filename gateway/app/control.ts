@@ -13,7 +13,7 @@ import {
 import type { Versions } from '#scheduler/links/versions.ts';
 import type { KeyHolder } from '#scheduler/tenants/api-keys.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
-import type { LogLevel } from '#wit/generated/host.ts';
+import { LOG_LEVEL_CASES, type LogLevel } from '#wit/generated/host.ts';
 import type { Memory } from './http/bodies.ts';
 import type { Operations } from './resources/operations.ts';
 import type { Quotas } from './resources/quotas.ts';
@@ -229,7 +229,7 @@ export interface FileContent {
 }
 
 /** From the least severe on. */
-export const LEVELS = ['debug', 'info', 'warn', 'error'] as const satisfies readonly LogLevel[];
+export const LEVELS = LOG_LEVEL_CASES;
 export type { LogLevel };
 
 /** Maximum past log lines of one request. */

@@ -1,11 +1,9 @@
-import type { Invocation } from '#scheduler/invocations/types.ts';
+import { INVOCATION_ID, type Invocation } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, Principal } from '../app/control.ts';
 
 type Act = 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel';
-
-const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
 /** Time in which repeated reads make one entry: while an operator watches an invocation, the dashboard's page reads it every 1.5 s. */
 const SAME_READ_MS = 60_000;

@@ -3,7 +3,7 @@ import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/v
 import { newestSpoken, openJoin, sealJoin } from '#scheduler/machines/join-token.ts';
 import type { JoinPermission } from '#scheduler/machines/join-tokens.ts';
 import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
-import { ROLES, type Role } from '#scheduler/machines/types.ts';
+import { MACHINE_NAME, ROLES, type Role } from '#scheduler/machines/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type MasterKeys, masterKeyText } from '#scheduler/secrets/master-keys.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
@@ -25,10 +25,7 @@ export interface JoinSource {
 }
 
 const joinSchema = z.strictObject({
-  machine: z
-    .string()
-    .max(63)
-    .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/),
+  machine: z.string().regex(MACHINE_NAME),
   roles: z.array(z.enum(ROLES)).min(1),
   certificate: z.string().regex(/^([0-9A-F]{2}:){31}[0-9A-F]{2}$/),
 });

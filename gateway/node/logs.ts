@@ -1,10 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/function-logs.ts';
 import { hasEnded, type InvocationStatus } from '#scheduler/invocations/types.ts';
-import type { LogEntry, LogLevel, LogOptions } from '../app/control.ts';
+import { LEVELS, type LogEntry, type LogLevel, type LogOptions } from '../app/control.ts';
 import type { Memory } from '../app/http/bodies.ts';
-
-const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 2, error: 3 };
 
 /** Lines that a request fetches at once from Redis, divided among its logs. */
 const PAGE_LINES = 500;
@@ -346,7 +344,7 @@ class LogFilter {
   }
 
   #fits(entry: LogEntry): boolean {
-    if (SEVERITY[entry.level] < SEVERITY[this.#options.level]) return false;
+    if (LEVELS.indexOf(entry.level) < LEVELS.indexOf(this.#options.level)) return false;
     return this.#search === undefined || entry.message.toLowerCase().includes(this.#search);
   }
 
@@ -379,6 +377,6 @@ function toEntry(line: LogLine): LogEntry {
     time: new Date(line.at).toISOString(),
   };
   if (line.event === 'error') return { ...origin, level: 'error', message: `${data.code}: ${data.message}` };
-  const level: LogLevel = Object.hasOwn(SEVERITY, data.level) ? data.level : 'info';
+  const level: LogLevel = LEVELS.find((each) => each === data.level) ?? 'info';
   return { ...origin, level, message: String(data.message) };
 }

@@ -2,14 +2,12 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { unexpected } from './replies.ts';
-import { hasEnded, type ListQuery } from './types.ts';
+import { hasEnded, INVOCATION_CURSOR, type ListQuery } from './types.ts';
 
 const LIST = loadScript(new URL('./scripts/list.lua', import.meta.url));
 
 /** Maximum invocations that one call looks at, which takes Redis about a millisecond. */
 const MAX_LOOKED_AT = 2000;
-/** `<submission time>.<id>` of the last invocation that a page looked at (`ListPage.cursor`). */
-const CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
 
 /** Ids of one page of a tenant's invocations, newest first, and the next page's cursor; null when no page follows. */
 export async function listedIds(
@@ -38,7 +36,7 @@ export async function listedIds(
 
 function parseCursor(cursor: string | undefined): { time: string; id: string } {
   if (cursor === undefined) return { time: '+inf', id: '' };
-  const match = CURSOR.exec(cursor);
+  const match = INVOCATION_CURSOR.exec(cursor);
   if (match === null) throw new StoreError('invalid-argument', 'The cursor does not belong to this list.');
   return { time: match[1] ?? '', id: match[2] ?? '' };
 }

@@ -6,6 +6,11 @@ import { ENDING_QUOTA_CODES } from '../quotas/names.ts';
 export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
 export type InvocationStatus = (typeof STATUSES)[number];
 
+/** Pattern of an invocation's id. */
+export const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
+/** `<submission time>.<id>` of the last invocation that a page of a list looked at. */
+export const INVOCATION_CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
+
 /** Reasons for which an invocation did not succeed. */
 export const FAILURE_CODES = [
   'inferlet-error',

@@ -2,6 +2,13 @@
 export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
 export type Role = (typeof ROLES)[number];
 
+/** Maximum characters of a machine's name. */
+export const MAX_MACHINE_NAME = 63;
+/** Pattern of a machine's name, which appears in URLs, Redis keys and commands. */
+export const MACHINE_NAME = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/;
+/** Pattern of a process's name: `gpu-host-1` when there is one machine, else with the name of its machine, `gpu-host-1@east`. */
+export const PROCESS_NAME = /^[a-z][a-z0-9-]{0,62}(?:@[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?)?$/;
+
 /** A GPU host as the supervisor of its machine registers it. */
 export interface RegisteredGpuHost {
   /** Unique among all machines on the Redis. */

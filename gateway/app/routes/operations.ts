@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { MACHINE_NAME, PROCESS_NAME } from '#scheduler/machines/types.ts';
 import { callOf } from '../context.ts';
 import { type ControlPlane, type InvocationStatus, STATUSES } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -14,20 +15,17 @@ import {
 } from '../schemas/platform.ts';
 import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 
-const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-
 const hostParam = z.object({
   host: z
     .string()
-    .regex(HOST_NAME, 'is not a valid GPU host name')
+    .regex(PROCESS_NAME, 'is not a valid GPU host name')
     .openapi({ description: 'Name of the GPU host', example: 'gpu-host-2' }),
 });
 
 const machineParam = z.object({
   machine: z
     .string()
-    .max(63)
-    .regex(/^[a-z0-9.-]+$/, 'is not a valid machine name')
+    .regex(MACHINE_NAME, 'is not a valid machine name')
     .openapi({ description: 'Name of the machine', example: 'east-1' }),
 });
 

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
+import { INVOCATION_CURSOR, WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
 import { type InvocationStatus, LEVELS, MAX_LOG_LINES, STATUSES } from '../control.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
@@ -68,7 +68,7 @@ export const InvocationSchema = z
   .openapi('Invocation');
 
 /** Cursor of the list of invocations: the place at which the next page begins. */
-export const invocationCursor = z.string().regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor');
+export const invocationCursor = z.string().regex(INVOCATION_CURSOR, 'is not a cursor');
 
 export const InvocationQuerySchema = z.object({
   function: z.string().min(1).max(64).optional().openapi({ description: 'Only this function' }),

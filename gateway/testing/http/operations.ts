@@ -285,7 +285,8 @@ export function describeOperations(get: () => Harness): void {
   it('operators drain and undrain GPU hosts, and drain the last connected one only by force', async () => {
     const h = get();
     const { drains } = h.platform.scheduler;
-    const names = ['drain-1', 'drain-2', 'drain-away'];
+    // The second host is one of a machine among several.
+    const names = ['drain-1', 'drain-2@east', 'drain-away'];
     // Reports the GPU hosts and their drains, as a runtime does.
     const reportDrains = async () => {
       const drained = await drains.names();
@@ -300,7 +301,7 @@ export function describeOperations(get: () => Harness): void {
     await reportDrains();
     const stop = await drains.onChange(() => void reportDrains());
     const change = (name: string, body: object, headers: Record<string, string> = {}) =>
-      h.ask(`/v1/gpu-hosts/${name}`, {
+      h.ask(`/v1/gpu-hosts/${encodeURIComponent(name)}`, {
         method: 'PATCH',
         body: JSON.stringify(body),
         headers: { ...JSON_TYPE, ...headers },
@@ -320,10 +321,10 @@ export function describeOperations(get: () => Harness): void {
       assert.deepEqual([status, body.name, body.drained, body.connected], [200, 'drain-1', true, true]);
       assert.equal((await change('drain-1', { drained: true })).status, 200, 'a repeated drain');
       assert.equal((await change('drain-away', { drained: true })).status, 200, 'a host that is away');
-      const last = await change('drain-2', { drained: true });
+      const last = await change('drain-2@east', { drained: true });
       h.refused(last, 'conflict');
       assert.match(last.body.hint, /--force/);
-      assert.equal((await change('drain-2', { drained: true, force: true })).body.drained, true);
+      assert.equal((await change('drain-2@east', { drained: true, force: true })).body.drained, true);
       const states = (await h.ask('/v1/load')).body.gpuHosts as { name: string; drained: boolean }[];
       assert.deepEqual(
         states.map(({ name, drained }) => [name, drained]),
@@ -338,9 +339,9 @@ export function describeOperations(get: () => Harness): void {
         ),
         [
           'gpu-host.undrain drain-away {}',
-          'gpu-host.undrain drain-2 {}',
+          'gpu-host.undrain drain-2@east {}',
           'gpu-host.undrain drain-1 {}',
-          'gpu-host.drain drain-2 {"force":true}',
+          'gpu-host.drain drain-2@east {"force":true}',
           'gpu-host.drain drain-away {}',
           'gpu-host.drain drain-1 {}',
         ],

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { LIVE, MAX_MESSAGE } from '#scheduler/functions/aliases.ts';
+import { aliasNameFault, LIVE, MAX_MESSAGE } from '#scheduler/functions/aliases.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { shortVersion } from '../html/format.ts';
 import { html, NONE } from '../html/html.ts';
@@ -9,7 +9,7 @@ import { sharesText } from './function.ts';
 
 const ALIASES_HINT = 'The page of the function lists its aliases.';
 
-const aliasSchema = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,62}$/i);
+const aliasSchema = z.string().refine((alias) => aliasNameFault(alias) === null);
 
 const formSchema = z.object({
   alias: aliasSchema,
