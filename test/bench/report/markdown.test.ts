@@ -53,6 +53,25 @@ describe('report', () => {
     assert.doesNotMatch(svg, />300</, 'figures of another column');
   });
 
+  it('draws rows with other work in another colour, and the caption says so below the chart and in the report', () => {
+    const stacked: SuiteRun = {
+      ...suite('1.50 (1.40–1.60)'),
+      name: 'stacked',
+      header: ['agents', 'way', 'over the client loop'],
+      rows: [
+        ['1', '+ system prompt computed once', '1.18 (1.12–1.24)'],
+        ['1', '+ format of the calls filled in, not decoded', '3.86 (3.68–4.04)'],
+      ],
+    };
+    const { markdown, images } = reportOf({ ...results('1.50 (1.40–1.60)'), suites: [stacked] }, '');
+    const svg = images.get('stacked.svg') ?? '';
+    const colours = [...svg.matchAll(/<rect x="\d+[^>]*rx="3" fill="(#\w+)"/g)].map(([, colour]) => colour);
+    assert.equal(colours.length, 2);
+    assert.notEqual(colours[0], colours[1]);
+    assert.match(svg, />Other colour: other output\./);
+    assert.match(markdown, /^\*.*Other colour: other output\..*\*$/m);
+  });
+
   it('leaves figures of 0 out of the noise', () => {
     const one = results('1.50 (1.40–1.60)');
     const withZero = { ...suite('0 (0–0)'), name: 'stacked' };

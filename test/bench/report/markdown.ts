@@ -17,12 +17,33 @@ export interface Report {
   readonly images: ReadonlyMap<string, string>;
 }
 
-/** The column that each suite's image shows. Images of other suites show the first column with figures. */
-const PLOTTED_COLUMNS: Readonly<Record<string, string>> = {
-  agents: 'over the client loop',
-  stacked: 'over the client loop',
-  techniques: 'over the baseline',
-  prefix: 'without over with',
+/** What a suite's image shows. Images of suites without an entry show the first column with figures. */
+interface Plot {
+  readonly column?: string;
+  /** What a reader must know beside the figures, in lines. */
+  readonly caption?: readonly string[];
+  /** Matches a cell of rows whose work differs from that of the others; their bars have another colour, which the caption explains. */
+  readonly apart?: RegExp;
+}
+
+const PLOTS: Readonly<Record<string, Plot>> = {
+  agents: { column: 'over the client loop' },
+  stacked: {
+    column: 'over the client loop',
+    caption: [
+      'Blue: equal output, token by token.',
+      'Other colour: other output. This program decodes less: most tokens of a turn, the format of its calls, are filled in.',
+    ],
+    apart: /filled in, not decoded/,
+  },
+  serve: {
+    caption: [
+      'The peer, node-llama-cpp, hardly batches: its tokens a second no longer grow once requests overlap.',
+      'A distance from it shows continuous batching, which other servers have, too, and nothing of programs.',
+    ],
+  },
+  techniques: { column: 'over the baseline' },
+  prefix: { column: 'without over with' },
 };
 
 /** The machine counts as busy if more than this share of its processors is in use before a suite. */
@@ -45,6 +66,7 @@ export function reportOf(results: Results, linkPrefix: string, before?: Results)
         `${suite.title}.`,
         ...(suite.quick === undefined ? [] : [`**Quick run**: ${suite.quick}`]),
         ...(image === undefined ? [] : [`![${image.alt}](${linkPrefix}${suite.name}.svg)`]),
+        ...(PLOTS[suite.name]?.caption ? [`*${PLOTS[suite.name]?.caption?.join(' ')}*`] : []),
         table(
           suite.header,
           suite.rows.map((cells) => cells.map(withoutMark)),
@@ -165,8 +187,9 @@ const changeTable = (list: readonly Change[]): string =>
 
 function imageOf(suite: SuiteRun): { svg: string; alt: string } | undefined {
   const { name, header, rows } = suite;
-  const column = PLOTTED_COLUMNS[name]
-    ? header.indexOf(PLOTTED_COLUMNS[name])
+  const { column: plotted, caption, apart } = PLOTS[name] ?? {};
+  const column = plotted
+    ? header.indexOf(plotted)
     : header.findIndex((_, at) => rows.some((cells) => spreadIn(cells[at] ?? '') !== undefined));
   const columnName = header[column] ?? '';
   // A column with one value for all bars would only lengthen their names.
@@ -174,14 +197,22 @@ function imageOf(suite: SuiteRun): { svg: string; alt: string } | undefined {
   const bars = rows.flatMap((cells) => {
     const spread = spreadIn(cells[column] ?? '');
     const label = labels.map((at) => labelPart(header[at] ?? '', cells[at] ?? '')).filter(Boolean);
-    return spread === undefined ? [] : [{ label: label.join(', '), spread }];
+    return spread === undefined
+      ? []
+      : [{ label: label.join(', '), spread, apart: cells.some((cell) => apart?.test(cell)) }];
   });
   if (bars.length === 0) return undefined;
   const [, baseline] = /(?:^| )over (.*)$/.exec(columnName) ?? [];
   const shown = bars.every(({ spread }) => spread.isSingle) ? spreadOver(1) : 'median and range';
   const line = baseline === undefined ? undefined : { at: 1, name: baseline };
   return {
-    svg: barChart({ title: suite.title, subtitle: `${columnName}: ${shown}`, bars, ...(line && { line }) }),
+    svg: barChart({
+      title: suite.title,
+      subtitle: `${columnName}: ${shown}`,
+      bars,
+      ...(line && { line }),
+      ...(caption && { caption }),
+    }),
     alt: `${suite.title}: ${columnName}`,
   };
 }
