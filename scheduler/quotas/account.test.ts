@@ -75,6 +75,8 @@ class History {
   readonly #scheduler: Scheduler;
   /** Ids of all invocations. */
   readonly ids = new Set<string>();
+  /** Bytes of the texts of their headers. */
+  readonly headerBytes = new Map<string, number>();
   /** Hashes of all uploaded components. */
   readonly components = new Set<string>();
   now = Date.UTC(2027, 0, 31, 12);
@@ -107,7 +109,8 @@ class History {
           submittedAt: this.now,
           input: JSON.stringify(text),
         });
-        await invocations.create({ ...record, deadlineMs: 1e9, restartable: pick % 3 === 0 });
+        const headers = pick % 4 === 1 ? this.#headers(record.id, pick) : {};
+        await invocations.create({ ...record, ...headers, deadlineMs: 1e9, restartable: pick % 3 === 0 });
         this.ids.add(record.id);
         this.#waiting.push(record.id);
         return;
@@ -269,7 +272,7 @@ class History {
     const { quotas, store } = this.#scheduler;
     // Waits for commands that were sent earlier, such as the return of a message whose puller was aborted.
     await store.ping();
-    const found = await recount(store, TENANT, this.ids, this.components);
+    const found = await recount(store, TENANT, this.ids, this.headerBytes, this.components);
     const states = await quotas.status(TENANT);
     return [states.find(({ quota }) => quota === 'redis-bytes')?.used, found];
   }
@@ -285,6 +288,18 @@ class History {
     const { invocations } = this.#scheduler;
     // For a running invocation, `cancel` only sends a request to the runtime, which then ends the invocation as `fail` does here.
     if ((await this.#scheduler.cancel(id, 'enough')) === 'requested') await invocations.fail(id, 'cancelled', 'enough');
+  }
+
+  /** Headers with texts of the client's choice. Notes their bytes by the table of README.md. */
+  #headers(id: string, pick: number) {
+    const { keys } = this.#scheduler.store;
+    const idempotencyKey = `${id} ${'k'.repeat(pick % 200)}`;
+    const concurrency = { key: 'c'.repeat(1 + (pick % 200)), limit: 1000 };
+    const webhookUrl = `https://example.com/${'é'.repeat(pick % 500)}`;
+    const stored = [keys.idempotency(TENANT, idempotencyKey), keys.concurrency(TENANT, concurrency.key)];
+    const twice = stored.reduce((sum, text) => sum + 2 * Buffer.byteLength(text), 0);
+    this.headerBytes.set(id, Buffer.byteLength(webhookUrl) + twice);
+    return { idempotencyKey, fingerprint: 'f', concurrency, webhookUrl };
   }
 
   #forget(id: string): void {

@@ -383,7 +383,7 @@ describe('a backup', () => {
     const restored = open(target);
     const { quotas, store } = restored;
     const used = (await quotas.status(tenant)).find(({ quota }) => quota === 'redis-bytes')?.used;
-    assert.equal(used, await recount(store, tenant, [record.id], [componentHash]));
+    assert.equal(used, await recount(store, tenant, [record.id], new Map(), [componentHash]));
     assert.ok(Number(used) > 500);
     await restored.close();
   });

@@ -122,6 +122,11 @@ end
 -- Given fields that are not copied to the record: `create` adds `latency` only when granted, and `notBefore` in place of the debounce times.
 local NOT_KEPT = {latency = true, debounceDelayMs = true, debounceMaxMs = true}
 
+-- Bytes that the texts of a client's headers take in Redis. Each of the three keys is stored twice: in the record, and in or as another key.
+local function headerBytes(given, idempotencyKey)
+  return #(given.webhookUrl or '') + 2 * (#idempotencyKey + #(given.concurrencyKey or '') + #(given.debounceField or ''))
+end
+
 -- Ends a debounced invocation because a later one takes its place.
 local function replace(prefix, id, successor)
   local record = prefix .. ':invocation:' .. id
@@ -189,7 +194,8 @@ local function create(place, at)
     enterQueues()
   end
   local waitingCount = countWaiting(queue, given.prefix .. ':debounces:' .. given.tenant, given.prefix .. ':questions:' .. given.tenant)
-  local refusing, limits = admitRequest(account, fn, now, waitingCount, RECORD_BYTES + #data, replaced and 1 or 0)
+  local texts = headerBytes(given, idempotency ~= record and idempotency or '')
+  local refusing, limits = admitRequest(account, fn, now, waitingCount, RECORD_BYTES + texts + #data, replaced and 1 or 0)
   if refusing then
     local states = quotaStates(limits)
     return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
@@ -218,6 +224,11 @@ local function create(place, at)
     submittedAt, 'deadlineMs', deadlineMs, 'listing', listing, 'inputBytes', #data}) do
     fields[#fields + 1] = value
   end
+  if texts > 0 then
+    for _, value in ipairs({'headerBytes', texts}) do
+      fields[#fields + 1] = value
+    end
+  end
   if idempotency ~= record then
     -- Keep the key at least until the deadline; the invocation's end sets the final expiry.
     redis.call('SET', idempotency, id .. ' ' .. fingerprint, 'PX', idempotencyMs + deadlineMs)
@@ -234,7 +245,7 @@ local function create(place, at)
   if given.concurrencyKey then
     redis.call('SADD', given.concurrencyKey, id)
   end
-  holdBytes(account, 'i:' .. id, RECORD_BYTES + #data)
+  holdBytes(account, 'i:' .. id, RECORD_BYTES + texts + #data)
   addUnfinished(given, id)
   gather('ZADD', deadlines, submittedAt + deadlineMs, id)
   listOpen(listing, fn, id, submittedAt, ARGV[4], ARGV[3], tonumber(ARGV[5]))

@@ -9,18 +9,20 @@ const QUEUE_NUMBER_BYTES = 8;
  * Computes a tenant's bytes in Redis from the stored values by the formula of quotas/README.md, independently of the scripts.
  *
  * @param invocations the ids of all invocations that the tenant ever had
+ * @param headerBytes bytes of the texts of their headers, by id
  * @param components the hashes of all components that this tenant alone has uploaded
  */
 export async function recount(
   { redis, keys }: Store,
   tenant: string,
   invocations: Iterable<string>,
+  headerBytes: ReadonlyMap<string, number>,
   components: Iterable<string>,
 ): Promise<number> {
   let bytes = 0;
   for (const id of invocations) {
     const [status, arrival, message] = await redis.hmget(keys.invocation(id), 'status', 'arrival', 'message');
-    if (status != null) bytes += COST.record + lengthOf(message ?? '');
+    if (status != null) bytes += COST.record + lengthOf(message ?? '') + (headerBytes.get(id) ?? 0);
     if (status === 'queued' || status === 'running') {
       const [job] = await redis.hmget(`${keys.jobs}:${id}`, 'data');
       // A child has no job. The job's data begins with the arrival number, which the submission did not have.

@@ -15,7 +15,7 @@
 local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChannel', 'fileUsageKey', 'fileExpiriesKey', 'storedUsageKey',
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
-  'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown', 'submitter',
+  'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'headerBytes', 'requeuedAt', 'shown', 'submitter',
   'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore',
   'question', 'askedAt', 'askedEpoch', 'questionBytes', 'questionsKey', 'tenantQuestionsKey'}
 
@@ -73,7 +73,8 @@ local function keepInput(a, record)
   return #job
 end
 
--- Removes the invocation's holder from the account, and counts what stays until it expires: the record with its failure's message, the events,
+-- Removes the invocation's holder from the account, and counts what stays until it expires: the record with its failure's message and the texts
+-- of its headers, the events,
 -- the kept input and the outcome. The bytes of the job, the inbox and the question are released now. The holder's other bytes are those of the
 -- record and of the events.
 local function settleBytes(a, record, outcomeBytes, keptInputBytes)
@@ -85,9 +86,10 @@ local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   gather('HDEL', accountKey(account), holder)
   addLater(accountKey(account), 'bytes', -held)
   local released = tonumber(record.inputBytes or 0) + tonumber(record.inboxBytes or 0) + tonumber(record.questionBytes or 0)
-  local eventBytes = held - RECORD_BYTES - released + EVENT_BYTES + #a.data
+  local recordBytes = RECORD_BYTES + tonumber(record.headerBytes or 0)
+  local eventBytes = held - recordBytes - released + EVENT_BYTES + #a.data
   holdUntilLater(account, eventBytes + keptInputBytes, a.now + a.eventsMs)
-  holdUntilLater(account, RECORD_BYTES + #a.message, a.now + a.recordMs)
+  holdUntilLater(account, recordBytes + #a.message, a.now + a.recordMs)
   if outcomeBytes > 0 then
     holdUntilLater(account, outcomeBytes, a.now + a.resultsMs)
   end
