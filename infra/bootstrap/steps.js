@@ -49,7 +49,7 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
 export const PLAIN =
-  'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
+  'bad-input|concurrency|contract|hoarder|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
 
