@@ -1,0 +1,172 @@
+import type { Logger } from '../policies/logger.ts';
+import { FAILURE_CODES, type FailureCode } from './types.ts';
+
+/** Failures that the inferlet or its client causes. The platform causes all others. */
+export type OwnFailureCode = 'inferlet-error' | 'trap' | 'invalid-result' | 'cancelled';
+
+/** Failures with which the platform ends an invocation. */
+export type PlatformFailureCode = Exclude<FailureCode, OwnFailureCode>;
+
+/** Refusals of admission, which store no invocation. */
+export type RefusalCode =
+  | 'quota-requests'
+  | 'quota-concurrency'
+  | 'quota-storage'
+  | 'quarantined'
+  | 'memory-unavailable';
+
+/** Numbers and names that decided an end, such as `usedMs` and `limitMs`. They hold neither secrets nor inputs. */
+export type Figures = Readonly<Record<string, number | string | boolean | readonly string[] | null>>;
+
+/**
+ * One end that the platform causes, and why. The client's message ({@link endMessage}) and the log's record ({@link EndLog}) are both made from
+ * this value, so that they cannot differ.
+ */
+export interface PlatformEnd<Code extends string = PlatformFailureCode> {
+  readonly code: Code;
+  /** What happened to which process or limit, and why: sentences for clients and operators, without texts of the inferlet. */
+  readonly cause: string;
+  readonly figures: Figures;
+}
+
+/** The invocation that ended, or the one that was refused. */
+export interface EndedInvocation {
+  /** Absent when the invocation was refused: it has no id. */
+  readonly invocation?: string;
+  readonly tenant: string;
+  readonly function: string;
+}
+
+/**
+ * `ended`: the invocation has its terminal event. `starts-again`: only the attempt ended, and the invocation returned to its queue. `refused`:
+ * nothing was stored.
+ */
+export type EndOutcome = 'ended' | 'starts-again' | 'refused';
+
+interface EndKind {
+  /** `error` for faults of the platform, `warn` for losses, `info` for limits that an operator or a manifest has set. */
+  readonly level: keyof Logger;
+  /** What the client can do, as sentences; null when the causes of this code say it themselves. */
+  readonly advice: string | null;
+}
+
+/** The level and advice of each failure that the platform causes. Every such failure has its record in the log of the process that decides it. */
+export const PLATFORM_ENDS: Readonly<Record<PlatformFailureCode, EndKind>> = {
+  'cpu-limit': { level: 'info', advice: null },
+  'memory-limit': { level: 'info', advice: null },
+  'output-limit': { level: 'info', advice: null },
+  'deadline-exceeded': { level: 'info', advice: null },
+  superseded: { level: 'info', advice: null },
+  terminated: {
+    level: 'warn',
+    advice: 'Invoke the function again; with `restartable` in its manifest, it starts again by itself.',
+  },
+  unavailable: { level: 'warn', advice: null },
+  'quota-tokens': { level: 'info', advice: null },
+  'quota-gpu-time': { level: 'info', advice: null },
+  'quota-cpu-time': { level: 'info', advice: null },
+  'quota-pages': { level: 'info', advice: null },
+  'quota-storage': { level: 'info', advice: null },
+  'device-lost': {
+    level: 'warn',
+    advice: 'Invoke the function again; with `restartable` in its manifest, it starts again by itself.',
+  },
+  'runtime-lost': {
+    level: 'warn',
+    advice: 'Invoke the function again; with `restartable` in its manifest, it starts again by itself.',
+  },
+  quarantined: {
+    level: 'warn',
+    advice: 'Deploy a corrected version, or lift the quarantine with `pie quarantine lift`.',
+  },
+  'artifact-unavailable': { level: 'error', advice: 'Invoke the function again; if it fails again, deploy it anew.' },
+  internal: { level: 'error', advice: 'Invoke the function again; the log of the platform has the details.' },
+};
+
+/** The codes of {@link PLATFORM_ENDS}. */
+export const PLATFORM_CODES: readonly PlatformFailureCode[] = FAILURE_CODES.filter(isPlatformCode);
+
+export function isPlatformCode(code: FailureCode): code is PlatformFailureCode {
+  return code in PLATFORM_ENDS;
+}
+
+/** The message of the error event: the cause, and what the client can do. */
+export function endMessage({ code, cause }: PlatformEnd): string {
+  const { advice } = PLATFORM_ENDS[code];
+  return advice === null ? cause : `${cause} ${advice}`;
+}
+
+/** The constant message of the record of each outcome. */
+export const END_RECORDS: Readonly<Record<EndOutcome, string>> = {
+  ended: 'the platform ended an invocation',
+  'starts-again': 'the platform ended an attempt, and its invocation starts again',
+  refused: 'the platform refused an invocation',
+};
+
+/** Message of the record that stands for the records beyond {@link MAX_RECORDS}. */
+export const MORE_ENDS = 'more invocations of a tenant ended than the log names';
+
+/**
+ * Records of one tenant that a process writes within a window. Beyond them, one record counts the others by code, so that a tenant whose invocations
+ * fail in a loop neither fills the disk nor displaces the records of others.
+ */
+export const MAX_RECORDS = 2000;
+const WINDOW_MS = 60_000;
+
+/** The ends of one tenant in the current window. */
+interface TenantEnds {
+  records: number;
+  /** Ends without a record, by code. */
+  readonly unnamed: Map<string, number>;
+}
+
+/** Writes the record of each end that a process decides. Each process has one. */
+export class EndLog {
+  readonly #log: Logger;
+  readonly #tenants = new Map<string, TenantEnds>();
+  #windowEnd: NodeJS.Timeout | undefined;
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  /** Writes the record of an end, or counts it when the tenant has many. */
+  note(ended: EndedInvocation, end: PlatformEnd, outcome: Exclude<EndOutcome, 'refused'>): void {
+    this.#write(ended, end, outcome, PLATFORM_ENDS[end.code].level);
+  }
+
+  /** Writes the record of a refusal by admission, or counts it when the tenant has many. */
+  refused(of: Omit<EndedInvocation, 'invocation'>, refusal: PlatformEnd<RefusalCode>): void {
+    this.#write(of, refusal, 'refused', 'info');
+  }
+
+  /** Writes the counts of the ends without a record. Called at the end of each window, and when the process ends. */
+  flush(): void {
+    clearTimeout(this.#windowEnd);
+    this.#windowEnd = undefined;
+    const tenants = [...this.#tenants];
+    this.#tenants.clear();
+    for (const [tenant, { unnamed }] of tenants) {
+      if (unnamed.size > 0) this.#log.warn({ tenant, ends: Object.fromEntries(unnamed) }, MORE_ENDS);
+    }
+  }
+
+  #write(
+    ended: EndedInvocation,
+    { code, cause, figures }: PlatformEnd<string>,
+    outcome: EndOutcome,
+    level: keyof Logger,
+  ): void {
+    this.#windowEnd ??= setTimeout(() => this.flush(), WINDOW_MS).unref();
+    const ends = this.#tenants.get(ended.tenant) ?? { records: 0, unnamed: new Map<string, number>() };
+    this.#tenants.set(ended.tenant, ends);
+    if (ends.records >= MAX_RECORDS) {
+      ends.unnamed.set(code, (ends.unnamed.get(code) ?? 0) + 1);
+      return;
+    }
+    ends.records++;
+    const { tenant, function: name, invocation } = ended;
+    const fields = { tenant, function: name, ...(invocation !== undefined && { invocation }), code, cause, figures };
+    this.#log[level](fields, END_RECORDS[outcome]);
+  }
+}
