@@ -22,6 +22,7 @@ import { Files } from './invocations/files.ts';
 import { FunctionLogs } from './invocations/function-logs.ts';
 import { Inbox } from './invocations/inbox.ts';
 import { Invocations } from './invocations/invocations.ts';
+import { EndLog } from './invocations/platform-end.ts';
 import { Questions } from './invocations/questions.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { Submission } from './invocations/submission.ts';
@@ -97,6 +98,8 @@ type SuppliedOption = 'store' | 'control' | 'active' | 'admission' | 'connect' |
 export class Scheduler {
   readonly store: Store;
   readonly invocations: Invocations;
+  /** Writes the record of each end that this process decides. */
+  readonly ends: EndLog;
   readonly events: EventLog;
   readonly live: LiveClient;
   readonly submitter: Submitter;
@@ -160,7 +163,8 @@ export class Scheduler {
     this.#vital = new Vital(options.connect, options);
     this.#connections = [commands, subscriber];
     this.store = store;
-    this.invocations = new Invocations(store, retention);
+    this.ends = new EndLog(options.log);
+    this.invocations = new Invocations(store, this.ends, retention);
     this.submitter = new Submitter(channels, store.keys.submitter(randomUUID()));
     this.live = new LiveClient(
       (runtimeId) => this.runtimes.liveAddress(runtimeId, options.machine),
@@ -288,6 +292,7 @@ export class Scheduler {
   async close(): Promise<void> {
     this.withdrawals.stop();
     await this.reaper.stop();
+    this.ends.flush();
     this.messaging.close();
     this.live.close();
     this.#channels.close();

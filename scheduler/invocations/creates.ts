@@ -1,9 +1,11 @@
 import { quarantineText } from '../quarantine/policy.ts';
 import { parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
+import { quotaErrorCode } from '../quotas/names.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { TurnCalls } from '../store/turn-calls.ts';
+import type { EndLog, PlatformEnd, RefusalCode } from './platform-end.ts';
 import { tuple, unexpected } from './replies.ts';
 import { type Retention, retentionArguments } from './retention.ts';
 import { jobText, recordFields, type Submission } from './submission.ts';
@@ -30,6 +32,7 @@ interface NewRecord {
 /** Stores the submissions of a process. Those of one turn of the event loop share script calls, so that admission runs once per call. */
 export class Creates {
   readonly #store: Store;
+  readonly #endLog: EndLog;
   readonly #retention: Retention;
   readonly #concurrency = new TenantConcurrency(MAX_OF_TENANT);
   readonly #calls = new TurnCalls<NewRecord, CreateOutcome>({
@@ -37,8 +40,9 @@ export class Creates {
     call: (records) => this.#call(records),
   });
 
-  constructor(store: Store, retention: Retention) {
+  constructor(store: Store, endLog: EndLog, retention: Retention) {
     this.#store = store;
+    this.#endLog = endLog;
     this.#retention = retention;
   }
 
@@ -75,8 +79,47 @@ export class Creates {
     const replies = tuple(
       await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...createKeys], args, leftMs),
     );
-    return records.map((record, i) => () => outcomeOf(record.submission, replies[i], now));
+    return records.map((record, i) => () => this.#outcome(record.submission, replies[i], now));
   }
+
+  /** The outcome of one submission. Logs a refusal by admission, and the end of an invocation that the submission superseded. */
+  #outcome(submission: Submission, reply: unknown, now: number): CreateOutcome {
+    const { id, tenant, function: name } = submission;
+    try {
+      const outcome = outcomeOf(submission, reply, now);
+      const replaced = replacedBy(reply);
+      if (replaced !== '') {
+        const cause = `A later invocation with the same debounce key takes its place: ${id}.`;
+        const end = { code: 'superseded', cause, figures: { successor: id } } as const;
+        this.#endLog.note({ invocation: replaced, tenant, function: name }, end, 'ended');
+      }
+      return outcome;
+    } catch (error) {
+      const refusal = refusalOf(error, submission);
+      if (refusal !== null) this.#endLog.refused({ tenant, function: name }, refusal);
+      throw error;
+    }
+  }
+}
+
+/** The invocation that a submission superseded, or ''. */
+const replacedBy = (reply: unknown): string => {
+  const [created, , , replaced] = tuple(reply);
+  return created === 1 && typeof replaced === 'string' ? replaced : '';
+};
+
+/** The refusal by admission that an error states; null for other errors. */
+function refusalOf(error: unknown, { version, limits }: Submission): PlatformEnd<RefusalCode> | null {
+  if (!(error instanceof StoreError)) return null;
+  const cause = error.message;
+  if (error instanceof QuotaExceeded) {
+    const { quota, limit, used, resetsAt } = error.use;
+    return { code: quotaErrorCode(quota), cause, figures: { quota, limit, used, resetsAt } };
+  }
+  if (error.code === 'quarantined') return { code: 'quarantined', cause, figures: { version } };
+  if (error.code === 'above-memory')
+    return { code: 'memory-unavailable', cause, figures: { memoryMb: limits.memoryMb } };
+  return null;
 }
 
 function basisTexts({ basis }: Submission): string[] {
@@ -88,7 +131,7 @@ function outcomeOf({ function: name, version, limits }: Submission, reply: unkno
   const [created, value, ...rest] = tuple(reply);
   switch (created) {
     case 1: {
-      const [debouncedUntil, ...counted] = rest;
+      const [debouncedUntil, , ...counted] = rest;
       const debounced = Number(debouncedUntil) === 0 ? {} : { notBefore: Number(debouncedUntil) };
       return { created: true, arrival: Number(value), ...debounced, quotas: parseUses(counted, now) };
     }

@@ -357,7 +357,7 @@ describe('event log', () => {
       { event: 'message', data: '{"text":"not a log line"}' },
       { event: 'log', data: '{"message":"b"}' },
     ]);
-    await scheduler.invocations.fail(record.id, 'trap', 'unreachable');
+    await scheduler.invocations.fail(record.id, 'internal', 'unreachable');
     await eventually(() => live.length === 3, 'three lines');
     abort.abort();
     await following;

@@ -5,6 +5,7 @@ import type { Scheduler } from '../scheduler.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { endMessage } from './platform-end.ts';
 import type { NewEvent, TerminalEvent } from './types.ts';
 
 const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
@@ -207,7 +208,8 @@ describe('invocations', () => {
     assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ended');
     const [event, ...more] = await scheduler.events.read(id, 0);
     assert.deepEqual(more, []);
-    assert.deepEqual(JSON.parse(event?.data ?? ''), { code: 'runtime-lost', message: 'gone' });
+    const text = endMessage({ code: 'runtime-lost', cause: 'gone', figures: {} });
+    assert.deepEqual(JSON.parse(event?.data ?? ''), { code: 'runtime-lost', message: text });
     const unknown = await scheduler.invocations.append('nobody', 1, 1, [message('x')]);
     assert.equal(unknown, 'stale');
     assert.equal(await scheduler.invocations.fail('nobody', 'internal', 'x'), 'unknown');

@@ -11,6 +11,7 @@ import { Creates } from './creates.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { Ends } from './ends.ts';
 import { listedIds } from './listing.ts';
+import { type EndLog, endMessage, type Figures, type PlatformFailureCode } from './platform-end.ts';
 import { parseRecord } from './record.ts';
 import { attemptLimits, gap, standingFrom, tuple, unexpected, unmetered } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
@@ -21,7 +22,6 @@ import {
   type ChildOutcome,
   type CreateOutcome,
   type FailOutcome,
-  type FailureCode,
   type FinishOutcome,
   type Invocation,
   type InvocationStatus,
@@ -61,12 +61,15 @@ export class Invocations {
   readonly #creates: Creates;
   readonly #begins: Begins;
   readonly #ends: Ends;
+  readonly #endLog: EndLog;
 
-  constructor(store: Store, retention: Retention = DEFAULT_RETENTION) {
+  /** @param endLog gets the ends and refusals that this object decides; those of attempts are their runtime's */
+  constructor(store: Store, endLog: EndLog, retention: Retention = DEFAULT_RETENTION) {
     this.#store = store;
+    this.#endLog = endLog;
     this.#retention = retention;
     this.#appends = new Appends(store, retention);
-    this.#creates = new Creates(store, retention);
+    this.#creates = new Creates(store, endLog, retention);
     this.#begins = new Begins(store);
     this.#ends = new Ends(store, retention);
   }
@@ -340,12 +343,21 @@ export class Invocations {
   }
 
   /**
-   * Ends an invocation for the platform, in the next epoch, so that the runtime that runs it can write no more.
+   * Ends an invocation for the platform, in the next epoch, so that the runtime that runs it can write no more. Logs the end.
    *
+   * @param cause as in `PlatformEnd`.
    * @param owner a runtime: the call leaves a running attempt of any other runtime alone, and returns `ended`.
    */
-  async fail(id: string, code: FailureCode, message: string, owner = ''): Promise<FailOutcome> {
+  async fail(
+    id: string,
+    code: PlatformFailureCode,
+    cause: string,
+    owner = '',
+    figures: Figures = {},
+  ): Promise<FailOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
+    const end = { code, cause, figures };
+    const message = endMessage(end);
     const reply = await this.#store.script(SCRIPTS.fail, keys, [
       ...args,
       code,
@@ -353,7 +365,11 @@ export class Invocations {
       errorData(code, message),
       owner,
     ]);
-    if (reply === 1) return 'ok';
+    if (Array.isArray(reply)) {
+      const [tenant, name] = reply.map(String);
+      this.#endLog.note({ invocation: id, tenant: tenant ?? '', function: name ?? '' }, end, 'ended');
+      return 'ok';
+    }
     if (reply === -1 || reply === -2) return 'ended';
     if (reply === 0) return 'unknown';
     throw unexpected('fail', reply);

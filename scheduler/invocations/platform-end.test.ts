@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
 import { CollectedLog } from '../testing/log.ts';
+import { TestRedis } from '../testing/redis.ts';
 import {
   END_RECORDS,
   EndLog,
@@ -68,4 +70,51 @@ describe('the record of an end that the platform causes', () => {
     ends.flush();
     assert.equal(log.records.length, MAX_RECORDS + 3, 'a window without a surplus ends silently');
   });
+});
+
+test('the process that ends or refuses an invocation logs it once, in the words that the client reads', async (t) => {
+  const redis = await TestRedis.start();
+  t.after(() => redis.stop());
+  const log = new CollectedLog();
+  const scheduler = openTestScheduler(redis, { log });
+  t.after(() => scheduler.close());
+  const { invocations, events, quotas } = scheduler;
+  const taken = (): Record<string, unknown>[] =>
+    log.records.splice(0).map(({ level, message, fields }) => ({ level, message, ...fields }));
+  const of = { tenant: 'acme', function: 'story' };
+
+  const lost = submission(of);
+  await invocations.create(lost);
+  const figures = { silentMs: 3100, limitMs: 3000 };
+  for (let i = 0; i < 2; i++) await invocations.fail(lost.id, 'runtime-lost', 'r1 was silent.', '', figures);
+  const [{ cause, ...record } = { cause: null }, ...more] = taken();
+  assert.deepEqual(more, [], 'the second call ended nothing');
+  const expected = { level: 'warn', message: END_RECORDS.ended, ...of, invocation: lost.id, code: 'runtime-lost' };
+  assert.deepEqual(record, { ...expected, figures });
+  const [end] = await events.read(lost.id, 0);
+  const code = 'runtime-lost';
+  assert.equal(JSON.parse(end?.data ?? '').message, endMessage({ code, cause: String(cause), figures }));
+
+  const debounce = { key: 'k', delayMs: 60_000, maxMs: 60_000 };
+  const [first, second] = [submission({ ...of, debounce }), submission({ ...of, debounce })];
+  await invocations.create(first);
+  await invocations.create(second);
+  const [superseded, ...others] = taken();
+  assert.deepEqual(others, []);
+  const [event] = await events.read(first.id, 0);
+  assert.deepEqual(
+    [superseded?.invocation, superseded?.code, superseded?.cause],
+    [first.id, 'superseded', JSON.parse(event?.data ?? '').message],
+  );
+
+  const limit = { quota: 'requests-per-day', limit: 0, function: null, until: null } as const;
+  await quotas.set('acme', limit, { author: 'key_1', reason: 'for the test' });
+  const refusal = await invocations.create(submission(of)).catch((error: Error) => error.message);
+  const { resetsAt, ...counts } = (log.records[0]?.fields.figures ?? {}) as Record<string, unknown>;
+  assert.equal(typeof resetsAt, 'number');
+  assert.deepEqual(counts, { quota: 'requests-per-day', limit: 0, used: 3 });
+  assert.deepEqual(
+    taken().map(({ figures: _, ...rest }) => rest),
+    [{ level: 'info', message: END_RECORDS.refused, ...of, code: 'quota-requests', cause: refusal }],
+  );
 });

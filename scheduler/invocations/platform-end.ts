@@ -1,4 +1,5 @@
 import type { Logger } from '../policies/logger.ts';
+import type { QuotaErrorCode } from '../quotas/names.ts';
 import { FAILURE_CODES, type FailureCode } from './types.ts';
 
 /** Failures that the inferlet or its client causes. The platform causes all others. */
@@ -8,12 +9,7 @@ export type OwnFailureCode = 'inferlet-error' | 'trap' | 'invalid-result' | 'can
 export type PlatformFailureCode = Exclude<FailureCode, OwnFailureCode>;
 
 /** Refusals of admission, which store no invocation. */
-export type RefusalCode =
-  | 'quota-requests'
-  | 'quota-concurrency'
-  | 'quota-storage'
-  | 'quarantined'
-  | 'memory-unavailable';
+export type RefusalCode = QuotaErrorCode | 'quarantined' | 'memory-unavailable';
 
 /** Numbers and names that decided an end, such as `usedMs` and `limitMs`. They hold neither secrets nor inputs. */
 export type Figures = Readonly<Record<string, number | string | boolean | readonly string[] | null>>;

@@ -127,7 +127,7 @@ describe('questions to a person', () => {
     assert.ok('epoch' in attempt);
     await scheduler.control.requestCancel(record.id, 'enough');
     assert.equal(await scheduler.questions.ask(record, attempt.epoch, 1, QUESTION, null), 'cancelled');
-    await scheduler.invocations.fail(record.id, 'cancelled', 'enough');
+    await scheduler.invocations.fail(record.id, 'internal', 'enough');
     await assertBytes();
   });
 

@@ -287,7 +287,7 @@ class History {
   async #cancel(id: string): Promise<void> {
     const { invocations } = this.#scheduler;
     // For a running invocation, `cancel` only sends a request to the runtime, which then ends the invocation as `fail` does here.
-    if ((await this.#scheduler.cancel(id, 'enough')) === 'requested') await invocations.fail(id, 'cancelled', 'enough');
+    if ((await this.#scheduler.cancel(id, 'enough')) === 'requested') await invocations.fail(id, 'internal', 'enough');
   }
 
   /** Headers with texts of the client's choice. Notes their bytes by the table of README.md. */

@@ -243,10 +243,12 @@ export class Reaper {
       await store.call((redis) => redis.zrem(store.keys.deadlines, id));
     } else if (invocation.status === 'queued') {
       const message = `The invocation waited ${invocation.deadlineMs} ms without being started.`;
-      await invocations.fail(id, 'deadline-exceeded', message);
+      const waitedMs = now - invocation.submittedAt;
+      await invocations.fail(id, 'deadline-exceeded', message, '', { waitedMs, limitMs: invocation.deadlineMs });
     } else if (now > invocation.submittedAt + invocation.deadlineMs + DEADLINE_GRACE_MS) {
       const message = `The invocation ran past its deadline of ${invocation.deadlineMs} ms.`;
-      await invocations.fail(id, 'deadline-exceeded', message);
+      const ageMs = now - invocation.submittedAt;
+      await invocations.fail(id, 'deadline-exceeded', message, '', { ageMs, limitMs: invocation.deadlineMs });
     }
   }
 }

@@ -28,8 +28,9 @@
     - the job as JSON text, without its arrival
 
   Returns for each invocation
-          {1, arrival, end, quotas}; `arrival` is its place in the order of all invocations, `end` the time when its debounce ends, or 0.
-            The same when the record already exists (a command sent twice).
+          {1, arrival, end, replaced, quotas}; `arrival` is its place in the order of all invocations, `end` the time when its debounce ends, or 0;
+            `replaced` is the invocation that this one superseded, or ''. The same, with '', when the record already exists (a command sent
+            twice).
           {0, id, quotas} when the idempotency key belongs to invocation `id` of the same function and body; this does not count as a request.
           {-2, id} when the idempotency key belongs to invocation `id` of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; only the refusal was counted (a command sent twice counts it again).
@@ -154,7 +155,7 @@ local function create(place, at)
 
   local knownArrival, waitsUntil = unpack(redis.call('HMGET', record, 'arrival', 'notBefore'))
   if knownArrival then
-    return {1, tonumber(knownArrival), tonumber(waitsUntil or 0), unpack(quotaStates(countedUse(account, fn, now)))}
+    return {1, tonumber(knownArrival), tonumber(waitsUntil or 0), '', unpack(quotaStates(countedUse(account, fn, now)))}
   end
   if idempotency ~= record then
     local earlier = redis.call('GET', idempotency)
@@ -258,7 +259,7 @@ local function create(place, at)
   if not given.debounceKey then
     entering[#entering + 1] = { prefix = given.prefix, tenant = given.tenant, id = id, arrival = arrival }
   end
-  return {1, arrival, notBefore or 0, unpack(quotaStates(limits))}
+  return {1, arrival, notBefore or 0, replaced or '', unpack(quotaStates(limits))}
 end
 
 local replies, at = {}, HEAD + 1

@@ -13,14 +13,15 @@
   ARGV[11] data of the error event
   ARGV[12] a runtime: the script leaves running attempts of all other runtimes alone; '' for attempts of any runtime
 
-  Returns 1 ended by this call, -1 ended before, 0 no such record, -2 left alone.
+  Returns {tenant, function} when this call ended it, -1 ended before, 0 no such record, -2 left alone.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
 --- @include "./include/platform-failure.lua"
 
-local status, epoch, seq, runtimeId = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'runtimeId'))
+local status, epoch, seq, runtimeId, tenant, fn = unpack(redis.call('HMGET', KEYS[1],
+  'status', 'epoch', 'seq', 'runtimeId', 'tenant', 'function'))
 if not status then
   redis.call('ZREM', KEYS[4], ARGV[1])
   return 0
@@ -32,4 +33,4 @@ if ARGV[12] ~= '' and status == 'running' and runtimeId ~= ARGV[12] then
   return -2
 end
 platformFailure(endArguments(), epoch, seq, ARGV[9], ARGV[10], ARGV[11])
-return 1
+return {tenant or '', fn or ''}
