@@ -277,6 +277,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     },
     observePeak: (job, peak) => scheduler.admission.observe(job, peak),
     tokenQuota: (job) => tokenQuota(scheduler.quotas, job),
+    ends: scheduler.ends,
     log,
   });
 

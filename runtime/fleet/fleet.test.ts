@@ -47,6 +47,9 @@ describe('a sandbox that exceeds its memory', () => {
     const { end } = await platform.invoke(deployed, { mib: 300 });
     assert.equal(end.data.code, 'memory-limit');
     assert.match(end.data.message ?? '', /was the newest when the functions of its tenant passed their 256 MB/);
+    const record = platform.log.records.find(({ fields }) => fields.code === 'memory-limit');
+    const { residentBytes, limitBytes } = (record?.fields.figures ?? {}) as Record<string, number>;
+    assert.ok((residentBytes ?? 0) > (limitBytes ?? Number.NaN), `${residentBytes} of ${limitBytes}`);
     assert.equal((await platform.scheduler.invocations.get(older))?.status, 'running');
     await platform.scheduler.cancel(older, 'enough');
     assert.equal((await platform.transcript(older)).end.data.code, 'cancelled');
@@ -183,7 +186,17 @@ describe('the sandboxes of a runtime', () => {
     for (const invocation of running) {
       const { end } = await platform.transcript(invocation);
       assert.deepEqual([end.event, end.data.code], ['error', 'runtime-lost']);
+      assert.match(end.data.message ?? '', /sandbox that ran this invocation was lost: it ended with SIGKILL\. Invoke/);
     }
+    const died = platform.log.records.find(({ message }) => message === 'a sandbox ended');
+    assert.deepEqual(died?.fields, {
+      tenant: 'default',
+      cause: 'it ended with SIGKILL',
+      figures: { pid: killed.pid },
+      alone: false,
+      runs: 2,
+      invocations: running,
+    });
     const { end } = await platform.invoke(deployed, { do: 'end' });
     assert.equal(end.event, 'result');
     assert.ok([...platform.runtime.fleet.sandboxes].every((sandbox) => sandbox.process.pid !== killed.pid));
@@ -195,6 +208,9 @@ describe('the sandboxes of a runtime', () => {
     const { end } = await platform.transcript(invocation);
     assert.equal(end.data.code, 'runtime-lost');
     assert.match(end.data.message ?? '', /stood still for 3 s/);
+    const record = platform.log.records.find(({ fields }) => fields.invocation === invocation);
+    const { stoodMs, stillLimitMs } = (record?.fields.figures ?? {}) as Record<string, number>;
+    assert.ok((stoodMs ?? 0) >= (stillLimitMs ?? Number.NaN), `${stoodMs} of ${stillLimitMs}`);
     assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
   });
 

@@ -17,7 +17,14 @@ import {
   sparesToBegin,
   takesAnother,
 } from './policy.ts';
-import { type ProcessEvents, Sandbox, type SandboxProcess, type StoredProgram } from './sandbox.ts';
+import {
+  type ProcessEnd,
+  type ProcessEvents,
+  Sandbox,
+  type SandboxProcess,
+  type StoredProgram,
+  withLastLines,
+} from './sandbox.ts';
 import { SharedModules } from './shared-modules.ts';
 import { SandboxWatch } from './watch.ts';
 
@@ -58,6 +65,8 @@ const NO_SANDBOX = "No sandbox could be started; the runtime's log says why.";
 const NEXT_SPARE_MS = 100;
 /** A sandbox counts as used for this long after a tenant got it, because the tenant's launch may not have reached it yet. */
 const CLAIM_MS = 1000;
+/** Maximum invocations of a lost sandbox that its record names. Each has its own record, too. */
+const MAX_NAMED = 16;
 /** Maximum total bytes of the modules that spares get in advance. */
 const MAX_PRELOADED_BYTES = 8 << 20;
 /** Maximum total bytes of the preloaded modules that spares also compile. Machine code takes about ten times the memory of its module. */
@@ -309,7 +318,7 @@ export class Fleet {
       void this.#sendTables(sandbox);
       this.#failures = 0;
       this.#sandboxes.add(sandbox);
-      void sandbox.ended.then((reason) => this.#handleEnd(sandbox, reason));
+      void sandbox.ended.then((end) => this.#handleEnd(sandbox, end));
     } catch (cause) {
       this.#failures++;
       if (!this.#closing.signal.aborted) this.#options.log.error({ error: cause }, 'a sandbox could not be started');
@@ -343,7 +352,7 @@ export class Fleet {
     this.#wake();
   }
 
-  #handleEnd(sandbox: Sandbox, reason: string): void {
+  #handleEnd(sandbox: Sandbox, end: ProcessEnd): void {
     this.#sandboxes.delete(sandbox);
     this.#leave(sandbox);
     this.#wake();
@@ -352,7 +361,10 @@ export class Fleet {
     // Finds the tenant another sandbox, which then keeps the tenant's ready instances.
     if (sandbox.crashed && tenant !== null && this.#keptPrograms.has(tenant)) this.of(tenant).catch(() => undefined);
     if (sandbox.crashed && !this.#closing.signal.aborted) {
-      this.#options.log.warn({ tenant, why: reason }, 'a sandbox ended');
+      const { invocations, alone } = sandbox;
+      const named = invocations.slice(0, MAX_NAMED);
+      const fields = { tenant, cause: withLastLines(end), figures: end.figures, alone, runs: invocations.length };
+      this.#options.log.warn({ ...fields, invocations: named }, 'a sandbox ended');
     }
   }
 

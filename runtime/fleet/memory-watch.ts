@@ -29,12 +29,15 @@ export class MemoryWatch {
   #look(): void {
     for (const sandbox of this.#sandboxes()) {
       const { newest } = sandbox;
-      if (!newest || residentBytesOf(sandbox.process.pid) <= this.#limitBytes) continue;
+      if (!newest) continue;
+      const residentBytes = residentBytesOf(sandbox.process.pid);
+      if (residentBytes <= this.#limitBytes) continue;
       const limitMb = this.#limitBytes / 2 ** 20;
       newest.kill(
         new GuestTrap(
           'memory-limit',
           `was the newest when the functions of its tenant passed their ${limitMb} MB together ([runtime] sandbox_memory_mb)`,
+          { figures: { residentBytes, limitBytes: this.#limitBytes, runs: sandbox.runs } },
         ),
       );
     }

@@ -1,8 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { unexpected } from '#runtime/unexpected.ts';
+import type { Figures } from '#scheduler/invocations/platform-end.ts';
 import { RuntimeEnd } from '../channel/runtime-end.ts';
 import type { SharedThread } from '../channel/shared-thread.ts';
 import type { HostTable } from '../lowering/compile.ts';
@@ -92,14 +94,16 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   });
 
   let reason: string | null = null;
+  /** Figures of the decision to kill the sandbox. */
+  let figures: Figures = {};
   // Id of the process that runs the guests. It is found at the first message: a guest that later takes over the sandbox could start child
   // processes, which `innermost` would follow.
   let pid: number | null = null;
   // True when the runtime itself ended the sandbox because it was no longer needed.
   let retired = false;
   let ended = false;
-  const kill = (why: string): void => {
-    reason ??= why;
+  const kill = (why: string, decidedBy: Figures = {}): void => {
+    if (reason === null) [reason, figures] = [why, decidedBy];
     channel.close(why);
     if (child.pid === undefined || ended) return;
     try {
@@ -125,20 +129,19 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   function end(why: string): void {
     if (ended) return;
     ended = true;
-    if (group?.outOfMemory) reason ??= 'it needed more memory than its control group may hold';
+    if (group?.outOfMemory && reason === null) {
+      [reason, figures] = ['it needed more memory than its control group may hold', { memoryMb }];
+    }
     reason ??= why;
     void group?.remove();
     channel.close();
-    events.ended(reason);
+    const lastLines = stderr.trim().split('\n').slice(-3).join(' | ');
+    events.ended({ reason, figures: { ...figures, ...(pid !== null && { pid }) }, lastLines });
   }
-  const lastStderr = () => {
-    const last = stderr.trim().split('\n').slice(-3).join(' | ');
-    return last ? `: ${last}` : '';
-  };
-  child.once('close', (code, signal) => end(`it ended with ${signal ?? `code ${code}`}${lastStderr()}`));
+  child.once('close', (code, signal) => end(`it ended with ${exitText(code, signal)}`));
   // Processes that the sandbox started can hold its streams open and so delay the event `close`.
   child.once('exit', (code, signal) => {
-    setTimeout(() => end(`it ended with ${signal ?? `code ${code}`}${lastStderr()}`), CLOSE_GRACE_MS).unref();
+    setTimeout(() => end(`it ended with ${exitText(code, signal)}`), CLOSE_GRACE_MS).unref();
   });
   return {
     get pid() {
@@ -172,6 +175,13 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
       kill(why);
     },
   };
+}
+
+/** The signal or exit code of a process. A wrapper that ends because a signal ended its child exits with 128 and the signal's number. */
+function exitText(code: number | null, signal: NodeJS.Signals | null): string {
+  if (signal !== null) return signal;
+  const [name] = Object.entries(constants.signals).find(([, number]) => number + 128 === code) ?? [];
+  return name ?? `code ${code}`;
 }
 
 /** Follows a chain of processes that each started the next (bubblewrap, its init, Node) and returns the last one. */

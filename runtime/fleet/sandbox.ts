@@ -1,7 +1,9 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { within } from '#gpu-host/protocol/within.ts';
+import type { Figures } from '#scheduler/invocations/platform-end.ts';
 import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
-import { LaunchError } from '../lifecycle/launch.ts';
+import { LaunchError, type Loss } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
 import type { Group } from '../sandboxes/cgroups/groups.ts';
 import { processTimes } from './core-shares.ts';
@@ -45,17 +47,27 @@ export interface SandboxProcess {
   tell(message: ToSandbox, body?: Uint8Array): void;
   /** Begins an invocation. @throws ChannelFault when the process is gone */
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
-  /** Kills a misbehaving sandbox with SIGKILL. */
-  kill(reason: string): void;
+  /** Kills a misbehaving sandbox with SIGKILL. @param figures those that decided */
+  kill(reason: string, figures?: Figures): void;
   /** Kills an unneeded sandbox with SIGKILL. */
   retire(reason: string): void;
+}
+
+/** The end of a sandbox's process. */
+export interface ProcessEnd {
+  /** Completes "the sandbox ended: …"; without paths of the machine. */
+  readonly reason: string;
+  /** Those that decided, and the process id. */
+  readonly figures: Figures;
+  /** The last lines of the process's standard error, which may name files of the machine; often empty. */
+  readonly lastLines: string;
 }
 
 /** Events of a sandbox's process. */
 export interface ProcessEvents {
   message(message: FromSandbox): void;
   /** Called once, when the process is gone and the channel has reported the loss to the runs of the sandbox. */
-  ended(reason: string): void;
+  ended(end: ProcessEnd): void;
 }
 
 /** An instance that is ready to run. */
@@ -76,6 +88,9 @@ const PREPARE_LIMITS = { leastMs: 20_000, cpuMs: 5000, mostMs: 120_000 };
 
 /** Bound on programs of one sandbox. Beyond it, the sandbox drops the least recently launched program without ready instances. */
 const MAX_PROGRAMS = 64;
+
+/** Longest wait for the end of a process whose channel has broken. */
+const END_MS = 1000;
 
 /** Events that a sandbox reports to its fleet. */
 export interface SandboxEvents {
@@ -136,14 +151,14 @@ export class Sandbox {
   /** Runs that the runtime ended recently: their guests may still hold the sandbox's thread. */
   #ousted: SandboxedRun[] = [];
   readonly #ready = Promise.withResolvers<void>();
-  readonly #ended = Promise.withResolvers<string>();
+  readonly #ended = Promise.withResolvers<ProcessEnd>();
   readonly #events: SandboxEvents;
   /** Number of launches that wait for room for their modules: the sandbox does not know them yet. */
   #waitingLaunchCount = 0;
   #lastInstance = 0;
   #stoodStill = false;
   #lossReport: Promise<void> | null = null;
-  #endReason: string | null = null;
+  #end: ProcessEnd | null = null;
 
   /**
    * @param start starts the process, which reports its messages and its end to the sandbox
@@ -154,7 +169,7 @@ export class Sandbox {
     this.#ready.promise.catch(() => undefined);
     this.process = start({
       message: (message) => this.#take(message),
-      ended: (reason) => this.#lose(reason),
+      ended: (end) => this.#lose(end),
     });
   }
 
@@ -163,23 +178,23 @@ export class Sandbox {
     return this.#ready.promise;
   }
 
-  /** Resolves with the reason when the sandbox is gone. */
-  get ended(): Promise<string> {
+  /** Resolves when the sandbox is gone. */
+  get ended(): Promise<ProcessEnd> {
     return this.#ended.promise;
   }
 
   get alive(): boolean {
-    return this.#endReason === null;
+    return this.#end === null;
   }
 
   /** True when the sandbox is dead or about to be. */
   get leaving(): boolean {
-    return this.#endReason !== null || this.#lossReport !== null || this.process.retired;
+    return this.#end !== null || this.#lossReport !== null || this.process.retired;
   }
 
   /** True when the sandbox ended without a request of the runtime. */
   get crashed(): boolean {
-    return this.#endReason !== null && !this.process.retired;
+    return this.#end !== null && !this.process.retired;
   }
 
   /** Number of runs, including those being prepared. */
@@ -275,14 +290,14 @@ export class Sandbox {
 
   /** Makes an instance of a program for an invocation. @throws LaunchError */
   async prepare(program: StoredProgram, invocation: string): Promise<Prepared> {
-    if (this.#endReason !== null) throw lossError();
+    if (this.#end !== null) throw lossError(this.#end);
     if (this.runs === 0) this.#events.busy();
     this.#waitingLaunchCount++;
     try {
       if (!(await this.#load(program))) {
-        await this.#ended.promise;
+        const end = await this.#ended.promise;
         await this.lost();
-        throw lossError();
+        throw lossError(end);
       }
     } finally {
       this.#waitingLaunchCount--;
@@ -329,9 +344,24 @@ export class Sandbox {
   }
 
   /** Kills a sandbox whose thread is stopped or waits for something other than a core. */
-  killForStandingStill(): void {
+  killForStandingStill(figures: Figures): void {
     this.#stoodStill = true;
-    this.process.kill('it stood still for 3 s');
+    this.process.kill('it stood still for 3 s', figures);
+  }
+
+  /** Ids of the invocations that run here, the newest last. */
+  get invocations(): readonly string[] {
+    return [...this.#runs.values(), ...this.#preparing.values()].map(({ invocation }) => invocation);
+  }
+
+  /**
+   * Why the sandbox is lost. Waits for the end of the process, which tells more than the fault of the channel.
+   *
+   * @param fault the channel's, which stands for the reason when the process does not end soon
+   */
+  async loss(fault: string): Promise<Loss> {
+    await within(END_MS, this.#ended.promise);
+    return lossOf('The sandbox that ran this invocation was lost', this.#end ?? { reason: fault, figures: {} });
   }
 
   /** Reports the loss of the sandbox once, with the invocations that may have caused it. */
@@ -417,21 +447,31 @@ export class Sandbox {
   }
 
   /** Handles the end of the process. */
-  #lose(reason: string): void {
-    if (this.#endReason !== null) return;
-    this.#endReason = reason;
-    this.#ready.reject(new Error(`The sandbox ended before it was ready: ${reason}.`));
+  #lose(end: ProcessEnd): void {
+    if (this.#end !== null) return;
+    this.#end = end;
+    this.#ready.reject(new Error(`The sandbox ended before it was ready: ${withLastLines(end)}.`));
     const preparing = [...this.#preparing.values()];
     // A launch fails only after its possible part in the loss is recorded: the next attempt must find that record.
     void this.lost().then(() => {
-      for (const each of preparing) each.reject(lossError());
+      for (const each of preparing) each.reject(lossError(end));
     });
     this.#preparing.clear();
     for (const answer of this.#tablesSent.values()) answer.resolve();
-    this.#ended.resolve(reason);
+    this.#ended.resolve(end);
   }
 }
 
-/** The error names no reason: the reason may contain the sandbox's stderr, which may name files of the machine. The runtime's log shows it. */
-const lossError = (): LaunchError =>
-  new LaunchError('runtime-lost', 'The sandbox that was to run this invocation was lost.');
+/** The reason of an end with the process's last lines, for the log alone. */
+export const withLastLines = ({ reason, lastLines }: ProcessEnd): string =>
+  lastLines === '' ? reason : `${reason}: ${lastLines}`;
+
+const lossOf = (what: string, { reason, figures }: Pick<ProcessEnd, 'reason' | 'figures'>): Loss => ({
+  cause: `${what}: ${reason}.`,
+  figures,
+});
+
+function lossError(end: ProcessEnd): LaunchError {
+  const { cause, figures } = lossOf('The sandbox that was to run this invocation was lost', end);
+  return new LaunchError('runtime-lost', cause, { figures });
+}

@@ -18,7 +18,8 @@ test('a run ends, and gives its instance back, when the tables of its model cann
   const { ending } = await run.start(inferlet, { input: '', cpuLimitMs: 1000 });
   assert.deepEqual(ending, {
     kind: 'lost',
-    message: 'The token tables of a model could not be sent: no memory is left.',
+    cause: 'The token tables of a model could not be sent: no memory is left.',
+    figures: {},
   });
   run.dispose();
   assert.deepEqual([released, goneCalls], [[7], 1]);

@@ -6,7 +6,7 @@ import type { LifecycleEnding, LifecycleOpening, LifecycleTrap } from '#wit/gene
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import { traitsOf } from '../host/traits.ts';
-import type { GuestEnd, GuestRun, GuestStart } from '../lifecycle/launch.ts';
+import type { GuestEnd, GuestRun, GuestStart, Loss } from '../lifecycle/launch.ts';
 import { GuestTrap, type TrapCode } from '../lowering/trap.ts';
 import type { InstanceUsed } from './messages.ts';
 import { movedAt } from './suspects.ts';
@@ -21,6 +21,8 @@ export interface RunSandbox {
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
   /** Releases an instance that no invocation took. */
   release(instance: number): void;
+  /** Why the sandbox is lost, once its process has ended; see `Sandbox.loss`. */
+  loss(fault: string): Promise<Loss>;
   /** Reports that the sandbox is lost. Resolves when the invocations that may have caused the loss are recorded. */
   lost(): Promise<void>;
 }
@@ -31,7 +33,6 @@ const MAX_START_CPU_MS = 5000;
 const MAX_WAIT_MS = 30 * 86_400_000;
 /** Bound on the reported number of a guest's calls. */
 const MAX_CALLS = 1e12;
-const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
 
 /** A guest's run in a sandbox, driven by the runtime. */
 export class SandboxedRun implements GuestRun {
@@ -111,7 +112,7 @@ export class SandboxedRun implements GuestRun {
   /** Ends a run that the sandbox has not begun. */
   #fail(message: string): void {
     if (this.#finish === null) return;
-    this.#end({ ending: { kind: 'lost', message }, ...NO_REPORT });
+    this.#end({ ending: { kind: 'lost', cause: message, figures: {} }, ...NO_REPORT });
     this.#sandbox.release(this.instance);
   }
 
@@ -200,7 +201,8 @@ export class SandboxedRun implements GuestRun {
   /** Ends the run after its possible part in the loss is recorded: a restart must find that record. */
   async #endLost(reason: string): Promise<void> {
     await this.#sandbox.lost();
-    this.#end({ ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` }, ...NO_REPORT });
+    const loss = await this.#sandbox.loss(reason);
+    this.#end({ ending: { kind: 'lost', ...loss }, ...NO_REPORT });
   }
 
   #handleEnding(ending: RemoteEnding): void {

@@ -149,6 +149,7 @@ export class AttemptRun {
     const { run, timings, memoryLimitBytes } = this.#launched;
     // Read both now: `release` of the inferlet clears them.
     const { lostDevice, lostConnections: lost } = this.#inferlet;
+    const lostHosts = lost.map(({ name }) => name);
     outbox.hurry();
     const released = this.#inferlet.release();
     const memoryBytes = family.memory.leave(run);
@@ -180,9 +181,12 @@ export class AttemptRun {
         outboxCause: outbox.cause,
         handlerErrors: end.handlerErrors,
         lostDevice,
+        lostHosts,
         stderr: end.stderr,
         memoryBytes,
         memoryLimitBytes,
+        cpuMs: rounded(run.cpuMs),
+        cpuLimitMs: job.limits.cpuMs,
         redact: family.redactor.redact,
       });
     const { askedQuestion } = this.#inferlet;
@@ -224,7 +228,13 @@ export class AttemptRun {
         cpu: this.#cpu,
         ...(steps && { steps }),
         terminated: ({ cause, retryAfterMs }) =>
-          this.#stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
+          this.#stopping.stop({
+            code: 'terminated',
+            message: `The GPU host took the invocation's memory: ${cause}.`,
+            cause,
+            retryAfterMs,
+            figures: { retryAfterMs },
+          }),
         held: (isHeld) => family.heldTime.change(isHeld),
         quotaReached: () => this.#stopping.stop(TOKENS_USED_UP),
         // The outbox refuses a report when it is about to write; the answer to that write has the quotas, too.

@@ -1,5 +1,6 @@
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import type { LaunchTimings } from '#scheduler/invocations/event-data.ts';
+import type { Figures } from '#scheduler/invocations/platform-end.ts';
 import type { FailureCode } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import type { GuestTrap } from '../lowering/trap.ts';
@@ -9,7 +10,14 @@ export type GuestEnding =
   | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
   | { readonly kind: 'trapped'; readonly trap: GuestTrap }
   /** The sandbox died while the guest ran. */
-  | { readonly kind: 'lost'; readonly message: string };
+  | ({ readonly kind: 'lost' } & Loss);
+
+/** Why a sandbox is lost. */
+export interface Loss {
+  /** Sentences that name the process and the reason, without texts of its guests and paths of the machine. */
+  readonly cause: string;
+  readonly figures: Figures;
+}
 
 /** How a guest's one run ended. */
 export interface GuestEnd {
@@ -85,8 +93,11 @@ export interface Launcher {
 export class LaunchError extends Error {
   override readonly name = 'LaunchError';
   readonly code: FailureCode;
-  constructor(code: FailureCode, message: string, options?: ErrorOptions) {
+  /** The figures that decided, for the log. */
+  readonly figures: Figures;
+  constructor(code: FailureCode, message: string, options: ErrorOptions & { readonly figures?: Figures } = {}) {
     super(message, options);
     this.code = code;
+    this.figures = options.figures ?? {};
   }
 }

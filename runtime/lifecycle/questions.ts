@@ -1,13 +1,12 @@
 import type { AskedQuestion, AskOutcome, Questions } from '#scheduler/invocations/questions.ts';
 import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Attempt } from './attempt.ts';
-import { refusedByQuota, type Verdict } from './verdict.ts';
+import { failure, refusedByQuota, type Verdict } from './verdict.ts';
 
-const NO_ROOM_TO_ASK: Verdict = {
-  kind: 'error',
-  code: 'output-limit',
-  message: 'The invocation and its children have logged as much as they may together, and this question finds no room.',
-};
+const NO_ROOM_TO_ASK: Verdict = failure(
+  'output-limit',
+  'The invocation and its children have logged as much as they may together, and this question finds no room.',
+);
 
 /**
  * Ends an attempt that asks a person, after the attempt has given back everything it held. The invocation then waits without an attempt.

@@ -33,6 +33,7 @@ export function quotaStop({ quota, limit, resetsAt, scope }: MetQuota, now: numb
     message: `The quota ${quota} of the ${scope} is used up: its limit is ${limit}, and it resets at ${resets}.`,
     cause: `quota ${quota}`,
     retryAfterMs: Math.max(1, Math.ceil(resetsAt - now)),
+    figures: { quota, scope, limit, resetsAt },
   };
 }
 

@@ -2,22 +2,29 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { FailureCode, RequeueOutcome, Usage } from '#scheduler/invocations/types.ts';
+import type { EndedInvocation, EndLog } from '#scheduler/invocations/platform-end.ts';
+import type { RequeueOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import type { ObservedRun } from '../telemetry/run-observer.ts';
 import type { Family } from './family.ts';
 import type { Outbox } from './outbox.ts';
-import type { Verdict } from './verdict.ts';
+import type { PlatformFailure, Verdict } from './verdict.ts';
 
 /** Longest wait for lost GPU hosts to return before their invocation goes back into the queue. */
 const DEVICES_BACK_MS = 10_000;
 const POLL_MS = 50;
 
-const RESTARTING: ReadonlySet<FailureCode> = new Set(['terminated', 'device-lost', 'runtime-lost']);
+/** The platform, not the guest, ended the attempt, so that a restartable invocation may start again in another attempt. */
+export type RestartableFailure = PlatformFailure & { readonly code: 'terminated' | 'device-lost' | 'runtime-lost' };
 
-/** True when the platform, not the guest, ended the attempt: a restartable invocation may start again in another attempt. */
-export function mayRestart(verdict: Verdict): verdict is Extract<Verdict, { kind: 'error' }> {
-  return verdict.kind === 'error' && RESTARTING.has(verdict.code);
+const RESTARTING: ReadonlySet<PlatformFailure['code']> = new Set<RestartableFailure['code']>([
+  'terminated',
+  'device-lost',
+  'runtime-lost',
+]);
+
+export function mayRestart(verdict: Verdict): verdict is RestartableFailure {
+  return verdict.kind === 'error' && 'end' in verdict && RESTARTING.has(verdict.code);
 }
 
 /** An attempt that the platform has ended. */
@@ -30,7 +37,7 @@ export interface EndedAttempt {
     readonly family: Family;
     readonly observed: ObservedRun | undefined;
   };
-  readonly verdict: Extract<Verdict, { kind: 'error' }>;
+  readonly verdict: RestartableFailure;
   /** GPU hosts that were lost, along with the attempt's memory on them. */
   readonly lost: readonly Pick<GpuHostConnection, 'connected'>[];
   readonly usage: () => Usage;
@@ -43,7 +50,7 @@ export interface EndedAttempt {
  * Resolves to the final verdict; to null when the caller must end the invocation with the attempt's own verdict, which it decides anew.
  */
 export async function restart(
-  { invocations, log }: { readonly invocations: Invocations; readonly log: Logger },
+  { invocations, ends, log }: { readonly invocations: Invocations; readonly ends: EndLog; readonly log: Logger },
   { attempt, verdict, lost, usage, released }: EndedAttempt,
 ): Promise<Verdict | null> {
   const { job, epoch, outbox, signal, family } = attempt;
@@ -52,7 +59,7 @@ export async function restart(
   if (verdict.code === 'device-lost') await devicesBack(lost, signal);
   if (outbox.end !== null) return null;
   const pages = Object.fromEntries(family.pages.peak);
-  const cause = verdict.cause ?? verdict.message;
+  const cause = verdict.cause ?? verdict.end.cause;
   // Of the terminated invocations, only one that lost its memory has a retry hint; one that a newer attempt or a shutdown ended has none.
   const forMemory = verdict.code === 'terminated' && (verdict.retryAfterMs ?? 0) > 0;
   let outcome: RequeueOutcome | null;
@@ -71,6 +78,7 @@ export async function restart(
     case 'cancelled':
       return { kind: 'error', code: 'cancelled', message: 'The invocation was cancelled.' };
     case 'requeued':
+      ends.note(endedBy(job), { code: verdict.code, ...verdict.end }, 'starts-again');
       attempt.observed?.ended('requeued', cause, usage());
       return { kind: 'silent' };
     case 'stale':
@@ -79,6 +87,13 @@ export async function restart(
       return { kind: 'silent' };
   }
 }
+
+/** The invocation of a job, as the log names it. */
+export const endedBy = ({ id, tenant, function: name }: InvocationJob): EndedInvocation => ({
+  invocation: id,
+  tenant,
+  function: name,
+});
 
 /**
  * Waits until these GPU hosts can be reached again: while a host is away, another attempt would lose its device at once. Gives up after 10 s, or

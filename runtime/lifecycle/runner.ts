@@ -7,6 +7,7 @@ import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
+import type { EndLog } from '#scheduler/invocations/platform-end.ts';
 import type { Questions } from '#scheduler/invocations/questions.ts';
 import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
@@ -29,12 +30,12 @@ import { Launches } from './launching.ts';
 import { Outbox } from './outbox.ts';
 import { waitForPerson } from './questions.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
-import { mayRestart, restart } from './restart.ts';
+import { endedBy, mayRestart, restart } from './restart.ts';
 import { Served } from './served.ts';
 import { orStopped } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthReporting } from './usage-reports.ts';
-import { NO_ROOM, refusedByQuota, terminalEvent, type Verdict } from './verdict.ts';
+import { failure, NO_ROOM, refusedByQuota, terminalEvent, type Verdict } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 import { WriteTicks } from './write-ticks.ts';
 
@@ -68,20 +69,18 @@ export interface RunnerOptions {
   readonly observer?: RunObserver;
   /** Shows events to followers before they are in the log. Without it, the outbox writes events at once. */
   readonly live?: LiveServer | undefined;
+  /** Gets the ends of attempts that the platform causes. */
+  readonly ends: EndLog;
   readonly log: Logger;
 }
 
 /** Fields of a log record about an invocation. */
 const named = ({ id, function: name, tenant }: InvocationJob) => ({ invocation: id, function: name, tenant });
 
-const FAULT = {
-  kind: 'error',
-  code: 'internal',
-  message: 'The runtime failed; its log says how.',
-} as const satisfies Verdict;
+const FAULT = failure('internal', 'The runtime failed; its log says how.');
 
 /** The verdict when `variablesOf` throws a `SecretError`. Its message has no part of a secret's value. */
-const secretFailure = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 'artifact-unavailable', message });
+const secretFailure = ({ message }: SecretError): Verdict => failure('artifact-unavailable', message);
 
 /** Code and message that the observer records for a result, and for an attempt that no longer owns its invocation. */
 const OBSERVED_RESULT = { code: 'ok', message: '' };
@@ -240,11 +239,12 @@ export class InvocationRunner {
   }
 
   /** Ends or restarts an attempt that got no instance. */
-  async #notLaunched(attempt: Attempt, { code, message }: LaunchError): Promise<Verdict> {
+  async #notLaunched(attempt: Attempt, { code, message, figures }: LaunchError): Promise<Verdict> {
     if (isLost(attempt.signal)) return this.#finish(attempt, { kind: 'silent' }, {});
-    const verdict = { kind: 'error', code, message } as const;
-    const endedAttempt = { attempt, verdict, lost: [], released: Promise.resolve(), usage: () => ({}) };
-    const restarted = attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, endedAttempt) : null;
+    const verdict = failure(code, message, figures);
+    const endedAttempt = { attempt, lost: [], released: Promise.resolve(), usage: () => ({}) };
+    const restarted =
+      attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, { ...endedAttempt, verdict }) : null;
     return this.#finish(attempt, restarted ?? verdict, {});
   }
 
@@ -315,7 +315,9 @@ export class InvocationRunner {
     if (verdict.kind !== 'error' || verdict.message !== TOKENS_USED_UP.message) return verdict;
     try {
       const quota = await this.#options.tokenQuota?.(job);
-      if (quota) return { ...verdict, ...quotaStop(quota, this.#clock()), code: quotaCode(quota.quota) };
+      if (!quota) return verdict;
+      const { message, figures, cause, retryAfterMs } = quotaStop(quota, this.#clock());
+      return { ...failure(quotaCode(quota.quota), message, figures), cause, retryAfterMs };
     } catch (error) {
       this.#options.log.warn({ ...named(job), error }, 'the quota that ended an invocation is unknown');
     }
@@ -349,6 +351,8 @@ export class InvocationRunner {
     const written = verdict.kind === 'result' ? OBSERVED_RESULT : verdict;
     const { code, message } = outcome === 'ok' ? written : OBSERVED_LOST;
     observed?.ended(code, message, usage);
+    if (outcome === 'ok' && verdict.kind === 'error' && 'end' in verdict)
+      this.#options.ends.note(endedBy(job), { code: verdict.code, ...verdict.end }, 'ended');
     return outcome === 'ok' ? verdict : { kind: 'silent' };
   }
 }

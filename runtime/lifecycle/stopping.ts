@@ -1,5 +1,6 @@
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { StopReason } from '#scheduler/admission/job.ts';
+import type { Figures } from '#scheduler/invocations/platform-end.ts';
 import type { EndingQuotaCode } from '#scheduler/quotas/names.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import { GuestTrap } from '../lowering/trap.ts';
@@ -18,6 +19,8 @@ export interface Stop extends Omit<StopReason, 'code'> {
   readonly cause?: string;
   /** Milliseconds until another try may succeed. */
   readonly retryAfterMs?: number;
+  /** The figures that decided, for the log. */
+  readonly figures?: Figures;
 }
 
 /** Stops an inferlet: tells it to stop, waits for the grace, then kills it. */

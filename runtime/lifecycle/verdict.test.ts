@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
+import { endMessage, isPlatformCode } from '#scheduler/invocations/platform-end.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { quotaStop } from './quota-stop.ts';
@@ -14,6 +15,9 @@ const evidence = (parts: Partial<Evidence>): Evidence => ({
   outboxEnd: null,
   handlerErrors: new Map(),
   lostDevice: undefined,
+  lostHosts: [],
+  cpuMs: 10,
+  cpuLimitMs: 100,
   stderr: '',
   memoryBytes: 2 * MB,
   memoryLimitBytes: 64 * MB,
@@ -230,10 +234,17 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
   ],
   [
     'a passed deadline',
-    { stop: { code: 'deadline-exceeded', message: 'too late' }, ending: trapped('x', 'deadline-exceeded') },
+    { stop: { code: 'deadline-exceeded', message: 'It came too late.' }, ending: trapped('x', 'deadline-exceeded') },
     'error',
     'deadline-exceeded',
     /too late/,
+  ],
+  [
+    'a lost sandbox',
+    { ending: { kind: 'lost', cause: 'The sandbox was lost: it ended with SIGKILL.', figures: { pid: 7 } } },
+    'error',
+    'runtime-lost',
+    /ended with SIGKILL\. Invoke the function again/,
   ],
   ['an invocation that another runtime owns', { stop: { code: 'runtime-lost', message: '' } }, 'silent'],
   ['an invocation that has ended', { outboxEnd: 'lost', ending: failed('x') }, 'silent'],
@@ -247,6 +258,8 @@ describe('a verdict', () => {
       if (verdict.kind !== 'error') return;
       assert.equal(verdict.code, code);
       assert.match(verdict.message, message ?? /./);
+      assert.equal('end' in verdict, isPlatformCode(verdict.code), 'the log gets the ends that the platform causes');
+      if ('end' in verdict) assert.match(verdict.end.cause, /^[A-Z].*\.$/, 'a sentence');
     });
   }
 
@@ -263,6 +276,10 @@ describe('a verdict', () => {
       cause: 'pressure',
       retryAfterMs: 1500,
     } as const;
-    assert.deepEqual(verdictOf(evidence({ stop })), { kind: 'error', ...stop });
+    const { cause, retryAfterMs } = stop;
+    const { message, ...verdict } = { message: '', ...verdictOf(evidence({ stop })) };
+    const end = { cause: stop.message, figures: {} };
+    assert.deepEqual(verdict, { kind: 'error', code: stop.code, cause, retryAfterMs, end });
+    assert.equal(message, endMessage({ code: stop.code, ...end }));
   });
 });

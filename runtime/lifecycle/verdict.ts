@@ -1,8 +1,17 @@
 import { type HandlerError, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
+import {
+  endMessage,
+  type Figures,
+  isPlatformCode,
+  type OwnFailureCode,
+  type PlatformEnd,
+  type PlatformFailureCode,
+} from '#scheduler/invocations/platform-end.ts';
 import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { FailureCode, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { type Redact, redactNothing } from '../host/environment/redact.ts';
+import type { GuestTrap } from '../lowering/trap.ts';
 import type { GuestEnd, GuestEnding } from './launch.ts';
 import type { OutboxEnd } from './outbox-options.ts';
 import type { Stop } from './stopping.ts';
@@ -11,9 +20,18 @@ import type { Stop } from './stopping.ts';
 export type Verdict =
   /** `output` is JSON text. */
   | { readonly kind: 'result'; readonly output: string }
-  | ({ readonly kind: 'error'; readonly code: FailureCode; readonly message: string } & FailureDetails)
+  | Failure
   /** Nothing is written: another attempt or runtime owns the invocation, it waits in the queue or for a person, or it has ended. */
   | { readonly kind: 'silent' };
+
+/** A failure by the inferlet or its client, or one by the platform with the end that the log gets. */
+export type Failure = { readonly kind: 'error'; readonly message: string } & FailureDetails &
+  (
+    | { readonly code: OwnFailureCode }
+    | { readonly code: PlatformFailureCode; readonly end: Pick<PlatformEnd, 'cause' | 'figures'> }
+  );
+
+export type PlatformFailure = Extract<Failure, { readonly end: unknown }>;
 
 /** Optional fields of an error event. */
 export interface FailureDetails {
@@ -39,8 +57,12 @@ export interface Evidence {
   readonly lostDevice: string | undefined;
   /** The beginning of the standard error output of the guest's language runtime. */
   readonly stderr: string;
+  /** Names of the lost GPU hosts that held memory of the inferlet. */
+  readonly lostHosts: readonly string[];
   readonly memoryBytes: number;
   readonly memoryLimitBytes: number;
+  readonly cpuMs: number;
+  readonly cpuLimitMs: number;
   /** Removes secrets from the error's message. */
   readonly redact?: Redact;
 }
@@ -61,17 +83,16 @@ const PANIC = 'panicked';
 const NOT_A_STRING = /expected string: FromJs/;
 
 /** The verdict for a result that does not fit into the bytes that a root's family may log. The store accepts an error even then. */
-export const NO_ROOM: Verdict = {
-  kind: 'error',
-  code: 'output-limit',
-  message:
-    'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
-};
+export const NO_ROOM: Verdict = failure(
+  'output-limit',
+  'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
+);
 
 /** The verdict when a quota of the tenant's stored bytes refuses events or a result. @throws the error itself when it is no `QuotaExceeded` */
 export function refusedByQuota(error: unknown): Verdict {
   if (!(error instanceof QuotaExceeded)) throw error;
-  return { kind: 'error', code: 'quota-storage', message: error.message, cause: `quota ${error.quota}` };
+  const { quota, limit, used } = error.use;
+  return { ...failure('quota-storage', error.message, { quota, limit, used }), cause: `quota ${error.quota}` };
 }
 
 /** Decides how an invocation ended. Pure. */
@@ -80,10 +101,12 @@ export function verdictOf(evidence: Evidence): Verdict {
   if (verdict.kind !== 'error') return verdict;
   const { redact = redactNothing } = evidence;
   const { message } = verdict;
+  // The cause, too, may quote an error that names what the inferlet asked for.
+  const end = 'end' in verdict ? { end: { ...verdict.end, cause: redact(verdict.end.cause, false) } } : {};
   // The message may end in guest output that was cut in the middle of a secret earlier, even when this function does not cut the message.
   const isCut = true;
   const text = redact(message.slice(0, MAX_MESSAGE), isCut);
-  return { ...verdict, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
+  return { ...verdict, ...end, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
 }
 
 function decide(evidence: Evidence): Verdict {
@@ -96,12 +119,12 @@ function decide(evidence: Evidence): Verdict {
     );
   if (outboxEnd === 'over-quota') return refusedByQuota(evidence.outboxCause);
   if (outboxEnd === 'broken') return failure('internal', 'An event could not be written.');
-  if (stop) return { ...failure(stop.code, stop.message), ...detailsOf(stop) };
+  if (stop) return { ...failure(stop.code, stop.message, stop.figures), ...detailsOf(stop) };
   switch (ending.kind) {
     case 'trapped':
       return verdictOfTrap(evidence, ending.trap);
     case 'lost':
-      return failure('runtime-lost', ending.message);
+      return failure('runtime-lost', ending.cause, ending.figures);
     case 'returned':
       return verdictOfReturn(evidence, ending.ok, ending.text);
   }
@@ -113,6 +136,7 @@ function verdictOfReturn(evidence: Evidence, ok: boolean, text: string): Verdict
       return failure(
         'output-limit',
         `The result has ${text.length} characters; ${MAX_RESULT} is the limit. Send large output as messages.`,
+        { characters: text.length, limit: MAX_RESULT },
       );
     }
     const fault = evidence.resultFault;
@@ -128,13 +152,14 @@ function verdictOfReturn(evidence: Evidence, ok: boolean, text: string): Verdict
   if (lost) return lost;
   const quota = pageQuota(evidence, text);
   if (quota) return quota;
-  if (quotesUnavailable(evidence, text)) return failure('unavailable', text);
+  const unavailable = quotedUnavailable(evidence, text);
+  if (unavailable !== null) return unavailableBy(unavailable, text);
   if (isFull(evidence) && /out of memory|memory exhausted|allocation/i.test(message)) return outOfMemory(evidence);
   return failure('inferlet-error', message);
 }
 
 function verdictOfTrap(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped' }>['trap']): Verdict {
-  if (trap.code !== 'trap') return failure(trap.code, `The inferlet ${trap.message}.`);
+  if (trap.code !== 'trap') return failure(trap.code, `The inferlet ${trap.message}.`, trapFigures(evidence, trap));
   if (isFull(evidence)) return outOfMemory(evidence);
   const output = evidence.stderr.trim();
   const lost = lostToPlatform(evidence, output || trap.message);
@@ -142,8 +167,8 @@ function verdictOfTrap(evidence: Evidence, trap: Extract<GuestEnding, { kind: 't
   const quota = pageQuota(evidence, output);
   if (quota) return quota;
   // Look only at the panic message: earlier lines may tell of an unavailable call that the inferlet recovered from.
-  if (quotesUnavailable(evidence, output.slice(Math.max(0, output.lastIndexOf(PANIC)))))
-    return failure('unavailable', output);
+  const unavailable = quotedUnavailable(evidence, output.slice(Math.max(0, output.lastIndexOf(PANIC))));
+  if (unavailable !== null) return unavailableBy(unavailable, output);
   if (NOT_A_STRING.test(output))
     return failure('invalid-result', 'run returned a value that is not a string: return JSON.stringify(value).');
   return failure(
@@ -155,11 +180,17 @@ function verdictOfTrap(evidence: Evidence, trap: Extract<GuestEnding, { kind: 't
 }
 
 /** The verdict for an inferlet that failed after the platform took or lost its memory; null otherwise. @param message the inferlet's own */
-function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string): Verdict | null {
+function lostToPlatform({ handlerErrors, lostDevice, lostHosts }: Evidence, message: string): Verdict | null {
   const terminated = handlerErrors.get('terminated');
-  if (terminated !== undefined) return failure('terminated', terminated);
-  if (lostDevice !== undefined) return failure('device-lost', `${lostDevice}; the inferlet said: ${message}`);
-  return null;
+  if (terminated !== undefined) return failure('terminated', `The GPU host ended the invocation: ${terminated}.`);
+  if (lostDevice === undefined) return null;
+  const hosts = lostHosts.length === 0 ? 'The GPU host' : `The GPU host ${lostHosts.join(', ')}`;
+  const lost = failure(
+    'device-lost',
+    `${hosts} was lost, and all that the invocation had computed there: ${lostDevice}.`,
+    { gpuHosts: lostHosts },
+  );
+  return { ...lost, message: `${lost.message} The inferlet said: ${message}` };
 }
 
 /** The GPU host's refusal when a tenant holds all the pages that its quota allows. */
@@ -171,14 +202,35 @@ function pageQuota({ handlerErrors }: Evidence, output: string): Verdict | null 
   const quotaErrors = [handlerErrors.get('limit-exceeded'), handlerErrors.get('dependency-failed')];
   const refusals = quotaErrors.map((text = '') => PAGE_QUOTA_REFUSAL.exec(text)?.[0]);
   const refusal = refusals.find((text) => text !== undefined && (output === '' || output.includes(text)));
-  return refusal === undefined ? null : { ...failure('quota-pages', refusal), cause: `quota ${PAGE_QUOTA}` };
+  if (refusal === undefined) return null;
+  const [heldPages = 0, neededPages = 0, limit = 0] = (refusal.match(/\b\d+\b/g) ?? []).map(Number);
+  const figures = { quota: PAGE_QUOTA, heldPages, neededPages, limit };
+  const failed = failure('quota-pages', `The GPU host refused pages: ${refusal}.`, figures);
+  return { ...failed, message: refusal, cause: `quota ${PAGE_QUOTA}` };
 }
 
-/** True when `output` quotes an `unavailable` error of a call that the inferlet made, or the error of a call that depended on such a call. */
-function quotesUnavailable({ handlerErrors }: Evidence, output: string): boolean {
+/** The `unavailable` error of a call, or that of a call that depended on such a call, which `output` quotes; null when it quotes none. */
+function quotedUnavailable({ handlerErrors }: Evidence, output: string): string | null {
   const dependent = handlerErrors.get('dependency-failed');
   const messages = [handlerErrors.get('unavailable'), dependent?.includes('(unavailable: ') ? dependent : undefined];
-  return messages.some((text) => text !== undefined && text !== '' && output.includes(text));
+  return messages.find((text) => text !== undefined && text !== '' && output.includes(text)) ?? null;
+}
+
+/** The verdict for an inferlet that ended with an `unavailable` error. The client reads the inferlet's own words. */
+function unavailableBy(error: string, message: string): Verdict {
+  return { ...failure('unavailable', `A call found what it needs unavailable: ${error}.`), message };
+}
+
+/** The figures of a trap by which the platform ended the inferlet. */
+function trapFigures({ cpuMs, cpuLimitMs, memoryBytes, memoryLimitBytes }: Evidence, trap: GuestTrap): Figures {
+  switch (trap.code) {
+    case 'cpu-limit':
+      return { cpuMs, cpuLimitMs };
+    case 'memory-limit':
+      return { memoryBytes, memoryLimitBytes, ...trap.figures };
+    default:
+      return trap.figures;
+  }
 }
 
 function detailsOf({ cause, retryAfterMs }: Stop): FailureDetails {
@@ -188,16 +240,24 @@ function detailsOf({ cause, retryAfterMs }: Stop): FailureDetails {
 /** True when a failure to grow the memory is plausible. */
 const isFull = ({ memoryBytes, memoryLimitBytes }: Evidence): boolean => memoryBytes >= memoryLimitBytes * FULL_SHARE;
 
-function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Verdict {
+function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Failure {
   const megabytes = (bytes: number) => (bytes / 2 ** 20).toFixed(0);
   return failure(
     'memory-limit',
     `The inferlet ran out of memory: it held ${megabytes(memoryBytes)} MB of ${megabytes(memoryLimitBytes)} MB (manifest: limits.memoryMb) and asked for more.`,
+    { memoryBytes, memoryLimitBytes },
   );
 }
 
-function failure(code: FailureCode, message: string): Extract<Verdict, { kind: 'error' }> {
-  return { kind: 'error', code, message };
+/**
+ * A failure. Of one by the platform, the message adds what the client can do.
+ *
+ * @param text cause of a failure by the platform, as in `PlatformEnd`; else the message
+ */
+export function failure(code: FailureCode, text: string, figures: Figures = {}): Failure {
+  if (!isPlatformCode(code)) return { kind: 'error', code, message: text };
+  const end = { cause: text, figures };
+  return { kind: 'error', code, message: endMessage({ code, ...end }), end };
 }
 
 function preview(text: string, redact: Redact = redactNothing): string {

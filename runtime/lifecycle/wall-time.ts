@@ -89,5 +89,5 @@ export class WallTime implements Deadline {
 function usedUp(wallMs: number, parent: string | undefined): Stop {
   const origin = `manifest: limits.wallMs${parent === undefined ? '' : ', or what its parent had left'}`;
   const message = `The inferlet ran longer than its ${wallMs} ms (${origin}).`;
-  return { code: 'deadline-exceeded', cause: 'wall-time', message };
+  return { code: 'deadline-exceeded', cause: 'wall-time', message, figures: { limitMs: wallMs } };
 }

@@ -1,3 +1,5 @@
+import type { Figures } from '#scheduler/invocations/platform-end.ts';
+
 /** Reason for which the runtime, and not the inferlet's own code, stopped an inferlet. */
 export type TrapCode =
   | 'trap'
@@ -12,9 +14,12 @@ export type TrapCode =
 export class GuestTrap extends Error {
   override readonly name = 'GuestTrap';
   readonly code: TrapCode;
-  constructor(code: TrapCode, message: string, options?: ErrorOptions) {
+  /** The figures that decided, for the log; empty for most traps. */
+  readonly figures: Figures;
+  constructor(code: TrapCode, message: string, options: ErrorOptions & { readonly figures?: Figures } = {}) {
     super(message, options);
     this.code = code;
+    this.figures = options.figures ?? {};
   }
 
   /** Converts an error of a guest's code into the trap that ends the guest. */

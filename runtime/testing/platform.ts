@@ -5,10 +5,12 @@ import { fileURLToPath } from 'node:url';
 import { GpuHostConnection, type GpuHostStats, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { DEFAULT_LIMITS, type Manifest, manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { END_RECORDS, isPlatformCode } from '#scheduler/invocations/platform-end.ts';
 import type { Retention } from '#scheduler/invocations/retention.ts';
-import type { InvocationEvent } from '#scheduler/invocations/types.ts';
+import type { FailureCode, InvocationEvent } from '#scheduler/invocations/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { CollectedLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
@@ -199,7 +201,17 @@ export class TestPlatform {
     return id;
   }
 
-  /** Follows an invocation to its end. */
+  /** Fails when the log has no record, or several, of an end that the platform caused. Other processes have logs of their own. */
+  async #assertLogged(id: string, { code }: { readonly code: FailureCode }): Promise<void> {
+    if (!isPlatformCode(code) || this.#spawned.length > 0) return;
+    const records = () =>
+      this.log.records.filter(({ message, fields }) => message === END_RECORDS.ended && fields.invocation === id);
+    await eventually(() => records().length > 0, `the log has a record of the end of ${id} (${code})`);
+    const codes = records().map(({ fields }) => fields.code);
+    if (codes.length !== 1 || codes[0] !== code) throw new Error(`${id} ended as ${code}; logged: ${codes}`);
+  }
+
+  /** Follows an invocation to its end; the log must have a record of an end that the platform caused. */
   async transcript(id: string): Promise<Transcript> {
     const events: InvocationEvent[] = [];
     for await (const event of this.scheduler.events.follow(id, 0, AbortSignal.timeout(DEADLINE_MS + 5000)))
@@ -210,6 +222,7 @@ export class TestPlatform {
         .map(({ data }) => String((JSON.parse(data) as Record<string, unknown>)[field]));
     const last = events.at(-1);
     if (!last) throw new Error(`invocation ${id} has no events`);
+    if (last.event === 'error') await this.#assertLogged(id, JSON.parse(last.data) as { code: FailureCode });
     return {
       events,
       messages: texts('message', 'text'),
