@@ -29,11 +29,14 @@ interface ErrorRecord {
  *
  * @param process name of the process, such as `gpu-host-1`
  * @param settings those of the environment by default, for a process that has not read its configuration
+ * @param write gets the records instead of standard error
+ * @param copy gets each record, too
  */
 export function openLog(
   process: string,
   { level, format }: LogSettings = environmentLog(),
   write?: (record: string) => void,
+  copy?: (record: string) => void,
 ): Logger {
   const output = write === undefined ? standardError() : { write };
   const log: Logger = pino(
@@ -46,7 +49,13 @@ export function openLog(
       formatters: { level: (label) => ({ level: label }) },
       serializers: { error: errorRecord },
     },
-    { write: (line) => output.write(format === 'json' ? escapeControls(line.trimEnd()) : textOf(JSON.parse(line))) },
+    {
+      write: (line) => {
+        const record = format === 'json' ? escapeControls(line.trimEnd()) : textOf(JSON.parse(line));
+        output.write(record);
+        copy?.(record);
+      },
+    },
   );
   if (output instanceof StandardError)
     output.onDropped = (records) => log.warn({ records }, 'the reader of the log was slow, and records are missing');

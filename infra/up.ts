@@ -27,6 +27,7 @@ import { machineProcesses, privateRedis, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
 import { ServingMark } from './serving-mark.ts';
 import { type ChildSpec, ChildStartError } from './supervisor/child.ts';
+import { ChildLog } from './supervisor/child-log.ts';
 import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 
 const HELP = `Starts the platform and serves until Ctrl-C.
@@ -59,7 +60,6 @@ async function main(): Promise<number> {
 
   if (flags.role !== undefined) process.env.PIE_ROLES = flags.role;
   const config = loadConfig();
-  const log = openLog('supervisor', config.log);
   const serves = (role: Role) => config.machine.roles.includes(role);
   const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
   if (requested) assertBundled(config, requested);
@@ -71,6 +71,14 @@ async function main(): Promise<number> {
   if (redisProblem !== null) throw new ConfigError(redisProblem);
   assertRestored(config);
   const releaseHome = claimHome(config);
+  const logFile = new ChildLog(path.join(config.logsDirectory, 'supervisor.log'), (why) =>
+    console.error(`The log of the supervisor cannot be written; lines are lost: ${why}`),
+  );
+  const write = (record: string) => logFile.write(`${record}\n`);
+  const log = openLog('supervisor', config.log, undefined, write);
+  // The terminal shows these events in other words.
+  const decisions = openLog('supervisor', config.log, write);
+  decisions.info({ pid: process.pid, roles: config.machine.roles }, 'the supervisor starts');
   const stopping = new AbortController();
   const whenStopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
   listenForSignals(stopping, say);
@@ -84,6 +92,7 @@ async function main(): Promise<number> {
   const supervisor = new Supervisor({
     logsDirectory: config.logsDirectory,
     log,
+    decisions,
     report: (event) => {
       servingMark.note(event);
       report(event, say, printEvent);
@@ -101,6 +110,10 @@ async function main(): Promise<number> {
     releaseMachine = await claimMachine(config, {
       onTaken: (error) => {
         console.error(`\n${error.message}\nThis machine stops.`);
+        decisions.error(
+          { cause: error.message },
+          'another supervisor has taken the name of this machine, and this one stops',
+        );
         code = 1;
         stopping.abort();
       },
@@ -156,19 +169,29 @@ async function main(): Promise<number> {
     await whenStopped;
     await Promise.all([deploying, forgetting]);
     return code;
+  } catch (error) {
+    decisions.error({ error }, 'the start failed');
+    throw error;
   } finally {
     servingMark.end();
     const stopAtOnce = () => {
       say('Stopping at once.');
+      decisions.warn({}, 'the drain was cut short, and every process is killed');
       supervisor.kill();
     };
     process.on('SIGINT', stopAtOnce);
+    const { reason } = stopping.signal;
+    const signal = typeof reason === 'string' ? reason : null;
+    if (stopping.signal.aborted)
+      decisions.info({ signal, drainMs: config.drainMs }, 'the supervisor stops the machine');
     if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
     // Release the claim before a private Redis stops; in a shared Redis, keep it while other machines may still use this machine's GPU hosts.
     if (config.redis.kind === 'private') await releaseMachine?.();
     await supervisor.stop(stopStages(config));
     if (config.redis.kind === 'external') await releaseMachine?.();
     releaseHome();
+    decisions.info({}, 'the supervisor has stopped');
+    await logFile.end();
     say('Stopped.');
   }
 }

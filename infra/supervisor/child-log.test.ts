@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import fs, { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import fs, { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -9,7 +9,7 @@ import { ChildLog } from './child-log.ts';
 test('the note about missing lines counts all of them, even if an earlier note could not be written', async (t) => {
   let nowMs = 0;
   t.mock.method(performance, 'now', () => nowMs);
-  const { mock: opened } = t.mock.method(fs, 'open');
+  const { mock: opened } = t.mock.method(fs, 'openSync');
   const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-log-'));
   const file = path.join(directory, 'full.log');
   try {
@@ -39,6 +39,31 @@ test('the note about missing lines counts all of them, even if an earlier note c
     assert.match(readFileSync(file, 'utf8'), /^\S+ \(5 lines are missing here: ENOSPC.*\)\n5\n6\n$/);
     assert.equal(opened.callCount(), 3);
     assert.equal(reports.length, 1, 'the second failure is not reported again');
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test('a log takes a bounded part of the disk: full files are renamed, the oldest is removed, and no line is cut or lost', async () => {
+  const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-log-'));
+  const file = path.join(directory, 'busy.log');
+  const report = (why: string) => assert.fail(why);
+  const line = (number: number) => `${String(number).padStart(9, '0')}\n`;
+  try {
+    // Ten lines fill a file. The second log begins with the last file of the first.
+    for (const [from, to] of [
+      [0, 25],
+      [25, 64],
+    ] as const) {
+      const log = new ChildLog(file, report, 100);
+      for (let number = from; number < to; number++) log.write(line(number));
+      await log.end();
+    }
+    assert.deepEqual(readdirSync(directory).sort(), ['busy.log', 'busy.log.1', 'busy.log.2', 'busy.log.3']);
+    const texts = ['busy.log.3', 'busy.log.2', 'busy.log.1', 'busy.log'].map((name) =>
+      readFileSync(path.join(directory, name), 'utf8'),
+    );
+    assert.equal(texts.join(''), Array.from({ length: 34 }, (_, i) => line(30 + i)).join(''));
   } finally {
     rmSync(directory, { recursive: true });
   }

@@ -7,7 +7,7 @@ import { LIFELINE_VARIABLE } from '../lifeline.ts';
 import { parseReadyLine, type ReadyLine } from '../ready.ts';
 import { RESTARTS_VARIABLE } from '../telemetry/vitals.ts';
 import { socketPair } from './socket-pair.ts';
-import type { WatchLimits } from './watch-policy.ts';
+import type { SilenceFigures, WatchLimits } from './watch-policy.ts';
 import { watch } from './watchdog.ts';
 
 /** Specification of one process of the platform. */
@@ -32,6 +32,8 @@ export class ChildStartError extends Error {
   override readonly name = 'ChildStartError';
 }
 
+type KillFigures = Partial<SilenceFigures> & { readonly stopTimeoutMs?: number };
+
 /** Takes the lines of a child's output. */
 interface LineLog {
   write(text: string): unknown;
@@ -54,7 +56,10 @@ export class Child {
   readonly #tail: string[] = [];
   readonly #beatSocket: Socket | undefined;
   #endWatch: () => void = () => undefined;
-  #silenceReason: string | null = null;
+  /** Why the supervisor killed the child; null while it has not. */
+  #killReason: string | null = null;
+  /** The figures that decided this. */
+  #figures: KillFigures = {};
   /** True when the last line belonged to a record. */
   #isInRecord = false;
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
@@ -97,7 +102,7 @@ export class Child {
         this.#beatSocket?.destroy();
         // A killed shell leaves the program that it started, which must end now: a Redis that dies later would remove the next one's socket.
         this.kill();
-        resolve(this.#silenceReason === null ? why : `${this.#silenceReason}, so it was killed`);
+        resolve(this.#killReason === null ? why : `${this.#killReason}, so it was killed`);
       };
       this.#process.once('error', (error) => end(error.message));
       this.#process.once('exit', (code, signal) => end(signal === null ? `exit code ${code}` : `signal ${signal}`));
@@ -111,6 +116,12 @@ export class Child {
 
   get pid(): number | undefined {
     return this.#process.pid;
+  }
+
+  /** Facts about a child that has ended, for the log: its process, its exit, and the figures by which the supervisor killed it, if it did. */
+  get endFields() {
+    const { pid, exitCode, signalCode } = this.#process;
+    return { pid, exitCode, signal: signalCode, figures: this.#figures };
   }
 
   /** The child's last lines of output. */
@@ -155,7 +166,10 @@ export class Child {
     this.#endWatch();
     if (this.spec.stop === 'lifeline') (this.#beatSocket ?? this.#process.stdin)?.end();
     else this.#process.kill('SIGTERM');
-    const timer = setTimeout(() => this.kill(), this.spec.stopTimeoutMs);
+    const { stopTimeoutMs } = this.spec;
+    const timer = setTimeout(() => {
+      this.#killFor(`it did not stop within ${stopTimeoutMs / 1000} s`, { stopTimeoutMs });
+    }, stopTimeoutMs);
     try {
       await this.exited;
     } finally {
@@ -175,10 +189,15 @@ export class Child {
 
   #watch(): void {
     if (this.spec.watch === undefined || this.#beatSocket === undefined || this.pid === undefined) return;
-    this.#endWatch = watch(this.pid, this.#beatSocket, this.spec.watch, (why) => {
-      this.#silenceReason = why;
-      this.kill();
+    this.#endWatch = watch(this.pid, this.#beatSocket, this.spec.watch, (why, figures) => {
+      this.#killFor(why, figures);
     });
+  }
+
+  #killFor(why: string, figures: KillFigures): void {
+    this.#killReason = why;
+    this.#figures = figures;
+    this.kill();
   }
 
   #take(line: string, log: LineLog): void {

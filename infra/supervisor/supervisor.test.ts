@@ -8,7 +8,7 @@ import readline from 'node:readline';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { silentLog } from '#scheduler/testing/log.ts';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { Child, type ChildSpec } from './child.ts';
 import { Supervisor, type SupervisorEvent } from './supervisor.ts';
 
@@ -49,11 +49,13 @@ const spec = (name: string, file: string, overrides: Partial<ChildSpec> = {}): C
 const NO_STAGES = [] as const;
 
 function supervise() {
+  const decisions = new CollectedLog();
   const events: SupervisorEvent[] = [];
   const waiting = new Set<() => void>();
   const supervisor = new Supervisor({
     logsDirectory: path.join(directory, 'logs'),
     log: silentLog,
+    decisions,
     report: (event) => {
       events.push(event);
       for (const wake of waiting) wake();
@@ -70,7 +72,7 @@ function supervise() {
       });
     }
   };
-  return { supervisor, events, seen };
+  return { supervisor, events, seen, decisions };
 }
 
 const alive = (pid: number) => {
@@ -83,7 +85,7 @@ const alive = (pid: number) => {
 };
 
 test('a killed child is restarted, and stop() ends it', async () => {
-  const { supervisor, events, seen } = supervise();
+  const { supervisor, events, seen, decisions } = supervise();
   await supervisor.start([spec('worker', program('worker'))]);
   const first = supervisor.pids().worker;
   assert.ok(first);
@@ -94,6 +96,22 @@ test('a killed child is restarted, and stop() ends it', async () => {
   assert.ok(events.some((event) => event.kind === 'died' && event.why === 'signal SIGKILL'));
   await supervisor.stop([['worker']]);
   assert.equal(alive(second), false);
+  const [ready, died, again, ended, ...more] = decisions.records;
+  assert.deepEqual(more, []);
+  const { livedMs, ...fields } = died?.fields ?? {};
+  assert.equal(typeof livedMs, 'number');
+  const child = 'worker';
+  const exit = { child, pid: first, cause: 'signal SIGKILL', exitCode: null, signal: 'SIGKILL', figures: {} };
+  assert.deepEqual(fields, { ...exit, quickDeaths: 1, restartInMs: 50 });
+  assert.deepEqual([died?.level, died?.message], ['error', 'a process died, and starts again']);
+  assert.deepEqual(
+    [ready, again].map((record) => [record?.fields.child, record?.fields.pid, record?.fields.restarts]),
+    [
+      [child, first, 0],
+      [child, second, 1],
+    ],
+  );
+  assert.deepEqual([ended?.message, ended?.fields.exitCode], ['a process ended', 0]);
 });
 
 /** True for a process that has not ended. One that has ended stays in the state `Z` until init removes it, which may take long. */
@@ -142,7 +160,7 @@ test('a child that is not ready in time is killed and reported', async () => {
 });
 
 test('a child that ignores SIGTERM is killed', async () => {
-  const { supervisor } = supervise();
+  const { supervisor, decisions } = supervise();
   const file = path.join(directory, 'deaf.mjs');
   writeFileSync(
     file,
@@ -153,6 +171,8 @@ test('a child that ignores SIGTERM is killed', async () => {
   assert.ok(pid);
   await supervisor.stop([['deaf']]);
   assert.equal(alive(pid), false);
+  const { cause, figures } = decisions.records.at(-1)?.fields ?? {};
+  assert.deepEqual([cause, figures], ['it did not stop within 0.2 s, so it was killed', { stopTimeoutMs: 200 }]);
 });
 
 test('children end with a supervisor that was killed', async () => {

@@ -40,13 +40,21 @@ interface Slot {
 export class Supervisor {
   readonly #logsDirectory: string;
   readonly #log: Logger;
+  readonly #decisions: Logger | undefined;
   readonly #report: (event: SupervisorEvent) => void;
   readonly #slots: Slot[] = [];
   readonly #stopping = new AbortController();
   readonly #spawning = new Set<Promise<unknown>>();
 
-  constructor(options: { logsDirectory: string; log: Logger; report: (event: SupervisorEvent) => void }) {
+  /** @param options `decisions` gets each start, end, restart and kill of a child; `log` gets faults of the supervisor */
+  constructor(options: {
+    logsDirectory: string;
+    log: Logger;
+    decisions?: Logger;
+    report: (event: SupervisorEvent) => void;
+  }) {
     this.#log = options.log;
+    this.#decisions = options.decisions;
     this.#logsDirectory = options.logsDirectory;
     this.#report = options.report;
     mkdirSync(this.#logsDirectory, { recursive: true });
@@ -84,7 +92,12 @@ export class Supervisor {
     const unnamed = this.#slots.map((slot) => slot.spec.name).filter((name) => !stagedNames.has(name));
     for (const stage of [...stages, unnamed]) {
       const slots = this.#slots.filter((slot) => stage.includes(slot.spec.name));
-      await Promise.all(slots.map((slot) => slot.child.stop()));
+      await Promise.all(
+        slots.map(async ({ spec, child }) => {
+          await child.stop();
+          this.#decisions?.info({ child: spec.name, cause: await child.exited, ...child.endFields }, 'a process ended');
+        }),
+      );
     }
     await Promise.all(this.#slots.map((slot) => slot.log.end()));
   }
@@ -115,11 +128,17 @@ export class Supervisor {
 
   async #whenReady(slot: Slot, restarted: boolean): Promise<void> {
     const { notice } = await slot.child.whenReady();
+    const { pid, startedAt } = slot.child;
+    const afterMs = Math.round(performance.now() - startedAt);
+    this.#decisions?.info(
+      { child: slot.spec.name, pid, afterMs, restarts: slot.restarts, ...(notice !== undefined && { notice }) },
+      'a process is ready',
+    );
     this.#report({
       kind: 'ready',
       name: slot.spec.name,
-      pid: slot.child.pid,
-      afterMs: Math.round(performance.now() - slot.child.startedAt),
+      pid,
+      afterMs,
       restarted,
       ...(notice !== undefined && { notice }),
     });
@@ -128,9 +147,17 @@ export class Supervisor {
   async #keepAlive(slot: Slot): Promise<void> {
     let startedAt = slot.child.startedAt;
     let why = await slot.child.exited;
+    /** The process that died; undefined when there was none. */
+    let ended: Child | undefined = slot.child;
     while (!this.#stopping.signal.aborted) {
-      const { delayMs, history } = afterDeath(slot.history, performance.now() - startedAt);
+      const livedMs = Math.round(performance.now() - startedAt);
+      const { delayMs, history } = afterDeath(slot.history, livedMs);
       slot.history = history;
+      const { quickDeaths } = history;
+      this.#decisions?.error(
+        { child: slot.spec.name, cause: why, ...ended?.endFields, livedMs, quickDeaths, restartInMs: delayMs },
+        'a process died, and starts again',
+      );
       this.#report({ kind: 'died', name: slot.spec.name, why, restartInMs: delayMs, tail: slot.child.tail });
       try {
         await sleep(delayMs, undefined, { signal: this.#stopping.signal });
@@ -147,11 +174,17 @@ export class Supervisor {
         // The system may refuse a process, for example for lack of a free file descriptor. The next turn of the loop
         // tries again after a pause.
         why = `it could not be started: ${error instanceof Error ? error.message : String(error)}`;
+        ended = undefined;
         continue;
       }
       // A child that fails to start has exited; the next turn of the loop reports the death and retries after a pause.
-      await this.#whenReady(slot, true).catch(() => undefined);
-      why = await slot.child.exited;
+      ended = slot.child;
+      const late = await this.#whenReady(slot, true).then(
+        () => null,
+        (error: Error) => error.message.split('\n', 1)[0] ?? '',
+      );
+      const exit = await slot.child.exited;
+      why = late === null ? exit : `${late} (${exit})`;
     }
   }
 }

@@ -80,3 +80,18 @@ function since(before: Look, now: Look, time: 'computedMs' | 'queuedMs'): number
   if (before.thread === null || now.thread === null) return 0;
   return Math.max(0, now.thread[time] - before.thread[time]);
 }
+
+/** The times of a silence and their limits, by which a watch decides. */
+export type SilenceFigures = Readonly<Record<'computedMs' | 'computingLimitMs' | 'stoodMs' | 'stillLimitMs', number>>;
+
+export function silenceFigures(
+  { computingMs, stillMs }: Silence,
+  limits: Pick<WatchLimits, 'computingMs' | 'stillMs'>,
+): SilenceFigures {
+  return {
+    computedMs: Math.round(computingMs),
+    computingLimitMs: limits.computingMs,
+    stoodMs: Math.round(stillMs),
+    stillLimitMs: limits.stillMs,
+  };
+}

@@ -1,13 +1,19 @@
 import type { Socket } from 'node:net';
 import { mainThreadTimes } from './thread-times.ts';
-import { beginWatch, type Look, look, type WatchLimits } from './watch-policy.ts';
+import { beginWatch, type Look, look, type SilenceFigures, silenceFigures, type WatchLimits } from './watch-policy.ts';
 
 /**
- * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`). Calls `onSilent` once, with the reason.
+ * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`). Calls `onSilent` once, with the reason
+ * and the figures that decided.
  *
  * @returns the function that ends the watch.
  */
-export function watch(pid: number, beats: Socket, limits: WatchLimits, onSilent: (why: string) => void): () => void {
+export function watch(
+  pid: number,
+  beats: Socket,
+  limits: WatchLimits,
+  onSilent: (why: string, figures: SilenceFigures) => void,
+): () => void {
   let hasBeaten = false;
   const beat = () => {
     hasBeaten = true;
@@ -25,11 +31,11 @@ export function watch(pid: number, beats: Socket, limits: WatchLimits, onSilent:
     silence = next;
     if (verdict === 'alive') return;
     end();
-    onSilent(
+    const why =
       verdict === 'computing'
         ? `its event loop did not turn for ${seconds(next.computingMs)} s of processor time`
-        : `its event loop stood still for ${seconds(next.stillMs)} s`,
-    );
+        : `its event loop stood still for ${seconds(next.stillMs)} s`;
+    onSilent(why, silenceFigures(next, limits));
   }, limits.everyMs);
   const end = () => {
     clearInterval(timer);

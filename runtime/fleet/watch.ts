@@ -1,6 +1,12 @@
 import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
-import { beginWatch, type Look, look, type Silence, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
-import type { Figures } from '#scheduler/invocations/platform-end.ts';
+import {
+  beginWatch,
+  type Look,
+  look,
+  type Silence,
+  silenceFigures,
+  type WatchLimits,
+} from '#infra/supervisor/watch-policy.ts';
 import type { Sandbox } from './sandbox.ts';
 
 /**
@@ -68,13 +74,13 @@ export class SandboxWatch {
       const { silence, verdict } = look(known.silence, now, limits);
       known.silence = silence;
       known.heardAtMs = sandbox.heardAtMs;
-      const figures = figuresOf(silence, limits);
+      const figures = silenceFigures(silence, limits);
       if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering', figures);
       if (verdict === 'still') sandbox.killForStandingStill(figures);
       const deafLimits = { ...DEAF, everyMs: limits.everyMs };
       const isDeaf = this.#isDeaf(sandbox, known, deafLimits, atMs);
       if (isDeaf) {
-        const deafness = figuresOf(known.deafness, deafLimits);
+        const deafness = silenceFigures(known.deafness, deafLimits);
         sandbox.process.kill('it sends frames, but reads nothing that the runtime sends', deafness);
       }
     }
@@ -89,10 +95,4 @@ export class SandboxWatch {
     known.untakenSinceMs = untakenSinceMs;
     return verdict !== 'alive';
   }
-}
-
-/** The figures by which the watch decides: times of the silence, and their limits. */
-function figuresOf(silence: Silence, { computingMs, stillMs }: Pick<WatchLimits, 'computingMs' | 'stillMs'>): Figures {
-  const [computedMs, stoodMs] = [silence.computingMs, silence.stillMs].map(Math.round);
-  return { computedMs: computedMs ?? 0, computingLimitMs: computingMs, stoodMs: stoodMs ?? 0, stillLimitMs: stillMs };
 }
