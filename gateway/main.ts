@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
-import { awaitedFunctions } from '#infra/awaited-functions.ts';
 import { type Config, loadConfig, settingsForOthers } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
 import { openLog } from '#infra/log.ts';
+import { pendingFunctions } from '#infra/pending-functions.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
@@ -59,7 +59,7 @@ async function main(): Promise<void> {
   const control = new NodeControlPlane(scheduler, {
     limits: config.runtime.limits,
     modelAliases: modelAliases(config),
-    awaitedFunctions: () => awaitedFunctions(config),
+    pendingFunctions: () => pendingFunctions(config),
     reach,
     joining: { redis: sharedRedis(config), masterKeys, settings: settingsForOthers },
     log,

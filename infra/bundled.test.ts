@@ -1,15 +1,21 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { describe, test } from 'node:test';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import {
   assertBundled,
   bundledFunctions,
   deployRest,
   FIRST_FUNCTIONS,
   firstFunctions,
+  retryPauseMs,
   STORY_FUNCTION,
 } from './bundled.ts';
 import { loadConfig } from './config.ts';
 import { ROOT } from './install.ts';
+import { PendingFunctions, pendingFunctions } from './pending-functions.ts';
 
 test('bundledFunctions lists the first functions first and each function once', () => {
   const names = bundledFunctions({ root: ROOT });
@@ -36,9 +42,93 @@ test('assertBundled names the function that is not bundled, and the bundled ones
   );
 });
 
-test('deployRest reports a program that cannot be started', async () => {
-  const config = { ...loadConfig({ PIE_HOME: '/tmp/none' }), root: '/tmp/none/no-such-folder' };
-  const lines: string[] = [];
-  await deployRest(config, ['rag'], new AbortController().signal, (line) => lines.push(line));
-  assert.match(lines.join('\n'), /ENOENT[\s\S]*could not be deployed/);
+test('the pause before a retry doubles up to a bound, and is between a half and the whole of it', () => {
+  const bounds = (tries: number) => [retryPauseMs(tries, 0), retryPauseMs(tries, 1)];
+  assert.deepEqual([1, 2, 3].map(bounds), [
+    [2500, 5000],
+    [5000, 10_000],
+    [10_000, 20_000],
+  ]);
+  assert.deepEqual(bounds(1000), [300_000, 600_000]);
+});
+
+describe('the functions that are deployed in the background', () => {
+  /**
+   * Deploys `names` with a program in the place of `pie deploy`, which gets the number of its run as `turn` and the names as `names`.
+   * @returns the lines for the terminal, the log, and the functions that are left
+   */
+  async function deployed(program: string, names: readonly string[], until?: (log: CollectedLog) => boolean) {
+    const root = mkdtempSync(path.join(os.tmpdir(), 'pie-bundled-'));
+    try {
+      mkdirSync(path.join(root, 'gateway/cli'), { recursive: true });
+      const file = path.join(root, 'turns');
+      writeFileSync(file, '');
+      const script = `import fs from 'node:fs';
+        fs.appendFileSync(${JSON.stringify(file)}, 'x');
+        const turn = fs.readFileSync(${JSON.stringify(file)}, 'utf8').length;
+        const names = process.argv.filter((one) => one.startsWith('functions/')).map((one) => one.slice(10));
+        const report = (name) => console.log(JSON.stringify({ name, version: 'v1' }));
+        const fail = (message) => console.error(JSON.stringify({ error: { code: 'store-unavailable', message } }));
+        ${program}`;
+      writeFileSync(path.join(root, 'gateway/cli/bin.js'), script);
+      writeFileSync(path.join(root, 'package.json'), '{"type":"module"}');
+      const config = { ...loadConfig({ PIE_HOME: root }), root, runDirectory: root };
+      const log = new CollectedLog();
+      const lines: string[] = [];
+      const aborting = new AbortController();
+      const pending = new PendingFunctions(config, { awaited: [], later: names, log });
+      const deploying = deployRest(config, names, {
+        pending,
+        signal: aborting.signal,
+        log,
+        say: (line) => {
+          lines.push(line);
+          if (until?.(log)) aborting.abort();
+        },
+        pauseMs: () => 0,
+      });
+      await deploying;
+      return { lines, log, left: pendingFunctions(config) };
+    } finally {
+      rmSync(root, { recursive: true });
+    }
+  }
+
+  const fieldsOf = (log: CollectedLog) =>
+    log.records.map(({ fields: { function: name, cause, tries } }) => [name, cause, tries]).sort();
+
+  test('are tried again, each alone, until all are there', async () => {
+    const program = `
+      if (turn === 1) { report('a'); fail('b: It is full.'); process.exitCode = 4; report('c'); }
+      else if (turn === 2) { fail(names.length === 1 && names[0] === 'b' ? 'Still full.' : 'others were tried'); }
+      else for (const name of names) report(name);`;
+    const { lines, log, left } = await deployed(program, ['a', 'b', 'c']);
+    assert.deepEqual(left, []);
+    assert.deepEqual(fieldsOf(log), [
+      ['a', undefined, undefined],
+      ['b', undefined, undefined],
+      ['b', 'store-unavailable: It is full.', 1],
+      ['b', 'store-unavailable: Still full.', 2],
+      ['c', undefined, undefined],
+    ]);
+    assert.equal(lines.at(-1), 'Deployed 3 more functions.');
+  });
+
+  test('are listed with the reason when the program ends without a word about them', async () => {
+    const until = (log: CollectedLog) => log.records.filter(({ fields }) => fields.function === 'b').length === 2;
+    const { log, left } = await deployed(
+      `report('a'); console.error('no such device'); process.exit(7);`,
+      ['a', 'b'],
+      until,
+    );
+    const why = '`pie deploy` ended with exit code 7: no such device';
+    assert.deepEqual(fieldsOf(log).slice(1), [
+      ['b', why, 1],
+      ['b', why, 2],
+    ]);
+    assert.deepEqual(
+      left.map(({ name, state, tries, why }) => ({ name, state, tries, why })),
+      [{ name: 'b', state: 'failed', tries: 2, why }],
+    );
+  });
 });

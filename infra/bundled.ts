@@ -1,8 +1,11 @@
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
 import { type Config, gatewayUrl } from './config.ts';
 import { ConfigError } from './config-error.ts';
+import type { Logger } from './log.ts';
+import type { PendingFunctions } from './pending-functions.ts';
 import { runProgram } from './programs.ts';
 
 /** Interval at which a gateway without a runtime asks whether another machine has one; also the longest wait for an answer. */
@@ -70,39 +73,125 @@ export async function deployBundled(config: Config, names: readonly string[], si
   return true;
 }
 
+/** Pause before the first retry of a function; each further failure doubles it, up to `MAX_RETRY_MS`. */
+const FIRST_RETRY_MS = 5000;
+const MAX_RETRY_MS = 10 * 60_000;
+
+/**
+ * The pause before the next try to deploy a function.
+ *
+ * @param tries failed tries, at least 1
+ * @param random a number from 0 to 1, so that the machines of a platform do not try at once
+ */
+export function retryPauseMs(tries: number, random: number): number {
+  return Math.min(FIRST_RETRY_MS * 2 ** (tries - 1), MAX_RETRY_MS) * (0.5 + random / 2);
+}
+
+export interface DeployRestOptions {
+  readonly pending: PendingFunctions;
+  /** The names that remain to be deployed are tried until it aborts. */
+  readonly signal: AbortSignal;
+  /** Gets lines for the terminal. */
+  readonly say: (line: string) => void;
+  readonly log: Logger;
+  /** Pause after a number of failed tries, ms; {@link retryPauseMs} by default. */
+  readonly pauseMs?: (tries: number) => number;
+}
+
 /**
  * Deploys bundled functions one after the other, at low priority, once all runtimes that take invocations are of this release. On a machine
- * without a runtime, it first waits until another machine has one. Reports the beginning, the end and a failure through `say`; a failure never
- * makes it throw. Returns early and silently when the signal aborts.
+ * without a runtime, it first waits until another machine has one. Tries each function again until it is deployed; `pending` and the log say why.
+ * Resolves when all are deployed, or the signal aborts.
  */
-export async function deployRest(
-  config: Config,
-  names: readonly string[],
-  signal: AbortSignal,
-  say: (line: string) => void,
-): Promise<void> {
+export async function deployRest(config: Config, names: readonly string[], options: DeployRestOptions): Promise<void> {
+  const { pending, signal, say, log, pauseMs = (tries) => retryPauseMs(tries, Math.random()) } = options;
   if (names.length === 0 || signal.aborted) return;
   if (!config.machine.roles.includes('runtime') && !(await waitUntilReady(config, signal))) return;
   say(`\nDeploying ${names.length} more functions in the background; \`pie list\` shows them as they come.`);
-  const args = [
-    'gateway/cli/bin.js',
-    'deploy',
-    ...DEPLOY_OPTIONS,
-    '--upgrading',
-    'wait',
-    '--jobs',
-    '1',
-    '--json',
-    ...sourcesOf(names),
-  ];
-  const code = await runProgram(config, args, { output: 'progress', signal, background: true }).catch(
-    (error: Error) => {
-      say(error.message);
-      return null;
-    },
+  for (let due = names; !signal.aborted; ) {
+    const failed = (name: string, why: string) => {
+      const tries = (pending.get(name)?.tries ?? 0) + 1;
+      const retryInMs = Math.round(pauseMs(tries));
+      pending.change([name], { state: 'failed', tries, why, nextTryAt: Date.now() + retryInMs });
+      log.warn({ function: name, cause: why, tries, retryInMs }, 'a bundled function could not be deployed');
+      say(`  ${name} could not be deployed (${why}); next try in ${Math.ceil(retryInMs / 1000)} s`);
+    };
+    await deployOnce(config, due, { pending, signal, log, failed });
+    const left = names.flatMap((name) => pending.get(name) ?? []);
+    if (left.length === 0) {
+      say(`Deployed ${names.length} more functions.`);
+      return;
+    }
+    const nextTryAt = Math.min(...left.map((one) => one.nextTryAt ?? 0));
+    await sleep(Math.max(0, nextTryAt - Date.now()), undefined, { signal }).catch(() => undefined);
+    due = left.filter((one) => (one.nextTryAt ?? 0) <= Math.max(nextTryAt, Date.now())).map(({ name }) => name);
+  }
+}
+
+/** A line of `pie deploy --json`: the report of a function, or a failure. */
+const deployLine = z.union([
+  z.object({ name: z.string(), version: z.string() }),
+  z.object({ error: z.object({ code: z.string(), message: z.string(), why: z.string().optional() }) }),
+]);
+
+/** Tries to deploy functions once. Calls `failed` for each that is not deployed, unless the signal aborts. */
+async function deployOnce(
+  config: Config,
+  names: readonly string[],
+  {
+    pending,
+    signal,
+    log,
+    failed,
+  }: Pick<DeployRestOptions, 'pending' | 'signal' | 'log'> & { readonly failed: (name: string, why: string) => void },
+): Promise<void> {
+  const remaining = new Set(names);
+  /** The last line that is neither a report nor a failure: a crash ends with its reason. */
+  let lastLine = '';
+  const beginNext = () => {
+    const [next] = remaining;
+    if (next !== undefined) pending.change([next], { state: 'building' });
+  };
+  const read = (line: string) => {
+    const parsed = deployLine.safeParse(jsonIn(line));
+    if (!parsed.success) {
+      lastLine = line;
+      return;
+    }
+    if ('error' in parsed.data) {
+      const { code, message, why } = parsed.data.error;
+      // Of several functions, the message begins with the name of the one that failed.
+      const name = names.length === 1 ? names[0] : names.find((one) => message.startsWith(`${one}: `));
+      if (name === undefined || !remaining.delete(name)) return;
+      const text = message.startsWith(`${name}: `) ? message.slice(name.length + 2) : message;
+      failed(name, `${code}: ${text}${why === undefined ? '' : ` (${why})`}`);
+    } else {
+      const { name, version } = parsed.data;
+      if (!remaining.delete(name)) return;
+      pending.deployed([name]);
+      log.info({ function: name, version }, 'a bundled function is deployed');
+    }
+    beginNext();
+  };
+  beginNext();
+  const args = ['gateway/cli/bin.js', 'deploy', ...DEPLOY_OPTIONS, '--upgrading', 'wait', '--jobs', '1', '--json'];
+  const end = await runProgram(config, [...args, ...sourcesOf(names)], { output: read, signal, background: true }).then(
+    (code) => `\`pie deploy\` ended with ${code === null ? 'a signal' : `exit code ${code}`}`,
+    (error: Error) => `\`pie deploy\` could not be started: ${error.message}`,
   );
   if (signal.aborted) return;
-  say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');
+  for (const name of remaining) failed(name, lastLine === '' ? end : `${end}: ${lastLine.slice(0, MAX_LINE)}`);
+}
+
+/** Maximum characters of a program's last line in the reason of a failure. */
+const MAX_LINE = 300;
+
+function jsonIn(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
 }
 
 /**

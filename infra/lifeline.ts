@@ -6,6 +6,23 @@ import type { Logger } from './log.ts';
  */
 export const LIFELINE_VARIABLE = 'PIE_LIFELINE';
 
+/**
+ * A shell script that runs the program in its arguments with a lifeline, for a program that knows none: when the standard input of the shell closes,
+ * its whole process group gets SIGKILL. The program takes the shell's place and has an empty standard input. Start the shell in a process group of
+ * its own.
+ */
+const GROUP_LIFELINE = `exec 3<&0
+(cat <&3; kill -KILL 0) >/dev/null 2>&1 &
+exec "$@" </dev/null 3<&-`;
+
+/**
+ * The command that runs a program with a lifeline on its standard input. Start it with `detached` and a pipe as the standard input, which closes when
+ * this process dies, even by SIGKILL. The program and all processes of its group then end.
+ */
+export function withLifeline(program: string, args: readonly string[]): { command: string; args: string[] } {
+  return { command: '/bin/sh', args: ['-c', GROUP_LIFELINE, 'sh', program, ...args] };
+}
+
 /** Time that a child has to stop after its standard input has closed. */
 const EXIT_DEADLINE_MS = 1500;
 

@@ -1,21 +1,33 @@
 import { spawn } from 'node:child_process';
 import os from 'node:os';
+import readline from 'node:readline';
 import type { Config } from './config.ts';
+import { withLifeline } from './lifeline.ts';
+
+export interface ProgramOptions {
+  /** `inherit` shows all of the program's output, `progress` only its standard error. A function gets each line of both instead. */
+  readonly output: 'inherit' | 'progress' | ((line: string) => void);
+  readonly signal?: AbortSignal;
+  /** True to run the program and its children at the lowest priority. */
+  readonly background?: boolean;
+}
 
 /**
- * Runs one of the platform's own programs to its end and returns its exit code. `inherit` shows all of its output, `progress` only its
- * standard error. With `background`, the program and its children run at the lowest priority.
+ * Runs one of the platform's own programs to its end and returns its exit code. The program and its children end with this process, even when
+ * SIGKILL ends it.
  */
 export async function runProgram(
   config: Config,
   args: readonly string[],
-  options: { output: 'inherit' | 'progress'; signal?: AbortSignal; background?: boolean },
+  { output, signal, background = false }: ProgramOptions,
 ): Promise<number | null> {
-  const child = spawn(process.execPath, args, {
+  const isRead = typeof output === 'function';
+  const program = withLifeline(process.execPath, args);
+  const child = spawn(program.command, program.args, {
     cwd: config.root,
     // A process group of its own, like every child of the supervisor: only the supervisor handles Ctrl-C.
     detached: true,
-    stdio: ['ignore', options.output === 'inherit' ? 'inherit' : 'ignore', 'inherit'],
+    stdio: ['pipe', isRead ? 'pipe' : output === 'inherit' ? 'inherit' : 'ignore', isRead ? 'pipe' : 'inherit'],
     env: {
       ...process.env,
       // The program works on this platform, even when the operator's shell points `pie` at another one.
@@ -26,17 +38,23 @@ export async function runProgram(
       PIE_HOST: config.host,
     },
   });
-  if (options.background === true && child.pid !== undefined) lowerPriority(child.pid);
+  // The end of the program breaks the lifeline.
+  child.stdin?.on('error', () => undefined);
+  if (isRead) {
+    for (const stream of [child.stdout, child.stderr])
+      if (stream) readline.createInterface({ input: stream }).on('line', output);
+  }
+  if (background && child.pid !== undefined) lowerPriority(child.pid);
   const abort = () => child.kill('SIGTERM');
-  options.signal?.addEventListener('abort', abort, { once: true });
-  if (options.signal?.aborted) abort();
+  signal?.addEventListener('abort', abort, { once: true });
+  if (signal?.aborted) abort();
   try {
     return await new Promise<number | null>((resolve, reject) => {
       child.once('error', reject);
       child.once('close', resolve);
     });
   } finally {
-    options.signal?.removeEventListener('abort', abort);
+    signal?.removeEventListener('abort', abort);
   }
 }
 

@@ -4,7 +4,6 @@
  */
 import path from 'node:path';
 import { readArguments } from './arguments.ts';
-import { noteAwaited } from './awaited-functions.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
 import {
   assertBundled,
@@ -22,6 +21,7 @@ import { LIFELINE_VARIABLE } from './lifeline.ts';
 import { openLog } from './log.ts';
 import { claimMachine } from './machine-lease.ts';
 import type { Role } from './machine-settings.ts';
+import { PendingFunctions } from './pending-functions.ts';
 import { assertPortFree } from './port.ts';
 import { machineProcesses, privateRedis, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
@@ -137,14 +137,14 @@ async function main(): Promise<number> {
     // A machine with a gateway but no runtime serves before it deploys, because another machine builds its functions.
     const isWhole = serves('gateway') && serves('runtime');
     const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
-    // `noteAwaited` writes a file, the note, with the names of the functions that this start deploys first. The gateway
-    // reads the note, and does not call itself ready while a function in it is not deployed. When this start is
-    // stopped, the note stays, so that the gateway does not become ready while it drains. The next start replaces the
-    // note.
-    const forgetAwaited = noteAwaited(config, firstNames);
+    const allNames = serves('gateway') ? (requested ?? bundledFunctions(config)) : [];
+    const later = allNames.filter((name) => !firstNames.includes(name));
+    // The gateway reads this list, and does not call itself ready while a function that this start deploys first is missing.
+    const pending = new PendingFunctions(config, { awaited: firstNames, later, log });
     if (!(await start(machineProcesses(config)))) return earlyExitCode();
     const haveDeployedFirst = await deployBundled(config, firstNames, stopping.signal);
-    if (!stopping.signal.aborted) forgetAwaited();
+    if (!stopping.signal.aborted && haveDeployedFirst) pending.deployed(firstNames);
+    else if (!stopping.signal.aborted) pending.change(firstNames, { isAwaited: false });
     const hasStory = firstNames.includes(STORY_FUNCTION) && !flags['no-story'] && !flags.json;
     if (hasStory && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
     const url = gatewayUrl(config);
@@ -161,9 +161,8 @@ async function main(): Promise<number> {
       const tookMs = performance.now() - startedAt;
       say(serves('gateway') ? welcomeText(config, url, tookMs) : joinedText(config, tookMs));
     }
-    const allFunctions = serves('gateway') ? (requested ?? bundledFunctions(config)) : [];
-    const laterNames = allFunctions.filter((name) => !haveDeployedFirst || !firstNames.includes(name));
-    const deploying = deployRest(config, laterNames, stopping.signal, say);
+    const laterNames = haveDeployedFirst ? later : allNames;
+    const deploying = deployRest(config, laterNames, { pending, signal: stopping.signal, say, log: decisions });
     const compiledFolder = process.env.NODE_COMPILE_CACHE;
     const forgetting = compiledFolder ? forgetCompiledCode(compiledFolder, Date.now(), stopping.signal) : undefined;
     await whenStopped;

@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import type { PendingFunction } from '#infra/pending-functions.ts';
 import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { affinityKey } from '#scheduler/policies/placement.ts';
@@ -23,9 +24,9 @@ interface Result {
 
 describe('operator commands:', () => {
   let platform: TestPlatform;
-  let awaited: readonly string[] = [];
+  let pending: readonly PendingFunction[] = [];
   before(async () => {
-    platform = await TestPlatform.start({ control: { awaitedFunctions: () => awaited } });
+    platform = await TestPlatform.start({ control: { pendingFunctions: () => pending } });
     for (const name of ['echo', 'other']) await platform.register({ name });
   });
   after(() => platform.stop());
@@ -381,12 +382,21 @@ describe('operator commands:', () => {
     assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
     assert.deepEqual([first.encoders[0].encoder, first.encoders[0].textsPerSecond], ['minilm', 90]);
     assert.deepEqual(first.encoders[0].latency, [{ tokens: 128, msPerToken: 0.1 }]);
-    awaited = ['story', 'chat'];
+    pending = [
+      { name: 'story', isAwaited: true, state: 'building', tries: 0 },
+      { name: 'rerank', isAwaited: false, state: 'failed', tries: 2, why: 'The store is full.', nextTryAt: 0 },
+    ];
     const { stdout } = await spawnPie(['doctor']);
-    awaited = [];
+    const listed = await pie(['list']);
+    pending = [];
     assert.match(
       stdout,
-      /warn {2}functions: story and 1 more not deployed yet\n +what to do: .* still deploying them\./,
+      /warn {2}functions: rerank failed 2 times \(The store is full\.\), .*; story is being built\n +what to do: .* still deploying them, /,
+    );
+    assert.match(listed.stdout, /^echo /m);
+    assert.match(
+      listed.stderr,
+      /^story came with Pie, and is being built\.\nrerank came with Pie, and could not be deployed \(2 failed attempts: The store is full\.\)\. The next try comes at 1970-/m,
     );
     assert.match(stdout, /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: not connected yet\n/);
     assert.match(stdout, /warn {2}isolation of test-runtime: process\n +what to do: Namespaces do not work here\.\n/);

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
 import path from 'node:path';
+import { withLifeline } from '#infra/lifeline.ts';
 import { EXIT, Failure } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
 
@@ -20,7 +21,7 @@ const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
  *
  * @param output `inherit`: the program uses this terminal, which sends Ctrl-C to both processes. `read`: this function returns the output.
  * The program then has a process group of its own: this process forwards Ctrl-C (SIGINT) and the end of the terminal (SIGHUP) to the
- * group, and kills the whole group at the time limit
+ * group, and kills the whole group at the time limit. The group also ends when this process dies
  */
 export async function runProgram(
   script: string,
@@ -37,8 +38,11 @@ export async function runProgram(
     });
   }
   const isRead = output === 'read';
-  const child = spawn(pinnedNode(), [file, ...args], {
-    stdio: isRead ? ['ignore', 'pipe', 'pipe'] : 'inherit',
+  const program = { command: pinnedNode(), args: [file, ...args] };
+  // In a group of its own, the program would survive the death of this process.
+  const run = isRead ? withLifeline(program.command, program.args) : program;
+  const child = spawn(run.command, run.args, {
+    stdio: isRead ? ['pipe', 'pipe', 'pipe'] : 'inherit',
     // A program that uses the terminal must stay in the terminal's group.
     detached: isRead,
     env: {

@@ -1,3 +1,4 @@
+import type { PendingFunction } from '#infra/pending-functions.ts';
 import { Reach } from '#scheduler/addresses/reach.ts';
 import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
@@ -48,7 +49,7 @@ import type { Tenants } from '../app/resources/tenants.ts';
 import { Answers } from './answers.ts';
 import { fileRefusal } from './file-refusal.ts';
 import { NodeFunctions } from './functions.ts';
-import { functionsCheck, runningChecks } from './health.ts';
+import { functionsCheck, notDeployedYet, runningChecks, toPending } from './health.ts';
 import { InvocationAccess } from './invocation-access.ts';
 import { Joining, type JoinSource } from './joining.ts';
 import { type LogSource, readLogs } from './logs.ts';
@@ -68,8 +69,8 @@ export interface NodeControlPlaneOptions {
   readonly queueMs?: number;
   /** Models by alias. */
   readonly modelAliases?: ReadonlyMap<string, string>;
-  /** Names of the functions that the platform deploys as it starts: `health` reports ready only once these are deployed. */
-  readonly awaitedFunctions?: () => readonly string[];
+  /** The bundled functions that the platform's start has not deployed yet. `health` reports ready only once the awaited ones are deployed. */
+  readonly pendingFunctions?: () => readonly PendingFunction[];
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
   /** Settings and keys for machines that join; without them no machine can join. */
@@ -105,7 +106,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
   readonly #modelAliases: ReadonlyMap<string, string>;
-  readonly #awaitedFunctions: () => readonly string[];
+  readonly #pendingFunctions: () => readonly PendingFunction[];
   readonly #reach: Reach;
   readonly #log: Logger;
   /** The store's last fault that `health` logged; empty while the store is well. */
@@ -126,7 +127,7 @@ export class NodeControlPlane implements ControlPlane {
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
     this.#modelAliases = options.modelAliases ?? new Map();
-    this.#awaitedFunctions = options.awaitedFunctions ?? (() => []);
+    this.#pendingFunctions = options.pendingFunctions ?? (() => []);
     this.#reach = options.reach ?? new Reach();
     this.#log = options.log;
   }
@@ -159,10 +160,14 @@ export class NodeControlPlane implements ControlPlane {
     const { function: fn, check } = request;
     return translating(async () => {
       if (!FUNCTION_NAME.test(fn.name)) return null;
-      return this.#scheduler.resolutions.submit(call.principal.tenant, fn.name, fn.version ?? '', {
+      const invoked = await this.#scheduler.resolutions.submit(call.principal.tenant, fn.name, fn.version ?? '', {
         check,
         submit: (resolved) => this.#submit(call, request, resolved),
       });
+      const missing =
+        invoked === null ? (await this.#missingFunctions()).find(({ name }) => name === fn.name) : undefined;
+      if (missing) throw notDeployedYet(missing, Date.now());
+      return invoked;
     });
   }
 
@@ -316,13 +321,15 @@ export class NodeControlPlane implements ControlPlane {
     try {
       await this.#scheduler.store.ping(HEALTH_DEADLINE_MS);
       const { runtimes, store } = this.#scheduler;
+      const missing = await this.#missingFunctions();
       const checks = [
         { name: 'store', ok: true },
         ...runningChecks(await runtimes.list(), store.clock()),
-        ...(await this.#functionChecks()),
+        ...functionsCheck(missing, Date.now()),
       ];
       this.#storeFault = '';
-      return { ready: checks.every(({ ok }) => ok), checks };
+      const pending = missing.map(toPending);
+      return { ready: checks.every(({ ok }) => ok), checks, ...(pending.length > 0 && { pendingFunctions: pending }) };
     } catch (error) {
       // Health needs no key and may be polled often: the answer has no details, and each fault is logged once.
       if (this.#storeFault !== String(error)) this.#log.warn({ error }, 'the store does not answer');
@@ -331,11 +338,12 @@ export class NodeControlPlane implements ControlPlane {
     }
   }
 
-  async #functionChecks(): Promise<Health['checks']> {
-    const awaitedNames = this.#awaitedFunctions();
-    if (awaitedNames.length === 0) return [];
+  /** The bundled functions that are not there: those of an earlier start serve until this start has deployed them anew. */
+  async #missingFunctions(): Promise<readonly PendingFunction[]> {
+    const pending = this.#pendingFunctions();
+    if (pending.length === 0) return [];
     const deployedNames = new Set(await this.#scheduler.functions.names(PLATFORM_TENANT));
-    return [functionsCheck(awaitedNames.filter((name) => !deployedNames.has(name)))];
+    return pending.filter(({ name }) => !deployedNames.has(name));
   }
 
   async #submit(call: Call, request: InvokeRequest, { version: storedVersion, basis }: Resolved): Promise<Invoked> {

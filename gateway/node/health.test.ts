@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { PendingFunction } from '#infra/pending-functions.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { createApp } from '../app/app.ts';
@@ -61,31 +62,79 @@ test('each accepting runtime must reach a GPU host or have lost its last one onl
   );
 });
 
-test('the check of functions fails while functions of the start are not deployed yet', () => {
-  assert.deepEqual(functionsCheck([]), { name: 'functions', ok: true });
-  assert.equal(functionsCheck(['story']).detail, 'story not deployed yet');
-  assert.deepEqual(functionsCheck(['story', 'chat', 'echo']), {
-    name: 'functions',
-    ok: false,
-    detail: 'story and 2 more not deployed yet',
-  });
+const pendingFunction = (name: string, more: Partial<PendingFunction> = {}): PendingFunction => ({
+  name,
+  isAwaited: false,
+  state: 'waiting',
+  tries: 0,
+  ...more,
+});
+
+test('the check of functions names what is missing and why, and fails only for functions that the start awaits', () => {
+  const now = 1_000_000;
+  assert.deepEqual(functionsCheck([], now), []);
+  const why = 'file-failed: /home/operator/pie/functions/rerank cannot be used.';
+  const missing = [
+    pendingFunction('rag'),
+    pendingFunction('story', { state: 'building' }),
+    pendingFunction('rerank', { state: 'failed', tries: 2, why, nextTryAt: now + 12_000 }),
+    pendingFunction('echo'),
+  ];
+  const detail =
+    'rerank failed 2 times (file-failed: rerank cannot be used.), and is tried again in 12 s; rag is not deployed yet; ' +
+    'story is being built; 1 more are not deployed yet';
+  assert.deepEqual(functionsCheck(missing, now), [{ name: 'functions', ok: true, detail }]);
+  const awaited = pendingFunction('chat', { isAwaited: true });
+  assert.deepEqual(functionsCheck([awaited], now), [
+    { name: 'functions', ok: false, detail: 'chat is not deployed yet' },
+  ]);
+});
+
+test('a request for a function that the start has not deployed yet is told so, and when to try again', async () => {
+  const failed = pendingFunction('openai-chat', { state: 'failed', tries: 1, why: 'The store is full.' });
+  let pending = [{ ...failed, nextTryAt: Date.now() + 600_000 }];
+  const platform = await TestPlatform.start({ control: { pendingFunctions: () => pending } });
+  try {
+    const post = async (path: string, body: object) => {
+      const headers = { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json' };
+      const response = await fetch(`${platform.url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+      const { code, detail } = (await response.json()) as Record<string, string>;
+      return { status: response.status, code, detail, retryAfter: Number(response.headers.get('retry-after')) };
+    };
+    const chat = () => post('/v1/chat/completions', { model: 'tiny', messages: [{ role: 'user', content: 'Hi' }] });
+    const text =
+      /still deploys its functions: openai-chat failed once \(The store is full\.\), and is tried again in \d+ s/;
+    for (const { status, code, detail, retryAfter } of [
+      await chat(),
+      await post('/v1/functions/openai-chat/invocations', {}),
+    ]) {
+      assert.deepEqual([status, code], [503, 'function-pending']);
+      assert.match(detail ?? '', text);
+      assert.ok(retryAfter > 500 && retryAfter <= 600, `${retryAfter} s`);
+    }
+    assert.equal((await post('/v1/functions/unknown/invocations', {})).code, 'unknown-function');
+    pending = [];
+    assert.deepEqual([(await chat()).status, (await chat()).code], [404, 'unknown-function']);
+  } finally {
+    await platform.stop();
+  }
 });
 
 test('a gateway answers 503 until the awaited functions are deployed, and 200 from then on', async () => {
-  let awaited = ['story', 'chat'];
-  const platform = await TestPlatform.start({ control: { awaitedFunctions: () => awaited } });
+  let pending = ['story', 'chat'].map((name) => pendingFunction(name, { isAwaited: true }));
+  const platform = await TestPlatform.start({ control: { pendingFunctions: () => pending } });
   try {
     const ready = async () => {
       const response = await fetch(`${platform.url}/readyz`);
       const { checks } = (await response.json()) as Health;
       return [response.status, checks.find(({ name }) => name === 'functions')?.detail];
     };
-    assert.deepEqual(await ready(), [503, 'story and 1 more not deployed yet']);
+    assert.deepEqual(await ready(), [503, 'story is not deployed yet; chat is not deployed yet']);
     await platform.register({ name: 'story' });
-    assert.deepEqual(await ready(), [503, 'chat not deployed yet']);
+    assert.deepEqual(await ready(), [503, 'chat is not deployed yet']);
     await platform.register({ name: 'chat' });
     assert.deepEqual(await ready(), [200, undefined]);
-    awaited = [];
+    pending = [];
     await platform.scheduler.removals.removeFunction('default', 'chat', false);
     assert.deepEqual(await ready(), [200, undefined], 'an operator may remove a function later');
     const draining = createApp(platform.control, { log: silentLog, draining: AbortSignal.abort() });

@@ -43,6 +43,13 @@ export const CODES = {
     hint: '`pie list` (`GET /v1/functions`) shows what is deployed; `pie deploy` deploys.',
     explanation: "This tenant has no function by that name. Other tenants' functions are never visible.",
   },
+  'function-pending': {
+    status: 503,
+    title: 'The function is not deployed yet',
+    hint: 'Try again after `retry-after`. `pie list` and `GET /readyz` show which functions are missing, and why.',
+    explanation:
+      'A start of the platform deploys the functions that came with it one after the other, the first few before it serves. This one has not had its turn, or its last try failed and is repeated.',
+  },
   'unknown-invocation': {
     status: 404,
     title: 'No such invocation',
@@ -296,6 +303,7 @@ export function isErrorCode(value: unknown): value is ErrorCode {
 
 /** Codes after which the same request may succeed a little later. */
 export const RETRYABLE_CODES = [
+  'function-pending',
   'runtime-unavailable',
   'store-unavailable',
   'shutting-down',

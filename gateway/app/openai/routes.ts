@@ -105,6 +105,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
             'malformed-json',
             'unknown-model',
             'unknown-function',
+            'function-pending',
             'unknown-invocation',
             'body-too-large',
             'unsupported-media-type',

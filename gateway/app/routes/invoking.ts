@@ -125,6 +125,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
         },
         ...problems(
           'unknown-function',
+          'function-pending',
           'unknown-alias',
           ...BODY_CODES,
           'invalid-webhook',

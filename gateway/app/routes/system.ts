@@ -44,7 +44,7 @@ export function systemRoutes(app: App, control: ControlPlane, settings: AppSetti
       tags: ['Health'],
       summary: 'Check that the platform can run invocations',
       description:
-        'The platform is ready when an invocation sent now would run: the store answers, a runtime that takes invocations of every tenant is alive (`runtimes`), and each runtime that takes invocations reaches a GPU host (`gpu-hosts`). Drained GPU hosts do not count; one that is lost still counts for 5 s, since it usually restarts. While the platform starts, its first functions must also be deployed (`functions`). The check assumes that every function needs a GPU host, since not all manifests name their models.',
+        'The platform is ready when an invocation sent now would run: the store answers, a runtime that takes invocations of every tenant is alive (`runtimes`), and each runtime that takes invocations reaches a GPU host (`gpu-hosts`). Drained GPU hosts do not count; one that is lost still counts for 5 s, since it usually restarts. While the platform starts, its first functions must also be deployed (`functions`). The other bundled functions are deployed while it serves: `pendingFunctions` lists those that are missing, and why. The check assumes that every function needs a GPU host, since not all manifests name their models.',
       responses: {
         200: json(HealthSchema, 'Ready'),
         503: json(HealthSchema, 'Not ready; the checks name what is missing'),

@@ -32,6 +32,19 @@ export const HealthSchema = z
   .object({
     ready: z.boolean(),
     checks: z.array(z.object({ name: z.string(), ok: z.boolean(), detail: z.string().optional() })).readonly(),
+    pendingFunctions: z
+      .array(
+        z.object({
+          name: z.string(),
+          state: z.enum(['waiting', 'building', 'failed']),
+          tries: z.int().openapi({ description: 'Failed tries' }),
+          why: z.string().optional().openapi({ description: 'Why the last try failed' }),
+          nextTryAt: z.iso.datetime().optional(),
+        }),
+      )
+      .readonly()
+      .optional()
+      .openapi({ description: 'Bundled functions that are not deployed yet; absent when all are' }),
   })
   .openapi('Health');
 

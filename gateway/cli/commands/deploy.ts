@@ -223,7 +223,10 @@ async function deployAll(
         }
       } catch (error) {
         signal.throwIfAborted();
-        failures.push(prefixedFailure(name, toFailure(error)));
+        const failure = prefixedFailure(name, toFailure(error));
+        failures.push(failure);
+        // A program that reads the output learns of a failure at once.
+        if (terminal.json) terminal.failure(failure);
       }
       progress.update(`Deploying: ${++doneCount} of ${sources.length}, last ${name}`);
     }
@@ -243,7 +246,7 @@ async function deployAll(
   );
   for (const note of notes.sort()) terminal.note(`note: ${note}`);
   for (const warning of warnings.sort()) terminal.note(`warning: ${warning}`);
-  for (const failure of failures) terminal.failure(failure);
+  if (!terminal.json) for (const failure of failures) terminal.failure(failure);
   return failures[0]?.exitCode ?? EXIT.ok;
 }
 

@@ -1,8 +1,8 @@
-import type { FunctionVersion } from '../../app/control.ts';
+import type { FunctionVersion, Health } from '../../app/control.ts';
 import { defineCommand } from '../command.ts';
 import { sharesText } from '../deploy-report.ts';
 import { EXIT, Failure } from '../failure.ts';
-import { ago, bytes } from '../format.ts';
+import { ago, bytes, counted } from '../format.ts';
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
 
@@ -25,9 +25,21 @@ export const list = defineCommand({
       ]),
       'No function is deployed yet. Next: pie deploy functions/text-completion',
     );
+    // The list is complete without this remark, which an older gateway does not know.
+    const { pendingFunctions = [] } = await client.ready({ signal }).catch(() => ({}) as Partial<Health>);
+    for (const pending of pendingFunctions) terminal.note(pendingLine(pending));
     return EXIT.ok;
   },
 });
+
+function pendingLine({ name, state, tries, why, nextTryAt }: Pending): string {
+  if (state === 'building') return `${name} came with Pie, and is being built.`;
+  if (state === 'waiting') return `${name} came with Pie, and is deployed soon.`;
+  const again = nextTryAt === undefined ? 'soon' : `at ${nextTryAt}`;
+  return `${name} came with Pie, and could not be deployed (${counted(tries, 'failed attempt')}: ${why ?? 'no reason is known'}). The next try comes ${again}.`;
+}
+
+type Pending = NonNullable<Health['pendingFunctions']>[number];
 
 export const versions = defineCommand({
   name: 'versions',

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { PendingFunction } from '#infra/pending-functions.ts';
 import { TestPlatform } from '../../testing/platform.ts';
 import { EXIT } from '../failure.ts';
 import { ROOT } from '../paths.ts';
@@ -11,15 +12,15 @@ import { ROOT } from '../paths.ts';
 describe('pie demo', () => {
   let platform: TestPlatform;
   /** Functions that the starting platform has not deployed yet. */
-  let awaited: readonly string[] = ['text-completion'];
+  let pending: readonly PendingFunction[] = [{ name: 'text-completion', isAwaited: true, state: 'building', tries: 0 }];
   let awaitedReads = 0;
   let builds = 0;
   before(async () => {
-    const awaitedFunctions = () => {
+    const pendingFunctions = () => {
       awaitedReads++;
-      return awaited;
+      return pending;
     };
-    platform = await TestPlatform.start({ control: { awaitedFunctions } });
+    platform = await TestPlatform.start({ control: { pendingFunctions } });
     platform.build = () => {
       builds++;
       return { ok: false, code: 'build-failed', message: 'refused on purpose', hint: 'none' };
@@ -41,7 +42,7 @@ describe('pie demo', () => {
     // After three reads of the list, the command has seen that a function is missing, and has waited.
     while (awaitedReads < 3 && child.exitCode === null) await sleep(10);
     assert.equal(builds, 0);
-    awaited = [];
+    pending = [];
     await closed;
     assert.deepEqual([child.exitCode, builds], [EXIT.refused, 1], stderr);
     assert.match(stderr, /refused on purpose/);

@@ -193,11 +193,12 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
 
 /** The finding for one check of `/readyz`. Functions that are not deployed are a warning only: the platform's start still deploys them. */
 function partFinding({ name, ok, detail }: Health['checks'][number]): Finding {
-  if (ok) return { name, state: 'ok', detail: detail ?? 'ready' };
-  if (name === 'functions') {
-    const advice = 'Wait: the start of the platform is still deploying them. `pie list` shows those that are there.';
-    return { name, state: 'warning', detail: detail ?? 'not deployed yet', advice };
+  // The check has a detail when functions are missing, also when the platform is ready without them.
+  if (name === 'functions' && detail !== undefined) {
+    const advice = `Wait: the platform is still deploying them, and tries those that failed again. ${path.join(home(), 'logs', 'supervisor.log')} has the reasons.`;
+    return { name, state: 'warning', detail, advice };
   }
+  if (ok) return { name, state: 'ok', detail: detail ?? 'ready' };
   const advice = `Look into ${path.join(home(), 'logs')}; the supervisor restarts processes that died.`;
   return { name, state: 'failed', detail: detail ?? 'not ready', advice };
 }
