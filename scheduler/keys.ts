@@ -287,6 +287,8 @@ export function createKeys(prefix = 'pie') {
     quotaNotes: (tenant: string) => at('account', tenant, 'quota-notes'),
     /** Hash: number of unended invocations of clients, by function (`*` for all). */
     openCounts: (tenant: string) => at('account', tenant, 'open'),
+    /** Hash: tokens granted to running attempts, see `quotas/scripts/include/grants.lua`. */
+    tokenGrants: (tenant: string) => at('account', tenant, 'grants'),
     /** Set: unended invocations with granted latency targets. */
     latencyGrants: (tenant: string) => at('account', tenant, 'latency'),
     /** Hash: stored bytes of versions and their records, by `<function>@<version>`, and `bytes` of all. */

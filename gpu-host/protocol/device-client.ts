@@ -17,7 +17,7 @@ import {
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
 import type { DecodedResult, DeviceUsage } from './results.ts';
-import { failedRun, RemoteRun, type RunHandle } from './run.ts';
+import { failedRun, RemoteRun, type RunCredit, type RunHandle } from './run.ts';
 import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
 type List = Uint32Array;
@@ -238,21 +238,45 @@ export class DeviceClient {
     return answer;
   }
 
-  run(queue: number, request: RunRequest): RunHandle {
+  /** @param credit bounds the tokens that the host decodes; by default, only the window of consumed tokens does */
+  run(queue: number, request: RunRequest, credit?: RunCredit): RunHandle {
     const refusal = this.#refusalOfCall(queue);
     if (refusal) return failedRun(refusal);
+    const operationOf = (sent: RunRequest): Operation =>
+      sent.changes ? { op: 'start-run', request: sent, changes: sent.changes } : { op: 'run', request: sent };
     const run = this.#issuer.stream(
       queue,
-      request.changes ? { op: 'start-run', request, changes: request.changes } : { op: 'run', request },
-      (id, over) =>
-        new RemoteRun({
+      operationOf(request),
+      (id, over) => {
+        const report = (tokens: number) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id);
+        return new RemoteRun({
           over,
-          reportConsumed: (tokens) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id),
+          reportConsumed: credit ? (tokens) => credit.consumed(tokens, report) : report,
           stop: () => this.#issuer.send(queue, { op: 'run-stop' }, id),
           piped: () => this.#issuer.send(queue, { op: 'run-piped' }, id),
-        }),
+        });
+      },
+      credit?.whenSent && (() => operationOf({ ...request, maxTokens: credit.whenSent?.() ?? request.maxTokens })),
     );
     return 'tag' in run ? failedRun(run) : run;
+  }
+
+  /** Holds all later calls back, in their order, until `release` or `refuseHeld`. Lists of held calls are copied. */
+  hold(): void {
+    this.#issuer.hold();
+  }
+
+  /** Sends the held calls. */
+  release(): void {
+    this.#issuer.release();
+  }
+
+  /** Drops the held calls: those with a result answer with the error, and the others leave it to their queue's `synchronize`. */
+  refuseHeld(error: HandlerError): void {
+    for (const queue of this.#issuer.refuseHeld(error)) {
+      const state = this.#queues.get(queue);
+      if (state) state.failure ??= error;
+    }
   }
 
   synchronize(queue: number): Promise<Outcome<undefined>> {

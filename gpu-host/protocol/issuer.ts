@@ -4,8 +4,10 @@ import { err, type HandlerError, handlerError, type Outcome } from './errors.ts'
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import type { Link, LinkMember, Pending } from './link.ts';
 import { encodeCall, knows, type Operation } from './operations.ts';
+import { PageLists } from './page-lists.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { ENCODED_VERSION, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
+import { ENCODED_VERSION, FRAME, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
+import { FrameWriter } from './words.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
@@ -25,6 +27,25 @@ export const TOO_LARGE = handlerError(
   'limit-exceeded',
   `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items or ${MAX_ADDRESSES} addresses; split it`,
 );
+
+/** A call that waits for `Issuer.release`. */
+interface HeldCall {
+  readonly queue: number;
+  readonly id: number;
+  /** The call's encoded fields, or, for a call whose fields are known only when it is sent, the call. */
+  readonly call: Uint32Array | (() => Operation);
+  /** True when `id` names this call; false when it names an earlier call, or none. */
+  readonly isAsked: boolean;
+}
+
+/** The calls that an issuer holds, in order. */
+class HeldCalls {
+  readonly calls: HeldCall[] = [];
+  bytes = 0;
+  /** Encodes held calls: their lists may be views of the guest's memory, which changes before they are sent. */
+  readonly writer = new FrameWriter();
+  readonly pageLists = new PageLists();
+}
 
 /**
  * Sends one inferlet's calls over a link and keeps the calls whose result is awaited. Once the inferlet is closed, terminated or lost, the kept
@@ -49,6 +70,8 @@ export class Issuer implements LinkMember {
   #isWaiting = false;
   /** True while the host holds calls of the inferlet. */
   #isHeld = false;
+  /** Calls that wait for `release`; null while calls are sent at once. */
+  #heldCalls: HeldCalls | null = null;
   #closing: Promise<void> | undefined;
   #usage: DeviceUsage = { gpuUs: 0, pageMs: 0, encodedTokens: 0 };
 
@@ -124,7 +147,7 @@ export class Issuer implements LinkMember {
   send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
     const link = this.#linkForCall();
     if (!link || !knows(link.version, operation)) return undefined;
-    return this.#trySend(link, queue, id, operation) ? undefined : TOO_LARGE;
+    return this.#trySend(link, queue, id, operation, false) ? undefined : TOO_LARGE;
   }
 
   /**
@@ -142,7 +165,7 @@ export class Issuer implements LinkMember {
     if (!link) return Promise.resolve(err(this.#lostError()));
     if (!knows(link.version, operation)) return Promise.resolve(err(UNKNOWN));
     const id = link.nextId();
-    if (!this.#trySend(link, queue, id, operation)) return Promise.resolve(err(TOO_LARGE));
+    if (!this.#trySend(link, queue, id, operation, true)) return Promise.resolve(err(TOO_LARGE));
     if (this.#fatalError) return Promise.resolve(err(this.#fatalError));
     onIssued?.(id);
     return new Promise((resolve) => {
@@ -162,22 +185,65 @@ export class Issuer implements LinkMember {
     });
   }
 
-  /** Sends a call with many results. The object that `make` returns receives them, and calls `over` at the last one. */
+  /**
+   * Sends a call with many results. The object that `make` returns receives them, and calls `over` at the last one.
+   *
+   * @param whenSent the call to send in place of `operation`, with other numbers; asked for when a held call is sent
+   */
   stream<T extends Pending>(
     queue: number,
     operation: Operation,
     make: (id: number, over: () => void) => T,
+    whenSent?: () => Operation,
   ): T | HandlerError {
     const link = this.#linkForCall();
     if (!link) return this.#lostError();
     if (!knows(link.version, operation)) return UNKNOWN;
     const id = link.nextId();
-    if (!this.#trySend(link, queue, id, operation)) return TOO_LARGE;
+    if (!this.#trySend(link, queue, id, operation, true, whenSent)) return TOO_LARGE;
     if (this.#fatalError) return this.#fatalError;
     const call = make(id, () => this.#pending.delete(id));
     link.pending.set(id, call);
     this.#pending.add(id);
     return call;
+  }
+
+  /** Holds all later calls back, in their order, until `release` or `refuseHeld`. */
+  hold(): void {
+    this.#heldCalls ??= new HeldCalls();
+  }
+
+  /** Sends the held calls. */
+  release(): void {
+    const held = this.#heldCalls;
+    this.#heldCalls = null;
+    const link = this.#writableLink();
+    if (!held || !link) return;
+    for (const { queue, id, call } of held.calls) {
+      if (typeof call === 'function') this.#put(link, queue, id, call());
+      else {
+        link.writer.putEntry(FRAME.calls, call);
+        // The entry has its page lists whole, so the host's last list of the queue is now another one.
+        link.pageLists.of(this.handle, queue).forget();
+      }
+      this.#unsentBytes += link.writer.entryWords * 4;
+    }
+    link.scheduleFlush();
+  }
+
+  /** Answers the held calls with an error, without sending them. Returns the queues of those without a result. */
+  refuseHeld(error: HandlerError): number[] {
+    const held = this.#heldCalls;
+    this.#heldCalls = null;
+    const unanswered: number[] = [];
+    for (const { queue, id, isAsked } of held?.calls ?? []) {
+      const pending = isAsked ? this.#link?.pending.get(id) : undefined;
+      if (pending) {
+        this.#link?.pending.delete(id);
+        pending.fail(error);
+      } else if (!isAsked) unanswered.push(queue);
+    }
+    return unanswered;
   }
 
   setWaiting(waiting: boolean): void {
@@ -266,13 +332,45 @@ export class Issuer implements LinkMember {
     return encodeCall(link.writer, link.pageLists, { inferlet: this.handle, queue, id }, operation);
   }
 
-  #trySend(link: Link, queue: number, id: number, operation: Operation): boolean {
-    const fits = this.#put(link, queue, id, operation);
-    link.scheduleFlush();
+  #trySend(
+    link: Link,
+    queue: number,
+    id: number,
+    operation: Operation,
+    isAsked: boolean,
+    whenSent?: () => Operation,
+  ): boolean {
     this.#issuedCalls++;
-    this.#unsentBytes += link.writer.entryWords * 4;
-    if (this.#unsentBytes > MAX_UNSENT_BYTES) this.#flood();
+    const held = this.#heldCalls;
+    const fits = held
+      ? this.#keep(held, link, { queue, id, isAsked }, operation, whenSent)
+      : this.#put(link, queue, id, operation);
+    if (!held) {
+      link.scheduleFlush();
+      this.#unsentBytes += link.writer.entryWords * 4;
+    }
+    if (this.#unsentBytes + (held?.bytes ?? 0) > MAX_UNSENT_BYTES) this.#flood();
     return fits;
+  }
+
+  /** Encodes a call, and holds it; false when it is too large. */
+  #keep(
+    held: HeldCalls,
+    link: Link,
+    header: Omit<HeldCall, 'call'>,
+    operation: Operation,
+    whenSent: (() => Operation) | undefined,
+  ): boolean {
+    const { queue, id } = header;
+    const { calls, writer, pageLists } = held;
+    writer.version = link.version;
+    // A forgotten list is encoded whole.
+    pageLists.of(this.handle, queue).forget();
+    if (!encodeCall(writer, pageLists, { inferlet: this.handle, queue, id }, operation)) return false;
+    const words = writer.takeEntry();
+    held.bytes += words.byteLength;
+    calls.push({ ...header, call: whenSent ?? words });
+    return true;
   }
 
   /** Fails all later calls and lets the host release what the inferlet holds. */

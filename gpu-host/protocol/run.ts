@@ -18,6 +18,14 @@ export interface RunHandle {
   discard(): number;
 }
 
+/** Bounds the tokens that the host decodes in a run, besides its window. */
+export interface RunCredit {
+  /** For a run whose call may be held: called when it is sent, and returns the request's maximum tokens. */
+  readonly whenSent?: (() => number) | undefined;
+  /** Called with the total number of consumed tokens. Calls `report` with as many as the host may know of, now or later. */
+  consumed(tokens: number, report: (tokens: number) => void): void;
+}
+
 interface RunWire {
   /** Called when the run has ended: its last result has come, or it failed (the inferlet was closed or terminated, or the connection lost). */
   over(): void;

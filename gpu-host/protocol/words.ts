@@ -62,6 +62,20 @@ export class FrameWriter {
     return true;
   }
 
+  /** Writes an entry that another writer's `takeEntry` returned. */
+  putEntry(kind: FrameKind, fields: Uint32Array): void {
+    this.begin(kind);
+    this.putAll(fields);
+    this.end();
+  }
+
+  /** Returns a copy of the fields of the last entry, and empties the writer. */
+  takeEntry(): Uint32Array {
+    const fields = this.#words.slice(this.#entryStart + 1, this.#length);
+    this.take();
+    return fields;
+  }
+
   put(value: number): void {
     if (this.#length === this.#words.length) this.#grow(1);
     this.#words[this.#length++] = value;

@@ -2,7 +2,7 @@ import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/prot
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { Mask, StepResult } from '#wit/generated/host.ts';
-import { countStepTokens, minChargedTokens, tokensOf } from './fused.ts';
+import { countStepTokens, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -46,13 +46,12 @@ export const adapter = {
     name: string,
     request: WireStepRequest,
   ): Promise<Outcome<StepResult>> => {
-    const tokens = tokensOf(request);
-    const refused = refuseName(name) ?? inferlet.refuseTokens(minChargedTokens(tokens));
+    const refused = refuseName(name) ?? inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('adapter');
     if (offered.tag === 'err') return Promise.resolve(offered);
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
-    const result = offered.val.ask(queue.id, { op: 'step', request: { ...request, adapter: name } });
-    return countStepTokens(inferlet, tokens, result, step);
+    const call = () => offered.val.ask(queue.id, { op: 'step', request: { ...request, adapter: name } });
+    return countStepTokens(inferlet, tokensOf(request), call, step);
   },
 };

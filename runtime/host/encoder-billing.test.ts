@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { ENCODED_VERSION, PROTOCOL_VERSIONS } from '#gpu-host/protocol/wire.ts';
 import type { Vectors } from '#wit/generated/host.ts';
-import { NOTHING_COUNTED } from '../lifecycle/attempt-usage.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
@@ -84,9 +83,8 @@ describe('inputs of encoders', () => {
     const calls = await startCalls(ahead);
     // The paused host computes no batch, so the call of `behind` queues after the calls of `ahead`.
     host.pause();
-    behind.inferlet.tokens.allow(NOTHING_COUNTED, { left: 2 * manyTokens, until: null });
     const waiting = embed(behind, MANY_TEXTS.slice(0, 8));
-    while (behind.inferlet.tokens.quotaLeft === 2 * manyTokens) await turn();
+    while (behind.inferlet.tokens.charged === 0) await turn();
     TestInferlet.releaseFuture(waiting);
     host.resume();
     assert.equal(failureOf(await waiting), 'closed');
@@ -121,19 +119,19 @@ describe('inputs of encoders', () => {
 
   it('count in full against the quota while they are computed', async () => {
     const guest = open();
-    guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: 1.5 * manyTokens, until: null });
+    const { tokens } = guest.inferlet;
+    tokens.grant(1.5 * manyTokens);
     const first = embed(guest);
-    while (guest.inferlet.tokens.quotaLeft > manyTokens) await turn();
-    assert.equal(guest.inferlet.tokens.quotaLeft, 0.5 * manyTokens);
-    assert.equal(failureOf(await embed(guest)), 'limit-exceeded');
+    while (tokens.charged === 0) await turn();
+    assert.equal(tokens.charged, manyTokens);
+    const second = embed(guest);
+    while (!tokens.isHeld) await turn();
+    tokens.refuseQuota(handlerError('limit-exceeded', 'the quota is used up'));
+    assert.equal(failureOf(await second), 'limit-exceeded');
     TestInferlet.releaseFuture(first);
     await first;
     await guest.end();
-    const billed = await computed();
-    assert.deepEqual(
-      [guest.inferlet.inputTokens, guest.inferlet.tokens.quotaLeft],
-      [billed, 1.5 * manyTokens - billed],
-    );
+    assert.equal(guest.inferlet.inputTokens, await computed());
   });
 
   it('are billed when they are sent to a host of the previous release', async () => {

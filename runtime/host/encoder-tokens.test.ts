@@ -31,7 +31,7 @@ test('the reserve covers all tokens that open calls may still compute; with the 
           computed += part;
           tokens.compute(part);
         } else {
-          tokens.end(chosen.drawn.tokens);
+          tokens.end(chosen.drawn.tokens, true);
           open.splice(at, 1);
         }
         assert.equal(tokens.computed, computed);
@@ -45,8 +45,8 @@ test('the reserve covers all tokens that open calls may still compute; with the 
   );
 });
 
-test('a call reserves all its tokens in quota, limit and family until it ends; then only the computed ones count', async () => {
-  const reached: string[] = [];
+test('a call reserves all its tokens in quota, limit and family until it ends; then only the computed ones count', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
   let family = 0;
   const count = (more: number) => {
     family += more;
@@ -54,25 +54,29 @@ test('a call reserves all its tokens in quota, limit and family until it ends; t
   const tokens = new Tokens({
     limit: 100,
     shared: () => ({ count, refuseTokens: () => null }),
-    quotaReached: () => void reached.push('quota'),
-    quotaUnknown: () => undefined,
+    hold: () => undefined,
+    askForTokens: () => undefined,
   });
-  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 130, until: null });
+  tokens.grant(130);
   const { promise, resolve } = Promise.withResolvers<Outcome<null>>();
-  const done = tokens.encoding(120, promise);
-  assert.deepEqual([tokens.input, tokens.quotaLeft, family], [0, 10, 120]);
-  assert.match(tokens.refuse(1)?.val ?? '', /the invocation's 100 tokens/);
+  const done = tokens.encoding(120, () => promise);
+  assert.deepEqual([tokens.input, tokens.charged, family], [0, 120, 120]);
+  assert.match(tokens.refuse()?.val ?? '', /the invocation's 100 tokens/);
   tokens.encoded(30);
-  assert.deepEqual([tokens.input, tokens.quotaLeft, family], [30, 10, 120]);
+  assert.deepEqual([tokens.input, tokens.charged, family], [30, 120, 120]);
   resolve({ tag: 'err', val: handlerError('closed', 'given up') });
   await done;
-  assert.deepEqual([tokens.input, tokens.quotaLeft, family], [30, 100, 30]);
-  assert.equal(tokens.refuse(100), null);
-  // Other invocations of the tenant took the rest of the quota while the last batch of the call was computed.
-  tokens.allow({ inputTokens: 30, outputTokens: 0, cachedTokens: 0 }, { left: 5, until: null });
+  assert.deepEqual(
+    [tokens.input, tokens.charged, family],
+    [30, 120, 30],
+    'the quota waits for the batch on the device',
+  );
+  assert.equal(tokens.refuse(), null);
   tokens.encoded(6);
-  assert.deepEqual([tokens.input, reached], [36, ['quota']]);
-  await tokens.encoding(40, Promise.resolve(ok(null)));
+  assert.deepEqual([tokens.input, tokens.charged], [36, 120]);
+  t.mock.timers.tick(2000);
+  assert.equal(tokens.charged, 36);
+  await tokens.encoding(40, () => Promise.resolve(ok(null)));
   tokens.encoded(1000);
   assert.equal(tokens.input, 160, 'at most the 120 + 40 tokens of both calls');
 });

@@ -3,7 +3,6 @@ import { after, before, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Scores, Vectors } from '#wit/generated/host.ts';
-import { NOTHING_COUNTED } from '../lifecycle/attempt-usage.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
@@ -64,9 +63,7 @@ describe('encoding calls of an inferlet', () => {
   });
 
   it('end when the guest drops the future, in the worker or on the device', async () => {
-    const quota = 1_000_000;
-    const guest = open({ tokens: quota });
-    guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: quota, until: null });
+    const guest = open({ tokens: 1_000_000 });
     const text = 'the king of france '.repeat(8);
     const { tokens } = value(await embed(guest, [text]));
     const before = await textsEncoded();
@@ -80,7 +77,7 @@ describe('encoding calls of an inferlet', () => {
     const ahead = Array.from({ length: 6 }, () => embed(guest, new Array<string>(256).fill(text)));
     const waiting = guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', ['queen']);
     // The tokens of a call leave the quota when the call is sent.
-    const isWaitingSent = () => quota - guest.inferlet.tokens.quotaLeft > counted + ahead.length * 256 * tokens;
+    const isWaitingSent = () => guest.inferlet.tokens.charged > counted + ahead.length * 256 * tokens;
     while (!isWaitingSent()) await new Promise((resolve) => setImmediate(resolve));
     TestInferlet.releaseFuture(waiting);
     host.resume();

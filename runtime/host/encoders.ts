@@ -71,14 +71,13 @@ async function encode(
   if (encoded.tag === 'err') return encoded;
   const { cut, ...inputs } = encoded.val;
   const tokens = inputs.tokens.length;
-  const overLimit = inferlet.refuseTokens(tokens);
+  const overLimit = inferlet.refuseTokens();
   if (overLimit) return err(overLimit);
   const device = inferlet.device(connection);
-  const values = device.encode(summary.name, inputs, signal);
+  const call = () => device.encode(summary.name, inputs, signal);
   // A host of an earlier release does not report computed tokens: count them all.
-  if (device.reportsEncoded) void inferlet.tokens.encoding(tokens, values);
-  else inferlet.count(tokens, 0);
-  const outcome = await values;
+  if (!device.reportsEncoded) inferlet.count(tokens, 0);
+  const outcome = await (device.reportsEncoded ? inferlet.tokens.encoding(tokens, call) : call());
   return outcome.tag === 'ok' ? ok({ size: summary.size, values: outcome.val, tokens, cut }) : outcome;
 }
 

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Piped, RunChunk } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
 import type { RunResource } from './fused.ts';
-import type { GrantedModel } from './inferlet.ts';
+import type { GrantedModel, Inferlet } from './inferlet.ts';
 import type { EventSink } from './session-state.ts';
 
 const wordOf = (id: number) => Buffer.from(` ${id}`);
@@ -21,6 +21,34 @@ async function connected(t: TestContext): Promise<GpuHostConnection> {
   const connection = await GpuHostConnection.connect(host.address);
   t.after(() => connection.close());
   return connection;
+}
+
+/** A tenant's token quota with a single inferlet. */
+class Quota {
+  readonly hooks = { askForTokens: () => void setImmediate(() => this.answer()) };
+  limit: number | null;
+  readonly refuses: boolean;
+  tokens: Inferlet['tokens'] | undefined;
+
+  /** @param refuses false to let the inferlet wait when the limit has no room */
+  constructor(limit: number | null, refuses = true) {
+    this.limit = limit;
+    this.refuses = refuses;
+  }
+
+  open(guest: TestInferlet): TestInferlet {
+    this.tokens = guest.inferlet.tokens;
+    this.tokens.grant(this.limit);
+    return guest;
+  }
+
+  answer(): void {
+    const { tokens, limit } = this;
+    if (!tokens) return;
+    const { need } = tokens.ask();
+    if (limit === null || need <= limit) tokens.grant(limit);
+    else if (this.refuses) tokens.refuseQuota(handlerError('limit-exceeded', `quota tokens: ${need} of ${limit}`));
+  }
 }
 
 test('a fused run keeps its queue open until the run is dropped', async (t) => {
@@ -79,17 +107,16 @@ test('decoded tokens count even when the inferlet does not read them', async (t)
 
 test('a fused run cut short by the quota continues after a new allowance, or ends with limit-exceeded', async (t) => {
   const connection = await connected(t);
-  const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
-  const begin = (left: number | null) => {
-    const guest = new TestInferlet(connection);
-    guest.inferlet.tokens.allow(nothing, { left, until: null });
+  const begin = (limit: number | null, refuses = true) => {
+    const quota = new Quota(limit, refuses);
+    const guest = quota.open(new TestInferlet(connection, { hooks: quota.hooks }));
     const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
     const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
     const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
     const run = guest.call<RunResource>('fused', '[constructor]run', guest.queue, request);
     // Lists are views of the guest's memory, which the guest may change later.
     pages.fill(0);
-    return { guest, run };
+    return { guest, run, quota };
   };
   const decode = async ({ guest, run }: ReturnType<typeof begin>) => {
     const tokens: number[] = [];
@@ -105,12 +132,15 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   assert.deepEqual([whole.tokens.length, whole.end], [40, 'max-tokens']);
 
   // A decoded token takes two tokens of the quota, so 21 have room for 10 decoded tokens.
-  const resumed = begin(21);
-  // An allowance counts from the start of the inferlet: after these 10 tokens, one of 51 has room for 15 more.
-  const allow = (left: number) => resumed.guest.inferlet.tokens.allow(nothing, { left, until: null });
-  allow(51);
+  const resumed = begin(21, false);
+  const raise = (limit: number) => {
+    resumed.quota.limit = limit;
+    resumed.quota.answer();
+  };
+  // A ceiling counts from the start of the inferlet: one of 51 has room for 25 tokens.
+  raise(51);
   const first = await resumed.guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', resumed.run);
-  allow(1000);
+  raise(1000);
   // A refused call is not on the queue, so it does not end the run.
   const refused = resumed.guest.call<Outcome<Uint32Array>>(
     'allocate',
@@ -130,12 +160,14 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   const short = begin(21);
   const cut = await decode(short);
   assert.deepEqual(cut.tokens, whole.tokens.slice(0, 10));
-  assert.match(cut.end, /^limit-exceeded: quota tokens: 2 are requested and 1 are left$/);
+  assert.equal(cut.end, 'limit-exceeded: quota tokens: 22 of 21');
+  assert.deepEqual([short.guest.inferlet.inputTokens, short.guest.inferlet.tokens.charged], [10, 20]);
 
   const overtaken = begin(21);
   // `settle` is a later call on the queue of the run.
   value(await overtaken.guest.queue.settle());
-  overtaken.guest.inferlet.tokens.allow(nothing, { left: 1000, until: null });
+  overtaken.quota.limit = 1000;
+  overtaken.quota.answer();
   assert.match((await decode(overtaken)).end, /^limit-exceeded: .* other calls have been made on its queue since$/);
 
   const stopped = begin(21);
@@ -146,8 +178,7 @@ test('a fused run cut short by the quota continues after a new allowance, or end
 
 test('a second next or pipe before the answer to the first is refused, and the run continues after a new allowance', async (t) => {
   const guest = new TestInferlet(await connected(t), { model: { tokenizer } });
-  const allow = (left: number) =>
-    guest.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left, until: null });
+  const allow = (ceiling: number) => guest.inferlet.tokens.grant(ceiling);
   allow(21);
   const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
   const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
@@ -170,10 +201,9 @@ test('a second next or pipe before the answer to the first is refused, and the r
 
 test('a run with penalties that continues after a cut by the quota still penalizes the tokens before the cut', async (t) => {
   const connection = await connected(t);
-  const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
   const decode = async (left: number | null, banned: number) => {
     const guest = new TestInferlet(connection);
-    guest.inferlet.tokens.allow(nothing, { left, until: null });
+    guest.inferlet.tokens.grant(left);
     const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
     const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
     const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
@@ -185,8 +215,8 @@ test('a run with penalties that continues after a cut by the quota still penaliz
     for (const list of [pages, ...Object.values(lists)]) list.fill(0);
     const tokens: number[] = [];
     for (let finished: string | undefined; !finished; ) {
-      // Each allowance counts from the start, so it also covers the tokens that were decoded so far.
-      guest.inferlet.tokens.allow(nothing, { left: left === null ? null : left + 2 * tokens.length, until: null });
+      // Each ceiling counts from the start, so it also covers the tokens that were decoded so far.
+      guest.inferlet.tokens.grant(left === null ? null : left + 2 * tokens.length);
       const chunk = value(await guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run));
       tokens.push(...chunk.tokens);
       finished = chunk.finished;
@@ -218,8 +248,7 @@ test('a run with penalties that continues after a cut by the quota still penaliz
 
 test('a run with penalties continues past 8,192 chosen tokens after a cut; no run may start with more', async (t) => {
   const guest = new TestInferlet(await connected(t));
-  const allow = (left: number) =>
-    guest.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left, until: null });
+  const allow = (ceiling: number) => guest.inferlet.tokens.grant(ceiling);
   allow(9);
   const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
   const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
@@ -231,6 +260,8 @@ test('a run with penalties continues past 8,192 chosen tokens after a cut; no ru
     return () => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
   };
   const next = start(8190);
+  // The device gets a run of four tokens.
+  allow(9);
   allow(1000);
   const tokens: number[] = [];
   for (let finished: string | undefined; !finished; ) {
@@ -248,7 +279,7 @@ test('the lists of runs that a quota cuts take at most 32 MiB, which are freed w
   const connection = await connected(t);
   const guest = new TestInferlet(connection);
   const { outgoing, tokens } = guest.inferlet;
-  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 50, until: null });
+  tokens.grant(50);
   const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 5 };
   const start = (pages: Uint32Array) => {
     const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
@@ -269,7 +300,7 @@ test('the lists of runs that a quota cuts take at most 32 MiB, which are freed w
   const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
   const whole = start(pages);
   assert.equal(outgoing.calls, 1);
-  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: null, until: null });
+  tokens.grant(null);
   for (let finished: string | undefined; !finished; ) finished = value(await next(whole)).finished;
   assert.deepEqual([outgoing.bytes, outgoing.calls], [0, 0]);
   await guest.end();
@@ -277,14 +308,13 @@ test('the lists of runs that a quota cuts take at most 32 MiB, which are freed w
 
 test('a piped run streams its text while the guest sleeps, waits for room, and returns the sent text', async (t) => {
   const connection = await connected(t);
-  const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
   const textOf = (tokens: Iterable<number>) => [...tokens].map((id) => ` ${id}`).join('');
-  const begin = (sink: Partial<EventSink> = {}) => {
+  const begin = (sink: Partial<EventSink> = {}, hooks = {}) => {
     const sent: string[] = [];
     const add = (_event: string, data: string) => void sent.push(JSON.parse(data).text);
     const defaultSink = { pendingBytes: 0, add, flushed: () => Promise.resolve(true) };
     const completeSink = Object.defineProperties(defaultSink, Object.getOwnPropertyDescriptors(sink));
-    const guest = new TestInferlet(connection, { model: { tokenizer }, sink: completeSink });
+    const guest = new TestInferlet(connection, { model: { tokenizer }, sink: completeSink, hooks });
     const start = (stopTokens: readonly number[] = []) => {
       const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
       const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
@@ -338,8 +368,9 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   const afterCancel = await cancelled.pipe(cancelledRun);
   assert.equal(afterCancel.tag === 'err' ? afterCancel.val.tag : 'ok', 'cancelled');
 
-  const limited = begin();
-  limited.guest.inferlet.tokens.allow(nothing, { left: 21, until: null });
+  const quota = new Quota(21);
+  const limited = begin({}, quota.hooks);
+  quota.open(limited.guest);
   const run = limited.start();
   const part = value(await limited.pipe(run));
   assert.deepEqual(

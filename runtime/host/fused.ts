@@ -11,15 +11,12 @@ import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 import { MAX_MESSAGE_BYTES } from './session-state.ts';
 import { TextPipe } from './text-pipe.ts';
-import type { CallTokens } from './tokens.ts';
+import type { CallTokens, RunTokens } from './tokens.ts';
 
 /** A pipe's time on the runtime's thread is charged in portions of at least this size. */
 const CHARGED_MS = 0.25;
 /** Refuses a call of a run while an earlier one is unanswered. */
 export const RUN_BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
-
-/** Each token of a run is counted twice: as an output, and as the input of the next step. */
-const COUNTS_PER_TOKEN = 2;
 
 /** The host's side of a `run` resource. */
 export class RunResource {
@@ -36,6 +33,10 @@ export class RunResource {
   #restOfRun: WireRunRequest | null = null;
   /** Bytes counted for the lists of `#restOfRun`, without the tokens that the run has added to the lists since. */
   #restBytes = 0;
+  /** The tokens of the device's call; null when the device has none. */
+  #tokens: RunTokens | null = null;
+  /** The error of a run whose next token has no room in a quota. */
+  #quotaRefusal: HandlerError | null = null;
   /** Number of calls on the queue right after the device began the run, or the run's latest part. */
   #callsAtStart = 0;
   /** False when the run's source is a handle: the handle counts the run's tokens itself. */
@@ -54,7 +55,7 @@ export class RunResource {
     this.#queue = queue;
     queue.retain();
     this.#countsTokens = !('next' in source);
-    const refused: HandlerError | null = this.#countsTokens ? inferlet.refuseTokens(COUNTS_PER_TOKEN) : null;
+    const refused: HandlerError | null = this.#countsTokens ? inferlet.refuseTokens() : null;
     const noDevice: Outcome<RunChunk> | null = queue.device ? null : queue.refusal();
     this.#refusal = refused ? err(refused) : noDevice;
     this.#step = this.#refusal || !this.#countsTokens ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
@@ -72,9 +73,13 @@ export class RunResource {
     this.#isBusy = true;
     const outcome = await nextChunk;
     this.#isBusy = false;
-    if (outcome.tag === 'ok') return ok(this.#countChunk(outcome.val));
-    this.#end();
-    return outcome;
+    if (outcome.tag === 'err') this.#end();
+    const chunk = outcome.tag === 'ok' ? ok(this.#countChunk(outcome.val)) : outcome;
+    if (this.#dropped) {
+      this.#discard();
+      this.#end();
+    }
+    return chunk;
   }
 
   /** Runs `next` until the end and sends the text to the client. */
@@ -157,7 +162,8 @@ export class RunResource {
     this.#dropped = true;
     this.#inferlet.runs.delete(this);
     this.#discard();
-    this.#end();
+    // The last tokens of a pending `next` or `pipe` still count.
+    if (!this.#isBusy) this.#end();
     this.stop();
     this.#queue.release();
   }
@@ -191,16 +197,18 @@ export class RunResource {
     const { tokens, finished } = chunk;
     this.#count(tokens.length);
     const restOfRun = this.#restOfRun;
-    if (restOfRun && finished === 'max-tokens') return this.#atCap(restOfRun, tokens);
+    if (restOfRun && finished === 'max-tokens' && tokens.length < restOfRun.maxTokens)
+      return this.#atCap(restOfRun, tokens);
+    if (this.#quotaRefusal && finished === 'stopped' && !this.#stopped) return this.#refuse(this.#quotaRefusal, tokens);
     // The limits of the invocation or of its family may be reached by now.
-    if (this.#inferlet.refuseTokens(0)) this.stop();
+    if (this.#inferlet.refuseTokens()) this.stop();
     if (finished !== undefined) this.#end();
     else if (restOfRun) this.#restOfRun = restAfter(restOfRun, tokens);
     return chunk;
   }
 
   #count(tokens: number): void {
-    if (this.#countsTokens) this.#inferlet.count(tokens, tokens);
+    if (this.#tokens) this.#inferlet.countRun(this.#tokens, tokens);
     this.#step?.took(tokens);
   }
 
@@ -214,21 +222,33 @@ export class RunResource {
   #begin(request: WireRunRequest): RunHandle | null {
     const { device, id } = this.#queue;
     if (!device) return null;
-    const quotaTokens = Math.floor(this.#inferlet.tokens.quotaLeft / COUNTS_PER_TOKEN);
-    const isCapped = request.maxTokens > quotaTokens;
-    const refused = isCapped ? this.#keep(request) : null;
+    const { tokens } = this.#inferlet;
+    const run = tokens.openRun(request.maxTokens);
+    this.#tokens = run;
+    // A held run knows its tokens only when it is sent.
+    const whenSent = tokens.isHeld ? () => run.deviceTokens : undefined;
+    const mayBeCapped = whenSent !== undefined || run.deviceTokens < request.maxTokens;
+    const refused = mayBeCapped ? this.#keep(request) : null;
     if (refused) {
       this.#refusal = err(refused);
       this.#end();
       return null;
     }
-    if (!isCapped) this.#forget();
-    const handle = device.run(id, isCapped ? { ...request, maxTokens: quotaTokens } : request);
+    if (!mayBeCapped) this.#forget();
+    run.onRefused = (error) => {
+      this.#quotaRefusal = error;
+      this.#handle?.stop();
+    };
+    const ownRequest = this.#restOfRun ?? request;
+    const handle = device.run(id, whenSent ? ownRequest : { ...ownRequest, maxTokens: run.deviceTokens }, {
+      whenSent,
+      consumed: (consumed, report) => run.consumed(consumed, report),
+    });
     this.#callsAtStart = device.callsOn(id);
     return handle;
   }
 
-  /** Takes the last tokens of a part that the quota capped. Begins the next part if the quota has room by now; else the next call gets the error. */
+  /** Takes the last tokens of a part that the quota capped. Begins the next part, which waits for room in the quota. */
   #atCap(request: WireRunRequest, tokens: Uint32Array): RunChunk {
     const restOfRun = restAfter(request, tokens);
     this.#restOfRun = restOfRun;
@@ -239,12 +259,18 @@ export class RunResource {
     const { device, id } = this.#queue;
     // Do not continue behind later calls on the queue: the run would see their effects.
     const inTurn = device?.callsOn(id) === this.#callsAtStart;
-    const refused = inTurn ? this.#inferlet.refuseTokens(COUNTS_PER_TOKEN) : this.#refuseOutOfTurn();
-    this.#handle = refused ? null : this.#begin(restOfRun);
-    if (refused) {
-      this.#refusal = err(refused);
-      this.#end();
-    }
+    const refused = inTurn ? this.#inferlet.refuseTokens() : this.#refuseOutOfTurn();
+    if (refused) return this.#refuse(refused, tokens);
+    this.#tokens?.end();
+    this.#handle = this.#begin(restOfRun);
+    return { tokens, finished: undefined };
+  }
+
+  /** Hands over the last tokens of a run whose next call gets the error. */
+  #refuse(error: HandlerError, tokens: Uint32Array): RunChunk {
+    this.#handle = null;
+    this.#refusal = err(error);
+    this.#end();
     return { tokens, finished: undefined };
   }
 
@@ -267,9 +293,10 @@ export class RunResource {
     this.#restOfRun = null;
   }
 
-  /** Ends the run's step in the trace, and forgets the rest: the run gives no more tokens. */
+  /** Ends the run's step in the trace, gives back its tokens and forgets the rest: the run gives no more tokens. */
   #end(): void {
     this.#step?.end();
+    this.#tokens?.end();
     this.#forget();
   }
 
@@ -320,20 +347,18 @@ export function tokensOf({ tokens, output, rows, mask }: WireStepRequest): CallT
   return { inputs, outputs, cacheable };
 }
 
-/** The least number of tokens that a step is charged for. */
-export const minChargedTokens = ({ inputs, outputs, cacheable }: CallTokens): number => inputs - cacheable + outputs;
-
 const cachedOf = ({ cachedTokens }: DeviceStepResult): number => cachedTokens;
 
-/** Counts a fused step's tokens, including those that the prefix cache had, for the inferlet; returns the result. */
+/** Makes the call of a fused step and counts its tokens, including those that the prefix cache had, for the inferlet; returns the result. */
 export function countStepTokens(
   inferlet: Inferlet,
   tokens: CallTokens,
-  result: Promise<Outcome<DeviceStepResult>>,
+  call: () => Promise<Outcome<DeviceStepResult>>,
   step?: Step,
 ): Promise<Outcome<StepResult>> {
+  const result = inferlet.countDuring(tokens, call, cachedOf);
   if (step) void step.until(result);
-  return inferlet.countDuring(tokens, result, cachedOf);
+  return result;
 }
 
 /** Implements `wit/fused.wit`. */
@@ -346,11 +371,11 @@ export const fused = {
   '[resource-drop]run': (_inferlet: Inferlet, self: RunResource): void => self.drop(),
 
   step: (inferlet: Inferlet, queue: DeviceQueue, request: WireStepRequest): Promise<Outcome<StepResult>> => {
-    const tokens = tokensOf(request);
-    const refused = inferlet.refuseTokens(minChargedTokens(tokens));
+    const refused = inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
-    if (!queue.device) return Promise.resolve(queue.refusal());
+    const { device } = queue;
+    if (!device) return Promise.resolve(queue.refusal());
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
-    return countStepTokens(inferlet, tokens, queue.device.ask(queue.id, { op: 'step', request }), step);
+    return countStepTokens(inferlet, tokensOf(request), () => device.ask(queue.id, { op: 'step', request }), step);
   },
 };

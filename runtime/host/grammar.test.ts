@@ -4,8 +4,9 @@ import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { StepResult } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { MAX_ADDRESSES, MAX_LIST } from '#gpu-host/protocol/wire.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import type { RunChunk } from '#wit/generated/host.ts';
 import { GrammarService } from '../grammar/service.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
@@ -285,21 +286,24 @@ describe('grammars of an inferlet', () => {
   });
 
   it('count concurrent steps towards the token limit and the quota from the start of each step', async () => {
-    const runConcurrentSteps = async (guest: TestInferlet) => {
+    const runConcurrentSteps = async (guest: TestInferlet, settled = async () => {}) => {
       const matcher = newMatcher(guest, compile(guest, '[^]*'));
       const steps = Array.from({ length: 4 }, () => failure(ask(guest, 'step', guest.queue, matcher, request(u32(1)))));
+      await settled();
       const tags = await Promise.all(steps);
       return [tags, guest.inferlet.inputTokens, guest.inferlet.outputTokens];
     };
-    // A step counts two tokens. The limit refuses steps once it is exceeded. The quota refuses a step without room.
+    // A step counts two tokens. The limit refuses steps once it is exceeded. Steps without room in the quota wait, and fail when it is refused.
     const limited = inferlet({ tokens: 3 });
     assert.deepEqual(await runConcurrentSteps(limited), [['ok', 'ok', 'limit-exceeded', 'limit-exceeded'], 2, 2]);
     const limitedByQuota = inferlet();
-    limitedByQuota.inferlet.tokens.allow(
-      { inputTokens: 0, outputTokens: 0, cachedTokens: 0 },
-      { left: 2, until: null },
-    );
-    assert.deepEqual(await runConcurrentSteps(limitedByQuota), [
+    const { tokens } = limitedByQuota.inferlet;
+    tokens.grant(2);
+    const refuseQuota = async () => {
+      await eventually(async () => tokens.ask().need === 8, 'all four steps count');
+      tokens.refuseQuota(handlerError('limit-exceeded', 'the quota is used up'));
+    };
+    assert.deepEqual(await runConcurrentSteps(limitedByQuota, refuseQuota), [
       ['ok', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded'],
       1,
       1,

@@ -4,7 +4,7 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
-import { countStepTokens, minChargedTokens, RunResource, tokensOf } from './fused.ts';
+import { countStepTokens, RunResource, tokensOf } from './fused.ts';
 import { GrammarRun } from './grammar-run.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
@@ -106,10 +106,9 @@ export class InferletMatcher implements Droppable {
   async step(queue: DeviceQueue, request: StepRequest, adapter?: string): Promise<Outcome<StepResult>> {
     const account = this.#inferlet.grammarAccount;
     const bytes = bytesOf(request);
-    const tokens = tokensOf(request);
     const refused =
       (adapter === undefined ? null : refuseName(adapter)) ??
-      this.#inferlet.refuseTokens(minChargedTokens(tokens)) ??
+      this.#inferlet.refuseTokens() ??
       refuseStep(queue, this.#model, request) ??
       account.begin(bytes);
     if (refused) return err(refused);
@@ -123,18 +122,16 @@ export class InferletMatcher implements Droppable {
       const offered = queue.offering(adapter === undefined ? 'fused' : 'adapter');
       if (offered.tag === 'err') return offered;
       // Ask again: during the wait for the masks, other calls have counted their tokens.
-      const lateRefusal = this.#inferlet.refuseTokens(minChargedTokens(tokens));
+      const lateRefusal = this.#inferlet.refuseTokens();
       if (lateRefusal) return err(lateRefusal);
       const step = this.#inferlet.hooks.steps?.begin(
         queue,
         copiedRequest.tokens.length,
         copiedRequest.output.tag !== 'none',
       );
-      const result = offered.val.ask(queue.id, {
-        op: 'step',
-        request: { ...copiedRequest, allowed: masks.val, adapter },
-      });
-      return await countStepTokens(this.#inferlet, tokens, result, step);
+      const call = () =>
+        offered.val.ask(queue.id, { op: 'step', request: { ...copiedRequest, allowed: masks.val, adapter } });
+      return await countStepTokens(this.#inferlet, tokensOf(copiedRequest), call, step);
     } finally {
       queue.release();
       account.end(bytes);

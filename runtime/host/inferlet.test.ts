@@ -6,15 +6,6 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
-import { Inferlet } from './inferlet.ts';
-
-test('an inferlet compares the end of a quota window with the clock of the platform', () => {
-  const { inferlet: template } = new TestInferlet(null);
-  const clock = () => Date.now() - 3_600_000;
-  const inferlet = new Inferlet({ ...template.description, clock }, template.session, template.services);
-  inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 0, until: clock() + 60_000 });
-  assert.equal(inferlet.refuseTokens(1)?.tag, 'limit-exceeded');
-});
 
 test('an inferlet reports only those lost GPU hosts that it had used', async (t) => {
   const hosts = await Promise.all([TestGpuHost.start(), TestGpuHost.start()]);

@@ -35,7 +35,7 @@ import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 import { SourceReader } from './source-reader.ts';
 import { Spans } from './spans.ts';
-import { type CallTokens, Tokens } from './tokens.ts';
+import { type CallTokens, type RunTokens, Tokens } from './tokens.ts';
 import { UnreadResults } from './unread-results.ts';
 
 /** A model that an inferlet may use, and the connection to its GPU host. */
@@ -205,16 +205,17 @@ export class Inferlet {
     this.unread = new UnreadResults(openTenantBytes());
     this.hooks = hooks;
     this.invocation = invocation;
-    const quotaReached = () => {
-      // A device's last report may come after the inferlet has ended, and must not change the inferlet's ending.
-      if (!this.#stopReason) this.hooks.quotaReached();
-    };
     this.tokens = new Tokens({
       limit: description.limits.tokens,
-      ...(description.clock && { now: description.clock }),
       shared: () => invocation?.shared ?? null,
-      quotaReached,
-      quotaUnknown: () => this.hooks.quotaUnknown(),
+      hold: (held) => {
+        for (const device of this.#devices.values()) {
+          if (held === true) device.hold();
+          else if (held === false) device.release();
+          else device.refuseHeld(held);
+        }
+      },
+      askForTokens: () => this.hooks.askForTokens(),
     });
     this.grammarAccount = new GrammarAccount(hooks.cpu, openTenantBytes());
     this.imageAccount = imageAccount(hooks.cpu);
@@ -278,6 +279,7 @@ export class Inferlet {
       onTerminated: (termination) => this.hooks.terminated(termination),
       onHeld: (isHeld) => this.hooks.held(isHeld),
     });
+    if (this.tokens.isHeld) opened.hold();
     this.#devices.set(connection, opened);
     this.hooks.waits.addDevice(opened);
     return opened;
@@ -335,19 +337,25 @@ export class Inferlet {
     this.tokens.count(inputTokens, outputTokens);
   }
 
-  /** Counts the tokens of a call, see `Tokens.during`. */
+  /** Makes a call and counts its tokens, see `Tokens.during`. */
   countDuring<T>(
     tokens: CallTokens,
-    result: Promise<Outcome<T>>,
+    call: () => Promise<Outcome<T>>,
     cachedOf?: (answer: T) => number,
   ): Promise<Outcome<T>> {
     if (tokens.outputs > 0) this.#noteOutputTime();
-    return this.tokens.during(tokens, result, cachedOf);
+    return this.tokens.during(tokens, call, cachedOf);
+  }
+
+  /** Counts tokens that the inferlet has taken from a run. */
+  countRun(run: RunTokens, tokens: number): void {
+    if (tokens > 0) this.#noteOutputTime();
+    run.count(tokens);
   }
 
   /** The error when the inferlet may not request tokens, or null; see `Tokens.refuse`. */
-  refuseTokens(wantedTokens: number): HandlerError | null {
-    return this.tokens.refuse(wantedTokens);
+  refuseTokens(): HandlerError | null {
+    return this.tokens.refuse();
   }
 
   /** Time and pages of all devices, by their last reports. */

@@ -28,7 +28,7 @@ export const inputImage = {
   ): Promise<Outcome<undefined>> => {
     const offered = queue.offering('input-image');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    const refused = inferlet.refuseTokens(embeds.length);
+    const refused = inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
     inferlet.tokens.embed(embeds.length);
     return offered.val.embedImage(

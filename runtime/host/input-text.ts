@@ -10,7 +10,7 @@ export const inputText = {
     positions: Uint32Array,
     embeds: Uint32Array,
   ): void => {
-    const refused = inferlet.refuseTokens(tokens.length);
+    const refused = inferlet.refuseTokens();
     if (refused) {
       queue.fail(refused);
       return;

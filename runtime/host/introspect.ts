@@ -14,7 +14,7 @@ export const introspect = {
     outEmbeds: Uint32Array,
     mask: Mask | undefined,
   ): Promise<Outcome<Float32Array>> => {
-    const refused = inferlet.refuseTokens(0);
+    const refused = inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('introspect');
     if (offered.tag === 'err') return Promise.resolve(offered);

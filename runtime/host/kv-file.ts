@@ -116,8 +116,7 @@ export class KvFile implements Droppable {
 
   /** Computes and appends tokens. Lists may be views of the guest's memory. */
   pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
-    // Each token counts twice: as an input, and as an output for its distribution.
-    const refused = this.#inferlet.refuseTokens(2 * tokens.length);
+    const refused = this.#inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
     if (positions.length !== tokens.length) {
       const text = `${tokens.length} tokens and ${positions.length} positions; they go together`;
@@ -130,7 +129,7 @@ export class KvFile implements Droppable {
       const [ownTokens, ownPositions] = [tokens.slice(), positions.slice()];
       return this.#whenOpen(() => {
         // Ask again: calls that waited for the file, too, have counted their tokens since.
-        const lateRefusal = this.#inferlet.refuseTokens(2 * ownTokens.length);
+        const lateRefusal = this.#inferlet.refuseTokens();
         return lateRefusal ? err(lateRefusal) : this.#pred(ownTokens, ownPositions, topK);
       });
     });
@@ -334,8 +333,8 @@ export class KvFile implements Droppable {
     let nextPosition = 0;
     for (const position of positions) nextPosition = Math.max(nextPosition, position + 1);
     const step = this.#inferlet.hooks.steps?.begin(this.queue, tokens.length, true);
-    const issued = this.#inferlet.countDuring(
-      { inputs: tokens.length, outputs: tokens.length, cacheable: 0 },
+    // Each token counts twice: as an input, and as an output for its distribution.
+    const issued = this.#inferlet.countDuring({ inputs: tokens.length, outputs: tokens.length, cacheable: 0 }, () =>
       device.ask(id, { op: 'step', request }),
     );
     const outcome = await this.#append(tokens.length, nextPosition, step ? step.until(issued) : issued);

@@ -31,9 +31,10 @@ function queryState<Asked extends AskedOperation>(
   queue: DeviceQueue,
   operation: Asked,
 ): Promise<Outcome<AnswerOf<Asked['op']>>> {
-  const refused = inferlet.refuseTokens(1);
+  const refused = inferlet.refuseTokens();
   if (refused) return Promise.resolve(err(refused));
-  if (!queue.device) return Promise.resolve(queue.refusal());
-  const answer = inferlet.countDuring(ONE_OUT, queue.device.ask(queue.id, operation));
+  const { device } = queue;
+  if (!device) return Promise.resolve(queue.refusal());
+  const answer = inferlet.countDuring(ONE_OUT, () => device.ask(queue.id, operation));
   return inferlet.hooks.steps ? inferlet.hooks.steps.sample(queue, answer) : answer;
 }

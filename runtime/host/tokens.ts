@@ -1,4 +1,7 @@
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { RunCredit } from '#gpu-host/protocol/run.ts';
+import { RUN_WINDOW_TOKENS } from '#gpu-host/protocol/wire.ts';
+import { SPARE_TOKENS, type TokenAsk } from '#scheduler/quotas/grants.ts';
 import { EncoderTokens } from './encoder-tokens.ts';
 import type { SharedLimits } from './invocation-services.ts';
 
@@ -7,27 +10,13 @@ export interface TokensOptions {
   readonly limit: number;
   /** The limits of the inferlet's family. */
   readonly shared: () => Pick<SharedLimits, 'count' | 'refuseTokens'> | null;
-  /** Called when the quota has no room for requested or used tokens: the invocation must end. */
-  readonly quotaReached: () => void;
-  /** Called when a window of the quota has ended: only the store knows how many tokens are left now. */
-  readonly quotaUnknown: () => void;
-  /** The platform's clock, milliseconds since the Unix epoch; `Date.now` by default. */
-  readonly now?: () => number;
-}
-
-/** Counts from which a quota's charge follows: all inputs less those that a cache had, plus outputs. */
-export interface CountedTokens {
-  readonly inputTokens: number;
-  readonly outputTokens: number;
-  readonly cachedTokens: number;
-}
-
-/** The rest of a quota. */
-export interface TokenAllowance {
-  /** Tokens left; null for no bound. */
-  readonly left: number | null;
-  /** End of the quota's window, milliseconds since the Unix epoch, after which an unknown number is left; null for never. */
-  readonly until: number | null;
+  /**
+   * Called with `true` when the inferlet's calls must wait for a higher ceiling, with `false` when they may go on, and with an error when the
+   * waiting ones must fail.
+   */
+  readonly hold: (held: boolean | HandlerError) => void;
+  /** Called when the inferlet needs or wants a higher ceiling. The store's answer to `ask` comes with `grant`. */
+  readonly askForTokens: () => void;
 }
 
 /** Tokens of a call. */
@@ -38,18 +27,33 @@ export interface CallTokens {
   readonly cacheable: number;
 }
 
+/** Each token of a run is counted twice: as an output, and as the input of the next step. */
+export const COUNTS_PER_TOKEN = 2;
+/** An inferlet that has charged nothing for this long gives back the tokens that it was granted in advance. */
+const IDLE_MS = 500;
+/** Time after the early end of an encoder's call in which the host may still report the tokens of the batch on the device. */
+const LAST_BATCH_MS = 2000;
+
+/** A call whose tokens wait for a higher ceiling. */
+interface HeldTokens {
+  readonly tokens: number;
+  /** Counts the tokens: the call is sent. */
+  readonly enter: () => void;
+}
+
 /**
  * Counts the tokens of one inferlet, in three ways:
- * - Usage (`input`, `output`, `cached`): inputs count when a call is made, outputs and cacheable inputs when it is answered.
+ * - Usage (`input`, `output`, `cached`): inputs count when a call is sent, outputs and cacheable inputs when it is answered.
  * - Limits of the invocation and of its family: all tokens of a call count from its start, so that concurrent calls
  *   count together. The call that exceeds a limit still runs; later calls are refused.
- * - Quota: as the limits, but cacheable inputs count with the answer. If no cache had them, they may exceed the quota; then the invocation ends.
+ * - Quota (`charged`): all tokens of a call count before it is sent, and those that a cache had come back with the answer. The store grants the
+ *   inferlet a ceiling; `charged` never exceeds it. A call without room waits, with all later calls of the inferlet, until the store has
+ *   answered `ask` with a higher ceiling. A run on the device counts the tokens that the device may decode before it hears from the inferlet.
  *
  * Inputs of encoders count as used when a GPU host reports them as computed. While their call is under way, limits and quota count all of them.
  */
 export class Tokens {
   readonly #options: TokensOptions;
-  readonly #now: () => number;
   #input = 0;
   #output = 0;
   #cached = 0;
@@ -59,14 +63,22 @@ export class Tokens {
   #unsettledInputs = 0;
   /** Inputs that counted when they were embedded, and that no `forward` has computed yet. */
   #embeddedInputs = 0;
+  /** Tokens that devices may still decode in runs. */
+  #runTokens = 0;
   readonly #encoders = new EncoderTokens();
-  /** Maximum of `#charged`, since the inferlet's start; null for no bound. */
-  #quota: number | null = null;
-  #quotaEndsAt: number | null = null;
+  /** Maximum of `charged`; null for no bound. */
+  #ceiling: number | null = null;
+  #heldCalls: HeldTokens[] = [];
+  #heldTokens = 0;
+  /** Tokens that held calls would like to have above `#heldTokens`. */
+  #wantedTokens = 0;
+  /** Runs whose device may not decode further tokens. */
+  readonly #waitingRuns = new Set<RunTokens>();
+  #quotaRefusal: HandlerError | null = null;
+  #lastChargeMs = performance.now();
 
   constructor(options: TokensOptions) {
     this.#options = options;
-    this.#now = options.now ?? Date.now;
   }
 
   get input(): number {
@@ -82,23 +94,78 @@ export class Tokens {
     return this.#cached;
   }
 
-  /** Tokens that the quota leaves now; infinite without a quota, and while the rest is unknown. */
-  get quotaLeft(): number {
-    this.#expire();
-    return Math.max(0, this.#quotaRoom);
+  /** Tokens that quotas count: those used, and those of calls under way. */
+  get charged(): number {
+    const { reserved, unconfirmed } = this.#encoders;
+    const underWay = this.#unsettledInputs + this.#expectedOutputs + this.#runTokens + reserved + unconfirmed;
+    return this.input - this.#cached + this.#output + underWay;
   }
 
-  /** Sets the quota: `left` tokens were left when `counted` tokens had been counted. */
-  allow(counted: CountedTokens, { left, until }: TokenAllowance): void {
-    this.#quota = left === null ? null : chargedOf(counted) + Math.max(0, left);
-    this.#quotaEndsAt = until;
+  /** True when a token quota bounds the inferlet. */
+  get isBounded(): boolean {
+    return this.#ceiling !== null;
   }
 
-  /** Counts input and output tokens at once. */
+  /** True while calls wait for a higher ceiling. */
+  get isHeld(): boolean {
+    return this.#heldCalls.length > 0;
+  }
+
+  /** True when calls, or a run that has decoded all that it may, wait for a higher ceiling. */
+  get isShort(): boolean {
+    return this.isHeld || this.#hasStalledRun;
+  }
+
+  /** True when the inferlet wants a higher ceiling now. */
+  get wantsTokens(): boolean {
+    return this.isHeld || this.#waitingRuns.size > 0;
+  }
+
+  /** True when the inferlet has charged nothing for a while, and could give back granted tokens. */
+  get hasSurplus(): boolean {
+    return this.#ceiling !== null && !this.isShort && this.#isIdle && this.#ceiling > this.charged;
+  }
+
+  /** The tokens to ask the store for. Until the answer, the inferlet charges no more than what it keeps. */
+  ask(): TokenAsk {
+    const { charged } = this;
+    const isIdle = this.#isIdle;
+    const keep = this.isHeld || isIdle ? charged : Math.max(charged, this.#ceiling ?? 0);
+    if (this.#ceiling !== null) this.#ceiling = Math.min(this.#ceiling, keep);
+    const needed = charged + this.#heldTokens + (this.#hasStalledRun ? COUNTS_PER_TOKEN : 0);
+    const need = Math.max(keep, needed);
+    if (isIdle && !this.wantsTokens) return { keep, need, want: need };
+    let wanted = needed + this.#wantedTokens + SPARE_TOKENS;
+    for (const run of this.#waitingRuns) wanted += run.wantedTokens;
+    return { keep, need, want: Math.max(need, wanted) };
+  }
+
+  /** Sets the ceiling that the store has granted; null for none. */
+  grant(ceiling: number | null): void {
+    this.#ceiling = ceiling;
+    if (this.isHeld && (ceiling === null || this.charged + this.#heldTokens <= ceiling)) this.#release();
+    if (this.isHeld) return;
+    for (const run of this.#waitingRuns) run.extend();
+  }
+
+  /** Fails the calls and runs that wait for a higher ceiling, and refuses later calls: no quota has room for them. */
+  refuseQuota(error: HandlerError): void {
+    this.#quotaRefusal = error;
+    this.#heldCalls = [];
+    this.#heldTokens = 0;
+    this.#wantedTokens = 0;
+    this.#options.hold(error);
+    for (const run of this.#waitingRuns) run.refuse(error);
+    this.#waitingRuns.clear();
+  }
+
+  /** Counts input and output tokens at once, or when the call that follows is sent. */
   count(input: number, output: number): void {
-    this.#input += input;
-    this.#output += output;
-    this.#options.shared()?.count(input + output);
+    this.#enter(input + output, () => {
+      this.#input += input;
+      this.#output += output;
+      this.#options.shared()?.count(input + output);
+    });
   }
 
   /** Counts embedded inputs; the first `forward` over them does not count them again. */
@@ -113,76 +180,149 @@ export class Tokens {
    */
   forward(inputs: number): HandlerError | null {
     const newInputs = Math.max(0, inputs - this.#embeddedInputs);
-    const refused = newInputs > 0 ? this.refuse(newInputs) : null;
+    const refused = newInputs > 0 ? this.refuse() : null;
     if (refused) return refused;
     this.#embeddedInputs -= inputs - newInputs;
-    this.count(newInputs, 0);
+    if (newInputs > 0) this.count(newInputs, 0);
     return null;
   }
 
   /**
-   * Counts the tokens of a call, provisionally until its answer and then for good; a failed call has no outputs. Returns the same promise;
-   * the counts are final before the caller's handlers run.
+   * Makes a call, and counts its tokens: provisionally until its answer and then for good. A failed call has no outputs. Returns the promise of
+   * `call`; the counts are final before the caller's handlers run.
    *
+   * @param call makes the call; the inferlet's devices hold it back while it has no room
    * @param cachedOf the number of inputs that a cache had, from a successful answer
    */
   during<T>(
     { inputs, outputs, cacheable }: CallTokens,
-    result: Promise<Outcome<T>>,
+    call: () => Promise<Outcome<T>>,
     cachedOf?: (answer: T) => number,
   ): Promise<Outcome<T>> {
-    this.#input += inputs - cacheable;
-    this.#unsettledInputs += cacheable;
-    this.#expectedOutputs += outputs;
-    this.#options.shared()?.count(inputs + outputs);
+    let hasEntered = false;
+    this.#enter(inputs + outputs, () => {
+      hasEntered = true;
+      this.#input += inputs - cacheable;
+      this.#unsettledInputs += cacheable;
+      this.#expectedOutputs += outputs;
+      this.#options.shared()?.count(inputs + outputs);
+    });
+    const result = call();
     if (outputs > 0 || cacheable > 0) {
       void result.then((outcome) => {
+        if (!hasEntered) return;
         this.#expectedOutputs -= outputs;
         if (outcome.tag === 'ok') this.#output += outputs;
         else this.#options.shared()?.count(-outputs);
-        if (cacheable > 0) this.#settle(cacheable, outcome.tag === 'ok' ? (cachedOf?.(outcome.val) ?? 0) : 0);
+        this.#unsettledInputs -= cacheable;
+        this.#input += cacheable;
+        if (outcome.tag === 'ok') this.#cached += Math.min(cachedOf?.(outcome.val) ?? 0, cacheable);
       });
     }
     return result;
   }
 
-  /** Counts all inputs of an encoder's call against the limits while the call is under way. Returns the same promise, as `during` does. */
-  encoding<T>(inputs: number, result: Promise<Outcome<T>>): Promise<Outcome<T>> {
-    this.#changeEncoders((encoders) => encoders.begin(inputs));
-    void result.then(() => this.#changeEncoders((encoders) => encoders.end(inputs)));
+  /** Makes an encoder's call, and counts all its inputs against limits and quota while it is under way. Returns the promise of `call`. */
+  encoding<T>(inputs: number, call: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
+    let hasEntered = false;
+    this.#enter(inputs, () => {
+      hasEntered = true;
+      this.#changeEncoders((encoders) => encoders.begin(inputs));
+    });
+    const result = call();
+    void result.then(({ tag }) => {
+      if (!hasEntered) return;
+      this.#changeEncoders((encoders) => encoders.end(inputs, tag === 'ok'));
+      if (tag === 'err') setTimeout(() => this.#encoders.confirm(inputs), LAST_BATCH_MS).unref();
+    });
     return result;
   }
 
   /** Counts inputs that a GPU host has computed for calls of its encoders. */
   encoded(inputs: number): void {
     this.#changeEncoders((encoders) => encoders.compute(inputs));
-    // Add `reserved` to leave out tokens of calls under way: the host may never compute them.
-    if (this.#quotaRoom + this.#encoders.reserved < 0 && !this.#expire()) this.#options.quotaReached();
+  }
+
+  /** Opens a run of at most `maxTokens` tokens. The caller must `end` it. */
+  openRun(maxTokens: number): RunTokens {
+    return new RunTokens(maxTokens, {
+      /** Holds the run back unless there is room for its first tokens and for `wanted` more. */
+      enter: (tokens, wanted, enter) => this.#enter(tokens, enter, wanted),
+      take: (tokens) => this.#takeForRun(tokens),
+      giveBack: (tokens) => {
+        this.#runTokens -= tokens;
+      },
+      count: (tokens, takenBefore) => {
+        this.#lastChargeMs = performance.now();
+        this.#runTokens -= COUNTS_PER_TOKEN * takenBefore;
+        this.#input += tokens;
+        this.#output += tokens;
+        this.#options.shared()?.count(COUNTS_PER_TOKEN * tokens);
+      },
+      wait: (run) => {
+        this.#waitingRuns.add(run);
+        this.#options.askForTokens();
+      },
+      endWait: (run) => void this.#waitingRuns.delete(run),
+      stalled: () => this.#options.askForTokens(),
+    });
+  }
+
+  /** The error when the inferlet may not request tokens, or null. */
+  refuse(): HandlerError | null {
+    const { limit, shared } = this.#options;
+    const underWay = this.#encoders.reserved + this.#unsettledInputs + this.#expectedOutputs + this.#heldTokens;
+    if (this.input + this.#output + underWay > limit) {
+      return handlerError('limit-exceeded', `the invocation's ${limit} tokens are used up (manifest: limits.tokens)`);
+    }
+    return shared()?.refuseTokens() ?? this.#quotaRefusal;
+  }
+
+  get #isIdle(): boolean {
+    return performance.now() - this.#lastChargeMs >= IDLE_MS;
+  }
+
+  get #hasStalledRun(): boolean {
+    for (const run of this.#waitingRuns) if (run.isStalled) return true;
+    return false;
   }
 
   /**
-   * The error when the inferlet may not request tokens, or null.
+   * Counts a call's tokens: at once when there is room, else when the ceiling allows them. Until then the inferlet's devices hold all its calls.
    *
-   * @param wantedTokens the fewest tokens that the request can cost. The quota must have room for them; a limit ignores them.
+   * @param wanted tokens that the call would like to have besides; without room for them, too, it asks once
    */
-  refuse(wantedTokens: number): HandlerError | null {
-    const { limit, shared } = this.#options;
-    if (this.input + this.#encoders.reserved + this.#unsettledInputs + this.#output + this.#expectedOutputs > limit) {
-      return handlerError('limit-exceeded', `the invocation's ${limit} tokens are used up (manifest: limits.tokens)`);
+  #enter(tokens: number, enter: () => void, wanted = 0): void {
+    this.#lastChargeMs = performance.now();
+    const hasRoom = this.#ceiling === null || this.charged + tokens + wanted <= this.#ceiling;
+    if (tokens === 0 || this.#quotaRefusal || (!this.isHeld && hasRoom)) {
+      enter();
+      return;
     }
-    const refused = shared()?.refuseTokens();
-    if (refused) return refused;
-    if (wantedTokens <= this.#quotaRoom || this.#expire()) return null;
-    this.#options.quotaReached();
-    const text = `quota tokens: ${wantedTokens} are requested and ${this.quotaLeft} are left`;
-    return handlerError('limit-exceeded', text);
+    if (!this.isHeld) this.#options.hold(true);
+    this.#heldCalls.push({ tokens, enter });
+    this.#heldTokens += tokens;
+    this.#wantedTokens += wanted;
+    this.#options.askForTokens();
   }
 
-  #settle(inputs: number, cached: number): void {
-    this.#unsettledInputs -= inputs;
-    this.#input += inputs;
-    this.#cached += Math.min(cached, inputs);
-    if (this.#quotaRoom < 0 && !this.#expire()) this.#options.quotaReached();
+  #release(): void {
+    // The tokens of the calls behind one stay out of reach of that one's run.
+    for (const { tokens, enter } of this.#heldCalls) {
+      this.#heldTokens -= tokens;
+      enter();
+    }
+    this.#heldCalls = [];
+    this.#wantedTokens = 0;
+    this.#options.hold(false);
+  }
+
+  /** Takes up to this many tokens for a run, in whole steps. Returns how many. */
+  #takeForRun(tokens: number): number {
+    const room = this.#ceiling === null ? tokens : Math.max(0, this.#ceiling - this.charged - this.#heldTokens);
+    const taken = Math.min(tokens, Math.floor(room / COUNTS_PER_TOKEN) * COUNTS_PER_TOKEN);
+    this.#runTokens += taken;
+    return taken;
   }
 
   #changeEncoders(change: (encoders: EncoderTokens) => void): void {
@@ -190,26 +330,106 @@ export class Tokens {
     change(this.#encoders);
     this.#options.shared()?.count(this.#encoders.computed + this.#encoders.reserved - countBefore);
   }
-
-  /** Drops the quota once its window has ended, and returns whether it did. Without a new `allow` there is no bound. */
-  #expire(): boolean {
-    if (this.#quotaEndsAt === null || this.#now() < this.#quotaEndsAt) return false;
-    this.#quota = null;
-    this.#quotaEndsAt = null;
-    this.#options.quotaUnknown();
-    return true;
-  }
-
-  /** Tokens that the quota leaves; negative once it is exceeded. */
-  get #quotaRoom(): number {
-    return this.#quota === null ? Number.POSITIVE_INFINITY : this.#quota - this.#charged;
-  }
-
-  /** Tokens that the quota counts. */
-  get #charged(): number {
-    return this.input + this.#encoders.reserved - this.#cached + this.#output + this.#expectedOutputs;
-  }
 }
 
-const chargedOf = ({ inputTokens, outputTokens, cachedTokens }: CountedTokens): number =>
-  inputTokens - cachedTokens + outputTokens;
+/** The counts of the inferlet that a run changes. */
+interface RunCounts {
+  enter(tokens: number, wanted: number, enter: () => void): void;
+  take(tokens: number): number;
+  giveBack(tokens: number): void;
+  /** @param takenBefore number of these tokens that `take` has taken */
+  count(tokens: number, takenBefore: number): void;
+  wait(run: RunTokens): void;
+  endWait(run: RunTokens): void;
+  stalled(): void;
+}
+
+/** The tokens of one run on a device, which decodes up to `RUN_WINDOW_TOKENS` tokens beyond those that the inferlet has consumed. */
+export class RunTokens implements RunCredit {
+  /** Maximum tokens of the device's call. */
+  #maxTokens: number;
+  readonly #counts: RunCounts;
+  /** Tokens that the device may decode in all. The inferlet's charge covers them. */
+  #bound = 0;
+  #countedTokens = 0;
+  /** The consumed tokens that the device does not know of yet, and the call that tells it. */
+  #unreported: { readonly tokens: number; readonly report: (tokens: number) => void } | null = null;
+  #refused: HandlerError | null = null;
+  #isOver = false;
+  /** Called when the quota has no room for another token of the run. */
+  onRefused: (error: HandlerError) => void = () => undefined;
+
+  constructor(maxTokens: number, counts: RunCounts) {
+    this.#maxTokens = maxTokens;
+    this.#counts = counts;
+    const firstBound = Math.min(maxTokens, RUN_WINDOW_TOKENS);
+    counts.enter(COUNTS_PER_TOKEN, COUNTS_PER_TOKEN * (firstBound - 1), () => {
+      if (this.#isOver) return;
+      this.#bound = counts.take(COUNTS_PER_TOKEN * firstBound) / COUNTS_PER_TOKEN;
+      if (this.#bound < firstBound) this.#maxTokens = this.#bound;
+    });
+  }
+
+  /** Maximum tokens for the device's call: fewer than those of the run when the quota has no room for the first window. Known once the call is sent. */
+  get deviceTokens(): number {
+    return this.#maxTokens;
+  }
+
+  /** Tokens that the quota counts for further tokens up to the window. */
+  get wantedTokens(): number {
+    return COUNTS_PER_TOKEN * (this.#boundAt(this.#unreported?.tokens ?? 0) - this.#bound);
+  }
+
+  /** True when the inferlet has every token that the device may decode, and the run has not ended. */
+  get isStalled(): boolean {
+    return this.#unreported !== null && this.#countedTokens >= this.#bound;
+  }
+
+  /** Counts tokens that the inferlet has taken from the run, or that it will not take. */
+  count(tokens: number): void {
+    this.#counts.count(tokens, Math.min(tokens, this.#bound - this.#countedTokens));
+    this.#countedTokens += tokens;
+    this.#bound = Math.max(this.#bound, this.#countedTokens);
+    if (this.isStalled) this.#counts.stalled();
+  }
+
+  consumed(tokens: number, report: (tokens: number) => void): void {
+    if (this.#isOver) return;
+    this.#unreported = { tokens, report };
+    this.extend();
+    if (this.#unreported && !this.#refused) this.#counts.wait(this);
+  }
+
+  /** Lets the device decode as many further tokens as there is room for. */
+  extend(): void {
+    const unreported = this.#unreported;
+    if (!unreported) return;
+    const target = this.#boundAt(unreported.tokens);
+    const taken = this.#counts.take(COUNTS_PER_TOKEN * (target - this.#bound)) / COUNTS_PER_TOKEN;
+    this.#bound += taken;
+    if (this.#bound >= target) {
+      this.#unreported = null;
+      this.#counts.endWait(this);
+      unreported.report(unreported.tokens);
+    } else if (taken > 0) unreported.report(this.#bound - RUN_WINDOW_TOKENS);
+  }
+
+  refuse(error: HandlerError): void {
+    this.#refused = error;
+    this.onRefused(error);
+  }
+
+  /** Gives back the tokens that the device has not decoded: the run has ended. */
+  end(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#unreported = null;
+    this.#counts.endWait(this);
+    this.#counts.giveBack(COUNTS_PER_TOKEN * (this.#bound - this.#countedTokens));
+    this.#bound = this.#countedTokens;
+  }
+
+  #boundAt(consumed: number): number {
+    return Math.min(this.#maxTokens, consumed + RUN_WINDOW_TOKENS);
+  }
+}

@@ -1,4 +1,5 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { handlerError } from '#gpu-host/protocol/errors.ts';
 import { within } from '#gpu-host/protocol/within.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { LaunchTimings, MetricData, StartData } from '#scheduler/invocations/event-data.ts';
@@ -12,13 +13,14 @@ import { Session } from '../host/session-state.ts';
 import type { StepTrace } from '../telemetry/step-trace.ts';
 import { Account } from '../workers/account.ts';
 import type { Attempt } from './attempt.ts';
+import { AttemptGrants, type GrantRetries } from './attempt-grants.ts';
 import { ownFiles } from './attempt-store.ts';
-import { AttemptUsage, NOTHING_COUNTED, rounded, tokensOf } from './attempt-usage.ts';
+import { AttemptUsage, chargedIn, rounded } from './attempt-usage.ts';
 import type { ChildRuns } from './child-runs.ts';
 import { Children } from './children.ts';
 import { inboxSource } from './inbox-source.ts';
 import type { GuestEnd, Launched } from './launch.ts';
-import { quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
+import { quotaStop, shortStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { resultFault } from './result-check.ts';
 import { type Stop, Stopping } from './stopping.ts';
 import type { UsageReports } from './usage-reports.ts';
@@ -39,6 +41,7 @@ export interface RunServices {
   readonly children: ChildRuns;
   readonly waiting: WaitMonitor;
   readonly reports: UsageReports;
+  readonly grantRetries: GrantRetries;
 }
 
 /** The models, encoders, grants and variables that a function may use. */
@@ -71,6 +74,8 @@ export class AttemptRun {
   readonly #inferlet: Inferlet;
   readonly #stopping: Stopping;
   readonly #usage: AttemptUsage;
+  readonly #grants: AttemptGrants;
+  #isReleased = false;
   /** Token of the last client message that the inferlet has handled. */
   #handledToken: Buffer | undefined;
 
@@ -100,12 +105,29 @@ export class AttemptRun {
     this.#stopping = new Stopping(run, this.#inferlet);
     family.memory.enter(run);
     this.#usage = new AttemptUsage({ inferlet: this.#inferlet, run, queuedMs: this.#queuedMs, held: family.heldTime });
-    this.#inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
+    const { tokens } = this.#inferlet;
+    this.#grants = new AttemptGrants({
+      tokens,
+      retries: runServices.grantRetries,
+      report: () => attempt.outbox.reportAgain(),
+      refused: (quota) => {
+        const stop = shortStop(quota, attempt.clock());
+        tokens.refuseQuota(handlerError('limit-exceeded', stop.message));
+        this.#stopping.stop(stop);
+      },
+    });
+    tokens.grant(attempt.tokenCeiling);
     this.#connectMeter();
   }
 
   usage(): Usage {
     return this.#usage.snapshot();
+  }
+
+  /** Granted tokens beyond `usage` that GPU hosts may still report as used, after the end of the run. */
+  lateTokens(usage: Usage): number {
+    const { tokens } = this.#inferlet;
+    return this.#isReleased || !tokens.isBounded ? 0 : Math.max(0, tokens.charged - chargedIn(usage));
   }
 
   /** Runs the guest until it ends or is stopped. */
@@ -124,7 +146,11 @@ export class AttemptRun {
       (reason) => this.#stopping.stop(reason),
       () => run.deadline(this.#wallTime.leftMs),
     );
-    const unwatchUsage = this.#runServices.reports.watch(outbox, () => this.usage());
+    const unwatchUsage = this.#runServices.reports.watch(
+      outbox,
+      () => this.usage(),
+      () => this.#inferlet.tokens.hasSurplus,
+    );
     try {
       return await run.start(this.#inferlet, { input: job.input, cpuLimitMs: job.limits.cpuMs });
     } finally {
@@ -133,6 +159,8 @@ export class AttemptRun {
       this.#usage.returned();
       // An ended inferlet keeps its verdict, even if its last events exceed a quota.
       meter.answered = () => undefined;
+      meter.ask = () => null;
+      this.#grants.end();
       observed?.returned();
       this.#stopping.dispose();
       signal.removeEventListener('abort', onAbort);
@@ -151,7 +179,9 @@ export class AttemptRun {
     const { lostDevice, lostConnections: lost } = this.#inferlet;
     const lostHosts = lost.map(({ name }) => name);
     outbox.hurry();
-    const released = this.#inferlet.release();
+    const released = this.#inferlet.release().then(() => {
+      this.#isReleased = true;
+    });
     const memoryBytes = family.memory.leave(run);
     run.dispose();
     // `metric` has the times of the steps before the inferlet's first host call, the preempted time, and the spans that the inferlet recorded.
@@ -237,8 +267,7 @@ export class AttemptRun {
           }),
         held: (isHeld) => family.heldTime.change(isHeld),
         quotaReached: () => this.#stopping.stop(TOKENS_USED_UP),
-        // The outbox refuses a report when it is about to write; the answer to that write has the quotas, too.
-        quotaUnknown: () => outbox.report(this.usage()),
+        askForTokens: () => this.#grants.request(),
       },
       { children: this.#children, files: ownFiles(files, id, epoch), shared: family },
     );
@@ -250,9 +279,11 @@ export class AttemptRun {
     meter.usage = () => this.usage();
     meter.mark = () => this.#usage.mark();
     meter.marked = () => this.#usage.marked();
-    meter.answered = (reported, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
+    meter.ask = () => this.#grants.ask();
+    meter.unanswered = () => this.#grants.answered(null);
+    meter.answered = ({ exceeded, tokens, kvPages }, hasAsked) => {
       if (kvPages) this.#inferlet.limitTenant(kvPages);
-      this.#inferlet.tokens.allow(tokensOf(reported), { left, until });
+      if (hasAsked) this.#grants.answered(tokens);
       if (exceeded) this.#stopping.stop(quotaStop(exceeded, clock()));
     };
   }

@@ -1,7 +1,8 @@
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { Usage } from '#scheduler/invocations/types.ts';
+import type { AppendOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { Metered } from '#scheduler/quotas/exceeded.ts';
+import type { TokenAsk } from '#scheduler/quotas/grants.ts';
 import type { InvocationFiles } from '../host/invocation-services.ts';
 import type { AttemptLog } from './outbox-options.ts';
 
@@ -16,13 +17,24 @@ export interface AttemptMeter {
   marked: () => Usage | undefined;
   /** Usage up to now; undefined while there is no inferlet. */
   usage: () => Usage | undefined;
-  /** Called with the store's answer to a call that reported usage. */
-  answered: (reported: Usage, answer: Metered<unknown>) => void;
+  /** The tokens to ask for with a report of usage; null for none. `answered` or `unanswered` follows. */
+  ask: () => TokenAsk | null;
+  /** Called with the store's answer to a call that reported usage. @param hasAsked true when the call carried an `ask` */
+  answered: (answer: Metered<unknown>, hasAsked: boolean) => void;
+  /** Called when a call that carried an `ask` has failed. */
+  unanswered: () => void;
 }
 
 /** The meter of an attempt whose inferlet does not exist yet; `AttemptRun` replaces its functions. */
 export function silentMeter(): AttemptMeter {
-  return { mark: () => undefined, marked: () => undefined, usage: () => undefined, answered: () => undefined };
+  return {
+    mark: () => undefined,
+    marked: () => undefined,
+    usage: () => undefined,
+    ask: () => null,
+    answered: () => undefined,
+    unanswered: () => undefined,
+  };
 }
 
 /**
@@ -36,17 +48,24 @@ export function attemptLog(
   { id, epoch, showsOwnEvents }: { readonly id: string; readonly epoch: number; readonly showsOwnEvents: boolean },
   meter: AttemptMeter,
 ): AttemptLog {
+  /** Makes a call that reports usage, with an ask for tokens. */
+  const metered = async (call: (ask: TokenAsk | null) => Promise<Metered<AppendOutcome>>): Promise<AppendOutcome> => {
+    const ask = meter.ask();
+    try {
+      const answer = await call(ask);
+      meter.answered(answer, ask !== null);
+      return answer.outcome;
+    } catch (error) {
+      if (ask !== null) meter.unanswered();
+      throw error;
+    }
+  };
   return {
     append: async (firstSeq, events, usage) => {
-      const answer = await invocations.write({ id, epoch, firstSeq, events, usage, showsOwnEvents });
-      if (usage) meter.answered(usage, answer);
-      return answer.outcome;
+      const write = { id, epoch, firstSeq, events, usage, showsOwnEvents };
+      return usage ? metered((ask) => invocations.write({ ...write, ask })) : (await invocations.write(write)).outcome;
     },
-    report: async (usage) => {
-      const answer = await invocations.report(id, epoch, usage);
-      meter.answered(usage, answer);
-      return answer.outcome;
-    },
+    report: (usage) => metered((ask) => invocations.report(id, epoch, usage, ask)),
     lastSeq: async () => {
       const record = await invocations.get(id);
       return record?.status === 'running' && record.epoch === epoch ? record.seq : null;

@@ -86,12 +86,6 @@ export class AttemptUsage {
 /** Rounds milliseconds to the microsecond. */
 export const rounded = (milliseconds: number): number => Math.round(milliseconds * 1000) / 1000;
 
-/** The counts of `tokensOf` for an attempt that has reported nothing to the store. */
-export const NOTHING_COUNTED = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
-
-/** The token counts in a usage. */
-export const tokensOf = ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }: Usage): typeof NOTHING_COUNTED => ({
-  inputTokens,
-  outputTokens,
-  cachedTokens,
-});
+/** The tokens in a usage that quotas count. */
+export const chargedIn = ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }: Usage): number =>
+  inputTokens - cachedTokens + outputTokens;

@@ -1,6 +1,5 @@
 import type { Usage } from '#scheduler/invocations/types.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
-import type { TokenAllowance } from '../host/tokens.ts';
 import type { ObservedRun } from '../telemetry/run-observer.ts';
 import type { AttemptMeter } from './attempt-store.ts';
 import type { ChildAttempt } from './child-runs.ts';
@@ -13,8 +12,8 @@ export interface Attempt extends Omit<ChildAttempt, 'begin'> {
   readonly number: number;
   /** KV pages that the tenant may hold. */
   readonly kvPages: PageLimit;
-  /** Tokens that the tenant's quotas left when the attempt began. */
-  readonly tokens: TokenAllowance;
+  /** Tokens of the tenant's quotas that the attempt was granted at its beginning; null without a token quota. */
+  readonly tokenCeiling: number | null;
   /** When the invocation began to wait for this attempt, milliseconds since the Unix epoch. */
   readonly queuedAt: number;
   /** Usage of the earlier attempts; null for a first attempt. */

@@ -140,6 +140,16 @@ export class Outbox implements EventSink, Reporting {
     return true;
   }
 
+  /** Reports the usage that was reported last, for the sake of the answer. Never throws: a failed call is not repeated. */
+  async reportAgain(): Promise<void> {
+    if (this.#end || this.#closed || this.#isAbandoned()) return;
+    try {
+      await this.#log.report(this.#reportedUsage ?? {});
+    } catch (error) {
+      if (StoreError.from(error).code !== 'store-unavailable') this.#stop('broken', error);
+    }
+  }
+
   /** See `EventSink.flushed`. */
   async flushed(atOnce = true): Promise<boolean> {
     if (!atOnce) {

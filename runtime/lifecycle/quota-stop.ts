@@ -1,5 +1,5 @@
 import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { ExceededQuota } from '#scheduler/quotas/exceeded.ts';
+import type { ExceededQuota, ShortQuota } from '#scheduler/quotas/exceeded.ts';
 import { ENDING_QUOTA_CODES, type EndingQuotaCode, type QuotaName, quotaErrorCode } from '#scheduler/quotas/names.ts';
 import type { Quotas } from '#scheduler/quotas/quotas.ts';
 import type { Stop } from './stopping.ts';
@@ -34,6 +34,23 @@ export function quotaStop({ quota, limit, resetsAt, scope }: MetQuota, now: numb
     cause: `quota ${quota}`,
     retryAfterMs: Math.max(1, Math.ceil(resetsAt - now)),
     figures: { quota, scope, limit, resetsAt },
+  };
+}
+
+/** Time after which a client may try again when other invocations have reserved the rest of a quota: they return what they do not use. */
+const RESERVED_RETRY_MS = 1000;
+
+/** The stop for an invocation that needs more tokens than a quota has room for. */
+export function shortStop(quota: ShortQuota, now: number): Stop {
+  const stop = quotaStop(quota, now);
+  if (quota.isHopeless) return stop;
+  const resets = new Date(quota.resetsAt).toISOString();
+  return {
+    ...stop,
+    message:
+      `The quota ${quota.quota} of the ${quota.scope} has no room: its limit is ${quota.limit}, and other invocations have reserved what is left. ` +
+      `They return what they do not use; the quota resets at ${resets}.`,
+    retryAfterMs: RESERVED_RETRY_MS,
   };
 }
 

@@ -19,6 +19,7 @@ import type { Services } from '../host/services.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { RunObserver } from '../telemetry/run-observer.ts';
 import type { Attempt } from './attempt.ts';
+import { GrantRetries } from './attempt-grants.ts';
 import { AttemptRun, type ReleasedRun, type RunServices } from './attempt-run.ts';
 import { attemptLog, silentMeter } from './attempt-store.ts';
 import type { ChildJobs } from './child-job.ts';
@@ -90,12 +91,14 @@ const OBSERVED_LOST = { code: 'lost', message: 'Another process has ended the in
 interface EndedRun {
   /** The most that the root's family held, from which admission learns; null for a child. */
   readonly peak: Peak | null;
+  /** See `AttemptRun.lateTokens`. */
+  readonly lateTokens: number;
   /** Decides the verdict anew, because the outbox may have ended meanwhile; null when the attempt had no run. */
   readonly conclude: () => Verdict | null;
 }
 
 /** The `EndedRun` of an attempt that ends before its inferlet runs, or because the runtime failed. */
-const NO_RUN: EndedRun = { peak: null, conclude: () => null };
+const NO_RUN: EndedRun = { peak: null, lateTokens: 0, conclude: () => null };
 
 /** Runs each invocation from its job to exactly one terminal event, and gives back everything that it held. */
 export class InvocationRunner {
@@ -118,7 +121,8 @@ export class InvocationRunner {
     const { inbox, files, services } = options;
     const waiting = new WaitMonitor();
     const reports = new UsageReports();
-    this.#runServices = { inbox, files, services, children: this.#children, waiting, reports };
+    const grantRetries = new GrantRetries();
+    this.#runServices = { inbox, files, services, children: this.#children, waiting, reports, grantRetries };
   }
 
   /** Number of children that run besides the admitted invocations. */
@@ -190,7 +194,7 @@ export class InvocationRunner {
       await launching.dispose();
       return null;
     }
-    const { epoch, attempt: number, kvPages, tokensLeft, tokensUntil, usageBefore, queuedAt } = begun;
+    const { epoch, attempt: number, kvPages, tokenCeiling, usageBefore, queuedAt } = begun;
     const runStart = { startedAt, clock, attempt: number, runtimeId: this.#options.runtimeId };
     const observed = this.#options.observer?.begin(job, runStart);
     // Replaced once the instance exists. Until then the outbox has no events, so it cannot end.
@@ -215,8 +219,7 @@ export class InvocationRunner {
       isAbandoned: () => isLost(signal),
     });
     if (run.depth === 0) run.family.pages.epoch = epoch;
-    const tokens = { left: tokensLeft, until: tokensUntil };
-    const stored = { epoch, number, kvPages, tokens, usageBefore, queuedAt };
+    const stored = { epoch, number, kvPages, tokenCeiling, usageBefore, queuedAt };
     const attempt: Attempt = { ...run, ...stored, startedAt, clock, outbox, meter, observed };
     const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
     try {
@@ -287,23 +290,24 @@ export class InvocationRunner {
     const peak = depth === 0 ? family.peak : null;
     // The outbox may have ended during the restart or the question.
     const final = restarted ?? waitingVerdict ?? (await this.#withQuotaName(job, conclude()));
-    const finished = await this.#finish(attempt, final, usage, { peak, conclude });
+    const lateTokens = run.lateTokens(usage);
+    const finished = await this.#finish(attempt, final, usage, { peak, lateTokens, conclude });
     if (peak !== null && finished.kind === 'silent') {
       this.#options.observePeak?.(job, peak).catch((error: unknown) => {
         this.#options.log.warn({ ...named(job), error }, 'the peak of a run could not be stored');
       });
     }
     await released;
-    if (finished.kind !== 'silent') await this.#settle(attempt, usage);
+    if (finished.kind !== 'silent') await this.#settle(attempt, usage, lateTokens);
     return finished;
   }
 
   /** Counts the usage that GPU hosts reported only after the end. */
-  async #settle({ job, epoch, meter, signal }: Attempt, reported: Usage): Promise<void> {
+  async #settle({ job, epoch, meter, signal }: Attempt, reported: Usage, lateTokens: number): Promise<void> {
     const usage = meter.usage();
-    if (!usage || !worthReporting(reported, usage)) return;
-    await untilStored(() => this.#options.invocations.settle(job, epoch, usage), signal).catch((error: unknown) =>
-      this.#options.log.error({ ...named(job), error }, 'late usage could not be counted'),
+    if (!usage || (lateTokens === 0 && !worthReporting(reported, usage))) return;
+    await untilStored(() => this.#options.invocations.settle(job, epoch, usage, lateTokens), signal).catch(
+      (error: unknown) => this.#options.log.error({ ...named(job), error }, 'late usage could not be counted'),
     );
   }
 
@@ -339,7 +343,18 @@ export class InvocationRunner {
     const outcome = await outbox
       .finish<FinishOutcome>(
         (seq, lastSeq, lastEvents, lastShownSeq) =>
-          invocations.finish(job.id, epoch, seq, terminal, usage, lastSeq, run.peak, lastEvents, lastShownSeq),
+          invocations.finish(
+            job.id,
+            epoch,
+            seq,
+            terminal,
+            usage,
+            lastSeq,
+            run.peak,
+            lastEvents,
+            lastShownSeq,
+            run.lateTokens,
+          ),
         'unwritten',
       )
       .catch(refusedByQuota);

@@ -13,10 +13,14 @@ export interface Reporting {
 interface Watched {
   readonly attempt: Reporting;
   readonly usage: () => Usage;
+  /** True when the attempt holds tokens of a quota that it does not use: a report returns them. */
+  readonly hasSurplus: () => boolean;
 }
 
 /** An attempt that has not called the store for this long reports its usage. */
 export const QUIET_MS = 1000;
+/** The same for one that holds tokens which it does not use: others wait for them at most a second. */
+const SURPLUS_QUIET_MS = 250;
 /** Interval between two rounds of checks; it spreads the reports of attempts that began together. */
 const ROUND_MS = 250;
 /** Maximum reports of one round: the other attempts wait for the next round. */
@@ -25,7 +29,8 @@ const MAX_REPORTS = 200;
 const WORTH: readonly string[] = ['inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'pageSeconds'];
 
 /**
- * Reports the usage of attempts that write no events, so that quotas end them in time and a dying runtime loses little of their usage.
+ * Reports the usage of attempts that write no events, so that quotas end them in time, a dying runtime loses little of their usage, and tokens
+ * that they do not use go back to their quotas.
  * One timer checks all attempts; an attempt that writes events makes no extra calls.
  */
 export class UsageReports {
@@ -33,8 +38,8 @@ export class UsageReports {
   #timer: NodeJS.Timeout | undefined;
 
   /** Watches an attempt until the returned function is called. */
-  watch(attempt: Reporting, usage: () => Usage): () => void {
-    const watched = { attempt, usage };
+  watch(attempt: Reporting, usage: () => Usage, hasSurplus: () => boolean = () => false): () => void {
+    const watched = { attempt, usage, hasSurplus };
     this.#watched.add(watched);
     this.#timer ??= setInterval(() => this.look(performance.now()), ROUND_MS).unref();
     return () => {
@@ -51,9 +56,11 @@ export class UsageReports {
     for (const watched of this.#watched) {
       if (remainingReports === 0) return;
       const { attempt, usage } = watched;
-      if (nowMs - attempt.lastCallAt < QUIET_MS) continue;
+      const quietMs = nowMs - attempt.lastCallAt;
+      const hasSurplus = quietMs >= SURPLUS_QUIET_MS && watched.hasSurplus();
+      if (quietMs < QUIET_MS && !hasSurplus) continue;
       const current = usage();
-      if (!worthReporting(attempt.reported, current) || !attempt.report(current)) continue;
+      if (!(hasSurplus || worthReporting(attempt.reported, current)) || !attempt.report(current)) continue;
       remainingReports--;
       // Move the attempt to the end: the next round checks it last.
       this.#watched.delete(watched);

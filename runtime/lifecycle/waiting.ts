@@ -26,10 +26,10 @@ export interface InferletHooks {
   terminated(termination: Termination): void;
   /** Called with `true` when a GPU host begins to hold calls of the inferlet, and with `false` when that host holds none any more. */
   held(isHeld: boolean): void;
-  /** Called when a quota has no room for the tokens that the inferlet asked for. */
+  /** Called when a quota has no room for the rest of a run, which other calls have overtaken on its queue. */
   quotaReached(): void;
-  /** Called when the tokens left in a quota are no longer known: the runner asks the store. */
-  quotaUnknown(): void;
+  /** Called when the inferlet needs or wants more tokens of its tenant's quotas, see `Tokens`: the runner asks the store. */
+  askForTokens(): void;
 }
 
 /** Hooks for inferlets without a runner. */
@@ -40,7 +40,7 @@ export const NO_HOOKS: InferletHooks = {
   terminated: () => undefined,
   held: () => undefined,
   quotaReached: () => undefined,
-  quotaUnknown: () => undefined,
+  askForTokens: () => undefined,
 };
 
 /** Interval between two checks. The second check during a wait reports it, after one to two intervals: most waits are shorter. */

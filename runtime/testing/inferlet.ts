@@ -8,6 +8,7 @@ import type { Services } from '../host/services.ts';
 import { type EventSink, Session } from '../host/session-state.ts';
 import { StoreQueues } from '../host/store-queues.ts';
 import { hostTable } from '../host/table.ts';
+import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
 import { releaseOf } from '../lowering/future-release.ts';
 import { TEST_MODEL } from './gpu-host.ts';
 
@@ -31,6 +32,8 @@ export interface TestInferletOptions {
   readonly own?: Partial<InvocationServices>;
   /** Receives the inferlet's events; by default they are dropped. */
   readonly sink?: EventSink;
+  /** Replaces parts of the runner; by default nothing happens in it. */
+  readonly hooks?: Partial<InferletHooks>;
 }
 
 /** An inferlet without a guest: the test calls its host functions by WIT interface and core name. */
@@ -79,7 +82,7 @@ export class TestInferlet {
       Object.assign(only({ storeQueues: new StoreQueues(), bytes: inferletBytes(), ...options.services }, SERVICES), {
         names: options.services?.names,
       }),
-      undefined,
+      { ...NO_HOOKS, ...options.hooks },
       options.own ? only(options.own, INVOCATION_SERVICES) : null,
     );
     this.queue = new DeviceQueue(this.inferlet, TEST_MODEL);

@@ -154,7 +154,7 @@ export class JobFetcher {
       1000 * this.#blockSeconds + LOST_FETCH_MS,
     );
     this.#pendingToken = null;
-    const [remainingJobCount, now, runtimes, ...takenJobs] = tuple(reply);
+    const [remainingJobCount, , runtimes, ...takenJobs] = tuple(reply);
     this.#hasMore = Number(remainingJobCount) > 0;
     const waitFactor = Math.max(1, Number(runtimes) / MAX_RUNTIMES_AT_SHORTEST_WAIT);
     this.#blockSeconds = Math.min(BLOCK_SECONDS * waitFactor, MAX_BLOCK_SECONDS);
@@ -167,7 +167,7 @@ export class JobFetcher {
         const job = { ...(JSON.parse(String(takenJobs[i])) as InvocationJob), fetchToken };
         fetchedJobs.push({
           job,
-          begun: takenJobs[i + 1] === '' ? null : attemptOutcome(takenJobs[i + 1], Number(now)),
+          begun: takenJobs[i + 1] === '' ? null : attemptOutcome(takenJobs[i + 1]),
         });
       } catch (error) {
         this.#log.error({ error }, 'a job cannot be read');

@@ -108,10 +108,10 @@ describe('appends of several attempts in one turn', () => {
       ),
     );
     assert.deepEqual(
-      answers.map(({ outcome, exceeded, tokensLeft }) => [outcome, exceeded?.quota, tokensLeft]),
+      answers.map(({ outcome, exceeded, tokens }) => [outcome, exceeded?.quota, tokens?.ceiling]),
       [
-        ['ok', 'tokens-per-minute', 0],
-        ['ok', 'tokens-per-minute', 0],
+        ['ok', 'tokens-per-minute', 6],
+        ['ok', 'tokens-per-minute', 6],
         ['ok', undefined, null],
         ['ok', undefined, null],
       ],

@@ -1,4 +1,5 @@
 import { type Metered, parseMetered, throwBytesQuota } from '../quotas/exceeded.ts';
+import { askText, type TokenAsk } from '../quotas/grants.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -18,6 +19,8 @@ export interface AttemptWrite {
   readonly events: readonly NewEvent[];
   /** Cumulative usage of the attempt. */
   readonly usage: Usage | undefined;
+  /** Tokens that the attempt asks for with its usage; null leaves its ceiling as it is. */
+  readonly ask?: TokenAsk | null;
   /** True when the attempt shows its events to followers itself; the store then does not publish them. */
   readonly showsOwnEvents: boolean;
 }
@@ -67,8 +70,8 @@ export class Appends {
     const { maxEvents, maxBytes, logLines, logMs, familyBytes } = this.#retention;
     const now = this.#store.clock();
     const args: (string | number)[] = [now, maxEvents, maxBytes, logLines, logMs, familyBytes, SHOWN_AHEAD];
-    for (const { id, epoch, firstSeq, events, usage, showsOwnEvents } of writes) {
-      args.push(showsOwnEvents ? '' : keys.live(id), epoch, firstSeq, meteredText(usage), events.length);
+    for (const { id, epoch, firstSeq, events, usage, ask = null, showsOwnEvents } of writes) {
+      args.push(showsOwnEvents ? '' : keys.live(id), epoch, firstSeq, meteredText(usage), askText(ask), events.length);
       for (const { event, data } of events) args.push(event, data);
     }
     const writeKeys = writes.flatMap(({ id }) => [keys.invocation(id), keys.events(id)]);

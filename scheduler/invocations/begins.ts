@@ -49,12 +49,12 @@ export class Begins {
       showsOwnEvents ? keys.live(id) : '',
     ]);
     const replies = tuple(await this.#store.script(BEGIN, [keys.runtimes, ...beginKeys], [now, SHOWN_AHEAD, ...args]));
-    return replies.map((reply) => () => attemptOutcome(reply, now));
+    return replies.map((reply) => () => attemptOutcome(reply));
   }
 }
 
 /** Parses the reply of `beginAttempt` in the scripts. @throws StoreError */
-export function attemptOutcome(reply: unknown, now: number): AttemptOutcome {
+export function attemptOutcome(reply: unknown): AttemptOutcome {
   const [begun, first, nextSeq, attempt, queuedAt, usageBefore, usageNow, standing, ...limits] = tuple(reply);
   if (begun === 1) {
     return {
@@ -64,7 +64,7 @@ export function attemptOutcome(reply: unknown, now: number): AttemptOutcome {
       queuedAt: Number(queuedAt),
       usageBefore: totalUsage(null, optionalText(usageBefore), optionalText(usageNow)),
       standing: standingFrom(standing),
-      ...attemptLimits(limits, now),
+      ...attemptLimits(limits),
     };
   }
   if (begun === -5) throw StoreError.from(new Error(String(first)));

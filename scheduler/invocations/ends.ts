@@ -24,6 +24,8 @@ export interface AttemptEnd {
   readonly lastShownSeq: number;
   readonly terminal: TerminalEvent;
   readonly usage: Usage | null;
+  /** Granted tokens beyond `usage` whose use may become known after the end, until `Invocations.settle`. */
+  readonly lateTokens: number;
   /** Peak use of resources by the run; null when admission must not learn from this run. */
   readonly peak: Peak | null;
 }
@@ -76,7 +78,7 @@ export class Ends {
     const now = this.#store.clock();
     const { familyBytes, maxEvents, maxBytes } = this.#retention;
     const args = [now, ...retentionArguments(this.#retention), familyBytes, LEARNED_MS, maxEvents, maxBytes];
-    for (const { id, epoch, seq, after, events, lastShownSeq, terminal, usage, peak } of ends) {
+    for (const { id, epoch, seq, after, events, lastShownSeq, terminal, usage, lateTokens, peak } of ends) {
       const failure = terminal.event === 'error' ? terminal : null;
       const failedStatus = failure?.code === 'cancelled' ? 'cancelled' : 'failed';
       const status = failure === null ? 'succeeded' : failedStatus;
@@ -84,6 +86,7 @@ export class Ends {
       args.push(failure?.code ?? '', failure?.message ?? '', usage === null ? '' : JSON.stringify(usage));
       args.push(
         meteredText(usage),
+        lateTokens,
         after,
         peak === null ? '' : JSON.stringify(peakPairs(peak)),
         lastShownSeq,

@@ -120,7 +120,7 @@ describe('invocations', () => {
     assert.ok('epoch' in attempt);
     const { epoch } = attempt;
     assert.ok(attempt.kvPages.readAt > 1e12, 'milliseconds of the clock of Redis');
-    const unlimited = { tokensLeft: null, tokensUntil: null, kvPages: { ...attempt.kvPages, pages: null } };
+    const unlimited = { tokenCeiling: null, kvPages: { ...attempt.kvPages, pages: null } };
     assert.deepEqual(attempt, {
       epoch,
       nextSeq: 1,

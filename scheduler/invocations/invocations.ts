@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { InvocationJob } from '../admission/job.ts';
 import type { Peak } from '../admission/learned.ts';
 import { type Metered, throwBytesQuota } from '../quotas/exceeded.ts';
+import type { TokenAsk } from '../quotas/grants.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
@@ -188,7 +189,7 @@ export class Invocations {
     const [begun, epochOrRefusal, nextSeq, standing, ...limits] = tuple(reply);
     if (begun === 1) {
       const begin = { epoch: Number(epochOrRefusal), nextSeq: Number(nextSeq), standing: standingFrom(standing) };
-      return { ...begin, ...attemptLimits(limits, now) };
+      return { ...begin, ...attemptLimits(limits) };
     }
     throwBytesQuota(reply, now);
     const refused = CHILD_REFUSALS.find((one) => one === epochOrRefusal);
@@ -265,10 +266,10 @@ export class Invocations {
     return this.#appends.write(write);
   }
 
-  /** Counts the cumulative usage of an attempt that has no event to append. Idempotent like `append`. */
-  async report(id: string, epoch: number, usage: Usage): Promise<Metered<AppendOutcome>> {
+  /** Counts the cumulative usage of an attempt that has no event to append. Idempotent like `append`. @param ask see `AttemptWrite` */
+  async report(id: string, epoch: number, usage: Usage, ask: TokenAsk | null = null): Promise<Metered<AppendOutcome>> {
     // Without events, `showsOwnEvents` has no effect.
-    return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage, showsOwnEvents: true });
+    return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage, ask, showsOwnEvents: true });
   }
 
   /**
@@ -284,6 +285,7 @@ export class Invocations {
    * @param events the attempt's last events, from number `after + 1` on; written in the same step. When the store refuses these events, or the
    *   result together with them, the outcome is `unwritten`. To learn the reason, pass the events to `write`, and then call `finish` without them.
    * @param lastShownSeq number of the last event that the attempt has shown; followers get the later ones with the terminal event.
+   * @param lateTokens granted tokens beyond `usage` that `settle` may still count. The quota keeps them reserved until then, at most a minute.
    * @throws SequenceGap and QuotaExceeded like `append`; a terminal `error` is subject to no quota.
    */
   async finish(
@@ -296,14 +298,23 @@ export class Invocations {
     peak: Peak | null = null,
     events: readonly NewEvent[] = [],
     lastShownSeq = after + events.length,
+    lateTokens = 0,
   ): Promise<FinishOutcome> {
-    return this.#ends.finish({ id, epoch, seq, after, events, lastShownSeq, terminal, usage, peak });
+    return this.#ends.finish({ id, epoch, seq, after, events, lastShownSeq, terminal, usage, lateTokens, peak });
   }
 
-  /** Counts an attempt's cumulative usage after its end. Idempotent. Null when the attempt did not end the invocation or the record is gone. */
-  async settle({ id, tenant }: { id: string; tenant: string }, epoch: number, usage: Usage): Promise<'ok' | null> {
+  /**
+   * Counts an attempt's cumulative usage after its end, and returns the `lateTokens` that its `finish` kept. Idempotent. Null when the attempt did not
+   * end the invocation or the record is gone.
+   */
+  async settle(
+    { id, tenant }: { id: string; tenant: string },
+    epoch: number,
+    usage: Usage,
+    lateTokens = 0,
+  ): Promise<'ok' | null> {
     const { keys } = this.#store;
-    const args = [epoch, meteredText(usage), this.#store.clock(), keys.account(tenant)];
+    const args = [epoch, meteredText(usage), this.#store.clock(), keys.account(tenant), lateTokens > 0 ? id : ''];
     const reply = await this.#store.script(SCRIPTS.settle, [keys.invocation(id)], args);
     return reply === 1 ? 'ok' : null;
   }

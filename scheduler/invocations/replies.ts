@@ -1,17 +1,16 @@
 import { STANDINGS, type Standing } from '../quarantine/policy.ts';
-import { endOfTokens, type Metered, optionalNumber, pageLimitOf } from '../quotas/exceeded.ts';
+import { type Metered, optionalNumber, pageLimitOf } from '../quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import type { AttemptLimits } from './types.ts';
 
 /** The answer to a call that reported no usage. */
 export function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
-  return { outcome, exceeded: null, tokensLeft: null, tokensUntil: null, kvPages: null };
+  return { outcome, exceeded: null, tokens: null, kvPages: null };
 }
 
 /** Parses the reply of `attemptLimits` in the scripts. */
-export function attemptLimits([tokensLeft, pages, window, readAt]: readonly unknown[], now: number): AttemptLimits {
-  const kvPages = pageLimitOf(pages, readAt);
-  return { tokensLeft: optionalNumber(tokensLeft), tokensUntil: endOfTokens(window, now), kvPages };
+export function attemptLimits([ceiling, pages, readAt]: readonly unknown[]): AttemptLimits {
+  return { tokenCeiling: optionalNumber(ceiling), kvPages: pageLimitOf(pages, readAt) };
 }
 
 /** Parses the reply of `standingOf` in the scripts. */

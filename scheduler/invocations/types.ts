@@ -265,10 +265,8 @@ export type CreateOutcome =
 
 /** Amounts that the quotas leave to an attempt when it begins; null for no limit. */
 export interface AttemptLimits {
-  /** The fewest tokens left in any window of the token quotas. */
-  readonly tokensLeft: number | null;
-  /** End of that window, milliseconds since the epoch. */
-  readonly tokensUntil: number | null;
+  /** Tokens that the attempt may charge before it asks for more, see `TokenGrant`. */
+  readonly tokenCeiling: number | null;
   /** KV pages that the tenant may hold at once. */
   readonly kvPages: PageLimit;
 }

@@ -33,15 +33,27 @@ export interface PageLimit {
   readonly readAt: number;
 }
 
+/** A token quota that has no room for the tokens that an attempt needs. */
+export interface ShortQuota extends ExceededQuota {
+  /** False when other attempts may return enough tokens of their grants. */
+  readonly isHopeless: boolean;
+}
+
+/** The tokens that an attempt may charge. */
+export interface TokenGrant {
+  /** Maximum tokens that the quotas count of the attempt, from its beginning on; null without a token quota. */
+  readonly ceiling: number | null;
+  /** The quota without room for the tokens that the attempt asked for; null when there is room, or the attempt did not ask. */
+  readonly short: ShortQuota | null;
+}
+
 /** The reply to a call that reports usage. */
 export interface Metered<Outcome> {
   readonly outcome: Outcome;
   /** The exceeded quota; null for none. The invocation must end with the error code of this quota. */
   readonly exceeded: ExceededQuota | null;
-  /** Tokens left in the window with the fewest, of all token quotas; null without a token quota. */
-  readonly tokensLeft: number | null;
-  /** End of the window with the fewest tokens left, ms since the epoch. From then on, its whole limit is available again. */
-  readonly tokensUntil: number | null;
+  /** Null when the call was not metered. */
+  readonly tokens: TokenGrant | null;
   /** The tenant's present page limit; null when the call was not metered. */
   readonly kvPages: PageLimit | null;
 }
@@ -132,33 +144,27 @@ export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
   return uses;
 }
 
-/**
- * Parses the part of a metering reply that `quotaReply` in exceeded.lua makes. Its values are the exceeded quota with its function and limit, the
- * tokens left and their window, the limit of KV pages ('' stands for a missing value), and the time at which the page limit was read.
- */
+/** Parses the part of a metering reply that `quotaReply` in exceeded.lua makes; '' stands for a missing value. */
 export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
-  const [quota, fn, limit, tokensLeft, window, kvPages, readAt] = values;
-  const resetsAt = isQuotaName(quota) ? resetOf(quota, now) : null;
+  const [quota, fn, limit, kvPages, readAt, ceiling, shortQuota, shortFunction, shortLimit, isHopeless] = values;
+  const short = countedQuotaOf(shortQuota, shortFunction, shortLimit, now);
   return {
-    exceeded:
-      isQuotaName(quota) && resetsAt !== null
-        ? { quota, limit: Number(limit), resetsAt, scope: fn === '' ? 'tenant' : 'function' }
-        : null,
-    tokensLeft: optionalNumber(tokensLeft),
-    tokensUntil: endOfTokens(window, now),
+    exceeded: countedQuotaOf(quota, fn, limit, now),
+    tokens: { ceiling: optionalNumber(ceiling), short: short && { ...short, isHopeless: isHopeless === 1 } },
     kvPages: pageLimitOf(kvPages, readAt),
   };
+}
+
+/** A counted quota from its name, function and limit in a script's reply; null when the reply names none. */
+function countedQuotaOf(quota: unknown, fn: unknown, limit: unknown, now: number): ExceededQuota | null {
+  const resetsAt = isQuotaName(quota) ? resetOf(quota, now) : null;
+  if (!isQuotaName(quota) || resetsAt === null) return null;
+  return { quota, limit: Number(limit), resetsAt, scope: fn === '' ? 'tenant' : 'function' };
 }
 
 /** Parses a tenant's page limit from a script's reply. */
 export function pageLimitOf(pages: unknown, readAt: unknown): PageLimit {
   return { pages: optionalNumber(pages), readAt: Number(readAt) };
-}
-
-/** End of the token window that a script named; null when it named none. */
-export function endOfTokens(window: unknown, now: number): number | null {
-  const quota = `tokens-per-${String(window)}`;
-  return isQuotaName(quota) ? resetOf(quota, now) : null;
 }
 
 /** Parses a number from a script, which returns '' when there is none. */

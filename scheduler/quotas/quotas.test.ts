@@ -83,13 +83,13 @@ describe('quotas', () => {
     // 31 January. The next request is therefore accepted.
     now = Date.UTC(2027, 0, 10, 12);
     const { id } = await create();
-    const { epoch, tokensLeft, tokensUntil } = await begin(id);
-    assert.deepEqual([tokensLeft, tokensUntil], [5, Date.UTC(2027, 1, 1)]);
+    const { epoch, tokenCeiling } = await begin(id);
+    assert.equal(tokenCeiling, 2, 'half of the 5 tokens');
     const outcome = await scheduler.invocations.append(id, epoch, 1, MESSAGE, { inputTokens: 4, outputTokens: 1 });
     assert.deepEqual(
       // `kvPages` is not compared, because it has the time at which Redis read the page limit.
       { ...outcome, kvPages: null },
-      { outcome: 'ok', exceeded: null, tokensLeft: 0, tokensUntil, kvPages: null },
+      { outcome: 'ok', exceeded: null, tokens: { ceiling: 5, short: null }, kvPages: null },
       'usage equal to the limit does not exceed it',
     );
     const error = await refusal(create());
@@ -255,9 +255,10 @@ describe('quotas', () => {
     await set('kv-pages', large);
     const { id } = await create();
     const attempt = await begin(id);
-    assert.deepEqual([attempt.tokensLeft, attempt.kvPages.pages], [large - 1, large]);
-    const { tokensLeft } = await scheduler.invocations.report(id, attempt.epoch, { outputTokens: 1 });
-    assert.equal(tokensLeft, large - 2);
+    assert.equal(attempt.kvPages.pages, large);
+    const ask = { keep: 0, need: large - 1, want: large };
+    const { tokens } = await scheduler.invocations.report(id, attempt.epoch, { outputTokens: 1 }, ask);
+    assert.equal(tokens?.ceiling, large - 1);
     const { exceeded } = await scheduler.invocations.report(id, attempt.epoch, { outputTokens: large });
     assert.equal(exceeded?.limit, large - 1);
   });

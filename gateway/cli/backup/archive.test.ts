@@ -329,6 +329,7 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   quotaLimits: true,
   quotaNotes: true,
   openCounts: false,
+  tokenGrants: false,
   latencyGrants: false,
   versionBytes: true,
   versionRecordBytes: true,

@@ -12,7 +12,7 @@ const KEPT = [
   /^(audit|guarded-audit):[^:]+$/,
   /^secrets:[^:]+(:values)?$/,
   // A restore brings back no invocations, files or logs, so a backup leaves out the counters of them.
-  /^account:[^:]+:(?!(open|redis|redis-ends|latency)$).+$/s,
+  /^account:[^:]+:(?!(open|redis|redis-ends|latency|grants)$).+$/s,
   /^store:[^:]+:(values|names|expiries|usage)$/,
   // Message queues. Their names may contain any characters.
   /^line:[^:]+:.+:(messages|state)$/s,

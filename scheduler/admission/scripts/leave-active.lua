@@ -59,8 +59,9 @@ local function backToQueue(tenant, arrival)
   changeAdmission(prefix, now, function(a) enterQueue(a, tenant, id, arrival) end)
 end
 
-local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut, begunBy = unpack(redis.call('HMGET', record,
-  'status', 'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut', 'token'))
+local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut, begunBy, account, granted = unpack(redis.call('HMGET', record,
+  'status', 'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut', 'token', 'account',
+  'granted'))
 
 -- True when the fetch that handed over the job also began its attempt, and the runtime has not said that it received the jobs.
 local function isUnreceived()
@@ -93,7 +94,10 @@ if status == 'running' and cancelReason then
 end
 if status == 'running' and mode ~= 'over' and isUnreceived() then
   redis.call('HSET', record, 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'attempts', tonumber(attempts) - 1)
-  redis.call('HDEL', record, 'runtimeId', 'token', 'startedAt', 'shown')
+  redis.call('HDEL', record, 'runtimeId', 'token', 'startedAt', 'shown', 'granted')
+  if granted then
+    returnGrant(account, id, 0, tonumber(now))
+  end
   backToQueue(tenant, arrival)
   return 'waiting'
 end

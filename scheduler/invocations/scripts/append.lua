@@ -14,7 +14,8 @@
   ARGV[6] maximum bytes of all events of the root's family, terminal events and 64 bytes per event included
   ARGV[7] events past the log's last one that an attempt may show before it has written them
   ARGV[8...] for each record: live channel, or '' when the attempt shows its events itself; epoch of the attempt; number of the first event;
-    usage after these events (../../usage/scripts/include/metering.lua) or ''; number of events; then a pair of event and data for each
+    usage after these events (../../usage/scripts/include/metering.lua) or ''; the tokens that the attempt asks for with this usage
+    (../../quotas/scripts/include/grants.lua) or ''; number of events; then a pair of event and data for each
 
   Returns for each record
           1 appended, for a write without usage; {1, quotaReply of ../../quotas/scripts/include/exceeded.lua} for one with usage
@@ -31,26 +32,52 @@
 
 local now = tonumber(ARGV[1])
 -- HEAD is the number of arguments before those of the first record, HEAD_OF_WRITE that of a record's arguments before its events.
-local HEAD, HEAD_OF_WRITE = 7, 5
+local HEAD, HEAD_OF_WRITE = 7, 6
 local bounds = { now = now, events = tonumber(ARGV[2]), bytes = tonumber(ARGV[3]), lines = ARGV[4], linesMs = ARGV[5],
   familyBytes = tonumber(ARGV[6]), ahead = tonumber(ARGV[7]) }
 
 -- Usage by account and function; the script counts each once, after all writes.
 local tallies = {}
 
--- Adds the usage of one attempt to the sum of its tenant's function; `i` is the index of the write's reply.
-local function tally(account, fn, added, i)
+-- Adds the usage of one attempt to the sum of its tenant's function. `answer` has the index of the write's reply (`i`), and the attempt: record,
+-- id, epoch, hasGrant, reported (charged tokens in all), charged (those of this write) and ask.
+local function tally(account, fn, added, answer)
   local name = account .. '\0' .. fn
-  local known = tallies[name] or {account = account, fn = fn, added = {}, answers = {}}
+  local known = tallies[name] or {account = account, fn = fn, added = {}, answers = {}, ids = {}}
   tallies[name] = known
   for place, n in pairs(added) do
     known.added[place] = (known.added[place] or 0) + n
   end
-  known.answers[#known.answers + 1] = i
+  known.answers[#known.answers + 1] = answer
+  known.ids[#known.ids + 1] = answer.id
+end
+
+-- Counts the usage of one tenant's function, and sets the replies to its attempts.
+local function settleTally(known, replies)
+  if next(known.added) then
+    addUsage(known.account, known.fn, now, known.added)
+  end
+  local quotas = openQuotas(known.account, known.fn, now, known.ids)
+  local grants = quotas.grants
+  for _, answer in ipairs(known.answers) do
+    local reply
+    if grants then
+      reply = quotaReply(quotas, renewGrant(grants, answer.id, answer.epoch, answer.reported, answer.charged, answer.ask))
+      if not answer.hasGrant then
+        redis.call('HSET', answer.record, 'granted', 1)
+      end
+    else
+      reply = quotaReply(quotas)
+    end
+    replies[answer.i] = replies[answer.i] == 1 and {1, unpack(reply)} or replies[answer.i]
+  end
+  if grants then
+    closeGrants(grants)
+  end
 end
 
 local READ = {'status', 'epoch', 'seq', 'bytes', 'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id', 'usageEpoch', 'usageNow',
-  'usageBefore', 'submitter'}
+  'usageBefore', 'submitter', 'granted'}
 
 -- Performs one write; `at` is the index of its first argument, `i` that of its reply.
 local function write(key, events, at, i)
@@ -66,12 +93,14 @@ local function write(key, events, at, i)
   end
   local usage, changed = ARGV[at + 3], {}
   local refusal = appendEvents({ record = key, events = events, channel = ARGV[at], firstSeq = tonumber(ARGV[at + 2]), first = at + HEAD_OF_WRITE,
-    count = tonumber(ARGV[at + 4]) }, record, bounds, changed)
+    count = tonumber(ARGV[at + 5]) }, record, bounds, changed)
   if refusal then
     return refusal
   end
   if usage ~= '' and record.account then
-    tally(record.account, record['function'], usageChange(changed, record.usageEpoch, record.usageNow, record.usageBefore, record.epoch, usage), i)
+    local added, metered = usageChange(changed, record.usageEpoch, record.usageNow, record.usageBefore, record.epoch, usage)
+    tally(record.account, record['function'], added, {i = i, record = key, id = record.id, epoch = record.epoch, hasGrant = record.granted,
+      reported = chargedTokens(metered), charged = addedTokens(added), ask = ARGV[at + 4]})
   end
   if #changed > 0 then
     redis.call('HSET', key, unpack(changed))
@@ -90,18 +119,16 @@ for i = 1, #KEYS / 2 do
     reply = failure(reply)
   end
   replies[i] = reply
-  at = at + HEAD_OF_WRITE + 2 * tonumber(ARGV[at + 4])
+  at = at + HEAD_OF_WRITE + 2 * tonumber(ARGV[at + 5])
 end
 runGathered()
 for _, known in pairs(tallies) do
-  local ok, quotas = pcall(function()
-    if next(known.added) then
-      addUsage(known.account, known.fn, now, known.added)
+  local ok, raised = pcall(settleTally, known, replies)
+  if not ok then
+    for _, answer in ipairs(known.answers) do
+      replies[answer.i] = (replies[answer.i] == 1 or type(replies[answer.i]) == 'table' and replies[answer.i][1] == 1) and failure(raised)
+        or replies[answer.i]
     end
-    return {1, unpack(quotaReply(known.account, known.fn, now))}
-  end)
-  for _, i in ipairs(known.answers) do
-    replies[i] = replies[i] == 1 and (ok and quotas or failure(quotas)) or replies[i]
   end
 end
 return replies

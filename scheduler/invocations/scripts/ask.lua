@@ -37,9 +37,9 @@
 local record, job, id, changed = KEYS[1], KEYS[5], ARGV[1], {}
 local a = endArguments()
 local status, epoch, seq, cancelReason, asked, prefix, account, submitter, keptMessages, keptBytes, inboxBytes, heldBefore,
-  bytes, firstMessageAt, rootKey, familyBytes, idempotencyKey, idempotencyMs, deadlineMs = unpack(redis.call('HMGET', record, 'status', 'epoch',
+  bytes, firstMessageAt, rootKey, familyBytes, idempotencyKey, idempotencyMs, deadlineMs, granted = unpack(redis.call('HMGET', record, 'status', 'epoch',
   'seq', 'cancelReason', 'askedEpoch', 'prefix', 'account', 'submitter', 'inboxKept', 'inboxKeptBytes', 'inboxBytes', 'questionBytes', 'bytes',
-  'firstMessageAt', 'rootKey', 'familyBytes', 'idempotencyKey', 'idempotencyMs', 'deadlineMs'))
+  'firstMessageAt', 'rootKey', 'familyBytes', 'idempotencyKey', 'idempotencyMs', 'deadlineMs', 'granted'))
 if asked == ARGV[9] then
   return 'waiting'
 end
@@ -85,12 +85,15 @@ end
 runGathered()
 
 meter(record, epoch, ARGV[16], tonumber(ARGV[4]))
+if granted then
+  returnGrant(account, id, 0, tonumber(ARGV[4]))
+end
 if handled > 0 then
   redis.call('LTRIM', a.inbox, handled, -1)
   redis.call('HSET', record, 'inboxBytes', tonumber(inboxBytes) - freed)
 end
 holdBytes(account, 'i:' .. id, added)
-redis.call('HDEL', record, 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'inboxCut', 'shown', 'leastPages', 'shortAt')
+redis.call('HDEL', record, 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'inboxCut', 'shown', 'leastPages', 'shortAt', 'granted')
 redis.call('HSET', record, 'status', 'waiting', 'epoch', tonumber(epoch) + 1, 'askedEpoch', epoch, 'askedAt', ARGV[4], 'question', ARGV[12],
   'questionBytes', questionBytes, 'questionsKey', KEYS[8], 'tenantQuestionsKey', KEYS[9], unpack(changed))
 if idempotencyKey then

@@ -42,7 +42,8 @@ local standing = standingOf(given.conductKey, given.tenant, tonumber(ARGV[9]))
 local status, token, epoch, seq, account, fn = unpack(redis.call('HMGET', record, 'status', 'token', 'epoch', 'seq', 'account', 'function'))
 if status then
   if status == 'running' and token == ARGV[7] then
-    return {1, tonumber(epoch), tonumber(seq) + 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}
+    local attempt = { record = record, id = id, epoch = epoch, isRepeated = true }
+    return {1, tonumber(epoch), tonumber(seq) + 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]), attempt)}
   end
   return {0, 'already-ran'}
 end
@@ -74,4 +75,4 @@ runGathered()
 -- The usage counts a child as an invocation, but not as a request.
 account, fn = given.account, given['function']
 addUsage(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
-return {1, tonumber(ARGV[9]), 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}
+return {1, tonumber(ARGV[9]), 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]), { record = record, id = id, epoch = ARGV[9] })}

@@ -20,6 +20,7 @@
     - failure code, or ''; failure message, or ''
     - usage as JSON text, or ''
     - usage of the attempt as it is counted (../../usage/scripts/include/metering.lua), or ''
+    - granted tokens beyond this usage whose use may become known after the end, see settle.lua
     - number of the log's last event, as the attempt knows it
     - the peak of the run, pairs of model and number in a JSON list, or ''
     - number of the last event that followers were shown
@@ -40,7 +41,7 @@
 --- @include "../../admission/scripts/include/learn-peaks.lua"
 
 -- HEAD is the number of arguments before those of the first record, HEAD_OF_END that of a record's arguments before its last events.
-local HEAD, HEAD_OF_END = 9, 16
+local HEAD, HEAD_OF_END = 9, 17
 local now, familyMost = ARGV[1], tonumber(ARGV[6])
 -- The first number of ARGV[5] is the retention of the function's log.
 local bounds = { now = tonumber(now), events = tonumber(ARGV[8]), bytes = tonumber(ARGV[9]), lines = ARGV[4],
@@ -60,7 +61,8 @@ end
 
 -- Ends one invocation; `a` is the argument of endInvocation, `at` the index of the record's first argument.
 local function finish(a, record, at)
-  local usage, after, peak, shown, count = ARGV[at + 11], ARGV[at + 12], ARGV[at + 13], tonumber(ARGV[at + 14]), tonumber(ARGV[at + 15])
+  local usage, after, peak, shown, count = ARGV[at + 11], ARGV[at + 13], ARGV[at + 14], tonumber(ARGV[at + 15]), tonumber(ARGV[at + 16])
+  a.late = tonumber(ARGV[at + 12])
   if not record.status then
     return 0
   end

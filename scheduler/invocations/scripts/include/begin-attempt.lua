@@ -16,15 +16,16 @@ local function beginAttempt(a)
     tenant, submitter = unpack(redis.call('HMGET', a.record, 'status', 'epoch', 'seq', 'attempts', 'restartable', 'token', 'submittedAt', 'requeuedAt',
     'usageBefore', 'usageNow', 'account', 'function', 'prefix', 'id', 'conductKey', 'tenant', 'submitter'))
   local now = tonumber(a.now)
-  local function answer(newEpoch, attempt)
+  local function answer(newEpoch, attempt, isRepeated)
     return {1, newEpoch, tonumber(seq) + 1, attempt, tonumber(requeuedAt or submittedAt), usageBefore or '', usageNow or '',
-      standingOf(conduct, tenant, now), attemptLimits(account, fn, now)}
+      standingOf(conduct, tenant, now), attemptLimits(account, fn, now, { record = a.record, id = id, epoch = string.format('%.0f', newEpoch),
+      isRepeated = isRepeated })}
   end
   if not status then
     return {0, 'unknown'}
   end
   if status == 'running' and token == a.token then
-    return answer(tonumber(epoch), tonumber(attempts))
+    return answer(tonumber(epoch), tonumber(attempts), true)
   end
   if status == 'running' or (status == 'queued' and tonumber(attempts) > 0 and restartable ~= '1') then
     return {0, 'already-ran'}
@@ -53,7 +54,7 @@ local function beginAttempt(a)
   end
   begun[prefix] = begun[prefix] or {}
   table.insert(begun[prefix], id)
-  return answer(nextEpoch, attempt)
+  return answer(nextEpoch, attempt, false)
 end
 
 -- Tells admission which attempts have begun, so that it may send other invocations.

@@ -7,6 +7,7 @@
 --- @include "./publish-live.lua"
 --- @include "../../../quotas/scripts/include/account.lua"
 --- @include "../../../usage/scripts/include/metering.lua"
+--- @include "../../../quotas/scripts/include/grants.lua"
 --- @include "../../../usage/scripts/include/count-end.lua"
 --- @include "../../../functions/scripts/include/unfinished.lua"
 --- @include "../../../admission/scripts/include/admission.lua"
@@ -17,7 +18,7 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
   'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'headerBytes', 'requeuedAt', 'shown', 'submitter',
   'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore',
-  'question', 'askedAt', 'askedEpoch', 'questionBytes', 'questionsKey', 'tenantQuestionsKey'}
+  'granted', 'question', 'askedAt', 'askedEpoch', 'questionBytes', 'questionsKey', 'tenantQuestionsKey'}
 
 -- Invocations that this script has ended and not yet taken out of admission: lists of {tenant, id, runtime that holds the job}, by the prefix of
 -- their keys.
@@ -98,12 +99,15 @@ end
 -- Ends an invocation that has not ended: writes its one terminal event and its final record, and sets its retention. The script calls
 -- `settleEnds` after its last end. `a` holds the keys record, events, inbox and deadlines, and id, live, inboxChannel, epoch, seq, event,
 -- data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs, and optionally `added`, the increase of
--- the usage counters, `before`, events that followers get with the terminal one, and `holder`, the runtime that holds the job.
+-- the usage counters, `late`, granted tokens whose use may become known after the end, `before`, events that followers get with the terminal one, and `holder`, the runtime that holds the job.
 -- `record` has the record's fields; `endInvocation` changes it.
 local function endInvocation(a, record)
   redis.call('XADD', a.events, a.seq .. '-' .. a.epoch, 'e', a.event, 'd', a.data)
   if record.account then
     countEnd(record.account, record['function'], not record.parent, a.status, a.code, tonumber(a.now), a.added or {})
+  end
+  if record.granted and record.account then
+    returnGrant(record.account, a.id, a.late or 0, tonumber(a.now))
   end
   gather('ZREM', a.deadlines, a.id)
   redis.call('DEL', a.inbox)

@@ -1,3 +1,4 @@
+--- @include "./grants.lua"
 -- Needs limits.lua and counters.lua, included before it.
 
 -- A number as text without loss of precision; '' stays ''.
@@ -5,30 +6,25 @@ local function exactText(number)
   return number ~= '' and string.format('%.17g', number) or ''
 end
 
--- Compares an invocation's counted quotas with their use. Returns three values: the exceeded quota with the longest window, or nil; the fewest
--- tokens left in any window with a token limit, or ''; and the longest window with that few tokens left, or ''. Skips requests: they were counted
--- when the invocation was made.
+-- Compares an invocation's counted quotas with their use. Returns the exceeded quota with the longest window, or nil; and the token limits, each
+-- with its use. Skips requests: they were counted when the invocation was made.
 local function exceededQuota(account, fn, now)
-  local exceeded, tokensLeft, tokensWindow = nil, '', ''
-  local read = {}
+  local exceeded, tokenLimits, read = nil, {}, {}
   for _, limit in ipairs(countedLimits(account, fn, now)) do
     if limit.kind ~= 'requests' then
       if not read[limit.window] then
         read[limit.window] = {readCounts(account, fn, limit.window, now)}
       end
-      local used = usedOf(limit.kind, read[limit.window][limit.fn == '' and 1 or 2])
-      if used > limit.limit then
+      limit.used = usedOf(limit.kind, read[limit.window][limit.fn == '' and 1 or 2])
+      if limit.used > limit.limit then
         exceeded = limit
       end
       if limit.kind == 'tokens' then
-        local left = math.max(0, limit.limit - used)
-        if tokensLeft == '' or left <= tokensLeft then
-          tokensLeft, tokensWindow = left, limit.window
-        end
+        tokenLimits[#tokenLimits + 1] = limit
       end
     end
   end
-  return exceeded, tokensLeft, tokensWindow
+  return exceeded, tokenLimits
 end
 
 -- KV pages that the tenant may hold ('' for no limit), and when that was read: ms by the clock of Redis, which all runtimes share. Of two
@@ -39,24 +35,47 @@ local function pageLimit(account, now)
   return exactText(pages or ''), string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
--- The quota part of a metered reply: exceeded quota or '', its function or '', its limit, tokens left or '', their window or '', and the
--- two values of pageLimit.
-local function quotaReply(account, fn, now)
-  local exceeded, tokensLeft, tokensWindow = exceededQuota(account, fn, now)
-  if exceeded then
-    return {exceeded.kind .. '-per-' .. exceeded.window, exceeded.fn, exactText(exceeded.limit), exactText(tokensLeft), tokensWindow,
-      pageLimit(account, now)}
+-- The name, function and limit of a quota, three empty texts for none.
+local function quotaNamed(limit)
+  if not limit then
+    return '', '', ''
   end
-  return {'', '', '', exactText(tokensLeft), tokensWindow, pageLimit(account, now)}
+  return limit.kind .. '-per-' .. limit.window, limit.fn, exactText(limit.limit)
 end
 
--- The limits that an attempt gets at its beginning: tokens left, KV pages that the tenant may hold, the window of the tokens, and when the
--- page limit was read; '' for no limit.
-local function attemptLimits(account, fn, now)
-  if not account then
-    return '', '', '', ''
+-- Opens what `quotaReply` answers for attempts of one function: their grants, unless no token limit applies. `ids` are their invocations.
+local function openQuotas(account, fn, now, ids)
+  local exceeded, tokenLimits = exceededQuota(account, fn, now)
+  local quotas = {exceeded = {quotaNamed(exceeded)}, pages = {pageLimit(account, now)}}
+  if #tokenLimits > 0 then
+    quotas.grants = openGrants(account, fn, now, tokenLimits, ids)
   end
-  local _, tokensLeft, tokensWindow = exceededQuota(account, fn, now)
-  local pages, readAt = pageLimit(account, now)
-  return exactText(tokensLeft), pages, tokensWindow, readAt
+  return quotas
+end
+
+-- The quota part of a metered reply: the exceeded quota, its function and its limit, each '' for none; the two values of pageLimit; the attempt's
+-- ceiling in tokens, or '' without a token limit; and, when there is no room for the tokens that the attempt needs, the quota without room, its
+-- function, its limit, and 1 when it would have no room even if every other attempt returned its grant, else 0.
+local function quotaReply(quotas, ceiling, short, isHopeless)
+  local reply = {quotas.exceeded[1], quotas.exceeded[2], quotas.exceeded[3], quotas.pages[1], quotas.pages[2], exactText(ceiling or '')}
+  if short then
+    reply[7], reply[8], reply[9] = quotaNamed(short)
+    reply[10] = isHopeless and 1 or 0
+  end
+  return reply
+end
+
+-- The limits that an attempt gets at its beginning: its ceiling in tokens, KV pages that the tenant may hold, and when the page limit was read; ''
+-- for no limit. `a` names the attempt: record, id, epoch (text) and isRepeated, true when an earlier call began it.
+local function attemptLimits(account, fn, now, a)
+  if not account then
+    return '', '', ''
+  end
+  local _, tokenLimits = exceededQuota(account, fn, now)
+  local ceiling = ''
+  if #tokenLimits > 0 then
+    ceiling = beginGrant(openGrants(account, fn, now, tokenLimits, {a.id}), a.id, a.epoch, a.isRepeated)
+    redis.call('HSET', a.record, 'granted', 1)
+  end
+  return exactText(ceiling), pageLimit(account, now)
 end

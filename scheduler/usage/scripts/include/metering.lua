@@ -15,8 +15,8 @@ local function meteredNumbers(text)
   return numbers
 end
 
--- The increase in usage that an attempt's report `usage` ('' for none) brings, by index in the counts. Appends the changed ones of the record's
--- fields `usageEpoch`, `usageNow` and `usageBefore`, with their new values, to `fields`.
+-- The increase in usage that an attempt's report `usage` ('' for none) brings, by index in the counts; and the attempt's usage in all, a list.
+-- Appends the changed ones of the record's fields `usageEpoch`, `usageNow` and `usageBefore`, with their new values, to `fields`.
 local function usageChange(fields, usageEpoch, usageNow, usageBefore, epoch, usage)
   local added = {}
   if usage == '' then
@@ -45,7 +45,7 @@ local function usageChange(fields, usageEpoch, usageNow, usageBefore, epoch, usa
       fields[#fields + 1] = value
     end
   end
-  return added
+  return added, current
 end
 
 -- Stores an attempt's usage; returns the increase, and the account and function to charge.
