@@ -80,7 +80,10 @@ export class AttemptGrants {
       return;
     }
     // The inferlet needs more since the ask.
-    if (grant && !grant.short) return this.request();
+    if (grant && !grant.short) {
+      this.request();
+      return;
+    }
     if (grant?.short && (grant.short.isHopeless || ++this.#waits > MAX_WAITS)) {
       this.end();
       refused(grant.short);

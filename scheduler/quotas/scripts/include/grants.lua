@@ -3,8 +3,9 @@
 -- present window and all grants together are at most the limit. A grant holds in every later window, too: it counts against each window's limit.
 --
 -- The hash `<account>:grants` has a field `i:<invocation>` for each attempt: `<epoch> <tokens> <end, ms since the epoch, or 0> <function>`. The end
--- is that of a grant for usage that may be known only after the invocation's end. The fields `*` and `f:<function>` are the sums, and
--- `checkedAt` is the last time, ms, when a script searched for grants of attempts that are over. `quotas/grants.ts` decides in the same way.
+-- is that of a grant for usage that may be known only after the invocation's end. The fields `*` and `f:<function>` are the sums, `#` is the number
+-- of grants, and `checkedAt` the last time, ms, when a script searched for grants of attempts that are over. `quotas/grants.ts` decides in the same
+-- way.
 -- Needs limits.lua and counters.lua, included before it.
 
 -- Maximum tokens of the grant with which an attempt begins, and that a grant has above what the attempt's calls need.
@@ -44,15 +45,15 @@ end
 
 -- Opens the grants of some invocations of one function. `limits` has the token limits with their use.
 local function openGrants(account, fn, now, limits, ids)
-  local key, fields = grantsKey(account), {'*', 'f:' .. fn}
+  local key, fields = grantsKey(account), {'*', 'f:' .. fn, '#'}
   for _, id in ipairs(ids) do
     fields[#fields + 1] = 'i:' .. id
   end
   local values = redis.call('HMGET', key, unpack(fields))
   local g = {key = key, account = account, fn = fn, now = now, limits = limits, all = tonumber(values[1] or 0), ofFunction = tonumber(values[2] or 0),
-    grants = {}, changed = {}}
+    count = tonumber(values[3] or 0), grants = {}, changed = {}}
   for place, id in ipairs(ids) do
-    local epoch, tokens = parseGrant(values[place + 2])
+    local epoch, tokens = parseGrant(values[place + 3])
     g.grants[id] = epoch and {epoch = epoch, tokens = tokens} or nil
   end
   return g
@@ -62,13 +63,14 @@ end
 local function changeGrant(g, id, epoch, tokens)
   local change = tokens - (g.grants[id] and g.grants[id].tokens or 0)
   g.all, g.ofFunction = g.all + change, g.ofFunction + change
+  g.count = g.count + (g.grants[id] and 0 or 1)
   g.grants[id] = {epoch = epoch, tokens = tokens}
   g.changed[id] = true
 end
 
 -- Stores the changed grants.
 local function closeGrants(g)
-  local fields = {'*', wholeText(g.all), 'f:' .. g.fn, wholeText(g.ofFunction)}
+  local fields = {'*', wholeText(g.all), 'f:' .. g.fn, wholeText(g.ofFunction), '#', g.count}
   for id in pairs(g.changed) do
     fields[#fields + 1] = 'i:' .. id
     fields[#fields + 1] = grantText(g.grants[id].epoch, g.grants[id].tokens, 0, g.fn)
@@ -117,7 +119,7 @@ local function dropEndedGrants(g)
       if not (status == 'running' and current == epoch) and endsAt <= g.now then
         redis.call('HDEL', g.key, some[i])
         g.grants[id] = nil
-        g.all = g.all - tokens
+        g.all, g.count = g.all - tokens, g.count - 1
         if fn == g.fn then
           g.ofFunction = g.ofFunction - tokens
         else
@@ -130,8 +132,7 @@ end
 
 -- The part of the room that an attempt may get above its needs: half of an equal part, so that later attempts find room, too.
 local function spareTokens(g, room)
-  -- The hash also has two sums or more.
-  return math.max(0, math.floor(room / (2 * math.max(1, redis.call('HLEN', g.key) - 2))))
+  return math.max(0, math.floor(room / (2 * math.max(1, g.count))))
 end
 
 -- The grant with which an attempt begins, in tokens: its ceiling. A repeated begin gets the same one.
@@ -191,10 +192,12 @@ local function returnGrant(account, id, late, now)
   else
     redis.call('HDEL', key, 'i:' .. id)
   end
+  if late == 0 and redis.call('HINCRBY', key, '#', -1) <= 0 then
+    redis.call('DEL', key)
+    return
+  end
+  redis.call('HINCRBY', key, '*', wholeText(late - tokens))
   if redis.call('HINCRBY', key, 'f:' .. fn, wholeText(late - tokens)) <= 0 then
     redis.call('HDEL', key, 'f:' .. fn)
-  end
-  if redis.call('HINCRBY', key, '*', wholeText(late - tokens)) <= 0 then
-    redis.call('HDEL', key, '*', 'checkedAt')
   end
 end
