@@ -43,6 +43,16 @@ interface Running {
   seq: number;
 }
 
+/** Usage that becomes known after the end of an attempt. */
+interface LateUsage {
+  readonly id: string;
+  readonly epoch: number;
+  /** Tokens that the end reported, the late ones beyond them, and those that the end kept granted. */
+  readonly reported: number;
+  readonly used: number;
+  readonly kept: number;
+}
+
 interface Grant {
   tokens: number;
   readonly function: string;
@@ -63,6 +73,12 @@ const act = fc.record({
 });
 type Act = typeof act extends fc.Arbitrary<infer T> ? T : never;
 
+/** A usage of which quotas count this many tokens. */
+function usageOf(charged: number): { inputTokens: number; cachedTokens: number; outputTokens: number } {
+  const outputTokens = Math.floor(charged / 3);
+  return { inputTokens: 2 * charged - outputTokens, cachedTokens: charged, outputTokens };
+}
+
 /** Plays a history on Redis and on a model of the grants, and compares the two after each act. */
 class World {
   now = Date.UTC(2026, 9, 30, 23, 57, 0);
@@ -74,14 +90,16 @@ class World {
   ];
   readonly #running: Running[] = [];
   readonly #waiting: { readonly id: string; readonly function: string }[] = [];
-  readonly #late: { readonly id: string; readonly epoch: number; readonly usage: number; readonly tokens: number }[] = [];
+  readonly #late: LateUsage[] = [];
   readonly #grants = new Map<string, Grant>();
   /** Charged tokens by window, window number and function ('' for the tenant). */
   readonly #used = new Map<string, number>();
   /** The largest `used + granted` that each limit allows: its number, or what was there when it was lowered. */
   readonly #allowed = new Map<Limit, number>();
+  /** Reported tokens by invocation and epoch. */
+  readonly #counted = new Map<string, number>();
   #checkedAt = 0;
-  #count = 0;
+  #childCount = 0;
 
   constructor() {
     const options = { clock: () => this.now };
@@ -124,26 +142,23 @@ class World {
       case 'late': {
         if (!running) return;
         this.#forget(running);
-        this.#count_(running, running.charged - (what === 'late' ? Math.min(more, running.charged - running.reported) : 0));
-        const late = what === 'late' ? running.charged - running.reported : 0;
+        const kept = what === 'late' ? Math.min(more, running.charged - running.reported) : 0;
+        this.#countUse(running, running.charged - kept);
         const { id, epoch, seq, reported } = running;
-        const usage = this.#usageOf(reported);
-        await invocations.finish(id, epoch, seq + 1, RESULT, usage, seq, null, [], seq, late);
-        this.#return(id, late);
-        if (late > 0) this.#late.push({ id, epoch, usage: reported + Math.min(more, late), tokens: late });
+        await invocations.finish(id, epoch, seq + 1, RESULT, usageOf(reported), seq, null, [], seq, kept);
+        this.#return(id, kept);
+        if (kept > 0) this.#late.push({ id, epoch, reported, used: Math.min(tokens, kept), kept });
         return;
       }
       case 'settle': {
         const late = this.#late.shift();
-        if (!late) return;
-        const { id, epoch, usage, tokens: lateTokens } = late;
-        const grant = this.#grants.get(id);
+        const grant = late && this.#grants.get(late.id);
         // Usage that comes after the end of its grant may exceed a limit.
         if (!grant) return;
-        const reported = usage - lateTokens < 0 ? 0 : usage - Math.min(usage, lateTokens);
-        await invocations.settle({ id, tenant: TENANT }, epoch, this.#usageOf(usage), lateTokens);
-        this.#use(grant.function, Math.max(0, usage - this.#reportedAtEnd(id, reported)));
-        this.#grants.delete(id);
+        const { id, epoch, reported, used, kept } = late;
+        await invocations.settle({ id, tenant: TENANT }, epoch, usageOf(reported + used), kept);
+        this.#use(grant.function, used);
+        this.#return(id, 0);
         return;
       }
       case 'fail':
@@ -155,8 +170,8 @@ class World {
       case 'requeue': {
         if (!running || running.isChild) return;
         this.#forget(running);
-        this.#count_(running, running.charged);
-        const usage = this.#usageOf(running.reported);
+        this.#countUse(running, running.charged);
+        const usage = usageOf(running.reported);
         const outcome = await invocations.requeue(running.id, running.epoch, running.seq + 1, 'again', usage);
         if (outcome === 'requeued') this.#waiting.push(running);
         else await invocations.fail(running.id, 'terminated', 'no attempts left');
@@ -229,7 +244,9 @@ class World {
     this.now += LATE_MS + SEARCH_MS;
     await this.#begin(0);
     const [last] = this.#running;
-    const room = Math.min(...this.limits.filter((each) => this.#binds(each, 'story')).map((each) => each.limit - this.#usedOf(each)));
+    const room = Math.min(
+      ...this.limits.filter((each) => this.#binds(each, 'story')).map((each) => each.limit - this.#usedOf(each)),
+    );
     if (last && room > 0) {
       const { tokens } = await this.#report(last, { keep: 0, need: room, want: room }, 0);
       assert.deepEqual([tokens?.ceiling, tokens?.short], [room, null], 'all that is unused can be granted');
@@ -263,8 +280,16 @@ class World {
 
   async #child(parent: Running, pick: number): Promise<void> {
     const fn = FUNCTIONS[pick % FUNCTIONS.length] as string;
-    const id = `child-${++this.#count}`;
-    const child = { id, tenant: TENANT, function: fn, version: 'abc123', submittedAt: this.now, deadlineMs: 1e9, arrival: 1 };
+    const id = `child-${++this.#childCount}`;
+    const child = {
+      id,
+      tenant: TENANT,
+      function: fn,
+      version: 'abc123',
+      submittedAt: this.now,
+      deadlineMs: 1e9,
+      arrival: 1,
+    };
     const family = { parent: parent.id, root: parent.id, runtimeId: 'r0', parentEpoch: parent.epoch };
     const begun = await this.#runtime(pick).invocations.beginChild({ ...child, ...family }, 'token');
     if ('epoch' in begun) this.#began(id, fn, begun.epoch, begun.tokenCeiling, begun.nextSeq - 1, true);
@@ -281,8 +306,8 @@ class World {
   async #report(running: Running, ask: TokenAsk | null, pick: number): Promise<{ readonly tokens: TokenGrant | null }> {
     const { id, epoch, reported, function: fn } = running;
     const grant = this.#grants.get(id) as Grant;
-    this.#count_(running, reported);
-    const answer = await this.#runtime(pick).invocations.report(id, epoch, this.#usageOf(reported), ask);
+    this.#countUse(running, reported);
+    const answer = await this.#runtime(pick).invocations.report(id, epoch, usageOf(reported), ask);
     assert.equal(answer.outcome, 'ok');
     if (ask === null) {
       assert.equal(answer.tokens?.ceiling, reported + grant.tokens);
@@ -318,22 +343,15 @@ class World {
     if (this.#grants.size === 0) this.#checkedAt = 0;
   }
 
-  /** Reports more of an attempt's charged tokens as used. */
-  #count_(running: Running, reported: number): void {
-    const before = this.#counted.get(`${running.id} ${running.epoch}`) ?? 0;
-    const added = Math.max(0, reported - before);
-    this.#counted.set(`${running.id} ${running.epoch}`, before + added);
-    running.reported = Math.max(running.reported, reported);
+  /** Counts an attempt's reported tokens, up to `reported` in all. */
+  #countUse(running: Running, reported: number): void {
+    const name = `${running.id} ${running.epoch}`;
+    const added = reported - (this.#counted.get(name) ?? 0);
+    this.#counted.set(name, reported);
+    running.reported = reported;
     this.#use(running.function, added);
     const grant = this.#grants.get(running.id);
     if (grant) grant.tokens -= added;
-  }
-
-  readonly #counted = new Map<string, number>();
-
-  #reportedAtEnd(id: string, otherwise: number): number {
-    for (const [name, tokens] of this.#counted) if (name.startsWith(`${id} `)) return tokens;
-    return otherwise;
   }
 
   #use(fn: string, tokens: number): void {
@@ -345,19 +363,14 @@ class World {
     }
   }
 
-  /** A usage of which quotas count this many tokens. */
-  #usageOf(charged: number): { inputTokens: number; cachedTokens: number; outputTokens: number } {
-    const outputTokens = Math.floor(charged / 3);
-    return { inputTokens: 2 * charged - outputTokens, cachedTokens: charged, outputTokens };
-  }
-
   #usedOf({ window, function: fn }: Limit): number {
     return this.#used.get(`${window} ${spanNumber(window, this.now)} ${fn ?? ''}`) ?? 0;
   }
 
   #grantedTo(fn: string | null, except = ''): number {
     let sum = 0;
-    for (const [id, grant] of this.#grants) if (id !== except && (fn === null || grant.function === fn)) sum += grant.tokens;
+    for (const [id, grant] of this.#grants)
+      if (id !== except && (fn === null || grant.function === fn)) sum += grant.tokens;
     return sum;
   }
 
