@@ -89,6 +89,66 @@ describe('calls from an inferlet to a GPU host', () => {
   /** The log-probabilities after the last of `length` test tokens. */
   const expectedAfter = async (length: number) => (await expected(testTokens(length))).at(-1)?.logProbabilities ?? [];
 
+  describe('without room in a quota', () => {
+    const LENGTH = 5 * PAGE_SIZE;
+
+    /**
+     * Computes test tokens in steps of 7 whose calls are all made at once, each with one more page of context as it fills. Each list is overwritten
+     * after its call, as a guest may do with its memory.
+     */
+    const computeAll = async (guest: TestInferlet) => {
+      const own = pages(guest, LENGTH / PAGE_SIZE);
+      const steps: Promise<Outcome<StepResult>>[] = [];
+      for (let first = 0; first < LENGTH; first += 7) {
+        const tokens = testTokens(LENGTH).subarray(first, first + 7);
+        const context = own.slice(0, Math.ceil(first / PAGE_SIZE));
+        const written = own.slice(Math.floor(first / PAGE_SIZE));
+        const request = requestOf(tokens.slice(), first, context, written, tokens.length);
+        steps.push(call<StepResult>(guest, 'fused', 'step', request));
+        for (const list of [request.tokens, request.positions, context, written]) list.fill(0);
+      }
+      const rows = (await Promise.all(steps)).flatMap((outcome) => value(outcome).distributions);
+      return { own, last: rows.at(-1)?.logProbabilities ?? [] };
+    };
+
+    it('wait for it in their order, and then give what they would have given', async () => {
+      const [free, held] = [inferlet({ tenant: 'waits' }), inferlet({ tenant: 'waits' })];
+      const { tokens } = held.inferlet;
+      // Room for the first three steps.
+      tokens.grant(2 * 21);
+      const waiting = computeAll(held);
+      assert.ok(tokens.isHeld);
+      const { own: freePages, last: expectedLast } = await computeAll(free);
+      assert.equal(tokens.ask().need, 2 * LENGTH);
+      assert.equal(held.inferlet.inputTokens, 21, 'calls that wait are not used');
+      tokens.grant(2 * LENGTH);
+      const { own, last } = await waiting;
+      assertClose(last, expectedLast);
+      assert.deepEqual([held.inferlet.inputTokens, held.inferlet.outputTokens], [LENGTH, LENGTH]);
+      // Both sides know the same context: the next call sends only its difference.
+      tokens.grant(null);
+      const next = (guest: TestInferlet, context: Uint32Array) => step(guest, u32(7), LENGTH, context, pages(guest, 1));
+      const [[after], [expectedAfter]] = [await next(held, own), await next(free, freePages)];
+      assertClose(after?.logProbabilities ?? [], expectedAfter?.logProbabilities ?? []);
+    });
+
+    it('fail when the quota is refused, without effect on the device', async () => {
+      const guest = inferlet();
+      const { tokens } = guest.inferlet;
+      const own = pages(guest, 1);
+      const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 3));
+      tokens.grant(2);
+      guest.call('input-text', 'embed-text', guest.queue, u32(1, 2, 3), u32(0, 1, 2), embeds);
+      const stepped = call(guest, 'fused', 'step', requestOf(u32(1), 0, u32(), own, 1));
+      tokens.refuseQuota({ tag: 'limit-exceeded', val: 'the quota is used up' });
+      assert.equal(await failure(stepped), 'limit-exceeded');
+      assert.equal(await failure(call(guest, 'queue', '[method]queue.synchronize')), 'limit-exceeded');
+      value(await call(guest, 'queue', '[method]queue.synchronize'));
+      assert.equal(await failure(call(guest, 'fused', 'step', requestOf(u32(1), 0, u32(), own, 1))), 'limit-exceeded');
+      assert.deepEqual([tokens.charged, guest.inferlet.inputTokens], [0, 0]);
+    });
+  });
+
   describe('allocate', () => {
     it('exports pages by name within a tenant, and other inferlets of the tenant import them', async () => {
       const maker = inferlet();

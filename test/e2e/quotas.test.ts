@@ -125,6 +125,36 @@ describe('each quota', () => {
     assert.ok(usedTokens > 40 - 2 && usedTokens <= 40, `${usedTokens} of 40`);
   });
 
+  test('invocations that begin together use at most the token quota, and reserve nothing afterwards', async () => {
+    const tenant = await tenantWith('counted');
+    const limit = 300;
+    await setQuota(tenant, 'tokens-per-day', limit);
+    const run = async (i: number, tokens: number, child = false) => {
+      const response = await post(tenant, 'counted', { mark: `m${i}`, context: 60 + i, tokens, child });
+      const { code, status } = await json(response);
+      return code ?? status;
+    };
+    const ends = await Promise.all(Array.from({ length: 40 }, (_, i) => run(i, 200, i % 4 === 0)));
+    assert.ok(!ends.includes('succeeded') && ends.includes('quota-tokens'), ends.join());
+    const usedTokens = await used(tenant, 'tokens-per-day');
+    assert.ok(usedTokens > limit / 2 && usedTokens <= limit, `${usedTokens} of ${limit}`);
+    assert.equal(
+      await usageOf(
+        tenant,
+        ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }) => inputTokens - cachedTokens + outputTokens,
+      ),
+      usedTokens,
+    );
+    // Nothing stays reserved: one call finds room for all that a higher limit leaves.
+    const left = 70;
+    await setQuota(tenant, 'tokens-per-day', usedTokens + left);
+    assert.equal(await run(left, 1), 'quota-tokens');
+    assert.equal(await used(tenant, 'tokens-per-day'), usedTokens);
+    const last = await json(await post(tenant, 'counted', { mark: 'last', context: left - 1, tokens: 1 }));
+    assert.equal(last.status, 'succeeded', JSON.stringify(last));
+    assert.ok((await used(tenant, 'tokens-per-day')) <= usedTokens + left);
+  });
+
   test('the token quota counts exactly the embeddings and scores that were computed, also when the client leaves early', async () => {
     const tenant = await createTenant(platform, `tenant-${++count}`);
     for (const name of ['openai-embeddings', 'rerank'])
