@@ -15,6 +15,7 @@ import { sealedUnder } from '#scheduler/secrets/sealed.ts';
 import { agreeOnMasterKey, keyOfOthers } from '#scheduler/secrets/shared-key.ts';
 import { Bodies } from './app/http/bodies.ts';
 import { OpenStreams } from './app/http/open-streams.ts';
+import { Connections, connectionsWithin, streamsWithin } from './node/connections.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';
 import { defaultLimits } from './node/default-limits.ts';
@@ -74,16 +75,24 @@ async function main(): Promise<void> {
   const collect = () => telemetry.collect();
   watchPlatform(meter, scheduler);
   const bodies = new Bodies(config.gateway);
-  const streams = new OpenStreams(config.gateway, 'streams');
-  watchRequests(meter, bodies, streams);
+  const connections = new Connections(connectionsWithin(config.gateway.connections));
+  if (connections.max < config.gateway.connections)
+    log.info(
+      { connections: connections.max },
+      'the limit on open files (`ulimit -n`) allows fewer connections than `[gateway] connections` in pie.toml',
+    );
+  const limits = { ...config.gateway, streams: streamsWithin(config.gateway.streams, connections.max) };
+  const streams = new OpenStreams(limits, 'streams');
+  watchRequests(meter, { bodies, streams, connections });
   const server = await serve(control, {
     host: config.host,
     port: config.port,
     version: platformVersion(),
     log,
-    limits: config.gateway,
+    limits,
     bodies,
     streams,
+    connections,
     sessionSecret: await sessionSecret(masterKeys),
     observer: observeRequests(telemetry),
     metrics: platformMetrics({ scheduler, process: NAME, collect, public: config.telemetry.metricsPublic }),

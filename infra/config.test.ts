@@ -189,22 +189,24 @@ test('http and webhooks have separate lists of private hosts', () => {
   ]);
 });
 
-test('the gateway bounds body memory, body time and streams', () => {
+test('the gateway bounds body memory, body time, streams and connections', () => {
   assert.deepEqual(withToml('').gateway, {
     heldBodyBytes: 256 * 2 ** 20,
     bodyGraceMs: 20_000,
     bodyBytesPerSecond: 8 * 2 ** 20,
     streams: 16_384,
     streamsPerKey: 4096,
+    connections: 32_768,
   });
   const text =
-    '[gateway]\nbody_memory_mb = 512\nbody_grace_ms = 5000\nbody_mb_per_second = 0.5\nstreams = 100\nstreams_per_key = 10\n';
+    '[gateway]\nbody_memory_mb = 512\nbody_grace_ms = 5000\nbody_mb_per_second = 0.5\nstreams = 100\nstreams_per_key = 10\nconnections = 200\n';
   const set = {
     heldBodyBytes: 512 * 2 ** 20,
     bodyGraceMs: 5000,
     bodyBytesPerSecond: 2 ** 19,
     streams: 100,
     streamsPerKey: 10,
+    connections: 200,
   };
   assert.deepEqual(withToml(text).gateway, set);
   assert.throws(() => withToml('[gateway]\nbody_memory_mb = 64'), /gateway\.body_memory_mb/);

@@ -83,6 +83,8 @@ export interface Config {
     /** Event streams, and answers that wait for an outcome, of all keys together. The share of a tenant is the same as for `heldBodyBytes`. */
     readonly streams: number;
     readonly streamsPerKey: number;
+    /** Open connections of all clients; fewer where the limit on open files allows fewer. */
+    readonly connections: number;
   };
   readonly redis: RedisSettings;
   readonly machine: MachineSettings;
@@ -162,6 +164,7 @@ export const fileSchema = z.strictObject({
       body_mb_per_second: z.number().min(0.25).max(65_536).default(8),
       streams: z.int().min(16).max(1_000_000).default(16_384),
       streams_per_key: z.int().min(1).max(1_000_000).default(4096),
+      connections: z.int().min(64).max(1_000_000).default(32_768),
     })
     .prefault({}),
   gpu_host: z
@@ -295,6 +298,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       bodyBytesPerSecond: file.gateway.body_mb_per_second * 2 ** 20,
       streams: file.gateway.streams,
       streamsPerKey: file.gateway.streams_per_key,
+      connections: file.gateway.connections,
     },
     redis,
     machine,

@@ -78,6 +78,7 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
     version: options.version ?? '0.0.0',
     sessionSecret: options.sessionSecret,
     clientAddress: options.clientAddress ?? (() => 'anyone'),
+    admit: options.admit ?? (() => undefined),
     metrics: options.metrics,
     guideImage: options.guideImage ?? (async () => null),
     log: options.log,
@@ -113,7 +114,7 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
     }),
   );
   app.use('/v1/*', rateLimit());
-  app.use('/v1/*', authenticate(control));
+  app.use('/v1/*', authenticate(control, settings));
   for (const path of OPEN_PATHS) app.use(path, boundedStreams(settings.streams, settings.bodies));
   functionRoutes(app, control, settings);
   releaseRoutes(app, control);

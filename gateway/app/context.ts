@@ -86,6 +86,11 @@ export interface AppSettings {
   readonly sessionSecret: Uint8Array | undefined;
   /** The client's address: the dashboard bounds sign-in attempts by address. By default all clients count as one address. */
   readonly clientAddress: (c: Context<AppEnv>) => string;
+  /**
+   * Called once the key of a request is known to be valid, so that the server can count the request towards its tenant's share of connections.
+   * Throws `too-many-requests` or `gateway-busy` when the share is used up. By default every request is admitted.
+   */
+  readonly admit: (c: Context<AppEnv>, principal: Principal) => void;
 }
 
 /** Makes the context of a control-plane call. Throws `unauthorized` without a key, and `forbidden` when the key lacks the scope. */

@@ -11,6 +11,7 @@ import { Bodies } from '../app/http/bodies.ts';
 import type { AnsweredRequest } from '../app/http/observer.ts';
 import { OpenStreams } from '../app/http/open-streams.ts';
 import { TestPlatform } from '../testing/platform.ts';
+import { Connections } from './connections.ts';
 import { watchRequests } from './platform-metrics.ts';
 import { serve } from './server.ts';
 
@@ -264,14 +265,14 @@ describe('a gateway with bounds on held bytes and open streams', () => {
     assert.ok(streamed.every(({ status }) => status === 200));
   });
 
-  it('the metrics show held bodies and open streams', async () => {
+  it('the metrics show held bodies, open streams and connections', async () => {
     const telemetry = await openTelemetry({
       settings: { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false },
       room: 'gateway',
       process: 'gateway',
       log: silentLog,
     });
-    watchRequests(telemetry.meter, bodies, streams);
+    watchRequests(telemetry.meter, { bodies, streams, connections: new Connections(100) });
     const leave = streams.enter({ keyId: 'k', tenant: 't' });
     const families = await telemetry.collect();
     const pointOf = (name: string, state: string) =>
@@ -280,6 +281,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
     assert.equal((pointOf('pie.gateway.streams', 'all') as { value: number }).value, LIMITS.streams);
     assert.equal((pointOf('pie.gateway.bodies', 'held') as { value: number }).value, 0);
     assert.equal((pointOf('pie.gateway.bodies', 'all') as { value: number }).value, LIMITS.heldBodyBytes);
+    assert.equal((pointOf('pie.gateway.connections', 'all') as { value: number }).value, 100);
     leave();
     await telemetry.close();
   });

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
+import type { Problem } from '../app/schemas/platform.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 describe('a broken HTTP request', () => {
   let platform: TestPlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await TestPlatform.start({ serve: { headMs: 100 } });
     await platform.register({ name: 'echo' });
   });
   after(() => platform.stop());
@@ -26,7 +27,9 @@ describe('a broken HTTP request', () => {
     });
   }
 
-  function problemIn(answer: string): { code: string; status: number; hint: string; requestId: string } {
+  function problemIn(
+    answer: string,
+  ): Pick<Problem, 'type' | 'code' | 'status' | 'detail' | 'hint' | 'field' | 'requestId'> {
     assert.match(answer, /\r\ncontent-type: application\/problem\+json\r\n/);
     return JSON.parse(answer.slice(answer.indexOf('\r\n\r\n') + 4));
   }
@@ -56,5 +59,75 @@ describe('a broken HTTP request', () => {
     assert.deepEqual(await platform.scheduler.invocations.recent('default', 'echo'), []);
     const fits = await fetch(`${platform.url}/healthz`, { headers: { 'x-large': 'a'.repeat(15_000) } });
     assert.equal(fits.status, 200);
+  });
+
+  it('gets a problem when it names no host, several, or none that can be one', async () => {
+    const key = `authorization: Bearer ${platform.apiKey}`;
+    for (const [host, field] of [
+      ['', 'host'],
+      ['host:\r\n', 'host'],
+      ['host: x\r\nHost: x\r\n', 'host'],
+      ['host: x\r\nhost: y\r\n', 'host'],
+      ['host: a b\r\n', undefined],
+      ['host: x/y\r\n', undefined],
+      ['host: user@x\r\n', undefined],
+      ['host: [::1\r\n', undefined],
+      ['host: x:99999\r\n', undefined],
+      ['host: ünicode/\r\n', undefined],
+    ] as const) {
+      const answer = await raw(`GET /v1/functions HTTP/1.1\r\n${host}${key}\r\nconnection: close\r\n\r\n`);
+      assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/, host);
+      const problem = problemIn(answer);
+      assert.deepEqual([problem.code, problem.field], ['malformed-request', field], host);
+      assert.match(problem.detail, /`Host`/);
+    }
+    const body = await raw(`POST /healthz HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}`);
+    assert.equal(problemIn(body).code, 'malformed-request');
+    for (const good of ['host: x', 'host: [::1]:80', 'host: 127.0.0.1', 'HOST: X.example:8080']) {
+      const answer = await raw(`GET /healthz HTTP/1.1\r\n${good}\r\nconnection: close\r\n\r\n`);
+      assert.match(answer, /^HTTP\/1\.1 200 OK\r\n/, good);
+    }
+  });
+
+  it('may lack a host in HTTP/1.0', async () => {
+    assert.match(await raw('GET /healthz HTTP/1.0\r\n\r\n'), /^HTTP\/1\.1 200 OK\r\n/);
+    const missing = problemIn(await raw('GET /nothing HTTP/1.0\r\n\r\n'));
+    assert.equal(missing.type, `${platform.url}/docs/errors/not-found`);
+  });
+
+  it('gets a problem for a target, method or expectation that the gateway does not take', async () => {
+    for (const [line, status, code] of [
+      ['GET nothing HTTP/1.1', 400, 'malformed-request'],
+      ['GET /a\\b HTTP/1.1', 400, 'malformed-request'],
+      ['GET http://[/ HTTP/1.1', 400, 'malformed-request'],
+      ['CONNECT x:443 HTTP/1.1', 405, 'method-not-allowed'],
+      ['SPEAK / HTTP/1.1', 400, 'malformed-request'],
+      ['GET /healthz HTTP/1.1\r\nexpect: tea', 400, 'malformed-request'],
+      ['TRACE /healthz HTTP/1.1', 405, 'method-not-allowed'],
+    ] as const) {
+      const answer = await raw(`${line}\r\nhost: x\r\nconnection: close\r\n\r\n`);
+      const problem = problemIn(answer);
+      assert.deepEqual([problem.status, problem.code], [status, code], line);
+      assert.match(answer, new RegExp(`^HTTP/1\\.1 ${status} `), line);
+    }
+  });
+
+  it('gets a problem when its head comes too slowly; a connection without a byte is closed in silence', async () => {
+    const late = await raw('GET /healthz HTTP/1.1\r\nhost: x\r\nx: ');
+    assert.match(late, /^HTTP\/1\.1 408 Request Timeout\r\n/);
+    assert.equal(problemIn(late).code, 'head-timeout');
+    assert.equal(await raw(''), '');
+  });
+
+  it('gets a problem when its body breaks before the answer', async () => {
+    const head = `POST /v1/functions/echo/invocations HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${platform.apiKey}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n`;
+    for (const chunk of ['zz\r\n{}\r\n', '2\r\n{}xx', '-1\r\n']) {
+      const answer = await raw(head + chunk);
+      assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/, chunk);
+      const problem = problemIn(answer);
+      assert.equal(problem.code, 'malformed-request');
+      assert.match(problem.detail, /body/);
+    }
+    assert.deepEqual(await platform.scheduler.invocations.recent('default', 'echo'), []);
   });
 });

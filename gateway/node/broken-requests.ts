@@ -1,79 +1,143 @@
-import type { Server } from 'node:http';
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import { toProblem } from '../app/errors/problem.ts';
+import { problemHeaders, toProblem } from '../app/errors/problem.ts';
 import { requestIdOf } from '../app/http/trace.ts';
 
 /** Maximum bytes of a request's headers. Node counts the request line too. */
 export const MAX_HEADER_BYTES = 16 * 1024;
-
-const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Request Header Fields Too Large' };
+/** Time from a refusal until the connection is destroyed, even if the client goes on sending. */
+const LINGER_MS = 5000;
 
 /**
- * Answers input that is not a valid request (oversized headers, bytes that are not HTTP) with a problem document, like any other refusal, and
- * closes the connection. The app never sees such input.
+ * Answers input that is not a valid request (oversized or late headers, bytes that are not HTTP, a broken body) with a problem document, like any
+ * other refusal, and closes the connection. The app never sees such input, except for a body that breaks while the app reads it.
  */
 export function answerBrokenRequests(server: Server): void {
-  /** Number of answers in progress per connection. A refusal would land in the middle of such an answer, so the connection is destroyed instead. */
-  const openAnswers = new WeakMap<Socket, number>();
+  /** Answers in progress per connection. */
+  const openAnswers = new WeakMap<Socket, Set<ServerResponse>>();
   /** Connections that got a refusal here. Further errors of their input are ignored. */
   const refused = new WeakSet<Socket>();
+  const refuse = (socket: Socket, error: GatewayError) => {
+    // Read and drop the rest of the input until the client closes the connection: after a reset, the client might lose the answer.
+    refused.add(socket);
+    socket.end(answerTo(error, originOf(socket)));
+    socket.resume();
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+    socket.once('close', () => clearTimeout(timer));
+  };
   server.on('request', ({ socket }, response) => {
-    openAnswers.set(socket, (openAnswers.get(socket) ?? 0) + 1);
-    response.once('close', () => openAnswers.set(socket, (openAnswers.get(socket) ?? 1) - 1));
+    const answers = openAnswers.get(socket) ?? new Set();
+    openAnswers.set(socket, answers.add(response));
+    response.once('close', () => answers.delete(response));
   });
   server.on('clientError', (error: NodeJS.ErrnoException, stream) => {
     const socket = stream as Socket;
     if (refused.has(socket)) return;
-    if (!socket.writable || error.code === 'ECONNRESET' || (openAnswers.get(socket) ?? 0) > 0) {
-      socket.destroy();
-      return;
-    }
-    // Read and drop the rest of the input until the client closes the connection: after a reset, the client might lose the answer.
-    refused.add(socket);
-    socket.end(answerTo(error.code ?? '', originOf(socket)));
-    socket.resume();
-    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
-    socket.once('close', () => clearTimeout(timer));
+    const [first, ...others] = openAnswers.get(socket) ?? [];
+    // The refusal would land before or within an answer that a request before this one gets.
+    const isAnswering = others.length > 0 || (first !== undefined && (first.headersSent || first.req.complete));
+    // A client may open a connection before it has a request. An answer without a question could be taken for that of its first request.
+    const isSilent = socket.bytesRead === 0;
+    if (!socket.writable || error.code === 'ECONNRESET' || isAnswering || isSilent) socket.destroy();
+    else refuse(socket, refusalOf(error.code ?? '', first !== undefined));
+  });
+  server.on('connect', ({ method }, stream) => {
+    const hint = 'Send requests to the gateway itself; it is no proxy.';
+    refuse(stream as Socket, new GatewayError('method-not-allowed', `The gateway does not take ${method}.`, { hint }));
+  });
+  server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+    const hint = 'Send the request without the header `Expect`, or with `Expect: 100-continue`.';
+    const text = 'The gateway cannot meet the expectation that the header `Expect` names.';
+    answerWith(new GatewayError('malformed-request', text, { hint, field: 'expect' }), request, response);
   });
 }
 
-/** Time from a refusal until the connection is destroyed, even if the client goes on sending. */
-const LINGER_MS = 5000;
-
-function answerTo(code: string, origin: string): string {
-  const error = refusalOf(code);
-  const requestId = requestIdOf(undefined);
-  const body = JSON.stringify(toProblem(error, requestId, origin));
-  return [
-    `HTTP/1.1 ${error.status} ${REASONS[error.status] ?? 'Error'}`,
-    'content-type: application/problem+json',
-    `content-length: ${Buffer.byteLength(body)}`,
-    'cache-control: no-store',
-    'connection: close',
-    'x-content-type-options: nosniff',
-    `x-request-id: ${requestId}`,
-    '',
-    body,
-  ].join('\r\n');
+/**
+ * Returns true for a request that names the host that it asks for as RFC 9112 (section 3.2) demands. Answers any other one with a problem: of
+ * HTTP/1.1 without `Host`, or with several. A request of HTTP/1.0 may lack the header; it then asks for the address of its connection.
+ */
+export function hasHost(request: IncomingMessage, response: ServerResponse): boolean {
+  const { headers, httpVersionMajor, httpVersionMinor, socket } = request;
+  const count = request.headersDistinct.host?.length ?? 0;
+  if (count === 1 && headers.host !== '') return true;
+  if (count === 0 && httpVersionMajor === 1 && httpVersionMinor === 0) {
+    headers.host = addressOf(socket);
+    return true;
+  }
+  const what = count > 1 ? `${count} headers \`Host\`` : count === 1 ? 'an empty header `Host`' : 'no header `Host`';
+  const hint = 'Send one header `Host` with the name or the address of the gateway.';
+  answerWith(
+    new GatewayError('malformed-request', `The request has ${what}.`, { hint, field: 'host' }),
+    request,
+    response,
+  );
+  return false;
 }
 
-function refusalOf(code: string): GatewayError {
+/** The answer to a request for which no address can be made of its target and its header `Host`. */
+export function unusableTarget(cause: unknown, origin: string): Response {
+  const error = new GatewayError('malformed-request', 'The header `Host` or the path of the request is not valid.', {
+    hint: 'Send the name or the address of the gateway as `Host`, and a path that begins with `/`.',
+    cause,
+  });
+  const { body, headers } = documentOf(error, origin);
+  return new Response(body, { status: error.status, headers });
+}
+
+/** Answers a request that the app does not see, and closes the connection. */
+function answerWith(error: GatewayError, request: IncomingMessage, response: ServerResponse): void {
+  const { body, headers } = documentOf(error, originOf(request.socket));
+  response.writeHead(error.status, { ...headers, connection: 'close' });
+  response.end(body);
+  // The body is dropped: a client that still sends it would otherwise lose the answer.
+  request.resume();
+}
+
+/** An answer as bytes of HTTP, for a connection whose parser has given up. */
+function answerTo(error: GatewayError, origin: string): string {
+  const { body, headers } = documentOf(error, origin);
+  const lines = Object.entries({ ...headers, connection: 'close' }).map(([name, value]) => `${name}: ${value}`);
+  return [`HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? 'Error'}`, ...lines, '', body].join('\r\n');
+}
+
+function documentOf(error: GatewayError, origin: string): { body: string; headers: Record<string, string> } {
+  const requestId = requestIdOf(undefined);
+  const body = JSON.stringify(toProblem(error, requestId, origin));
+  return {
+    body,
+    headers: {
+      ...problemHeaders(error),
+      'content-length': String(Buffer.byteLength(body)),
+      'x-content-type-options': 'nosniff',
+      'x-request-id': requestId,
+    },
+  };
+}
+
+/** @param hasHead true when the fault is in the body of a request */
+function refusalOf(code: string, hasHead: boolean): GatewayError {
   if (code === 'HPE_HEADER_OVERFLOW')
     return new GatewayError(
       'headers-too-large',
       `The headers of the request have more than ${MAX_HEADER_BYTES} bytes.`,
     );
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
-    return new GatewayError('malformed-request', 'The request was not complete in time.', {
-      hint: 'Send the request again, over a faster connection or with a smaller body.',
-    });
-  return new GatewayError('malformed-request', `The request cannot be read as HTTP (${code || 'unknown fault'}).`, {
+    return hasHead
+      ? new GatewayError('body-timeout', 'The body of the request was not complete in time.')
+      : new GatewayError('head-timeout', 'The headers of the request were not complete in time.');
+  const what = hasHead ? 'The body of the request' : 'The request';
+  return new GatewayError('malformed-request', `${what} cannot be read as HTTP (${code || 'unknown fault'}).`, {
     hint: 'Check the client and any proxy on the way: the gateway takes HTTP/1.1.',
   });
 }
 
-function originOf({ localAddress = '127.0.0.1', localPort = 80 }: Socket): string {
+function originOf(socket: Socket): string {
+  return `http://${addressOf(socket)}`;
+}
+
+/** Address and port of this end of a connection. */
+function addressOf({ localAddress = '127.0.0.1', localPort = 80 }: Socket): string {
   const host = localAddress.includes(':') ? `[${localAddress}]` : localAddress;
-  return `http://${host}:${localPort}`;
+  return `${host}:${localPort}`;
 }

@@ -8,6 +8,7 @@ import { WEBHOOK_OUTCOMES, type WebhookOutcome } from '#scheduler/webhooks/webho
 import type { Bodies } from '../app/http/bodies.ts';
 import type { OpenStreams } from '../app/http/open-streams.ts';
 import type { MetricsPage } from '../app/routes/metrics.ts';
+import type { Connections } from './connections.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
 
 type WatchedParts = Pick<Scheduler, 'queue' | 'runtimes' | 'admission' | 'store'>;
@@ -128,8 +129,11 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
   });
 }
 
-/** Bytes and streams that requests of this gateway hold. */
-export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams): void {
+/** Bytes, streams and connections that clients of this gateway hold. */
+export function watchRequests(
+  meter: Meter,
+  { bodies, streams, connections }: { bodies: Bodies; streams: OpenStreams; connections: Connections },
+): void {
   meter
     .createObservableGauge('pie.gateway.bodies', {
       unit: 'By',
@@ -148,6 +152,21 @@ export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams
       result.observe(streams.open, { state: 'open' });
       result.observe(streams.limits.streams, { state: 'all' });
     });
+  meter
+    .createObservableGauge('pie.gateway.connections', {
+      unit: '{connection}',
+      description: 'Open connections of clients to this gateway, and their limit.',
+    })
+    .addCallback((result) => {
+      result.observe(connections.open, { state: 'open' });
+      result.observe(connections.max, { state: 'all' });
+    });
+  meter
+    .createObservableCounter('pie.gateway.connections.dropped', {
+      unit: '{connection}',
+      description: 'Connections without a request of a known key that were closed to make room for new ones.',
+    })
+    .addCallback((result) => result.observe(connections.dropped));
 }
 
 /** Counts webhook attempts. Every outcome starts at 0, so that the first failure shows as an increase of its series. */

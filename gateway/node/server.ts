@@ -1,18 +1,24 @@
 import { once } from 'node:events';
-import type { Server } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createAdaptorServer } from '@hono/node-server';
+import { getRequestListener, RequestError } from '@hono/node-server';
 import { getConnInfo } from '@hono/node-server/conninfo';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
-import { answerBrokenRequests, MAX_HEADER_BYTES } from './broken-requests.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import { answerBrokenRequests, hasHost, MAX_HEADER_BYTES, unusableTarget } from './broken-requests.ts';
+import { Connections, connectionsWithin, DEFAULT_CONNECTIONS } from './connections.ts';
 import { guideImageOf } from './guide-images.ts';
 
-export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown'> {
+export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown' | 'admit'> {
   readonly host: string;
   /** 0 lets the operating system choose. */
   readonly port: number;
+  /** Bounds the connections; by default as many as the process's limit on open files allows, at most `DEFAULT_CONNECTIONS`. */
+  readonly connections?: Connections;
+  /** Longest arrival of a request's head, from its first byte or from the opening of the connection; `HEAD_MS` by default. */
+  readonly headMs?: number;
 }
 
 export interface RunningServer {
@@ -32,6 +38,10 @@ const BACKLOG = 4096;
  * on a connection that the gateway has closed.
  */
 const KEEP_ALIVE_MS = 65_000;
+/** See `ServeOptions.headMs`: clients send a head at once, in one or a few packets. */
+const HEAD_MS = 10_000;
+/** Interval at which Node looks for requests that are late. */
+const LATE_CHECK_MS = 1000;
 /**
  * Time limit on the arrival of a request, after which Node cuts the connection. Node's default is 5 minutes, too short for a slow upload. The app
  * itself refuses a body below 16 KiB a second. At that speed 64 MiB take 68 minutes, and longer while the app slows the upload down.
@@ -46,18 +56,38 @@ const POLL_MS = 25;
 export async function serve(control: ControlPlane, options: ServeOptions): Promise<RunningServer> {
   const draining = new AbortController();
   const shutdown = new AbortController();
+  const { connections = new Connections(connectionsWithin(DEFAULT_CONNECTIONS)), headMs = HEAD_MS } = options;
   const app = createApp(control, {
     clientAddress: (c) => getConnInfo(c).remote.address ?? '',
+    admit: (c, principal) => connections.prove((c.env as { outgoing: ServerResponse }).outgoing, principal),
     guideImage: guideImageOf,
     ...options,
     draining: draining.signal,
     shutdown: shutdown.signal,
   });
   let openRequests = 0;
-  const server = createAdaptorServer({
-    fetch: app.fetch,
-    serverOptions: { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: ARRIVAL_MS },
-  }) as Server;
+  const answer = getRequestListener(app.fetch, {
+    errorHandler: (error) => {
+      if (error instanceof RequestError) return unusableTarget(error, urlOf(server.address() as AddressInfo));
+      // The app itself turns what its handlers throw into answers.
+      options.log.error({ error }, 'a request failed');
+      return new Response(null, { status: GatewayError.from(error).status });
+    },
+  });
+  const server = createServer(
+    {
+      maxHeaderSize: MAX_HEADER_BYTES,
+      headersTimeout: headMs,
+      requestTimeout: ARRIVAL_MS,
+      connectionsCheckingInterval: Math.min(LATE_CHECK_MS, headMs),
+      // `hasHost` checks the header, and answers with a problem.
+      requireHostHeader: false,
+    },
+    (request, response) => {
+      if (hasHost(request, response)) void answer(request, response);
+    },
+  );
+  connections.watch(server);
   answerBrokenRequests(server);
   server.keepAliveTimeout = KEEP_ALIVE_MS;
   server.on('request', (_request, response) => {

@@ -89,6 +89,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     visitOf.set(c.req.raw, visit);
     // The bytes of the page count towards the tenant's share.
     c.set('principal', visit.call.principal);
+    settings.admit(c, visit.call.principal);
     return visit;
   };
 

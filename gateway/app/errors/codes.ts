@@ -154,12 +154,19 @@ export const CODES = {
     explanation:
       'A body must come at 16 KiB a second on average, after a grace of 20 seconds (`[gateway] body_grace_ms`). Nothing was stored, and the connection is closed.',
   },
+  'head-timeout': {
+    status: 408,
+    title: 'The headers came too slowly',
+    hint: 'Send the headers of a request at once.',
+    explanation:
+      'The headers of a request must be complete within 10 seconds of its first byte, or of the opening of the connection. Nothing was stored, and the connection is closed.',
+  },
   'gateway-busy': {
     status: 503,
     title: 'The gateway is busy',
     hint: 'Wait as long as `Retry-After` says, then send the request again.',
     explanation:
-      'All tenants together send as many bytes, or have as many streams open, as this gateway may hold at once (`[gateway] body_memory_mb`, `streams`). Nothing was stored, unless `invocation` names an invocation whose outcome did not fit.',
+      'All tenants together send as many bytes, or have as many streams or requests open, as this gateway may hold at once (`[gateway] body_memory_mb`, `streams`, `connections`). Nothing was stored, unless `invocation` names an invocation whose outcome did not fit.',
   },
   'unknown-tenant': {
     status: 404,

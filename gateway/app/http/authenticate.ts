@@ -1,5 +1,5 @@
 import type { MiddlewareHandler } from 'hono';
-import type { AppEnv } from '../context.ts';
+import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
@@ -7,12 +7,12 @@ import { GatewayError } from '../errors/gateway-error.ts';
 export const MAX_KEY_LENGTH = 256;
 
 /**
- * Requires a bearer API key (RFC 6750). Sets the request's `principal` and `recheck`.
+ * Requires a bearer API key (RFC 6750), and room for a request of its tenant. Sets the request's `principal` and `recheck`.
  *
  * @example
- * app.use('/v1/*', authenticate(control));
+ * app.use('/v1/*', authenticate(control, settings));
  */
-export function authenticate(control: ControlPlane): MiddlewareHandler<AppEnv> {
+export function authenticate(control: ControlPlane, { admit }: Pick<AppSettings, 'admit'>): MiddlewareHandler<AppEnv> {
   return async function authenticate(c, next) {
     const header = c.req.header('authorization');
     if (header === undefined) throw refused('The request has no API key.');
@@ -22,6 +22,7 @@ export function authenticate(control: ControlPlane): MiddlewareHandler<AppEnv> {
     const principal = await control.authenticate(key);
     if (principal === null) throw refused('The API key is not known.');
     c.set('principal', principal);
+    admit(c, principal);
     c.set('recheck', async () => {
       if ((await control.authenticate(key)) === null)
         throw refused('The API key was removed.', 'Use another key; `pie keys create` makes one.');

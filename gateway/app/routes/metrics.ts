@@ -16,8 +16,9 @@ export interface MetricsPage {
 }
 
 /** `/metrics`, for Prometheus. */
-export function metricsRoutes(app: App, control: ControlPlane, { metrics }: AppSettings): void {
-  if (metrics?.public !== true) app.use('/metrics', authenticate(control));
+export function metricsRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  const { metrics } = settings;
+  if (metrics?.public !== true) app.use('/metrics', authenticate(control, settings));
   define(
     app,
     createRoute({
