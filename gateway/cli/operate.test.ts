@@ -430,4 +430,32 @@ describe('operator commands:', () => {
     assert.equal(interrupted.code, EXIT.refused, interrupted.stdout);
     assert.match(interrupted.stderr, /gpu-host-3 is no longer drained/);
   });
+
+  it('pass on no escape sequence that a function or a caller wrote, also into a pipe', async () => {
+    const hostile = 'a\x1b[2Jb\x9bc';
+    const { id } = await platform.client().submit('echo', {});
+    const attempt = await platform.attempt(id);
+    await attempt.start();
+    await attempt.append({ event: 'log', data: { level: 'warn', message: hostile } });
+    await attempt.say(hostile);
+    await attempt.fail('inferlet-error', hostile);
+    const { id: second } = await platform.client().submit('echo', {});
+    await (await platform.attempt(second)).succeed({ text: hostile });
+    const commands = [
+      ['attach', id],
+      ['attach', second],
+      ['status', id],
+      ['logs', 'echo'],
+      ['ps', '--all'],
+      ['invoke', hostile],
+    ];
+    for (const args of commands) {
+      for (const format of [[], ['--json']]) {
+        const { stdout, stderr } = await pie([...args, ...format]);
+        for (const control of ['\x1b', '\x9b'])
+          assert.ok(!`${stdout}${stderr}`.includes(control), JSON.stringify([args, stdout, stderr]));
+      }
+    }
+    assert.match((await pie(['attach', id])).stdout, /a\ufffd\[2Jb/);
+  });
 });

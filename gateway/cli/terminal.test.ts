@@ -35,30 +35,74 @@ describe('the output of a command', () => {
     ['an error', (terminal) => terminal.failure(new Failure(HOSTILE, { why: HOSTILE, advice: HOSTILE }))],
     ['the code of an error', (terminal) => terminal.failure(new Failure('No.', { code: HOSTILE, requestId: HOSTILE }))],
   ] satisfies [string, (terminal: Terminal) => void][]) {
-    it(`shows ${name} on a terminal without control characters`, () => {
-      const output = outputOf(true, command);
-      assert.ok(output.includes(SHOWN), JSON.stringify(output));
-      for (const control of ['\x1b[2J', '\x9b', '\u202e']) assert.ok(!output.includes(control), JSON.stringify(output));
-    });
+    for (const isTTY of [true, false])
+      it(`shows ${name} ${isTTY ? 'on a terminal' : 'in a pipe'} without control characters of others`, () => {
+        const output = outputOf(isTTY, command);
+        assert.ok(output.includes(SHOWN), JSON.stringify(output));
+        for (const control of ['\x1b[2J', '\x9b', '\u202e'])
+          assert.ok(!output.includes(control), JSON.stringify(output));
+      });
   }
 
-  it('keeps line breaks and tabs on a terminal, and every character in a pipe', () => {
-    assert.equal(
-      outputOf(true, (terminal) => terminal.print('a\r\n\tb\rc')),
-      'a\r\n\tb\ufffdc\n',
-    );
-    assert.equal(
-      outputOf(false, (terminal) => terminal.print(HOSTILE)),
-      `${HOSTILE}\n`,
-    );
+  it('sends its own escape sequences to terminals alone, and to none with NO_COLOR or on a dumb terminal', () => {
+    const command = (terminal: Terminal) => {
+      terminal.note('a');
+      terminal.table(['NAME'], [['b']], '');
+      terminal.failure(new Failure('c'));
+      const progress = terminal.progress('d');
+      progress.update('e');
+      progress.done('f');
+      terminal.progress('g').clear();
+    };
+    const { NO_COLOR, TERM } = process.env;
+    const inEnvironment = (environment: { NO_COLOR?: string; TERM?: string }, isTTY: boolean) => {
+      for (const name of ['NO_COLOR', 'TERM'] as const) {
+        const value = environment[name];
+        if (value === undefined) delete process.env[name];
+        else process.env[name] = value;
+      }
+      return outputOf(isTTY, command);
+    };
+    try {
+      assert.ok(inEnvironment({ TERM: 'xterm' }, true).includes('\x1b[K'));
+      for (const output of [
+        inEnvironment({ TERM: 'xterm' }, false),
+        inEnvironment({ TERM: 'xterm', NO_COLOR: '1' }, true),
+        inEnvironment({ TERM: 'dumb' }, true),
+      ])
+        assert.equal(output, 'a\nNAME\nb\nerror: c\n  (usage)\nd …\ne …\nf\ng …\n');
+    } finally {
+      inEnvironment({ ...(NO_COLOR !== undefined && { NO_COLOR }), ...(TERM !== undefined && { TERM }) }, false);
+    }
   });
 
-  it('escapes control characters of JSON on a terminal, so the value stays the same', () => {
-    for (const command of [
-      (terminal: Terminal) => terminal.value(HOSTILE),
-      (terminal: Terminal) => terminal.failure(new Failure(HOSTILE)),
-    ]) {
-      const output = outputOf(true, command, true);
+  it('shows pieces of a text without controls, and keeps line breaks that two pieces share', async () => {
+    let text = '';
+    const out = new Writable({
+      write(piece, _encoding, done) {
+        text += piece;
+        done();
+      },
+    }) as unknown as NodeJS.WriteStream;
+    const terminal = new Terminal({ json: false, out });
+    for (const piece of ['a\x1b]0;b\x07', 'c\r', '\n\td\x00\x9b', '\u202be\u202c']) await terminal.text(piece);
+    assert.equal(text, 'a\ufffd]0;b\ufffdc\r\n\td\ufffd\ufffd\u202be\u202c');
+  });
+
+  it('keeps line breaks and tabs', () => {
+    for (const isTTY of [true, false])
+      assert.equal(
+        outputOf(isTTY, (terminal) => terminal.print('a\r\n\tb\rc')),
+        'a\r\n\tb\ufffdc\n',
+      );
+  });
+
+  it('escapes control characters of JSON, so the value stays the same', () => {
+    for (const [command, isTTY] of [true, false].flatMap((isTTY) => [
+      [(terminal: Terminal) => terminal.value(HOSTILE), isTTY] as const,
+      [(terminal: Terminal) => terminal.failure(new Failure(HOSTILE)), isTTY] as const,
+    ])) {
+      const output = outputOf(isTTY, command, true);
       for (const control of ['\x1b', '\x9b', '\u202e']) assert.ok(!output.includes(control), JSON.stringify(output));
       assert.ok(JSON.stringify(JSON.parse(output)).includes(JSON.stringify(HOSTILE)), output);
     }

@@ -11,6 +11,10 @@ export interface Progress {
 
 /** Characters that a terminal obeys instead of showing: controls except line breaks and tabs, and marks that set the direction of text. */
 const TERMINAL_CONTROLS = /(?!\r?\n|\t)\p{Cc}|[\u202a-\u202e\u2066-\u2069]/gu;
+/** The controls among them, for pieces of a text: a piece may end between the two characters of a line break, and a text may need its marks. */
+const TEXT_CONTROLS = /(?![\t\n\r])\p{Cc}/gu;
+/** Stands in place of a character that a terminal would obey. */
+const MARK = '\ufffd';
 /** Characters that end a line. */
 const LINE_ENDS = /[\n\v\f\r\u0085\u2028\u2029]+/g;
 
@@ -22,8 +26,9 @@ const STYLE = { bold: 1, dim: 2, red: 31, green: 32 } as const;
 
 /**
  * A command's output. Results go to standard output, progress and remarks to standard error. With `json`, standard output holds JSON only,
- * one value per line. Other users may have written a text: a log line, the message of a deploy, the error of a function. On a terminal, control
- * characters are therefore replaced (in JSON: escaped); only `write` and `progress` pass them on.
+ * one value per line. Other users may have written a text: a log line, the message of a deploy, the output of a function. Control characters are
+ * therefore replaced (in JSON: escaped), also in a pipe, whose reader may show the text on a terminal; only `write` passes them on. The command's own
+ * escape sequences go to terminals alone, and to none if `NO_COLOR` is set or `TERM` is `dumb`.
  */
 export class Terminal {
   readonly json: boolean;
@@ -42,12 +47,22 @@ export class Terminal {
     return Boolean(this.#out.isTTY) && !this.json;
   }
 
-  /** A line of the result. */
-  print(line: string): void {
-    this.#printStyled(displayText(line, this.#out));
+  /** True when, in addition, the command may clear and redraw the screen. */
+  get redraws(): boolean {
+    return this.interactive && obeysEscapes(this.#out);
   }
 
-  /** A part of the result, unchanged. Resolves when there is room for more. */
+  /** A line of the result. */
+  print(line: string): void {
+    this.#printStyled(displayText(line));
+  }
+
+  /** A piece of a text that belongs to the result. Resolves when there is room for more. */
+  async text(piece: string): Promise<void> {
+    await this.write(piece.replace(TEXT_CONTROLS, MARK));
+  }
+
+  /** Bytes of the result, or text without control characters of others, unchanged. Resolves when there is room for more. */
   async write(text: string | Uint8Array): Promise<void> {
     if (this.json || this.#isSilent) return;
     if (!this.#out.write(text)) {
@@ -63,7 +78,7 @@ export class Terminal {
 
   /** The result as JSON, on one line. */
   value(value: unknown): void {
-    if (this.json && !this.#isSilent) this.#out.write(`${jsonLine(value, this.#out)}\n`);
+    if (this.json && !this.#isSilent) this.#out.write(`${jsonLine(value)}\n`);
   }
 
   /** Suppresses further results and remarks, because standard output cannot be written any more. */
@@ -73,13 +88,12 @@ export class Terminal {
 
   /** A remark outside the result. */
   note(line: string): void {
-    if (!this.json && !this.#isSilent) this.#err.write(`${this.#style(STYLE.dim, displayText(line, this.#err))}\n`);
+    if (!this.json && !this.#isSilent) this.#err.write(`${this.#style(STYLE.dim, displayText(line))}\n`);
   }
 
   /** A remark between parts of the result. Goes to standard error, and also to standard output when only standard output is a terminal. */
   remark(line: string): void {
-    if (this.#out.isTTY && !this.#err.isTTY)
-      this.#printStyled(this.#style(STYLE.dim, displayText(line, this.#out), this.#out));
+    if (this.#out.isTTY && !this.#err.isTTY) this.#printStyled(this.#style(STYLE.dim, displayText(line), this.#out));
     this.note(line);
   }
 
@@ -89,7 +103,7 @@ export class Terminal {
       this.note(empty);
       return;
     }
-    const rows = rawRows.map((row) => row.map((cell) => displayText(cell.replace(LINE_ENDS, ' '), this.#out)));
+    const rows = rawRows.map((row) => row.map((cell) => displayText(cell.replace(LINE_ENDS, ' '))));
     const widths = heading.map((title, column) =>
       Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
     );
@@ -105,17 +119,17 @@ export class Terminal {
   /** Progress of long work: a spinner on a terminal, lines in a pipe. */
   progress(text: string): Progress {
     if (this.json) return { update: () => undefined, done: () => undefined, clear: () => undefined };
-    if (!this.#err.isTTY) {
-      this.#err.write(`${text} …\n`);
+    if (!obeysEscapes(this.#err)) {
+      this.#err.write(`${displayText(text)} …\n`);
       return {
-        update: (next) => void this.#err.write(`${next} …\n`),
-        done: (last) => void this.#err.write(`${last}\n`),
+        update: (next) => void this.#err.write(`${displayText(next)} …\n`),
+        done: (last) => void this.#err.write(`${displayText(last)}\n`),
         clear: () => undefined,
       };
     }
     let currentText = text;
     let frame = 0;
-    const draw = () => this.#err.write(`\r\x1b[K${SPINNER[frame++ % SPINNER.length]} ${currentText} …`);
+    const draw = () => this.#err.write(`\r\x1b[K${SPINNER[frame++ % SPINNER.length]} ${displayText(currentText)} …`);
     draw();
     const timer = setInterval(draw, SPINNER_MS);
     const end = (line: string) => {
@@ -126,7 +140,7 @@ export class Terminal {
       update: (next) => {
         currentText = next;
       },
-      done: (last) => end(`${this.#style(STYLE.green, '✓')} ${last}\n`),
+      done: (last) => end(`${this.#style(STYLE.green, '✓')} ${displayText(last)}\n`),
       clear: () => end(''),
     };
   }
@@ -139,7 +153,7 @@ export class Terminal {
       const { code, message, why, advice: hint, field, requestId, invocation } = failure;
       const diagnostics = failure.diagnostics.length > 0 ? failure.diagnostics : undefined;
       const error = { code, message, why, hint, field, requestId, invocation, diagnostics, stack };
-      this.#err.write(`${jsonLine({ error }, this.#err)}\n`);
+      this.#err.write(`${jsonLine({ error })}\n`);
       return;
     }
     const lines = [failure.message];
@@ -158,29 +172,34 @@ export class Terminal {
       failure.invocation && `invocation ${failure.invocation}`,
       failure.requestId && `request ${failure.requestId}`,
     ];
-    const marksLine = this.#style(STYLE.dim, displayText(`  (${marks.filter(Boolean).join(', ')})`, this.#err));
-    this.#err.write(`${this.#style(STYLE.red, 'error:')} ${displayText(lines.join('\n'), this.#err)}\n${marksLine}\n`);
-    if (stack !== undefined) this.#err.write(`${displayText(stack, this.#err)}\n`);
+    const marksLine = this.#style(STYLE.dim, displayText(`  (${marks.filter(Boolean).join(', ')})`));
+    this.#err.write(`${this.#style(STYLE.red, 'error:')} ${displayText(lines.join('\n'))}\n${marksLine}\n`);
+    if (stack !== undefined) this.#err.write(`${displayText(stack)}\n`);
   }
 
   #printStyled(line: string): void {
     if (!this.json && !this.#isSilent) this.#out.write(`${line}\n`);
   }
 
-  /** Colours text on a terminal, unless NO_COLOR is set (https://no-color.org). */
   #style(code: number, text: string, stream = this.#err): string {
-    return stream.isTTY && !process.env.NO_COLOR ? `\x1b[${code}m${text}\x1b[0m` : text;
+    return obeysEscapes(stream) ? `\x1b[${code}m${text}\x1b[0m` : text;
   }
 }
 
-/** The text for a stream: unchanged for a pipe; for a terminal, with a mark in place of each character that a terminal obeys. */
-function displayText(text: string, stream: NodeJS.WriteStream): string {
-  return stream.isTTY ? text.replace(TERMINAL_CONTROLS, '\ufffd') : text;
+/** True for a stream that may get escape sequences (https://no-color.org). */
+export function obeysEscapes(stream: NodeJS.WriteStream): boolean {
+  return Boolean(stream.isTTY) && !process.env.NO_COLOR && process.env.TERM !== 'dumb';
 }
 
-/** The JSON for a stream: for a terminal, with escapes in place of the characters that a terminal obeys, so the value stays the same. */
-function jsonLine(value: unknown, stream: NodeJS.WriteStream): string {
-  const text = JSON.stringify(value);
-  if (!stream.isTTY) return text;
-  return text.replace(TERMINAL_CONTROLS, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
+/** The text with a mark in place of each character that a terminal obeys. */
+export function displayText(text: string): string {
+  return text.replace(TERMINAL_CONTROLS, MARK);
+}
+
+/** JSON on one line, with escapes in place of the characters that a terminal obeys, so the value stays the same. */
+function jsonLine(value: unknown): string {
+  return JSON.stringify(value).replace(
+    TERMINAL_CONTROLS,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }

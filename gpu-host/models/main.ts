@@ -86,7 +86,8 @@ async function pull(names: readonly string[], options: PullFlags): Promise<void>
 }
 
 async function pullOne(name: string, options: PullFlags, signal: AbortSignal): Promise<void> {
-  const progress = process.stderr.isTTY && !options.json ? barProgress(name) : lineProgress(name, !options.json);
+  const hasBar = process.stderr.isTTY && !process.env.NO_COLOR && process.env.TERM !== 'dumb' && !options.json;
+  const progress = hasBar ? barProgress(name) : lineProgress(name, !options.json);
   try {
     const { directory, cached } = await pullModel(name, {
       onProgress: progress.update,

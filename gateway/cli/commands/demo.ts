@@ -86,7 +86,7 @@ export const demo = defineCommand({
         advice: `Leave --model out, or name a model that continues a text, such as ${MODEL}.`,
       });
     terminal.value({ model: task.model, ...report });
-    if (!terminal.interactive) terminal.print(`${report.program.text}\n`);
+    if (!terminal.redraws) terminal.print(`${report.program.text}\n`);
     terminal.table(['', 'function', 'client loop'], rowsOf(report), '');
     for (const line of ['', ...remarksOf(report)]) terminal.print(line);
     return report.equalTexts && report.equalTokens ? EXIT.ok : EXIT.failed;

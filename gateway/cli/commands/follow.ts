@@ -56,14 +56,15 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         if ('file' in event.data) {
           const { name, bytes } = event.data.file;
           await endLine();
-          await terminal.write(`file ${name} (${counted(bytes, 'byte')})\n`);
+          await terminal.text(`file ${name} (${counted(bytes, 'byte')})\n`);
           break;
         }
         const content = 'text' in event.data ? event.data.text : Buffer.from(event.data.base64, 'base64');
         const hasOwnLine = typeof content === 'string' && isJsonValue(content);
         if (hasOwnLine) await endLine();
         shownLength += content.length;
-        await terminal.write(content);
+        if (typeof content === 'string') await terminal.text(content);
+        else await terminal.write(content);
         if (content.length > 0)
           atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === LINE_FEED;
         if (options.lines || hasOwnLine) await endLine();

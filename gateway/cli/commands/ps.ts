@@ -69,7 +69,7 @@ export const ps = defineCommand({
         signal.aborted ? null : Promise.reject(error),
       );
       if (rows === null) break;
-      if (terminal.interactive) {
+      if (terminal.redraws) {
         await terminal.write(CLEAR_SCREEN);
         table(terminal, rows, 'Nothing waits or runs.');
       } else {

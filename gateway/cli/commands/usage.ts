@@ -29,7 +29,7 @@ export const usage = defineCommand({
     const { client } = await connect();
     const query = { ...filters, signal };
     if (csv) {
-      await terminal.write(await client.quotas.usageCsv(query));
+      await terminal.text(await client.quotas.usageCsv(query));
       return EXIT.ok;
     }
     const rows = await client.quotas.usage(query);

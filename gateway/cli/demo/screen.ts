@@ -1,5 +1,5 @@
 import { counted, duration } from '../format.ts';
-import type { Terminal } from '../terminal.ts';
+import { displayText, type Terminal } from '../terminal.ts';
 import { fits, type Pane, sideBySide } from './panes.ts';
 import type { Run } from './task.ts';
 
@@ -21,7 +21,7 @@ export class Screen {
     this.#terminal = terminal;
     this.#titles = titles;
     this.#columns = process.stdout.columns ?? 0;
-    this.#isVisible = terminal.interactive && fits(this.#columns);
+    this.#isVisible = terminal.redraws && fits(this.#columns);
   }
 
   /** Begins a round: empties both panes, and shows `label` in place of the figures. */
@@ -55,7 +55,7 @@ export class Screen {
     });
     const lines = sideBySide(pane(0), pane(1), this.#columns, TEXT_ROWS);
     const cursorUp = this.#drawnLines > 0 ? `\x1b[${this.#drawnLines}A` : '';
-    void this.#terminal.write(`${cursorUp}${lines.map((line) => `${CLEAR_LINE}${line}\n`).join('')}`);
+    void this.#terminal.write(`${cursorUp}${lines.map((line) => `${CLEAR_LINE}${displayText(line)}\n`).join('')}`);
     this.#drawnLines = lines.length;
   }
 }
