@@ -95,7 +95,7 @@ export class FeedBuilder {
       slots: new Tensor('int32', this.#slots.int32(count * width), [count, width]),
       bias: new Tensor('float32', bias, [count, 1, tokens, width]),
       pool: this.#poolTensor,
-      ...this.#segmentFeeds(rows, wantedOutputs.wantsAttention, hasSegments),
+      ...this.#segmentFeeds(rows, hasSegments),
       ...this.#embeds(rows, tokens),
       ...wantedOutputs.feeds,
     };
@@ -165,8 +165,7 @@ export class FeedBuilder {
     });
   }
 
-  #segmentFeeds(rows: readonly Row[], wantsAttention: boolean, hasSegments: boolean): Record<string, Tensor> {
-    if (wantsAttention) return {};
+  #segmentFeeds(rows: readonly Row[], hasSegments: boolean): Record<string, Tensor> {
     if (!hasSegments) return this.#noSegments;
     const { count } = this.#segments;
     const maxSegments = rows.reduce((most, { segments }) => Math.max(most, segments.length), 0);
@@ -261,6 +260,7 @@ export class FeedBuilder {
         has_head: headRows > 0 && !isMasked ? this.#yes : this.#no,
         wants_log_sum: wantsLogSum && !isMasked ? this.#yes : this.#no,
         is_masked: isMasked ? this.#yes : this.#no,
+        wants_attention: wantsAttention ? this.#yes : this.#no,
         allowed: isMasked ? this.#allowed(rows, headRows) : this.#noMask,
       },
     };

@@ -153,17 +153,15 @@ export class GraphBuilder {
     then: (branch: GraphBuilder) => readonly string[],
   ): void {
     this.either(condition, outputs, then, (skipped) =>
-      outputs.map(({ name, type, emptyDims }) => {
-        const empty = skipped.#claim(`${name}:empty`);
-        skipped.#initializers.set(empty, {
-          name: empty,
-          dataType: type,
-          dims: [...emptyDims],
-          rawData: new Uint8Array(0),
-        });
-        return skipped.node('Identity', [empty], `${name}:none`);
-      }),
+      outputs.map(({ name, type, emptyDims }) => skipped.empty(name, type, emptyDims)),
     );
+  }
+
+  /** A tensor without values, for the output `name` of a branch that does not compute it. One of `dims` should be 0. */
+  empty(name: string, type: ElementTypeNumber, dims: readonly number[]): string {
+    const empty = this.#claim(`${this.#prefix}${name}:empty`);
+    this.#initializers.set(empty, { name: empty, dataType: type, dims: [...dims], rawData: new Uint8Array(0) });
+    return this.node('Identity', [empty], `${this.#prefix}${name}:none`);
   }
 
   /** Computes `then` when the boolean `condition` holds, else `otherwise`. The branches may use any value of this graph. */

@@ -21,8 +21,6 @@ export interface GraphOptions {
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
   readonly slotCount: number;
-  /** True for a separate graph that also returns attention. A branch of the main graph would keep all layers' keys to the end, at 12 % cost. */
-  readonly attention: boolean;
   /** True when every multiplication of the graph's layers takes an adapter's matrices. */
   readonly adapter: boolean;
 }
@@ -37,7 +35,7 @@ export interface GraphOptions {
  * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that the caller gives as embeds
  * - `slots` int32 [B, W]: the pool slot to gather for each column; the keys and values of the row's own T inputs then replace the first T columns
  * - `bias` float32 [B, 1, T, W]: 0 where an input sees a column, very negative elsewhere
- * - `has_segments` bool [1]: true when rows also attend to segments, which needs T = 1; no such input with `attention`
+ * - `has_segments` bool [1]: true when rows also attend to segments, which needs T = 1; never true with `wants_attention`
  * - `segments.p` float32 [S, kvHeads, SEGMENT_SLOTS, headDim] for each plane p of the pool; `segment_rows` int32 [S]: each segment's row;
  *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for a segment of the row, very negative past its last
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
@@ -46,6 +44,7 @@ export interface GraphOptions {
  * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: true to compute `top_*`, `log_sum`; never true without head rows
  * - `is_masked` bool [1]: true to compute `allowed_*` instead of `top_*` and `log_sum`, over the tokens of `allowed` uint8
  *   [M, ceil(vocabulary / 32) × 4] (token t is bit t % 8 of byte t / 8; `allowed` has no rows when `is_masked` is false)
+ * - `wants_attention` bool [1]: true to compute `received`
  * - with `adapter`, for each multiplication of a layer, the two inputs of `adapterInputs`; their ranks may differ, and be 0
  *
  * Outputs, empty when not wanted:
@@ -53,7 +52,7 @@ export interface GraphOptions {
  * - `top_logits` float32 and `top_tokens` int64 [M, K]: largest first, equal ones by token; `log_sum` float32 [M, 1]: the logarithm of the
  *   sum of all exponentiated logits; `allowed_top_logits`, `allowed_top_tokens`, `allowed_log_sum`: the same over allowed tokens
  * - `new_kv` float32 [2 × layers × B, T, kvHeads × headDim]: rotated keys and values of the inputs, in the pool's order
- * - with `attention`, `received` float32 [B, T, W]: each input's attention to each column, the mean over heads and layers
+ * - `received` float32 [B, T, W]: each input's attention to each column, the mean over heads and layers
  */
 export function buildDecoder(
   model: LoadedModel,
@@ -75,14 +74,13 @@ export function buildDecoder(
   graph.input('embeds', float32, ['E', hiddenSize]);
   graph.input('slots', int32, ['B', 'W']);
   graph.input('bias', float32, ['B', 1, 'T', 'W']);
-  if (!options.attention) {
-    graph.input('has_segments', boolean, [1]);
-    graph.input('segment_rows', int32, ['S']);
-    graph.input('row_segments', int32, ['B', 'G']);
-    graph.input('segment_bias', float32, ['B', 'G', 1]);
-    for (let plane = 0; plane < 2 * layers; plane++) {
-      graph.input(segmentInput(plane), float32, ['S', config.kvHeads, SEGMENT_SLOTS, headDim]);
-    }
+  graph.input('has_segments', boolean, [1]);
+  graph.input('wants_attention', boolean, [1]);
+  graph.input('segment_rows', int32, ['S']);
+  graph.input('row_segments', int32, ['B', 'G']);
+  graph.input('segment_bias', float32, ['B', 'G', 1]);
+  for (let plane = 0; plane < 2 * layers; plane++) {
+    graph.input(segmentInput(plane), float32, ['S', config.kvHeads, SEGMENT_SLOTS, headDim]);
   }
   graph.input('pool', float32, [2 * layers * options.slotCount, kvSize(config)]);
   graph.input('out_rows', int32, ['R']);
@@ -104,10 +102,7 @@ export function buildDecoder(
     const result = addDecoderLayer(graph, weights, project, config, options, layer, row);
     row = result.row;
     newKv.push(result.key, result.value);
-    if (result.attentionWeights === null) continue;
-    received.push(
-      graph.node('ReduceMean', [result.attentionWeights, graph.integers([1])], `received.${layer}`, { keepdims: 0 }),
-    );
+    received.push(result.received);
   }
   graph.node('Concat', newKv, 'new_kv', { axis: 0 });
   const headStates = graph.node('Gather', [row.normed, 'head_rows'], 'head-states');
@@ -116,7 +111,10 @@ export function buildDecoder(
 
   graph.output(row.normed, float32, ['R', hiddenSize]);
   graph.output('new_kv', float32, ['planes', 'T', kvSize(config)]);
-  if (options.attention) graph.output(graph.node('Mean', received, 'received'), float32, ['B', 'T', 'W']);
+  graph.when('wants_attention', [{ name: 'received', type: float32, emptyDims: NO_ATTENTION }], (branch) => [
+    branch.node('Mean', received, 'received-mean'),
+  ]);
+  graph.output('received', float32, ['B', 'T', 'W']);
   return graph.encode();
 }
 
@@ -165,7 +163,7 @@ function addDecoderLayer(
   options: GraphOptions,
   layer: number,
   row: ResidualRow,
-): { row: ResidualRow; key: string; value: string; attentionWeights: string | null } {
+): { row: ResidualRow } & Omit<LayerAttention, 'output'> {
   const { hiddenSize, intermediateSize, layers, heads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
   const at = (name: string) => `${name}.${layer}`;
@@ -210,6 +208,18 @@ function addDecoderLayer(
   return { ...attention, row: next };
 }
 
+/** Dimensions of `received` when it is not wanted. */
+const NO_ATTENTION = [0, 0, 0];
+
+interface LayerAttention {
+  readonly output: string;
+  /** Rotated keys, and values, of the inputs. */
+  readonly key: string;
+  readonly value: string;
+  /** Attention to each column, [B, T, W], the mean over heads; empty unless wanted. */
+  readonly received: string;
+}
+
 function addAttention(
   graph: GraphBuilder,
   weights: WeightNodes,
@@ -218,7 +228,7 @@ function addAttention(
   options: GraphOptions,
   layer: number,
   normed: string,
-): { output: string; key: string; value: string; attentionWeights: string | null } {
+): LayerAttention {
   const { heads, kvHeads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
   const at = (name: string) => `${name}.${layer}`;
@@ -267,20 +277,33 @@ function addAttention(
     // The rotation has scaled the queries. With another scale here, ONNX Runtime packs all keys before it multiplies one query with them.
     scale: { float: 1 },
   };
-  if (options.attention) {
-    const attentionWeights = at('weights');
-    // Mode 3 makes the fourth output the softmax result.
-    graph.nodeOf('Attention', inputs, [attended, '', '', attentionWeights], {
-      ...attributes,
-      qk_matmul_output_mode: 3,
-    });
-    return { output: attended, key, value: at('value'), attentionWeights };
-  }
+  const received = at('received');
+  const outputs = [
+    { name: attended, type: ElementType.float32 },
+    { name: received, type: ElementType.float32 },
+  ];
+  const noAttention = (branch: GraphBuilder) => branch.empty(received, ElementType.float32, NO_ATTENTION);
   graph.either(
     'has_segments',
-    [{ name: attended, type: ElementType.float32 }],
-    (branch) => [addSegmentedAttention(branch, config, layer, inputs, attributes)],
-    (branch) => [branch.node('Attention', inputs, at('attended-gathered'), attributes)],
+    outputs,
+    (branch) => [addSegmentedAttention(branch, config, layer, inputs, attributes), noAttention(branch)],
+    (branch) => {
+      const gathered = ['gathered-output', 'gathered-received'].map(at);
+      branch.either(
+        'wants_attention',
+        gathered.map((name) => ({ name, type: ElementType.float32 })),
+        (watched) => {
+          const [output, weights] = ['watched-output', 'watched-weights'].map(at);
+          // Mode 3 makes the fourth output the softmax result.
+          const mode = { ...attributes, qk_matmul_output_mode: 3 };
+          watched.nodeOf('Attention', inputs, [output, '', '', weights], mode);
+          const heads = watched.integers([1]);
+          return [output, watched.node('ReduceMean', [weights, heads], at('watched-mean'), { keepdims: 0 })];
+        },
+        (plain) => [plain.node('Attention', inputs, at('plain-output'), attributes), noAttention(plain)],
+      );
+      return gathered;
+    },
   );
-  return { output: attended, key, value: at('value'), attentionWeights: null };
+  return { output: attended, key, value: at('value'), received };
 }

@@ -72,14 +72,11 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
       throw error;
     }
   };
-  const decoder = (variant: { readonly attention?: boolean; readonly adapter?: boolean }) => {
-    const { attention = false, adapter = false } = variant;
-    return session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, attention, adapter }, quantized));
-  };
+  const decoder = (adapter: boolean) =>
+    session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, adapter }, quantized));
   const sessions = {
-    decoder: await decoder({}),
-    watchedDecoder: new LazySession(() => decoder({ attention: true })),
-    adaptedDecoder: new LazySession(() => decoder({ adapter: true })),
+    decoder: await decoder(false),
+    adaptedDecoder: new LazySession(() => decoder(true)),
     head: new LazySession(() => session(buildHead(model, headBits, quantized))),
   };
   try {
@@ -99,8 +96,6 @@ async function release(sessions: Sessions): Promise<void> {
 /** Sessions of one model. Each lazy session, once created, keeps a further copy of its weights. */
 interface Sessions {
   readonly decoder: InferenceSession;
-  /** The decoder that also returns what each input attends to. */
-  readonly watchedDecoder: LazySession;
   /** The decoder that takes an adapter's matrices. */
   readonly adaptedDecoder: LazySession;
   /** The head alone, for states that were computed earlier. */
@@ -229,7 +224,8 @@ export class OnnxBackend implements Backend {
   async #run(rows: readonly Row[], adapter: OnnxAdapter | undefined, outputs: SequenceOutput[]): Promise<void> {
     const run = this.#feeds.build(rows);
     const { shape } = run;
-    const session = await this.#decoder(run, adapter);
+    const { decoder, adaptedDecoder } = this.#sessions;
+    const session = adapter ? await adaptedDecoder.get() : decoder;
     const feeds = adapter ? { ...run.feeds, ...adapter.feeds } : run.feeds;
     const result = await session.run(feeds, fetches(run));
     if (run.segments > 0) this.#segmentRuns++;
@@ -257,12 +253,6 @@ export class OnnxBackend implements Backend {
       }
     });
     this.#padding.add(rows, shape, run.segments);
-  }
-
-  #decoder(run: RunFeeds, adapter: OnnxAdapter | undefined): InferenceSession | Promise<InferenceSession> {
-    const { decoder, watchedDecoder, adaptedDecoder } = this.#sessions;
-    if (adapter) return adaptedDecoder.get();
-    return run.wantsAttention ? watchedDecoder.get() : decoder;
   }
 
   #top(result: RunResult, run: RunFeeds, row: number, request: TopRequest): SequenceOutput {

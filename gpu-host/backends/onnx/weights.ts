@@ -2,6 +2,7 @@ import { type BlockedTensor, bitsOf, isBlocked } from '#gpu-host/models/blocks.t
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { ModelError } from '#gpu-host/models/errors.ts';
 import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
+import type { FloatTensor } from '#gpu-host/models/safetensors.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
 /**
@@ -123,22 +124,32 @@ export class WeightNodes {
     const info = this.#tensors.info(name);
     if (isBlocked(info))
       throw new ModelError('unsupported-model', `"${name}" is in blocks, which only a decoder's matrices may be`);
-    const { dtype, shape, file, offset, bytes } = info;
-    if (dtype === 'F32') return this.#graph.external(name, ElementType.float32, shape, { file, offset, bytes });
-    const type: ElementTypeNumber = dtype === 'F16' ? ElementType.float16 : ElementType.bfloat16;
+    if (info.dtype === 'F32') return this.#stored(name, info);
     const widened = `${name}:float32`;
     if (!this.#widened.has(widened)) {
-      const stored = this.#graph.external(name, type, shape, { file, offset, bytes });
-      this.#graph.node('Cast', [stored], widened, { to: ElementType.float32 });
+      this.#graph.node('Cast', [this.#stored(name, info)], widened, { to: ElementType.float32 });
       this.#widened.add(widened);
     }
     return widened;
   }
 
+  /** A whole tensor in the type of its file, in whose pages the session reads it. */
+  #stored(name: string, { dtype, shape, file, offset, bytes }: FloatTensor): string {
+    const { float32, float16, bfloat16 } = ElementType;
+    const type = { F32: float32, F16: float16, BF16: bfloat16 }[dtype];
+    return this.#graph.external(name, type, shape, { file, offset, bytes });
+  }
+
   /** Rows of a matrix as float32. */
   rows(name: string, indices: string, output: string): string {
     const info = this.#tensors.info(name);
-    if (!isBlocked(info)) return this.#graph.node('Gather', [this.tensor(name), indices], output);
+    if (!isBlocked(info)) {
+      const { dtype } = info;
+      if (dtype === 'F32') return this.#graph.node('Gather', [this.tensor(name), indices], output);
+      // Widen the gathered rows only: a widened matrix would take up to four bytes of memory for each value of the file.
+      const narrowRows = this.#graph.node('Gather', [this.#stored(name, info), indices], `${output}:narrow`);
+      return this.#graph.node('Cast', [narrowRows], output, { to: ElementType.float32 });
+    }
     const { dtype, blockSize, levels, scales, zeros } = info;
     if (zeros !== null) throw new ModelError('unsupported-model', `the embeddings "${name}" have zero points`);
     const [rows = 0, blocks = 0, blockBytes = 0] = levels.shape;
