@@ -1,6 +1,7 @@
 import type { SequenceOutput } from '../backends/backend.ts';
 import { InvalidInput } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
+import type { Contender } from '../memory/contender.ts';
 import { CallHeld } from '../memory/fault.ts';
 import { ImageCache } from '../memory/image-cache.ts';
 import type { PageSpace } from '../memory/space.ts';
@@ -10,7 +11,7 @@ import { type DeviceCall, deviceError, type HostCall, type ModelContext } from '
 import { type ComputedStep, DeviceStep, openRuns, rowOf, type StepPart, type StepRow } from './device-step.ts';
 import type { EmbedImageCall } from './embed-image.ts';
 import { ForwardCall } from './forward.ts';
-import { checkBefore, oldestFirst, ridersOf } from './grants.ts';
+import { checkBefore, inOrderOfMemory, ridersOf } from './grants.ts';
 import { type EngineTurns, GuessedSteps, queueOf } from './guessed-steps.ts';
 import type { Payer } from './meter.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
@@ -21,6 +22,8 @@ import type { StepStats } from './stats.ts';
 
 /** The engine, as the batch runner sees it. */
 export interface BatchTurns extends EngineTurns {
+  /** Says which of two families gets memory first now. */
+  precedence(): (a: Contender, b: Contender) => boolean;
   /** Called after each step of the device, before its results are handed out. */
   computed(): void;
   /** A run continues with a step that is on the device already. */
@@ -230,7 +233,7 @@ export class BatchRunner {
   #prepare({ forwards: grants, awaitedBy }: Batch, projections: readonly ProjectCall[]): StepPart[] {
     const { backend } = this.#context;
     const prepared = new Map<Grant, StepPart>();
-    for (const grant of oldestFirst(grants, awaitedBy)) {
+    for (const grant of inOrderOfMemory(grants, awaitedBy, this.#turns.precedence())) {
       const call = grant.call as DeviceCall;
       const { closed, pages } = call.hostQueue.space;
       if (call instanceof RunCall && call.stopped) {

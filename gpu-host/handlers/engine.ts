@@ -222,6 +222,7 @@ export class ModelEngine {
       allocateSpared: () => this.#instants.allocateSpared(),
       batcher,
       adopt: (call) => this.batcher.adopt(call),
+      precedence: () => this.memory.relief.precedence(),
       computed: () => this.memory.stepped(),
       stepped: async (rows) => {
         const idleMs = this.#pause.takeLingeredMs();

@@ -1,4 +1,3 @@
-import { isNewer, type Place } from '#scheduler/policies/victims.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
 import type { Contender } from '../memory/contender.ts';
@@ -8,34 +7,42 @@ import type { ForwardCall } from './forward.ts';
 import { DistributionCall, type ProjectCall } from './project.ts';
 
 /**
- * The order in which calls get memory: oldest family (an invocation and its children) first, so that no call is preempted after it was prepared.
+ * The order in which calls get memory: that of their families (an invocation and its children), so that no call is preempted after it was prepared.
  * The calls of one family stay in the order of the batch, because later calls build on earlier ones.
  *
- * A call may wait for pages that a call of a younger family computes. In this order, the younger family then counts as old as the waiting one.
- * Otherwise a third family with an age between them could take the memory that the pages need. When memory runs short, only the younger family's
- * true age counts. If the family then gets too little, its call is held, and the waiting call computes the pages itself.
+ * A call may wait for pages that a call of a later family computes. In this order, the later family then has the place of the waiting one.
+ * Otherwise a third family between them could take the memory that the pages need. When memory runs short, only the later family's
+ * true place counts. If the family then gets too little, its call is held, and the waiting call computes the pages itself.
+ *
+ * @param precedes true when the first family gets memory before the second
  */
-export function oldestFirst(grants: readonly Grant[], awaitedBy: Batch['awaitedBy']): readonly Grant[] {
-  if (awaitedBy.size === 0 && grants.every((grant, i) => i === 0 || !isNewerCall(grants[i - 1] as Grant, grant)))
-    return grants;
-  const ages = new Map<Contender, Place>();
+export function inOrderOfMemory(
+  grants: readonly Grant[],
+  awaitedBy: Batch['awaitedBy'],
+  precedes: (a: Contender, b: Contender) => boolean,
+): readonly Grant[] {
+  const isInOrder = (grant: Grant, i: number): boolean => {
+    const previous = grants[i - 1];
+    return !previous || !precedes(familyOf(grant.call), familyOf(previous.call));
+  };
+  if (awaitedBy.size === 0 && grants.every(isInOrder)) return grants;
+  const places = new Map<Contender, Contender>();
   for (const { call } of grants) {
     const family = familyOf(call);
-    let age = ages.get(family) ?? family;
-    for (const waiter of awaitedBy.get(call) ?? []) if (isNewer(age, familyOf(waiter))) age = familyOf(waiter);
-    ages.set(family, age);
+    let place = places.get(family) ?? family;
+    for (const waiter of awaitedBy.get(call) ?? []) if (precedes(familyOf(waiter), place)) place = familyOf(waiter);
+    places.set(family, place);
   }
   return grants.toSorted((a, b) => {
     const [one, other] = [familyOf(a.call), familyOf(b.call)];
     if (one === other) return 0;
-    const [age, otherAge] = [ages.get(one) ?? one, ages.get(other) ?? other];
-    if (age === otherAge) return isNewer(one, other) ? 1 : -1;
-    return isNewer(age, otherAge) ? 1 : -1;
+    const [place, otherPlace] = [places.get(one) ?? one, places.get(other) ?? other];
+    if (place === otherPlace) return precedes(one, other) ? -1 : 1;
+    return precedes(place, otherPlace) ? -1 : 1;
   });
 }
 
 const familyOf = (call: BatchCall): Contender => (call as HostCall).hostQueue.space.pages.contender;
-const isNewerCall = (a: Grant, b: Grant): boolean => isNewer(familyOf(a.call), familyOf(b.call));
 
 /** The distribution calls among `projections` whose states `forward` makes. */
 export function ridersOf(forward: ForwardCall, projections: readonly ProjectCall[]): DistributionCall[] {

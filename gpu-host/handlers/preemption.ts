@@ -11,6 +11,8 @@ import type { ModelSpace } from './space.ts';
  * oldest family with a held call goes on. Longer than the time between a result and the next call, shorter than most waits that inferlets announce.
  */
 const STALL_MS = 20;
+/** Time after which held calls that no family could go on with are considered again: other tenants keep their shares for a while after they end. */
+const RETRY_MS = 500;
 
 /** The engine, as preemption sees it. */
 export interface PreemptionTurns {
@@ -107,6 +109,7 @@ export class Preemption {
     if (this.#timer !== timer) return;
     this.#timer = undefined;
     if (this.#relief.stalled()) this.#turns.wanted();
+    else if (this.#relief.holdsCalls) this.#timer = setTimeout(() => void this.#stalled(), RETRY_MS);
   }
 
   /** The engine calls this method when the device has work, and when the host stops. */

@@ -78,7 +78,7 @@ export class ResidencyCall extends NamedPagesCall {
     const { memory, registry } = this.names;
     const { tenant } = this.hostQueue.space.owner;
     const requester = this.requesterWithCheck((pages) => {
-      if (!memory.relief.holdsCalls && pages <= memory.pool.available) return;
+      if (!memory.relief.holdsCalls && pages <= memory.availableTo(tenant)) return;
       throw fault('unavailable', `the device has no free frames for the export's ${pages} pages; try again later`);
     });
     return await registry.importPages(tenant, this.#operation.name, requester, (snapshot) => {

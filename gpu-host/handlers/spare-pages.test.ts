@@ -81,9 +81,9 @@ test('an inferlet that did not take its spare page gets no other', async () => {
     const { memory } = host.host.engines[0]!;
     const takeSpare = memory.takeSpare.bind(memory);
     let sparedPages = 0;
-    memory.takeSpare = () => {
+    memory.takeSpare = (space) => {
       sparedPages++;
-      return takeSpare();
+      return takeSpare(space);
     };
     const prompt = PROMPT.slice(1, 4);
     const inferlet = connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 });

@@ -23,7 +23,7 @@ export class SparePages {
   /** The page for the queue's next allocation; undefined when there is no frame, or when the inferlet may hold no further page. */
   spare(queue: HostQueue): Page | undefined {
     if (!queue.space.pages.hasRoom) return undefined;
-    queue.sparePage ??= this.#memory.takeSpare();
+    queue.sparePage ??= this.#memory.takeSpare(queue.space.pages);
     if (queue.sparePage) this.#queues.add(queue);
     return queue.sparePage;
   }

@@ -1,6 +1,7 @@
+import type { Place } from '#scheduler/policies/memory-order.ts';
 import { PROTECTED_DEVICE_STEPS, PROTECTED_TOKENS, type Preemptible } from '#scheduler/policies/preemption.ts';
-import type { Place } from '#scheduler/policies/victims.ts';
 import type { FamilyName } from './family.ts';
+import type { PageAccount } from './page-accounts.ts';
 import type { PageSpace } from './space.ts';
 
 /** Counts the steps of the device. */
@@ -13,14 +14,22 @@ export interface DeviceSteps {
  * back as a whole. While the family is away, its calls are held and its pages may go to swap. After its return it is protected from preemption
  * for some of its steps.
  */
-export class Contender implements Preemptible {
+export class Contender implements Preemptible<PageAccount> {
+  /** Account of the family's tenant. */
+  readonly account: PageAccount;
   readonly arrival: number;
   readonly order: number;
   readonly spaces = new Set<PageSpace>();
-  /** Number of held calls. A family that is away and has no held call needs no memory. */
-  heldCalls = 0;
+  #heldCalls = 0;
   /** Frames of the largest claim of a held call since the family's last step. */
   wanted = 0;
+  /**
+   * True when no family fitted into its tenant's share and this one was the first of them: until it is preempted, its claims may take all pages of
+   * tenants that wait as well.
+   */
+  isForced = false;
+  /** Time before which the family does not return, ms. */
+  heldUntilMs = Number.NEGATIVE_INFINITY;
   readonly #device: DeviceSteps;
   #isAway = false;
   #protectedSteps = 0;
@@ -28,10 +37,21 @@ export class Contender implements Preemptible {
   /** Count of device steps at which the protection ends, even if the family has made few steps. */
   #protectedUntil = 0;
 
-  constructor(arrival: number, order: number, device: DeviceSteps) {
+  constructor(account: PageAccount, arrival: number, order: number, device: DeviceSteps) {
+    this.account = account;
     this.arrival = arrival;
     this.order = order;
     this.#device = device;
+  }
+
+  /** Number of held calls. A family that is away and has no held call needs no memory. */
+  get heldCalls(): number {
+    return this.#heldCalls;
+  }
+
+  set heldCalls(calls: number) {
+    this.account.heldCalls += calls - this.#heldCalls;
+    this.#heldCalls = calls;
   }
 
   /** True from when the family is preempted until it returns. */
@@ -63,6 +83,7 @@ export class Contender implements Preemptible {
   /** Begins the preemption. */
   leave(): void {
     this.#isAway = true;
+    this.isForced = false;
   }
 
   /** Ends the preemption. @param overtook the newest of the older families that stay away: that one and older ones may preempt this family at once */
@@ -114,10 +135,10 @@ export class Contenders implements Iterable<Contender> {
   }
 
   /** The contender of a space that is being opened: that of its family, or a new one. */
-  of(arrival: number, order: number, family: FamilyName | undefined): Contender {
+  of(account: PageAccount, arrival: number, order: number, family: FamilyName | undefined): Contender {
     const existing = family && this.#families.get(keyOf(family));
     if (existing) return existing;
-    const contender = new Contender(arrival, order, this.#device);
+    const contender = new Contender(account, arrival, order, this.#device);
     this.#contenders.add(contender);
     if (family) this.#families.set(keyOf(family), contender);
     return contender;
@@ -136,6 +157,7 @@ export class Contenders implements Iterable<Contender> {
     const { contender, owner } = space;
     contender.spaces.delete(space);
     if (contender.spaces.size > 0) return;
+    contender.heldCalls = 0;
     this.#contenders.delete(contender);
     if (owner.family) this.#families.delete(keyOf(owner.family));
   }

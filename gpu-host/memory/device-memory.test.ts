@@ -179,7 +179,7 @@ test('a page that two inferlets share becomes free only when both have ended', (
   oldest.allocate(1, 4);
   assert.deepEqual(ended, ['inferlet-2'], 'the page that only this inferlet holds is enough');
   kit.memory
-    .openSpace({ id: 'late', tenant: 't', arrival: 7, maxPages: 9 })
+    .openSpace({ id: 'late', tenant: 'tenant', arrival: 7, maxPages: 9 })
     .importSnapshot(1, second.snapshot(Uint32Array.of(1, 2)));
   oldest.allocate(5, 2);
   assert.deepEqual(ended, ['inferlet-2', 'late', 'inferlet-1']);

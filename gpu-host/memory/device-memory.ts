@@ -3,6 +3,7 @@ import { type Contender, Contenders } from './contender.ts';
 import { Families } from './family.ts';
 import { fault } from './fault.ts';
 import { Leases } from './leases.ts';
+import { type PageAccount, PageAccounts } from './page-accounts.ts';
 import { isCached, type Page, PagePool, type PoolCounts } from './pool.ts';
 import { PrefixTree } from './prefix/tree.ts';
 import { Relief, type ReliefStats } from './relief.ts';
@@ -94,7 +95,7 @@ const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evict
  */
 export class DeviceMemory implements SpaceMemory {
   readonly pool: PagePool;
-  readonly prefixes: PrefixTree<Page> | undefined;
+  readonly prefixes: PrefixTree<Page, PageAccount> | undefined;
   /** Pages that exports and KV files hold. */
   readonly snapshots: FrozenPages;
   readonly rotates: boolean;
@@ -110,6 +111,8 @@ export class DeviceMemory implements SpaceMemory {
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
   readonly #contenders = new Contenders();
+  readonly #accounts = new PageAccounts();
+  readonly #now: () => number;
   /** Holds one page on its way from swap to the device. */
   readonly #buffer: Uint8Array;
   #openedSpaces = 0;
@@ -118,9 +121,10 @@ export class DeviceMemory implements SpaceMemory {
   constructor(options: MemoryOptions) {
     const { pageSize, pageCount, device, swap } = options;
     this.pool = new PagePool(pageSize, pageCount, (ticket) => swap?.drop(ticket));
-    this.prefixes = options.prefixCache ? new PrefixTree(pageSize) : undefined;
+    this.prefixes = options.prefixCache ? new PrefixTree(pageSize, ({ account }) => account) : undefined;
     this.#tenants = options.tenants ?? new Tenants();
     const now = options.now ?? (() => performance.now());
+    this.#now = now;
     this.#transfers = new TransferBuffers(device);
     this.snapshots = new FrozenPages({
       pool: this.pool,
@@ -140,6 +144,7 @@ export class DeviceMemory implements SpaceMemory {
     this.relief = new Relief({
       pool: this.pool,
       prefixes: this.prefixes,
+      accounts: this.#accounts,
       snapshots: this.snapshots,
       spaces: this.#spaces,
       contenders: this.#contenders,
@@ -147,6 +152,7 @@ export class DeviceMemory implements SpaceMemory {
       put: (requester, page) => this.#put(requester, page),
       terminate: options.terminate,
       preempt: options.preempt,
+      now,
     });
   }
 
@@ -176,7 +182,10 @@ export class DeviceMemory implements SpaceMemory {
       changed: onChange,
     });
     const order = this.#openedSpaces++;
-    const space = new PageSpace(this, owner, order, limits, this.#contenders.of(owner.arrival, order, owner.family));
+    const account = this.#accounts.of(owner.tenant);
+    this.#accounts.join(account);
+    const contender = this.#contenders.of(account, owner.arrival, order, owner.family);
+    const space = new PageSpace(this, owner, order, limits, contender);
     this.#contenders.add(space);
     this.#spaces.add(space);
     return space;
@@ -188,6 +197,7 @@ export class DeviceMemory implements SpaceMemory {
     space.releaseAll();
     this.#contenders.remove(space);
     this.#spaces.delete(space);
+    this.#accounts.leave(space.account, this.#now());
     this.relief.noteChange();
   }
 
@@ -211,7 +221,7 @@ export class DeviceMemory implements SpaceMemory {
     this.claim(requester, pages);
     return new PageRestoration({
       space: requester,
-      tenant,
+      account: this.#accounts.of(tenant),
       pages,
       snapshots: this.snapshots,
       write: (page, bytes) => this.#write(page, bytes),
@@ -317,9 +327,14 @@ export class DeviceMemory implements SpaceMemory {
    * Undefined when there is no such frame, or while calls wait for memory. The caller hands the page to `PageSpace.allocate` or releases
    * it.
    */
-  takeSpare(): Page | undefined {
+  takeSpare({ account }: PageSpace): Page | undefined {
     if (this.pool.available === 0 || this.relief.holdsCalls) return undefined;
-    return this.relief.freeOne() ? this.pool.take() : undefined;
+    return this.relief.freeOne(account) ? this.pool.take(account) : undefined;
+  }
+
+  /** Frames that are free, or that hold cached prefixes which a claim of the tenant may evict. */
+  availableTo(tenant: string): number {
+    return this.relief.availableTo(this.#accounts.of(tenant));
   }
 
   /**
@@ -328,7 +343,7 @@ export class DeviceMemory implements SpaceMemory {
    */
   bringBack(requester: PageSpace, page: Page): boolean {
     if (page.frame >= 0) return true;
-    if (this.relief.holdsCalls || !this.relief.freeOne()) return false;
+    if (this.relief.holdsCalls || !this.relief.freeOne(page.account)) return false;
     this.swapIn(requester, page);
     return true;
   }

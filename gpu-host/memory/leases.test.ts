@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Lease, Leases } from './leases.ts';
+import { PageAccount } from './page-accounts.ts';
 import { PagePool } from './pool.ts';
 import { type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 import { tagOf } from './testing/fault-tag.ts';
@@ -33,7 +34,7 @@ describe('the leases of a model with 64 pages', () => {
   const snapshot = (tenant: string, pages: number): PageSnapshot =>
     snapshotOf(
       tenant,
-      Array.from({ length: pages }, () => ({ page: pool.blank(), masked: 0 })),
+      Array.from({ length: pages }, () => ({ page: pool.blank(new PageAccount(tenant)), masked: 0 })),
     );
   const setUp = (quota?: number) => {
     const clock = { nowMs: 0 };
@@ -81,7 +82,10 @@ describe('the leases of a model with 64 pages', () => {
     const [longLeased, shortLeased] = [snapshot('a', 2), snapshot('a', 2)];
     const longLease = leases.grant(longLeased, 20);
     const shortLease = leases.grant(shortLeased, 10);
-    assert.equal(leases.giveWayOne(), true);
+    assert.equal(
+      leases.giveWayOne(() => true),
+      true,
+    );
     assert.deepEqual([shortLease.ended, longLease.ended, leases.endedEarlyCount], ['pressure', undefined, 1]);
     assert.deepEqual([leases.isLeased(shortLeased), leases.isPinned(shortLeased.pages[0]!.page)], [false, false]);
     assert.equal(leases.pages, 2);
@@ -91,8 +95,30 @@ describe('the leases of a model with 64 pages', () => {
     leases.grant(snapshot('a', 3), 1);
     const otherLease = leases.grant(snapshot('b', 1), 9);
     clock.nowMs = 22;
-    assert.equal(leases.giveWayOne(), true);
+    assert.equal(
+      leases.giveWayOne(() => true),
+      true,
+    );
     assert.equal(otherLease.ended, 'pressure', 'the lease of tenant a, which pins more pages, has expired');
-    assert.equal(leases.giveWayOne(), false);
+    assert.equal(
+      leases.giveWayOne(() => true),
+      false,
+    );
+  });
+
+  test('only leases of tenants that must give way end', () => {
+    const { leases } = setUp();
+    leases.grant(snapshot('a', 4), 10);
+    const small = leases.grant(snapshot('b', 1), 10);
+    assert.equal(
+      leases.giveWayOne((tenant) => tenant === 'b'),
+      true,
+    );
+    assert.equal(small.ended, 'pressure');
+    assert.equal(
+      leases.giveWayOne((tenant) => tenant === 'b'),
+      false,
+    );
+    assert.equal(leases.pages, 4);
   });
 });

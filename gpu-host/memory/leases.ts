@@ -131,10 +131,10 @@ export class Leases {
     this.#endedEarlyCount++;
   }
 
-  /** Ends the lease that `leaseToEnd` chooses, so that its pages may leave the device. False without leases. */
-  giveWayOne(): boolean {
+  /** Ends the lease that `leaseToEnd` chooses among those of tenants that `gives` accepts: its pages may leave the device. False without such leases. */
+  giveWayOne(gives: (tenant: string) => boolean): boolean {
     this.sweep();
-    const holding = leaseToEnd(this.#holdings.values());
+    const holding = leaseToEnd([...this.#holdings.values()].filter(({ tenant }) => gives(tenant)));
     if (holding) this.giveWay(holding.snapshot);
     return holding !== undefined;
   }

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PagePrefix } from './identity.ts';
+import { PageAccount } from './page-accounts.ts';
 import { bitCount, fillSlot, largestPosition, type Page, PagePool, slotBits, unfillSlot } from './pool.ts';
 import type { SwapTicket } from './swap/store.ts';
+
+const ACCOUNT = new PageAccount('tenant');
 
 test('each slot of a page has a bit, and a pool refuses pages of more than 32 slots', () => {
   assert.equal(slotBits(8), 0xff);
@@ -15,7 +18,7 @@ test('each slot of a page has a bit, and a pool refuses pages of more than 32 sl
 test('a page is owned, cached or swapped out, and its frame or ticket is given back with its last reference', () => {
   const dropped: SwapTicket[] = [];
   const pool = new PagePool(4, 2, (ticket) => dropped.push(ticket));
-  const page = pool.take() as Page;
+  const page = pool.take(ACCOUNT) as Page;
   fillSlot(page, 0, 0);
   pool.adopt(page);
   assert.deepEqual(pool.counts(), { free: 1, cached: 0, owned: 1, total: 2, swappedOut: 0 });
@@ -48,9 +51,9 @@ test('a page is owned, cached or swapped out, and its frame or ticket is given b
 
 test('a page that is about to be released can give its frame to a swapped-out page', () => {
   const pool = new PagePool(4, 1, () => {});
-  const page = pool.take() as Page;
+  const page = pool.take(ACCOUNT) as Page;
   pool.swapOut(page, { place: 'disk' });
-  const donor = pool.take() as Page;
+  const donor = pool.take(ACCOUNT) as Page;
   assert.throws(() => pool.swapIn(page), /without a free frame/);
   pool.swapIn(page, donor);
   assert.throws(() => pool.swapIn(page), /only a page without a frame/);
@@ -61,7 +64,7 @@ test('a page that is about to be released can give its frame to a swapped-out pa
 
 test('a slot whose reservation is undone is empty, and the identity of its page ends before that slot', () => {
   const pool = new PagePool(4, 1, () => {});
-  const page = pool.take() as Page;
+  const page = pool.take(ACCOUNT) as Page;
   const prefix = new PagePrefix('tenant', undefined, undefined, 4);
   page.prefix = prefix;
   for (const [slot, token] of [7, 8, 9].entries()) {

@@ -1,5 +1,6 @@
 import type { PageStats } from '../protocol/host.ts';
 import type { PagePrefix } from './identity.ts';
+import type { PageAccount } from './page-accounts.ts';
 import type { SwapTicket } from './swap/store.ts';
 
 /** Maximum slots of a page: their flags fit the bits of one number. */
@@ -7,6 +8,8 @@ const MAX_PAGE_SIZE = 32;
 
 /** One logical KV page. Filled bits belong to the page; masked bits belong to each mapping of it. */
 export interface Page {
+  /** Account of the tenant for which the page counts. */
+  readonly account: PageAccount;
   /** Frame on the device; -1 while the page has none. Slot `s` is physical slot `frame × pageSize + s`. */
   frame: number;
   /** References from mappings, snapshots and the prefix tree; 0 once the page is gone. */
@@ -66,14 +69,14 @@ export class PagePool {
   }
 
   /** Takes a frame for an empty page with one reference; undefined when no frame is free. */
-  take(): Page | undefined {
+  take(account: PageAccount): Page | undefined {
     const frame = this.#freeFrames.pop();
-    return frame === undefined ? undefined : this.#make(frame);
+    return frame === undefined ? undefined : this.#make(account, frame);
   }
 
   /** An empty page with one reference and no frame yet. */
-  blank(): Page {
-    return this.#make(-1);
+  blank(account: PageAccount): Page {
+    return this.#make(account, -1);
   }
 
   retain(page: Page): void {
@@ -158,8 +161,9 @@ export class PagePool {
       throw new Error(`pages lost: free ${free} + cached ${cached} + owned ${owned} is not ${total}`);
   }
 
-  #make(frame: number): Page {
+  #make(account: PageAccount, frame: number): Page {
     const page: Page = {
+      account,
       frame,
       references: 1,
       inTree: false,
@@ -201,9 +205,17 @@ export class PagePool {
 
   #tally(page: Page, change: number): void {
     if (page.references === 0) return;
-    if (page.frame < 0) this.#swappedOut += change;
-    else if (isCached(page)) this.#cached += change;
-    else this.#owned += change;
+    const { account } = page;
+    if (page.frame < 0) {
+      this.#swappedOut += change;
+      account.swappedOut += change;
+    } else if (isCached(page)) {
+      this.#cached += change;
+      account.cached += change;
+    } else {
+      this.#owned += change;
+      account.owned += change;
+    }
   }
 }
 

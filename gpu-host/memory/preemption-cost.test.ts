@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { DeviceMemory } from './device-memory.ts';
 import { CallHeld } from './fault.ts';
+import type { PageAccount } from './page-accounts.ts';
 import { FrameGain, framesGained, type PageHolding } from './pressure.ts';
 import type { PageSpace } from './space.ts';
 import { makeMemory, type TestMemoryOptions } from './testing/memory.ts';
@@ -98,7 +99,8 @@ test('`FrameGain`, updated holder by holder, equals `framesGained` of all holder
   for (const page of (spaces[0] as PageSpace).held.keys()) if (page.filled) memory.pool.swapOut(page, TICKET);
   for (const pages of [0, 7, 1000]) {
     const room = { pages, reusable: () => pages > 0 };
-    const gain = new FrameGain({ spaces: [], snapshots: new Map() }, room);
+    const takeable = ({ tenant }: PageAccount): number => (tenant === 'small' ? 12 : Number.POSITIVE_INFINITY);
+    const gain = new FrameGain({ spaces: [], snapshots: new Map(), takeable }, room);
     const [idle, ended] = [new Set<PageHolding>(), new Set<PageHolding>()];
     for (let i = 0; i < 300; i++) {
       const space = spaces[random(spaces.length)] as PageSpace;
@@ -112,7 +114,8 @@ test('`FrameGain`, updated holder by holder, equals `framesGained` of all holder
         if (isIdle) idle.add(space);
         gain.changeIdle(space, isIdle ? 1 : -1);
       }
-      assert.equal(gain.frames, framesGained([...ended], { spaces: [...idle], snapshots: new Map() }, room));
+      const holders = { spaces: [...idle], snapshots: new Map(), takeable };
+      assert.equal(gain.frames, framesGained([...ended], holders, room));
     }
   }
 });
@@ -120,7 +123,7 @@ test('`FrameGain`, updated holder by holder, equals `framesGained` of all holder
 /** Spaces that share some of their pages; half of the pages are filled. */
 function openSharingSpaces(random: (below: number) => number): { memory: DeviceMemory; spaces: PageSpace[] } {
   const { memory, open } = makeMemory({ pages: 200, ended: () => assert.fail() });
-  const spaces = Array.from({ length: 12 }, () => open());
+  const spaces = Array.from({ length: 12 }, (_, i) => open({ tenant: i % 3 === 0 ? 'small' : 'large' }));
   for (const [i, space] of spaces.entries()) {
     space.allocate(0, 10);
     for (const page of space.held.keys()) if (random(2)) page.filled = 1;

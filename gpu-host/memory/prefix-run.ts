@@ -198,7 +198,7 @@ export function putBack(space: PageSpace, replacements: readonly Replacement[]):
 }
 
 function mapEmpty(space: PageSpace, room: Mapping): void {
-  const emptyPage = space.pool.blank();
+  const emptyPage = space.pool.blank(space.account);
   space.remap(room, emptyPage);
   space.pool.release(emptyPage);
 }

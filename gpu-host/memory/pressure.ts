@@ -1,3 +1,4 @@
+import type { PageAccount } from './page-accounts.ts';
 import { holders, type Page } from './pool.ts';
 import type { SwapTicket } from './swap/store.ts';
 
@@ -19,6 +20,8 @@ export interface FrameNeed {
 export interface IdleHolders {
   readonly spaces: readonly PageHolding[];
   readonly snapshots: ReadonlyMap<Page, number>;
+  /** Maximum pages of a tenant that may go to swap. */
+  takeable(account: PageAccount): number;
 }
 
 /** Frames that `need` takes once the holders `ended` have let go of their pages. The prefix tree is no holder: a written page is taken out of it. */
@@ -50,19 +53,59 @@ export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, r
     idle.spaces.filter((space) => !endedHolders.has(space)),
     idle.snapshots,
   );
-  let [freedFrames, movedPages, swapPlaces] = [0, 0, room.pages];
+  let swapPlaces = room.pages;
+  const gained = new GainedPages(idle);
   for (const [page, count] of endedCounts) {
     if (holders(page) !== count) continue;
-    if (page.frame >= 0) freedFrames++;
+    if (page.frame >= 0) gained.countEnded(page, 1);
     else if (page.swapped && room.reusable(page.swapped)) swapPlaces++;
   }
   for (const [page, count] of movableCounts) {
     if (page.frame < 0 || holders(page) !== count + (endedCounts.get(page) ?? 0)) continue;
-    // An empty page has nothing to keep.
-    if (page.filled === 0) freedFrames++;
-    else movedPages++;
+    gained.countIdle(page, 1);
   }
-  return freedFrames + Math.min(movedPages, swapPlaces);
+  return gained.frames(swapPlaces);
+}
+
+/** Pages whose holders have ended or are idle, by tenant. Of its idle pages, no tenant loses more than `takeable` allows beside the ended ones. */
+class GainedPages {
+  readonly #takeable: IdleHolders['takeable'];
+  readonly #tenants = new Map<PageAccount, { ended: number; empty: number; filled: number }>();
+
+  constructor({ takeable }: Pick<IdleHolders, 'takeable'>) {
+    this.#takeable = takeable;
+  }
+
+  countEnded({ account }: Page, change: 1 | -1): void {
+    this.#of(account).ended += change;
+  }
+
+  countIdle({ account, filled }: Page, change: 1 | -1): void {
+    // An empty page has nothing to keep.
+    if (filled === 0) this.#of(account).empty += change;
+    else this.#of(account).filled += change;
+  }
+
+  /** Frames that become free when as many of the pages as possible leave, and swap has `swapPlaces` places. */
+  frames(swapPlaces: number): number {
+    let [freedFrames, filledPages] = [0, 0];
+    for (const [account, { ended, empty, filled }] of this.#tenants) {
+      const maxIdle = Math.max(0, this.#takeable(account) - ended);
+      const emptyTaken = Math.min(empty, maxIdle);
+      freedFrames += ended + emptyTaken;
+      filledPages += Math.min(filled, maxIdle - emptyTaken);
+    }
+    return freedFrames + Math.min(filledPages, swapPlaces);
+  }
+
+  #of(account: PageAccount): { ended: number; empty: number; filled: number } {
+    let tenant = this.#tenants.get(account);
+    if (!tenant) {
+      tenant = { ended: 0, empty: 0, filled: 0 };
+      this.#tenants.set(account, tenant);
+    }
+    return tenant;
+  }
 }
 
 /** References to a page by idle holders, and by holders that count as ended. */
@@ -75,19 +118,20 @@ interface Counts {
 export class FrameGain {
   readonly #counts = new Map<Page, Counts>();
   readonly #room: SwapRoom;
-  #freedFrames = 0;
-  #movedPages = 0;
+  readonly #gained: GainedPages;
   #swapPlaces: number;
 
-  constructor({ spaces, snapshots }: IdleHolders, room: SwapRoom) {
+  constructor(idle: IdleHolders, room: SwapRoom) {
+    const { spaces, snapshots } = idle;
     this.#room = room;
+    this.#gained = new GainedPages(idle);
     this.#swapPlaces = room.pages;
     this.#change(snapshots, 1, 0);
     for (const { held } of spaces) this.#change(held, 1, 0);
   }
 
   get frames(): number {
-    return this.#freedFrames + Math.min(this.#movedPages, this.#swapPlaces);
+    return this.#gained.frames(this.#swapPlaces);
   }
 
   /** Counts a holder as idle (1), or no longer as idle (-1). */
@@ -119,12 +163,10 @@ export class FrameGain {
   #count(page: Page, counts: Counts, sign: 1 | -1): void {
     const holderCount = holders(page);
     if (counts.ended === holderCount) {
-      if (page.frame >= 0) this.#freedFrames += sign;
+      if (page.frame >= 0) this.#gained.countEnded(page, sign);
       else if (page.swapped && this.#room.reusable(page.swapped)) this.#swapPlaces += sign;
     } else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.ended === holderCount) {
-      // An empty page has nothing to keep.
-      if (page.filled === 0) this.#freedFrames += sign;
-      else this.#movedPages += sign;
+      this.#gained.countIdle(page, sign);
     }
   }
 }
@@ -134,7 +176,7 @@ export class FrameGain {
  * then those that idle spaces and snapshots share. The prefix tree may hold each page, too; any other holder keeps a
  * page on the device.
  */
-export function* swappable(idle: IdleHolders): Generator<Page> {
+export function* swappable(idle: Pick<IdleHolders, 'spaces' | 'snapshots'>): Generator<Page> {
   for (const { held } of idle.spaces) {
     for (const [page, count] of held) if (page.frame >= 0 && holders(page) === count) yield page;
   }

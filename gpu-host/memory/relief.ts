@@ -1,7 +1,9 @@
+import { isNewer, MemoryOrder, type TenantClaim } from '#scheduler/policies/memory-order.ts';
 import { choosePreempted, isProtectedFrom, mayReturn } from '#scheduler/policies/preemption.ts';
-import { chooseVictims, isNewer } from '#scheduler/policies/victims.ts';
+import { chooseVictims } from '#scheduler/policies/victims.ts';
 import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
+import type { PageAccount } from './page-accounts.ts';
 import { isCached, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import { type FrameNeed, framesGained, framesNeeded, type IdleHolders, type SwapRoom, swappable } from './pressure.ts';
@@ -12,7 +14,8 @@ import type { SwapStore, SwapTicket } from './swap/store.ts';
 
 export interface ReliefOptions {
   readonly pool: PagePool;
-  readonly prefixes: PrefixTree<Page> | undefined;
+  readonly prefixes: PrefixTree<Page, PageAccount> | undefined;
+  readonly accounts: Iterable<PageAccount>;
   readonly snapshots: FrozenPages;
   readonly spaces: ReadonlySet<PageSpace>;
   readonly contenders: Iterable<Contender>;
@@ -23,6 +26,8 @@ export interface ReliefOptions {
   terminate(space: PageSpace, cause: string): void;
   /** As `MemoryOptions.preempt`. */
   readonly preempt: ((family: Contender) => void) | undefined;
+  /** As `MemoryOptions.now`. */
+  now(): number;
 }
 
 export interface ReliefStats {
@@ -52,12 +57,15 @@ interface Refusal {
  * 1. evict cached prefixes that no inferlet uses;
  * 2. move pages to swap: those of snapshots that no inferlet maps, of inferlets that wait on I/O, and of preempted families;
  * 3. end leases, so that their pages can move to swap as well;
- * 4. preempt the newest families (an invocation and its children each), so that their pages can move to swap as well;
- * 5. once swap is full, end the newest inferlets (Pie, SOSP '25, section 5.3).
+ * 4. preempt families (an invocation and its children each), so that their pages can move to swap as well;
+ * 5. once swap is full, end inferlets (Pie, SOSP '25, section 5.3).
  *
- * A claim that would need pages of families older than its own preempts its own family instead: its call is held, and made again when the family
- * returns. This happens only while an older family runs. So the oldest family that can go on is never held, and each hold ends when older families
- * give pages back, wait on I/O, or end.
+ * `MemoryOrder` decides in each step which tenant and which family gives way. From another tenant, a claim takes only what that tenant holds above
+ * its share: of the frames in steps 1 to 4, of the frames and of swap together in step 5.
+ *
+ * A claim that would need pages of families that precede its own, or pages within the shares of other tenants, preempts its own family instead: its
+ * call is held, and made again when the family returns. So the oldest family within its share is never held, and each hold ends when others give
+ * pages back, wait on I/O, or end.
  */
 export class Relief {
   readonly #options: ReliefOptions;
@@ -81,17 +89,19 @@ export class Relief {
   claim(requester: PageSpace, need: FrameNeed): void {
     // A preempted family gets frames only when it returns.
     if (requester.contender.isAway && framesNeeded(need, []) > 0) throw this.#hold(requester, need);
+    const { account } = requester.contender;
     for (;;) {
       if (this.#fits(need)) return;
-      this.#evictCached(need);
+      this.#evictCached(account, need, requester.contender);
       if (this.#fits(need)) return;
-      const swapRefused = !this.#swapOut(requester, need);
+      const order = this.#orderOf({ account, pages: framesNeeded(need, []) }, requester.contender);
+      const swapRefused = !this.#swapOut(requester, need, order);
       if (this.#fits(need)) return;
       // Leases end before any inferlet gives way, so that no inferlet waits for memory because of a lease.
-      if (this.#options.snapshots.leases.giveWayOne()) continue;
+      if (this.#options.snapshots.leases.giveWayOne((tenant) => this.#tenantGives(tenant, order))) continue;
       // Each iteration ends a lease, preempts a family, ends an inferlet or throws, which bounds the loop.
       const room = this.#room(swapRefused);
-      if (!this.#preemptNewest(requester, need, room)) this.#endNewest(requester, need, room);
+      if (!this.#preemptLast(requester, need, room, order)) this.#endLast(requester, need, room, order);
     }
   }
 
@@ -101,67 +111,106 @@ export class Relief {
   }
 
   /**
-   * Ends the preemption of the oldest family with held calls. When running families leave no room for that family, a newer one that fits may
-   * overtake it. The newer family then has no protection from the families that it overtakes.
+   * Ends the preemption of the first family with held calls, by the order. When running families leave no room for that family, a later one that fits
+   * may overtake it. The later family then has no protection from the families that it overtakes.
    * @returns the family that returns to the device; undefined when none fits
    */
   next(): Contender | undefined {
-    const heldFamilies = this.#oldestFirst();
-    const [oldest] = heldFamilies;
-    const candidates = this.#isBetter(oldest) ? heldFamilies : this.#notConsidered(heldFamilies);
+    const heldFamilies = this.#inOrder();
+    const [first] = heldFamilies;
+    const candidates = this.#isBetter(first) ? heldFamilies : this.#notConsidered(heldFamilies);
     const { available } = this.#pool;
-    this.#lastRefusal = oldest && { families: new Set(heldFamilies), available, inTheWay: this.#inTheWay(oldest) };
-    if (!oldest || candidates.length === 0) return undefined;
+    this.#lastRefusal = first && { families: new Set(heldFamilies), available, inTheWay: this.#inTheWay(first) };
+    if (!first || candidates.length === 0) return undefined;
     this.#mayReturn = false;
-    const family = this.#firstThatFits(oldest, candidates);
+    const family = this.#firstThatFits(first, candidates);
     if (!family) return undefined;
-    const newestOvertaken = heldFamilies[heldFamilies.indexOf(family) - 1];
-    family.return(newestOvertaken);
+    const lastOvertaken = heldFamilies[heldFamilies.indexOf(family) - 1];
+    family.return(lastOvertaken);
     this.#lastRefusal = undefined;
     return family;
   }
 
-  #firstThatFits(oldest: Contender, candidates: readonly Contender[]): Contender | undefined {
+  #firstThatFits(first: Contender, candidates: readonly Contender[]): Contender | undefined {
     const { total } = this.#pool;
-    // While a family older than all held ones runs, the oldest held family may find no room, and a newer one that needs less may overtake it.
-    const mayOvertake = this.#runningFamilies(oldest).some((other) => other.runs && isNewer(oldest, other));
-    // Upper bound on the frames for later candidates: they are newer, so they cannot preempt any family that earlier candidates cannot.
-    let maxAvailable = Number.POSITIVE_INFINITY;
+    const firstOrder = this.#returningOrder(first);
+    // While a family that precedes all held ones runs, or other tenants' shares keep pages from the first held one, that one may find no room, and a
+    // later one that needs less may overtake it.
+    const mayOvertake =
+      !this.#isInReach(first, firstOrder) ||
+      this.#runningFamilies(first).some((other) => other.runs && firstOrder.precedes(other, first));
+    // Upper bounds on the frames for later candidates of a tenant: these cannot preempt any family that earlier ones of the tenant cannot.
+    const maxAvailable = new Map<PageAccount, number>();
+    const nowMs = this.#options.now();
     for (const family of candidates) {
-      if (family !== oldest && !mayOvertake) return undefined;
+      if (family !== first && !mayOvertake) return undefined;
+      if (nowMs < family.heldUntilMs) continue;
+      const { account } = family;
       const needed = Math.min(total, family.needed);
-      if (!mayReturn({ needed, available: maxAvailable, total, olderRuns: true })) continue;
+      const bound = maxAvailable.get(account) ?? Number.POSITIVE_INFINITY;
+      if (!mayReturn({ needed, available: bound, total, isPreceded: true })) continue;
+      const order = this.#returningOrder(family);
       const others = this.#runningFamilies(family);
-      const olderRuns = mayOvertake || others.some((other) => isNewer(family, other) || other.isPinned);
-      if (!olderRuns) return family;
-      const available = this.#gained(family, others);
-      if (mayReturn({ needed, available, total, olderRuns })) return family;
+      const isPreceded = mayOvertake || others.some((other) => order.precedes(other, family) || other.isPinned);
+      if (!isPreceded) return family;
+      const available = this.#gained(family, others, order);
+      if (mayReturn({ needed, available, total, isPreceded })) return family;
       // Add the candidate's own pages, which later candidates may take: `#gained` has not counted them.
-      maxAvailable = Math.min(maxAvailable, available + family.resident);
+      maxAvailable.set(account, Math.min(bound, available + family.resident));
     }
     return undefined;
   }
 
-  /** Frames that the family would have after the preemption of all newer families that are not protected from it. */
-  #gained(family: Contender, others: readonly Contender[]): number {
-    const newer = others.filter((other) => isNewer(other, family) && !isProtectedFrom(other, family));
-    const leavingFamilies = new Set(newer);
+  /** Frames that the family would have after the preemption of all families behind it that are not protected from it. */
+  #gained(family: Contender, others: readonly Contender[], order: MemoryOrder<PageAccount>): number {
+    const later = others.filter((other) => order.precedes(family, other) && !isProtectedFrom(other, family, order));
+    const leavingFamilies = new Set(later);
     const promised = others.reduce((sum, other) => sum + (leavingFamilies.has(other) ? 0 : other.promised), 0);
     // A failing swap refuses pages although it has room. If that room counted, the family would return, be held again at once, and so on without end.
     const room = this.#room(this.#swapFails);
-    return this.#pool.available - promised + framesGained([], this.#movable(newer, family), room);
+    const gained = framesGained([], this.#movable(later, family, order), room);
+    return this.#pool.free + this.#evictable(order) - promised + gained;
+  }
+
+  /** False when the family needs pages within the shares of other tenants, so that no preemption gives it room. */
+  #isInReach(family: Contender, order: MemoryOrder<PageAccount>): boolean {
+    const { total } = this.#pool;
+    return Math.min(total, family.resident + family.needed) <= total - order.protectedPages;
+  }
+
+  #returningOrder(family: Contender): MemoryOrder<PageAccount> {
+    return this.#orderOf({ account: family.account, pages: family.needed }, family);
   }
 
   /** True when `next` has a family to consider. */
   get isDue(): boolean {
-    const heldFamilies = this.#oldestFirst();
+    const heldFamilies = this.#inOrder();
     return this.#isBetter(heldFamilies[0]) || this.#notConsidered(heldFamilies).length > 0;
   }
 
-  /** Call when no family has a call that can run: preempts all families, so that the oldest held one returns. @returns false when no call is held */
+  /**
+   * Call when no family has a call that can run: preempts the families that keep pages from the held ones, so that the first held one returns. When
+   * none fits beside the shares of other tenants, the first one that fits without the shares of waiting tenants may take pages of these.
+   * @returns false when no family can return now
+   */
   stalled(): boolean {
     if (!this.holdsCalls) return false;
-    for (const family of this.#options.contenders) if (family.runs && !family.isPinned) this.#preempt(family);
+    const heldAccounts = new Set([...this.#heldFamilies()].map(({ account }) => account));
+    const order = this.#orderOf();
+    for (const family of this.#options.contenders) {
+      const gives = heldAccounts.has(family.account) || order.excess(family.account) > 0;
+      if (gives && family.runs && !family.isPinned) this.#preempt(family);
+    }
+    const heldFamilies = this.#inOrder();
+    const fits = (family: Contender): boolean => this.#isInReach(family, this.#returningOrder(family));
+    if (!heldFamilies.some(fits)) {
+      const forced = heldFamilies.find((family) => {
+        family.isForced = true;
+        family.isForced = fits(family);
+        return family.isForced;
+      });
+      if (!forced) return false;
+    }
     this.noteChange();
     return true;
   }
@@ -185,19 +234,90 @@ export class Relief {
     return framesNeeded(need, []) <= this.#pool.free;
   }
 
-  #evictCached(need: FrameNeed): void {
+  /**
+   * The order of frames, for a claim or for none.
+   * @param claimant the family that claims; one that is forced finds no share of tenants that wait
+   */
+  #orderOf(claim?: TenantClaim<PageAccount>, claimant?: Contender): MemoryOrder<PageAccount> {
+    const nowMs = this.#options.now();
+    const holdings = [...this.#options.accounts].map((account) => ({
+      account,
+      held: account.frames,
+      wants: account.heldCalls > 0 || account.swappedOut > 0,
+      isPresent: account.isPresent(nowMs) && !(claimant?.isForced && account.heldCalls > 0),
+    }));
+    return new MemoryOrder(this.#pool.total, holdings, claim);
+  }
+
+  /** The order of frames and swap together. */
+  #totalOrderOf(claim: TenantClaim<PageAccount>): MemoryOrder<PageAccount> {
+    const nowMs = this.#options.now();
+    const holdings = [...this.#options.accounts].map((account) => ({
+      account,
+      held: account.frames + account.swappedOut,
+      wants: account.heldCalls > 0,
+      isPresent: account.isPresent(nowMs),
+    }));
+    return new MemoryOrder(this.#pool.total + (this.#options.swap?.stats().capacity ?? 0), holdings, claim);
+  }
+
+  /** True when a claim may end leases of the tenant. */
+  #tenantGives(tenant: string, order: MemoryOrder<PageAccount>): boolean {
+    for (const account of this.#options.accounts)
+      if (account.tenant === tenant) return order.gives(account, account.frames);
+    return false;
+  }
+
+  /** True when `a` gets memory before `b` now. */
+  precedence(): (a: Contender, b: Contender) => boolean {
+    const order = this.#orderOf();
+    return (a, b) => order.precedes(a, b);
+  }
+
+  /** Frames that are free, or that hold cached prefixes which a claim of the tenant may evict. */
+  availableTo(account: PageAccount): number {
+    return this.#pool.free + this.#evictable(this.#orderOf({ account, pages: 0 }));
+  }
+
+  #evictable(order: MemoryOrder<PageAccount>): number {
+    let pages = 0;
+    for (const account of this.#options.accounts) pages += Math.min(account.cached, order.takeable(account));
+    return pages;
+  }
+
+  #evictCached(account: PageAccount, need: FrameNeed, claimant?: Contender): void {
     const tree = this.#options.prefixes;
     if (!tree) return;
-    while (!this.#fits(need)) {
-      // A claim copies only pages that its requester holds, and none of these is evicted here. So evictions do not change the need.
-      const needed = framesNeeded(need, []);
-      for (const page of tree.evictLeaves(isCached)) {
-        this.#pool.abandon(page);
-        if (needed <= this.#pool.free) return;
-      }
-      if (this.#pool.cached === 0) return;
-      for (const page of tree.evictBlocked(isCached)) this.#pool.abandon(page);
+    // A claim copies only pages that its requester holds, and none of these is evicted here. So evictions do not change the need.
+    const needed = framesNeeded(need, []);
+    let order: MemoryOrder<PageAccount> | undefined;
+    while (needed > this.#pool.free && this.#pool.cached > 0) {
+      order ??= this.#orderOf({ account, pages: needed }, claimant);
+      const chosen = order.evicted(this.#cachedBy(needed - this.#pool.free));
+      if (!chosen || !this.#evict(tree, chosen.account, Math.min(chosen.pages, needed - this.#pool.free))) return;
     }
+  }
+
+  *#cachedBy(missing: number): Generator<{ account: PageAccount; held: number; missing: number }> {
+    for (const account of this.#options.accounts)
+      if (account.cached > 0) yield { account, held: account.frames, missing };
+  }
+
+  /** Evicts up to `pages` cached pages of a tenant; more when pages in use follow the only ones that may leave. @returns false when none left */
+  #evict(tree: PrefixTree<Page, PageAccount>, account: PageAccount, pages: number): boolean {
+    const wantedFree = this.#pool.free + pages;
+    let anyLeft = false;
+    for (const page of tree.evictLeaves(account, isCached)) {
+      this.#pool.abandon(page);
+      anyLeft = true;
+      if (this.#pool.free >= wantedFree) return true;
+    }
+    if (account.cached === 0) return anyLeft;
+    for (const page of tree.evictBlocked(account, isCached)) {
+      this.#pool.abandon(page);
+      anyLeft = true;
+    }
+    return anyLeft;
   }
 
   /** Preempted families with held calls. */
@@ -205,17 +325,28 @@ export class Relief {
     for (const family of this.#options.contenders) if (family.isAway && family.heldCalls > 0) yield family;
   }
 
-  #oldestFirst(): Contender[] {
-    return [...this.#heldFamilies()].sort((a, b) => (isNewer(a, b) ? 1 : -1));
+  /**
+   * Preempted families with held calls, by the order. The pages that the oldest of a tenant needs count for the tenant, because they show what it would
+   * hold: a tenant that has lost all its pages does not precede others for that.
+   */
+  #inOrder(): Contender[] {
+    const heldFamilies = [...this.#heldFamilies()];
+    if (heldFamilies.length < 2) return heldFamilies;
+    const ranks = new Map<PageAccount, MemoryOrder<PageAccount>>();
+    const now = this.#orderOf();
+    for (const family of heldFamilies.sort((a, b) => (isNewer(a, b) ? 1 : -1)))
+      if (!ranks.has(family.account)) ranks.set(family.account, this.#returningOrder(family));
+    const excess = ({ account }: Contender): number => (ranks.get(account) ?? now).excess(account);
+    return heldFamilies.sort((a, b) => excess(a) - excess(b) || (isNewer(a, b) ? 1 : -1));
   }
 
-  /** True when memory has improved for the oldest held family since its refusal, or when `next` has not considered that family yet. */
-  #isBetter(oldest: Contender | undefined): boolean {
-    if (!oldest) return false;
+  /** True when memory has improved for the first held family since its refusal, or when `next` has not considered that family yet. */
+  #isBetter(first: Contender | undefined): boolean {
+    if (!first) return false;
     const lastRefusal = this.#lastRefusal;
-    if (this.#mayReturn || !lastRefusal?.families.has(oldest) || this.#pool.available > lastRefusal.available)
+    if (this.#mayReturn || !lastRefusal?.families.has(first) || this.#pool.available > lastRefusal.available)
       return true;
-    return this.#inTheWay(oldest) < lastRefusal.inTheWay;
+    return this.#inTheWay(first) < lastRefusal.inTheWay;
   }
 
   /** Held families that the last refusal does not include: `next` has not considered them yet. */
@@ -223,10 +354,11 @@ export class Relief {
     return heldFamilies.filter((family) => !this.#lastRefusal?.families.has(family));
   }
 
-  /** Number of other families that keep `ownFamily` from pages now: older, protected or pinned ones. */
+  /** Number of other families that keep `ownFamily` from pages now: those that precede it, protected or pinned ones. */
   #inTheWay(ownFamily: Contender): number {
+    const order = this.#returningOrder(ownFamily);
     return this.#runningFamilies(ownFamily).filter(
-      (other) => isNewer(ownFamily, other) || other.protectedSteps > 0 || other.isPinned,
+      (other) => order.precedes(other, ownFamily) || other.protectedSteps > 0 || other.isPinned,
     ).length;
   }
 
@@ -236,13 +368,25 @@ export class Relief {
   }
 
   /** The holders whose pages may go to swap once `preemptedFamilies` are preempted, without the space or the family `excluded`. */
-  #movable(preemptedFamilies: readonly Contender[], excluded: PageSpace | Contender): IdleHolders {
+  #movable(
+    preemptedFamilies: readonly Contender[],
+    excluded: PageSpace | Contender,
+    order: MemoryOrder<PageAccount>,
+  ): IdleHolders {
     const families = new Set(preemptedFamilies);
     const spaces = [...this.#options.spaces].filter((space) => {
       if (space === excluded || space.contender === excluded) return false;
       return space.movable || (space.pins === 0 && families.has(space.contender));
     });
-    return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.#options.snapshots.held };
+    return {
+      spaces: spaces.sort((a, b) => order.compare(b, a)),
+      snapshots: this.#options.snapshots.held,
+      // Cached prefixes leave before pages that anything holds.
+      takeable: (account) => {
+        const pages = order.takeable(account);
+        return pages - Math.min(account.cached, pages === Number.POSITIVE_INFINITY ? 0 : pages);
+      },
+    };
   }
 
   /** @param swapRefused true when swap has just refused a page: it is full, or its disk fails although it has room */
@@ -264,12 +408,12 @@ export class Relief {
   }
 
   /** Moves pages to swap until the need is met. @returns false when swap refused a page, or the host has no swap */
-  #swapOut(requester: PageSpace, need: FrameNeed): boolean {
+  #swapOut(requester: PageSpace, need: FrameNeed, order: MemoryOrder<PageAccount>): boolean {
     const { snapshots, swap } = this.#options;
     let hasSwapRoom = swap !== undefined;
-    for (const page of this.#movablePages(requester)) {
+    for (const page of this.#movablePages(requester, order)) {
       if (this.#fits(need)) break;
-      if (snapshots.leases.isPinned(page)) continue;
+      if (snapshots.leases.isPinned(page) || !order.gives(page.account, page.account.frames)) continue;
       // An empty page leaves even when swap has no room.
       if (page.filled !== 0 && !hasSwapRoom) continue;
       if (!this.moveOut(requester, page)) hasSwapRoom = false;
@@ -278,9 +422,9 @@ export class Relief {
   }
 
   /** Pages that may go to swap, those of snapshots first: no inferlet waits for them. */
-  *#movablePages(requester: PageSpace): Generator<Page> {
+  *#movablePages(requester: PageSpace, order: MemoryOrder<PageAccount>): Generator<Page> {
     yield* this.#options.snapshots.leavingPages();
-    yield* swappable(this.#movable([], requester));
+    yield* swappable(this.#movable([], requester, order));
   }
 
   /** Moves to swap a page that no running inferlet needs. False when swap refuses it. */
@@ -300,33 +444,34 @@ export class Relief {
     return true;
   }
 
-  /** Makes sure that a frame is free; evicts cached prefixes if need be. False when that is not enough. */
-  freeOne(): boolean {
-    this.#evictCached(ONE_FRAME);
+  /** Makes sure that a frame is free for the tenant; evicts cached prefixes if need be. False when that is not enough. */
+  freeOne(account: PageAccount): boolean {
+    this.#evictCached(account, ONE_FRAME);
     return this.#fits(ONE_FRAME);
   }
 
   /**
-   * Preempts the newest families whose pages then find room in swap. Returns false when that is not enough.
+   * Preempts the last families of the order whose pages then find room in swap. Returns false when that is not enough.
    * @throws CallHeld when only families that are protected, or whose pages are in use, could give enough
    */
-  #preemptNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): boolean {
+  #preemptLast(requester: PageSpace, need: FrameNeed, room: SwapRoom, order: MemoryOrder<PageAccount>): boolean {
     if (!this.#canPreempt) return false;
     const ownFamily = requester.contender;
     const runningFamilies = this.#runningFamilies(ownFamily);
-    // The policy never preempts older families. It needs them to see if the requester's family is the oldest.
+    // The policy preempts no family that precedes the requester's. It needs them to see if the requester's family is the first.
     const consideredFamilies = runningFamilies.filter(
-      (other) => isNewer(ownFamily, other) || (!other.isAway && !other.isPinned),
+      (other) => order.precedes(ownFamily, other) || (!other.isAway && !other.isPinned),
     );
     const victims = choosePreempted(
       ownFamily,
       consideredFamilies,
-      new PreemptionShortfall(this.#claim(requester, need, [], room)),
+      new PreemptionShortfall(this.#claim(requester, need, [], room, order)),
+      order,
     );
     for (const family of victims ?? []) this.#preempt(family);
     if (victims && victims.length > 0) return true;
-    const newer = runningFamilies.filter((other) => isNewer(other, ownFamily));
-    const { free, idle } = this.#claim(requester, need, newer, room);
+    const later = runningFamilies.filter((other) => order.precedes(ownFamily, other));
+    const { free, idle } = this.#claim(requester, need, later, room, order);
     if (framesNeeded(need, []) - free - framesGained([], idle, room) <= 0) throw this.#hold(requester, need);
     return false;
   }
@@ -336,8 +481,14 @@ export class Relief {
   }
 
   /** @param preemptedFamilies families that count as preempted */
-  #claim(requester: PageSpace, need: FrameNeed, preemptedFamilies: readonly Contender[], room: SwapRoom): Claim {
-    return { requester, need, free: this.#pool.free, idle: this.#movable(preemptedFamilies, requester), room };
+  #claim(
+    requester: PageSpace,
+    need: FrameNeed,
+    preemptedFamilies: readonly Contender[],
+    room: SwapRoom,
+    order: MemoryOrder<PageAccount>,
+  ): Claim {
+    return { requester, need, free: this.#pool.free, idle: this.#movable(preemptedFamilies, requester, order), room };
   }
 
   /** True when the request fits after all of `runningFamilies` have given their pages back. */
@@ -346,7 +497,8 @@ export class Relief {
     const spaces = [...this.#options.spaces].filter(
       (space) => space !== requester && (space.movable || families.has(space.contender)),
     );
-    const gained = framesGained([], { spaces, snapshots: this.#options.snapshots.held }, room);
+    const idle = { spaces, snapshots: this.#options.snapshots.held, takeable: () => Number.POSITIVE_INFINITY };
+    const gained = framesGained([], idle, room);
     return framesNeeded(need, []) - this.#pool.free - gained <= 0;
   }
 
@@ -366,20 +518,25 @@ export class Relief {
   }
 
   /**
-   * Ends the newest inferlets, so that the request fits.
+   * Ends the last inferlets of the order, so that the request fits.
    * @throws CallHeld when waiting helps instead; CallFault as `DeviceMemory.claim`
    */
-  #endNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): void {
+  #endLast(requester: PageSpace, need: FrameNeed, room: SwapRoom, order: MemoryOrder<PageAccount>): void {
     const ownFamily = requester.contender;
+    const pages = framesNeeded(need, []);
     const otherSpaces = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);
     const runningFamilies = this.#canPreempt ? this.#runningFamilies(ownFamily) : [];
-    const newer = runningFamilies.filter((other) => isNewer(other, ownFamily));
-    const shortfall = new EndingShortfall(this.#claim(requester, need, newer, room));
-    const decision = chooseVictims(requester, otherSpaces, shortfall);
-    // Older families end, or wait on I/O, at some time. So waiting helps unless the requester's own family holds too much.
+    const later = runningFamilies.filter((other) => order.precedes(ownFamily, other));
+    const claim = this.#claim(requester, need, later, room, order);
+    const endingOrder = this.#totalOrderOf({ account: ownFamily.account, pages });
+    const decision = chooseVictims(requester, otherSpaces, new EndingShortfall(claim), endingOrder);
+    // Families that precede this one end, or wait on I/O, at some time. So waiting helps unless the requester's own family holds too much.
     const mayWait = (): boolean =>
-      runningFamilies.length > newer.length && this.#fitsLater(requester, need, runningFamilies, UNLIMITED_ROOM);
-    const pages = framesNeeded(need, []);
+      runningFamilies.length > later.length && this.#fitsLater(requester, need, runningFamilies, UNLIMITED_ROOM);
+    if (decision.kind !== 'terminate' && this.#lacksOnlyShares(claim, order)) {
+      ownFamily.heldUntilMs = this.#options.now() + RETRY_MS;
+      throw this.#hold(requester, need);
+    }
     switch (decision.kind) {
       case 'refuse':
         throw fault(
@@ -393,8 +550,8 @@ export class Relief {
         throw fault('terminated', cause);
       }
       case 'terminate':
-        // Pages that a newer family is restoring from disk can move to swap soon, so waiting helps.
-        if (newer.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, newer, room))
+        // Pages that a later family is restoring from disk can move to swap soon, so waiting helps.
+        if (later.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, later, room))
           throw this.#hold(requester, need);
         // A family must not end one of its members for pages that it would get by waiting.
         if (decision.victims.some(({ contender }) => contender === ownFamily) && mayWait())
@@ -402,10 +559,18 @@ export class Relief {
         for (const victim of decision.victims) {
           this.#end(
             victim,
-            `memory pressure: the newest of ${otherSpaces.length + 1} inferlets gave way to ${nameFor(victim, requester)}`,
+            `memory pressure: ${describe(victim, requester, otherSpaces.length + 1, endingOrder)} gave way to ${nameFor(victim, requester)}`,
           );
         }
     }
+  }
+
+  /** True when the claim lacks only pages within the shares of other tenants: it fits once these tenants need their pages no more. */
+  #lacksOnlyShares({ need, free, idle }: Claim, order: MemoryOrder<PageAccount>): boolean {
+    if (this.#options.preempt === undefined || order.protectedPages === 0) return false;
+    const gained = this.#evictable(order) + framesGained([], idle, UNLIMITED_ROOM);
+    const missing = framesNeeded(need, []) - free - gained;
+    return missing > 0 && missing <= order.protectedPages;
   }
 
   #end(space: PageSpace, cause: string): void {
@@ -417,11 +582,26 @@ export class Relief {
   }
 }
 
+/** Milliseconds for which a family stays away whose claim lacked pages within the shares of other tenants: it would lack them again at once. */
+const RETRY_MS = 20;
+
 const ONE_FRAME: FrameNeed = { frames: 1, copies: new Map() };
 const UNLIMITED_ROOM: SwapRoom = { pages: Number.POSITIVE_INFINITY, reusable: () => true };
 
+/** Names a victim by what decided: the share of its tenant, or its age. */
+function describe(
+  { account }: PageSpace,
+  requester: PageSpace,
+  inferlets: number,
+  order: MemoryOrder<PageAccount>,
+): string {
+  const excess = order.excess(account);
+  if (account === requester.account || excess === 0) return `the newest of ${inferlets} inferlets`;
+  return `the newest inferlet of a tenant that holds ${account.frames + account.swappedOut} pages, ${excess} more than its share,`;
+}
+
 /** Names the inferlet that `victim` gave way to. Names of other tenants' functions stay secret. */
 function nameFor(victim: PageSpace, { owner }: PageSpace): string {
-  if (owner.tenant !== victim.owner.tenant) return 'an earlier invocation of another tenant';
+  if (owner.tenant !== victim.owner.tenant) return 'an invocation of another tenant';
   return owner.functionName ? `an earlier invocation of ${owner.functionName}` : 'an earlier invocation';
 }

@@ -1,3 +1,4 @@
+import type { PageAccount } from './page-accounts.ts';
 import { largestPosition, type Page } from './pool.ts';
 import type { Restoration, StoredPage } from './registry/snapshot.ts';
 import type { PageSpace } from './space.ts';
@@ -6,8 +7,8 @@ import type { FrozenPages, PageSnapshot } from './space-snapshot.ts';
 export interface RestorationOptions {
   /** The inferlet for which the pages count until `end`. */
   readonly space: PageSpace;
-  /** Tenant that owns the snapshot. */
-  readonly tenant: string;
+  /** Account of the tenant that owns the snapshot. */
+  readonly account: PageAccount;
   /** Number of pages. The caller has made as many frames free. */
   readonly pages: number;
   readonly snapshots: FrozenPages;
@@ -28,10 +29,10 @@ export class PageRestoration implements Restoration<PageSnapshot> {
 
   constructor(options: RestorationOptions) {
     this.#options = options;
-    const { space, pages } = options;
+    const { space, account, pages } = options;
     space.pins++;
     for (let i = 0; i < pages; i++) {
-      const page = space.pool.take();
+      const page = space.pool.take(account);
       if (!page) throw new Error('a snapshot is restored without free frames');
       space.keep(page);
       space.pool.release(page);
@@ -51,9 +52,9 @@ export class PageRestoration implements Restoration<PageSnapshot> {
   }
 
   finish(tokens: number, nextPosition: number): PageSnapshot {
-    const { tenant, snapshots } = this.#options;
+    const { account, snapshots } = this.#options;
     const pages = this.#pages.map((page, i) => ({ page, masked: this.#masks[i] as number }));
-    const snapshot = { tenant, pages, tokens, nextPosition };
+    const snapshot = { tenant: account.tenant, pages, tokens, nextPosition };
     snapshots.retain(snapshot);
     return snapshot;
   }

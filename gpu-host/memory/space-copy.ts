@@ -30,7 +30,7 @@ interface SlotMove {
 /** Copies a page into a free frame; there must be one. The copy has one reference, which the caller owns. */
 export function copyPage(space: PageSpace, page: Page): Page {
   const { pool } = space;
-  const copy = pool.take();
+  const copy = pool.take(space.account);
   if (!copy) throw new Error('a page is copied without a free frame');
   const slots: number[] = [];
   for (let slot = 0; slot < pool.pageSize; slot++) if (page.filled & (1 << slot)) slots.push(slot);

@@ -276,7 +276,7 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
     if (former) space.keep(former);
     else if (reserved) space.limits.reserve();
     else if (isHeld) {
-      former = pool.blank();
+      former = pool.blank(space.account);
       space.keep(former);
       pool.release(former);
     }

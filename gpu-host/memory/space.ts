@@ -6,6 +6,7 @@ import { Failures } from './failures.ts';
 import type { FamilyName } from './family.ts';
 import { CallFault, CallHeld, dependencyFault, fault } from './fault.ts';
 import { KnownText } from './known-text.ts';
+import type { PageAccount } from './page-accounts.ts';
 import type { Page, PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import type { PrefixRun } from './prefix-run.ts';
@@ -123,6 +124,11 @@ export class PageSpace {
     return this.owner.arrival;
   }
 
+  /** The tenant's account, for which the pages count that the inferlet makes. */
+  get account(): PageAccount {
+    return this.contender.account;
+  }
+
   /** Number of distinct pages held, on the device or swapped out. */
   get heldPages(): number {
     return this.#holdCounts.size;
@@ -170,7 +176,7 @@ export class PageSpace {
       return;
     }
     this.memory.claim(this, count);
-    for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take() as Page, 0);
+    for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take(this.account) as Page, 0);
   }
 
   /** Marks the content of these addresses as missing, because a call of the queue `source` failed with `cause`. Ignores addresses not held. */

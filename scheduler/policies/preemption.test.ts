@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { isNewer, MemoryOrder, type Place } from './memory-order.ts';
 import { choosePreempted, mayReturn, PROTECTED_TOKENS, type Preemptible, RESERVE_SHIFT } from './preemption.ts';
 import { CountedShortfall } from './testing/shortfall.ts';
-import { isNewer, type Place } from './victims.ts';
 
-interface Family extends Preemptible {
+interface Family extends Preemptible<string> {
   readonly name: string;
   readonly pages: number;
 }
@@ -15,12 +15,15 @@ function oldestOf<F extends Place>(families: readonly F[]): F | undefined {
 }
 
 const family = (name: string, arrival: number, pages: number, protectedSteps = 0): Family => {
-  return { name, arrival, order: arrival, pages, protectedSteps };
+  return { account: 'tenant', name, arrival, order: arrival, pages, protectedSteps };
 };
 
-function chosenNames(requester: Family, running: readonly Family[], needed: number): string | undefined {
+/** The order of a tenant that is alone. */
+const ALONE = new MemoryOrder<string>(1000, []);
+
+function chosenNames(requester: Family, running: readonly Family[], needed: number, order = ALONE): string | undefined {
   const missing = (departed: readonly Family[]): number => departed.reduce((rest, { pages }) => rest - pages, needed);
-  return choosePreempted(requester, running, new CountedShortfall(missing))
+  return choosePreempted(requester, running, new CountedShortfall(missing), order)
     ?.map(({ name }) => name)
     .join(' ');
 }
@@ -52,18 +55,19 @@ test('a protected family leaves last, and only for the oldest family', () => {
 test('a family returns only when a reserve stays free beyond its need, unless it is the oldest that can go on', () => {
   const total = 160;
   const reserve = total >> RESERVE_SHIFT;
-  assert.equal(mayReturn({ needed: 20, available: 20 + reserve, total, olderRuns: true }), true);
-  assert.equal(mayReturn({ needed: 20, available: 19 + reserve, total, olderRuns: true }), false);
+  assert.equal(mayReturn({ needed: 20, available: 20 + reserve, total, isPreceded: true }), true);
+  assert.equal(mayReturn({ needed: 20, available: 19 + reserve, total, isPreceded: true }), false);
   assert.equal(
-    mayReturn({ needed: 158, available: 160, total, olderRuns: true }),
+    mayReturn({ needed: 158, available: 160, total, isPreceded: true }),
     true,
     'the pool has only 160 frames',
   );
-  assert.equal(mayReturn({ needed: 158, available: 0, total, olderRuns: false }), true);
+  assert.equal(mayReturn({ needed: 158, available: 0, total, isPreceded: false }), true);
 });
 
 /** A family in a simulated pool. It makes one token per round, and `PAGE` tokens fill a page. */
 interface Simulated {
+  readonly account: string;
   readonly arrival: number;
   readonly order: number;
   protectedSteps: number;
@@ -91,7 +95,16 @@ test('in any schedule all families end, the oldest that can go on always advance
   fc.assert(
     fc.property(schedule, frames, fc.infiniteStream(fc.nat({ max: 9 })), (scheduled, total, dice) => {
       const families = scheduled.map(({ tokensToCome }, i): Simulated => {
-        return { arrival: i, order: i, protectedSteps: 0, tokens: 0, tokensToCome, away: false, idle: false };
+        return {
+          account: 'tenant',
+          arrival: i,
+          order: i,
+          protectedSteps: 0,
+          tokens: 0,
+          tokensToCome,
+          away: false,
+          idle: false,
+        };
       });
       let preemptions = 0;
       for (let round = 0; families.some(({ tokensToCome }) => tokensToCome > 0); round++) {
@@ -115,10 +128,10 @@ test('in any schedule all families end, the oldest that can go on always advance
           next = oldestOf(alive.filter(({ away }) => away))
         ) {
           const returning = next;
-          const olderRuns = holding().some((other) => isNewer(returning, other));
+          const isPreceded = holding().some((other) => isNewer(returning, other));
           const newer = holding().filter((other) => isNewer(other, returning) && other.protectedSteps === 0);
           const available = total - used() + newer.reduce((sum, one) => sum + pagesOf(one), 0);
-          if (!mayReturn({ needed: pagesOf(returning) + 1, available, total, olderRuns })) break;
+          if (!mayReturn({ needed: pagesOf(returning) + 1, available, total, isPreceded })) break;
           Object.assign(returning, { away: false, idle: false, protectedSteps: PROTECTED_TOKENS });
         }
         const oldest = oldestOf(alive.filter(({ away, idle }) => !away && !idle));
@@ -131,7 +144,7 @@ test('in any schedule all families end, the oldest that can go on always advance
             const staying = others.filter((other) => !departed.includes(other));
             return neededPages + staying.reduce((sum, other) => sum + pagesOf(other), 0) - total;
           };
-          const preempted = missing([]) > 0 ? choosePreempted(one, others, new CountedShortfall(missing)) : [];
+          const preempted = missing([]) > 0 ? choosePreempted(one, others, new CountedShortfall(missing), ALONE) : [];
           for (const other of preempted ?? []) {
             const isAllowed = other.protectedSteps === 0 || !others.some((older) => isNewer(one, older));
             assert.ok(isAllowed, 'a protected family left for one that is not the oldest');
@@ -168,4 +181,27 @@ test('a protected family has no protection from families that it overtook, nor f
   const newest: Family = { ...family('newest', 4, 4, 5), overtook: third };
   const preemptedFor = (requester: Family) => chosenNames(requester, [oldest, newest], 2);
   assert.deepEqual([second, third, fourth].map(preemptedFor), ['newest', 'newest', undefined]);
+});
+
+test('a family of a tenant above its share leaves first, however old it is', () => {
+  const [old, young] = [family('old', 1, 30), { ...family('young', 2, 30), protectedSteps: 5 }];
+  const neighbour = { ...family('neighbour', 3, 10), account: 'neighbour' };
+  const newcomer = { ...family('newcomer', 4, 2), account: 'neighbour' };
+  const holdings = (tenant: number, other: number) => [
+    { account: 'tenant', held: tenant, wants: true, isPresent: true },
+    { account: 'neighbour', held: other, wants: true, isPresent: true },
+  ];
+  const order = (claimant: string, pages: number): MemoryOrder<string> =>
+    new MemoryOrder(72, holdings(60, 12), { account: claimant, pages });
+  const preempted = (requester: Family, pages: number) =>
+    chosenNames(
+      requester,
+      [old, young, neighbour, newcomer].filter((each) => each !== requester),
+      pages,
+      order(requester.account, pages),
+    );
+  assert.equal(preempted(newcomer, 5), 'old', 'a protected family leaves last');
+  assert.equal(preempted(newcomer, 40), undefined, 'beyond its share, the newcomer does not come first');
+  assert.equal(preempted(old, 5), 'young', 'no family of the neighbour');
+  assert.equal(preempted(young, 5), undefined);
 });

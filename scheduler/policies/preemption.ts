@@ -1,8 +1,9 @@
-import { isNewer, leaveInTurn, type Place, type Shortfall, withoutSpared } from './victims.ts';
+import { type AccountHolder, isNewer, type MemoryOrder, type Place } from './memory-order.ts';
+import { leaveInTurn, type Shortfall, withoutSpared } from './victims.ts';
 
 /**
- * Number of steps that a returned family makes before others may preempt it again. During this time only the oldest family may, and the families
- * that the returned one overtook.
+ * Number of steps that a returned family makes before others may preempt it again. During this time only the first family in the order may, the
+ * families that the returned one overtook, and families within their share if the returned one is above its own.
  */
 export const PROTECTED_TOKENS = 32;
 
@@ -12,44 +13,53 @@ export const PROTECTED_TOKENS = 32;
  */
 export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
 
-/** While an older family runs, a family returns only when one of 2^RESERVE_SHIFT frames stays free beyond its need, so that others can grow. */
+/** While a family that precedes it runs, a family returns only when one of 2^RESERVE_SHIFT frames stays free beyond its need, so that others can grow. */
 export const RESERVE_SHIFT = 4;
 
 /** A family: an invocation with its children, which leave the device and return together. */
-export interface Preemptible extends Place {
+export interface Preemptible<A> extends AccountHolder<A> {
   /** Steps that the family still has to make before it may be preempted again; 0 when it has no protection. */
   readonly protectedSteps: number;
   /** When this family returned, older families may have been away because they did not fit. This is the newest of them. */
   readonly overtook?: Place | undefined;
 }
 
-/** True when a family that returned a short while ago is protected from `other`. It is not protected from `overtook` and older families. */
-export function isProtectedFrom({ protectedSteps, overtook }: Preemptible, other: Place): boolean {
-  return protectedSteps > 0 && (!overtook || isNewer(other, overtook));
+/**
+ * True when a family that returned a short while ago is protected from `other`. It is not protected from `overtook` and older families, nor, while
+ * its tenant holds more than its share, from a family of a tenant within its own.
+ */
+export function isProtectedFrom<A>(family: Preemptible<A>, other: AccountHolder<A>, order: MemoryOrder<A>): boolean {
+  const { account, protectedSteps, overtook } = family;
+  if (protectedSteps === 0 || (order.excess(other.account) === 0 && order.excess(account) > 0)) return false;
+  return !overtook || isNewer(other, overtook);
 }
 
 /**
- * Chooses the families to preempt for a request that does not fit: the newest first, and no more than needed. No family older than the
- * requester is chosen, so the oldest always advances. A protected family is chosen last, and only when the requester is the oldest family or one
- * from which the protected family has no protection.
+ * Chooses the families to preempt for a request that does not fit: by `order`, the last first, and no more than needed. No family that precedes the
+ * requester is chosen. A protected family is chosen last, and only when the requester is the first of its tenant (or of all, for another tenant's family),
+ * or one from which the protected family has no protection.
  *
  * @param runningFamilies other families that hold memory and may go on, in any order
  * @param shortfall the request's shortfall while all of these families stay; the choice changes it
  * @returns undefined when the families that may be chosen hold too little
  */
-export function choosePreempted<F extends Preemptible>(
-  requester: Place,
+export function choosePreempted<A, F extends Preemptible<A>>(
+  requester: AccountHolder<A>,
   runningFamilies: readonly F[],
   shortfall: Shortfall<F>,
+  order: MemoryOrder<A>,
 ): readonly F[] | undefined {
-  const isOldest = !runningFamilies.some((other) => isNewer(requester, other));
-  const candidates = runningFamilies
-    .filter((other) => isNewer(other, requester) && (isOldest || !isProtectedFrom(other, requester)))
-    .sort((a, b) => {
-      const [isProtectedA, isProtectedB] = [a.protectedSteps > 0, b.protectedSteps > 0];
-      if (isProtectedA !== isProtectedB) return isProtectedA ? 1 : -1;
-      return isNewer(a, b) ? -1 : 1;
-    });
+  const preceding = runningFamilies.filter((other) => order.precedes(other, requester));
+  const isFirstOfItsTenant = !preceding.some(({ account }) => account === requester.account);
+  const mayLeave = (other: F): boolean => {
+    const isFirst = other.account === requester.account ? isFirstOfItsTenant : preceding.length === 0;
+    return order.precedes(requester, other) && (isFirst || !isProtectedFrom(other, requester, order));
+  };
+  const candidates = runningFamilies.filter(mayLeave).sort((a, b) => {
+    const [isProtectedA, isProtectedB] = [a.protectedSteps > 0, b.protectedSteps > 0];
+    if (isProtectedA !== isProtectedB) return isProtectedA ? 1 : -1;
+    return order.compare(b, a);
+  });
   const departed = leaveInTurn(candidates, shortfall);
   if (shortfall.missing > 0) return undefined;
   // A family whose pages are not needed stays.
@@ -60,17 +70,17 @@ export function choosePreempted<F extends Preemptible>(
 export interface Return {
   /** Pages that the family needs on the device to go on. */
   readonly needed: number;
-  /** Frames that are free, or that would be free if no newer family ran. */
+  /** Frames that are free, or that would be free if no family behind this one ran. */
   readonly available: number;
   /** Frames of the pool. */
   readonly total: number;
-  /** True when an older family runs. Otherwise the returning family is the oldest that can go on, and returns at once. */
-  readonly olderRuns: boolean;
+  /** True when a family that precedes this one runs. Otherwise the returning family is the first that can go on, and returns at once. */
+  readonly isPreceded: boolean;
 }
 
 /** True when a family may return. The reserve keeps the family from being preempted again right away. */
-export function mayReturn({ needed, available, total, olderRuns }: Return): boolean {
-  if (!olderRuns) return true;
+export function mayReturn({ needed, available, total, isPreceded }: Return): boolean {
+  if (!isPreceded) return true;
   const reserve = Math.min(total >> RESERVE_SHIFT, Math.max(0, total - needed));
   return needed + reserve <= available;
 }

@@ -1,17 +1,28 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { isNewer, MemoryOrder } from './memory-order.ts';
 import { CountedShortfall } from './testing/shortfall.ts';
-import { chooseVictims, isNewer, type Place } from './victims.ts';
+import { chooseVictims, type Endable } from './victims.ts';
 
-interface Holder extends Place {
+interface Holder extends Endable<string> {
   readonly id: string;
   /** Pages; other holders may share some of them. */
   readonly pages: ReadonlySet<number>;
 }
 
-function holder(id: string, arrival: number, pages: readonly number[], order = 0): Holder {
-  return { id, arrival, order, pages: new Set(pages) };
+function holder(id: string, arrival: number, pages: readonly number[], order = 0, account = 'tenant'): Holder {
+  return { id, account, arrival, order, heldPages: pages.length, pages: new Set(pages) };
+}
+
+/** The order in a memory of `capacity` pages in which these holders hold their pages, shared ones once for each. */
+function orderOf(capacity: number, all: readonly Holder[], requester: Holder, needed: number): MemoryOrder<string> {
+  const accounts = [...new Set(all.map(({ account }) => account))];
+  const holdings = accounts.map((account) => {
+    const held = all.filter((one) => one.account === account).reduce((sum, { heldPages }) => sum + heldPages, 0);
+    return { account, held, wants: false, isPresent: true };
+  });
+  return new MemoryOrder(capacity, holdings, { account: requester.account, pages: needed });
 }
 
 /** Number of pages that are free once all of `ended` have ended. */
@@ -22,10 +33,11 @@ function freed(all: readonly Holder[], ended: readonly Holder[]): number {
 }
 
 /** The decision as text: the ids of the victims, or the kind of another decision. */
-
 function decide(requester: Holder, others: readonly Holder[], needed: number, free: number): string {
   const all = [requester, ...others];
-  const decision = chooseVictims(requester, others, new CountedShortfall((ended) => needed - free - freed(all, ended)));
+  const shortfall = new CountedShortfall<Holder>((ended) => needed - free - freed(all, ended));
+  const capacity = free + all.reduce((sum, { heldPages }) => sum + heldPages, 0);
+  const decision = chooseVictims(requester, others, shortfall, orderOf(capacity, all, requester, needed));
   return decision.kind === 'terminate' ? decision.victims.map(({ id }) => id).join(' ') : decision.kind;
 }
 
@@ -78,7 +90,7 @@ test('only newer holders that free pages end, and the oldest gets every request 
         const all = [requester, ...others];
         const missing = (ended: readonly Holder[]): number => needed - free - freed(all, ended);
         const shortfall = new CountedShortfall(missing);
-        const decision = chooseVictims(requester, others, shortfall);
+        const decision = chooseVictims(requester, others, shortfall, orderOf(free + 20, all, requester, needed));
         assert.ok(shortfall.changes <= 3 * others.length, 'at most, each holder leaves, stays and leaves again');
         const newer = others.filter((other) => isNewer(other, requester));
         if (missing(others) > 0) assert.equal(decision.kind, 'refuse');
@@ -108,5 +120,73 @@ test('only newer holders that free pages end, and the oldest gets every request 
       },
     ),
     { seed: 7, numRuns: 5000 },
+  );
+});
+
+test('a tenant above its share gives way first, whatever its age, and only until it is within its share', () => {
+  const [a, b] = ['a', 'b'];
+  const hoarder = [
+    holder('a1', 1, [1, 2, 3, 4], 0, a),
+    holder('a2', 2, [5, 6, 7, 8], 0, a),
+    holder('a3', 3, [9, 10], 0, a),
+  ];
+  const newcomer = holder('b1', 9, [11], 0, b);
+  // 12 pages: the share of each tenant is 6. The hoarder holds 10 of them.
+  assert.equal(decide(newcomer, hoarder, 2, 1), 'a3');
+  assert.equal(decide(newcomer, hoarder, 4, 1), 'a3 a2');
+  assert.equal(decide(newcomer, hoarder, 9, 1), 'requester', 'beyond its share, the newcomer ends no other tenant');
+  const other = holder('b0', 8, [12], 0, b);
+  assert.equal(
+    decide(hoarder[0] as Holder, [...hoarder.slice(1), newcomer, other], 1, 0),
+    'a3',
+    'not the newer tenant b',
+  );
+  assert.equal(decide(hoarder[2] as Holder, [...hoarder.slice(0, 2), newcomer], 1, 0), 'requester');
+});
+
+test('no holder of a tenant within its share ends for another tenant, and a claim within the share finds room', () => {
+  const anyHolder = fc.record({ arrival: fc.nat({ max: 20 }), pages: fc.nat({ max: 9 }), tenant: fc.nat({ max: 3 }) });
+  fc.assert(
+    fc.property(
+      fc.array(anyHolder, { minLength: 1, maxLength: 12 }),
+      anyHolder,
+      fc.nat({ max: 8 }),
+      (records, asking, free) => {
+        let page = 0;
+        const all = [...records, asking].map(({ arrival, pages, tenant }, i) =>
+          holder(
+            `i${i}`,
+            arrival,
+            Array.from({ length: pages }, () => page++),
+            i,
+            `tenant ${tenant}`,
+          ),
+        );
+        const [requester, others] = [all.at(-1) as Holder, all.slice(0, -1)];
+        const needed = 1 + asking.pages;
+        const order = orderOf(page + free, all, requester, needed);
+        const decision = chooseVictims(
+          requester,
+          others,
+          new CountedShortfall<Holder>((ended) => needed - free - freed(all, ended)),
+          order,
+        );
+        const heldBy = (account: string): number =>
+          all.filter((one) => one.account === account).reduce((sum, { heldPages }) => sum + heldPages, 0);
+        const isWithinShare = heldBy(requester.account) + needed <= order.share;
+        const ownOlder = others.some((other) => other.account === requester.account && isNewer(requester, other));
+        if (isWithinShare && !ownOlder)
+          assert.equal(decision.kind, 'terminate', 'the oldest within its share gets its pages');
+        if (decision.kind !== 'terminate') return;
+        const left = new Map<string, number>();
+        for (const { account, heldPages } of decision.victims) {
+          if (account === requester.account) continue;
+          const held = left.get(account) ?? heldBy(account);
+          assert.ok(held > order.share, 'a tenant within its share lost an inferlet');
+          left.set(account, held - heldPages);
+        }
+      },
+    ),
+    { seed: 20261130, numRuns: 5000 },
   );
 });

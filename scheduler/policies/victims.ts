@@ -1,23 +1,12 @@
-/** An invocation's place in the order of age. */
-export interface Place {
-  /** Number in the order of arrivals; an older invocation has a smaller number. Children carry the arrival of their root. */
-  readonly arrival: number;
-  /** Orders invocations with the same arrival: the one that began later has a larger number. No two invocations share both numbers. */
-  readonly order: number;
-}
+import { type AccountHolder, isNewer, type MemoryOrder } from './memory-order.ts';
 
 export type MemoryDecision<H> =
   /** The request does not fit even without all other invocations. It fails, and no invocation is ended. */
   | { readonly kind: 'refuse' }
-  /** The request does not fit beside the older invocations: end the requester. */
+  /** The request does not fit beside the invocations that precede it: end the requester. */
   | { readonly kind: 'requester' }
-  /** The request fits once these invocations have ended; the newest comes first. */
+  /** The request fits once these invocations have ended; the first to end comes first. */
   | { readonly kind: 'terminate'; readonly victims: readonly H[] };
-
-/** True when `a` is newer than `b`. */
-export function isNewer(a: Place, b: Place): boolean {
-  return a.arrival === b.arrival ? a.order > b.order : a.arrival > b.arrival;
-}
 
 /**
  * The pages that a request lacks when some holders of memory leave and the others stay. A choice moves one holder at a time, so that the sum can be
@@ -32,23 +21,30 @@ export interface Shortfall<H> {
   stay(holder: H): void;
 }
 
+/** An inferlet that holds memory. */
+export interface Endable<A> extends AccountHolder<A> {
+  /** Pages that it holds, on the device or swapped out. */
+  readonly heldPages: number;
+}
+
 /**
- * Chooses the inferlets to end when a request for memory does not fit: first come, first served, so the newest ends first. No inferlet older than the
- * requester is ended, so the oldest always advances (Pie, SOSP '25, section 5.3). No inferlet is ended in vain: if the request would still not fit,
- * none ends, and an inferlet whose end frees no page stays.
+ * Chooses the inferlets to end when a request for memory does not fit, by `order`: those of the tenant with most pages above its share first, and of
+ * each tenant the newest first. No inferlet that precedes the requester is ended, and another tenant loses inferlets only while it holds more than
+ * its share. No inferlet is ended in vain: if the request would still not fit, none ends, and an inferlet whose end frees no page stays.
  *
  * @param others all other inferlets that hold memory, in any order
  * @param shortfall the request's shortfall while all others stay; the choice changes it
  */
-export function chooseVictims<H extends Place>(
-  requester: Place,
+export function chooseVictims<A, H extends Endable<A>>(
+  requester: AccountHolder<A>,
   others: readonly H[],
   shortfall: Shortfall<H>,
+  order: MemoryOrder<A>,
 ): MemoryDecision<H> {
-  const newestFirst = others.filter((other) => isNewer(other, requester)).sort((a, b) => (isNewer(a, b) ? -1 : 1));
-  const departed = leaveInTurn(newestFirst, shortfall);
+  const departed = leaveInTurn(endingOrder(requester, others, order), shortfall);
   if (shortfall.missing > 0) {
-    for (const other of others) if (!isNewer(other, requester)) shortfall.leave(other);
+    const leaving = new Set(departed);
+    for (const other of others) if (!leaving.has(other)) shortfall.leave(other);
     return { kind: shortfall.missing > 0 ? 'refuse' : 'requester' };
   }
   // Spares only holders whose end frees no page: the newest ends first, even when the end of one older holder alone would be enough.
@@ -59,14 +55,49 @@ export function chooseVictims<H extends Place>(
   };
 }
 
+/** The inferlets that may end for the requester, in turn. Each end lowers the excess of its tenant, so that the next may belong to another one. */
+function* endingOrder<A, H extends Endable<A>>(
+  requester: AccountHolder<A>,
+  others: readonly H[],
+  order: MemoryOrder<A>,
+): Generator<H> {
+  /** By tenant: its excess, and its inferlets with the newest last. */
+  const tenants = new Map<A, { excess: number; readonly holders: H[] }>();
+  for (const other of others.filter((each) => order.precedes(requester, each)).sort((a, b) => order.compare(a, b))) {
+    const tenant = tenants.get(other.account);
+    if (tenant) tenant.holders.push(other);
+    else tenants.set(other.account, { excess: order.excess(other.account), holders: [other] });
+  }
+  for (;;) {
+    let next: { excess: number; readonly holders: H[] } | undefined;
+    for (const [account, tenant] of tenants) {
+      const newest = tenant.holders.at(-1);
+      if (!newest || (tenant.excess <= 0 && account !== requester.account)) continue;
+      const rival = next?.holders.at(-1);
+      const excess = Math.max(0, tenant.excess);
+      const nextExcess = Math.max(0, next?.excess ?? 0);
+      if (!rival || excess > nextExcess || (excess === nextExcess && isNewer(newest, rival))) next = tenant;
+    }
+    const holder = next?.holders.pop();
+    if (!next || !holder) return;
+    next.excess -= holder.heldPages;
+    yield holder;
+  }
+}
+
 /**
  * Lets holders leave one after another until the request fits, or all have left.
  * @returns the holders that left
  */
-export function leaveInTurn<H>(inTurn: readonly H[], shortfall: Shortfall<H>): readonly H[] {
-  let count = 0;
-  for (; shortfall.missing > 0 && count < inTurn.length; count++) shortfall.leave(inTurn[count] as H);
-  return inTurn.slice(0, count);
+export function leaveInTurn<H>(inTurn: Iterable<H>, shortfall: Shortfall<H>): readonly H[] {
+  const departed: H[] = [];
+  if (shortfall.missing <= 0) return departed;
+  for (const holder of inTurn) {
+    shortfall.leave(holder);
+    departed.push(holder);
+    if (shortfall.missing <= 0) break;
+  }
+  return departed;
 }
 
 /**

@@ -10,6 +10,7 @@ const [RUNS, MIN_OPERATIONS] = process.env.PIE_TEST_ALL ? [200, 100_000] : [70, 
 const PAGE_SIZE = 2;
 
 interface TestPage {
+  readonly owner: number;
   /** True when a holder other than the tree has the page. */
   used: boolean;
 }
@@ -35,7 +36,7 @@ type Operation =
     }
   | { readonly op: 'insert'; readonly tenant: number; readonly tokens: number[]; readonly from: number }
   | { readonly op: 'use' | 'remove'; readonly which: number }
-  | { readonly op: 'evict' | 'evict-blocked' };
+  | { readonly op: 'evict' | 'evict-blocked'; readonly owner: number };
 
 // Few token ids and tenants, so that texts meet often.
 const tokens = fc.array(fc.nat(2), { maxLength: 9 });
@@ -47,13 +48,13 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   },
   { weight: 5, arbitrary: fc.record({ op: fc.constant('insert' as const), tenant, tokens, from: fc.nat() }) },
   { weight: 3, arbitrary: fc.record({ op: fc.constant('use' as const), which: fc.nat() }) },
-  { weight: 2, arbitrary: fc.record({ op: fc.constant('evict' as const) }) },
-  { weight: 1, arbitrary: fc.record({ op: fc.constant('evict-blocked' as const) }) },
+  { weight: 2, arbitrary: fc.record({ op: fc.constant('evict' as const), owner: fc.nat(1) }) },
+  { weight: 1, arbitrary: fc.record({ op: fc.constant('evict-blocked' as const), owner: fc.nat(1) }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('remove' as const), which: fc.nat() }) },
 );
 
 class Model {
-  readonly tree = new PrefixTree<TestPage>(PAGE_SIZE);
+  readonly tree = new PrefixTree<TestPage>(PAGE_SIZE, ({ owner }) => owner);
   known: Known[] = [];
   /** Every node that the tree ever returned: evicted and removed ones may be named as parents too. */
   readonly nodes: PrefixNode<TestPage>[] = [];
@@ -79,10 +80,10 @@ class Model {
         this.remove(operation.which);
         break;
       case 'evict':
-        this.evict();
+        this.evict(operation.owner);
         break;
       case 'evict-blocked':
-        this.evictBlocked();
+        this.evictBlocked(operation.owner);
         break;
     }
   }
@@ -111,7 +112,7 @@ class Model {
 
   insert({ tenant, tokens, from }: Extract<Operation, { op: 'insert' }>): void {
     const { name, parent, before } = this.start(tenant, from);
-    const pages = Array.from({ length: Math.floor(tokens.length / PAGE_SIZE) }, () => ({ used: false }));
+    const pages = Array.from({ length: Math.floor(tokens.length / PAGE_SIZE) }, () => ({ owner: tenant, used: false }));
     const inserted = this.tree.insert(name, parent, Uint32Array.from(tokens.slice(0, pages.length * PAGE_SIZE)), pages);
     if (parent?.attached === false) {
       assert.deepEqual(inserted, { nodes: [], added: [] });
@@ -143,11 +144,11 @@ class Model {
     if (known) known.page.used = !known.page.used;
   }
 
-  evict(): void {
-    const leaves = this.tree.evictLeaves(isFree);
+  evict(owner: number): void {
+    const leaves = this.tree.evictLeaves(owner, isFree);
     const count = 1 + (this.clock % 4);
     for (let i = 0; i < count; i++) {
-      const expected = this.oldestFirst().find((known) => !known.page.used && !this.hasChildren(known));
+      const expected = this.oldestFirst(owner).find((known) => !known.page.used && !this.hasChildren(known));
       assert.equal(leaves.next().value, expected?.page);
       if (!expected) return;
       this.evictions++;
@@ -155,10 +156,10 @@ class Model {
     }
   }
 
-  evictBlocked(): void {
-    const top = this.oldestFirst().find((known) => !known.page.used);
+  evictBlocked(owner: number): void {
+    const top = this.oldestFirst(owner).find((known) => !known.page.used);
     const removed = top ? this.subtreeOf(top) : [];
-    const pages = this.tree.evictBlocked(isFree);
+    const pages = this.tree.evictBlocked(owner, isFree);
     assert.equal(pages.length, removed.length);
     assert.deepEqual(new Set(pages), new Set(removed.map(({ page }) => page)));
     this.evictions += removed.filter((known) => !known.page.used).length;
@@ -179,10 +180,13 @@ class Model {
   check(): void {
     this.tree.check();
     assert.equal(this.tree.size, this.known.length);
-    assert.deepEqual(
-      [...this.tree.pages()],
-      this.oldestFirst().map(({ page }) => page),
-    );
+    const pages = [...this.tree.pages()];
+    for (const owner of [0, 1]) {
+      assert.deepEqual(
+        pages.filter((page) => page.owner === owner),
+        this.oldestFirst(owner).map(({ page }) => page),
+      );
+    }
     const { lookups, hits: hitTokens, misses: missTokens, evictions } = this;
     assert.deepEqual(this.tree.stats(), { lookups, hitTokens, missTokens, evictions });
   }
@@ -214,8 +218,8 @@ class Model {
     }
   }
 
-  oldestFirst(): Known[] {
-    return [...this.known].sort((a, b) => a.stamp - b.stamp || b.depth - a.depth);
+  oldestFirst(owner: number): Known[] {
+    return this.known.filter(({ page }) => page.owner === owner).sort((a, b) => a.stamp - b.stamp || b.depth - a.depth);
   }
 
   forget(removed: readonly Known[]): void {

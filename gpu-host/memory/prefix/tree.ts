@@ -36,6 +36,8 @@ interface Node<P> extends PrefixNode<P> {
   next: P | undefined;
   /** Undefined for a leaf. A node that left the tree is a leaf. */
   children: Children<P> | undefined;
+  /** The order of use of the page's owner. */
+  readonly uses: Uses<P>;
   /** Neighbours in the order of use. */
   older: Node<P> | undefined;
   newer: Node<P> | undefined;
@@ -44,28 +46,37 @@ interface Node<P> extends PrefixNode<P> {
 /** Children by the hash of their tokens; those with equal hashes share a list. */
 type Children<P> = Map<number, Node<P>[]>;
 
+/** The nodes of one owner's pages, in the order of use. */
+interface Uses<P> {
+  oldest: Node<P> | undefined;
+  newest: Node<P> | undefined;
+}
+
 /**
  * A radix tree of finished prefixes per tenant, at the granularity of pages: finds the longest run of whole pages whose keys and values
  * exist already (RadixAttention, SGLang, section 3; pages as in vLLM's prefix cache). The tree only knows which pages it holds. The caller
  * counts references: it retains the pages that `insert` added and releases those that an eviction returns.
  *
- * One order of use spans all tenants. Using a node uses its parents right after it, so a child is always older than its parent. The oldest
- * node is therefore a leaf, and an eviction looks only at the pages in use that are older than the one it evicts.
+ * Each page has an owner, whose pages have an order of use of their own: an eviction names the owner that loses pages. Using a node uses its parents
+ * right after it, so a child is older than its parent. The oldest node of an owner is therefore a leaf unless another owner's page follows it, and an
+ * eviction looks only at the pages in use that are older than the one it evicts.
  */
-export class PrefixTree<P extends object> {
+export class PrefixTree<P extends object, Owner = unknown> {
   readonly pageSize: number;
+  readonly #ownerOf: (page: P) => Owner;
   #roots = new Map<string, Children<P>>();
-  #oldest: Node<P> | undefined;
-  #newest: Node<P> | undefined;
+  readonly #uses = new Map<Owner, Uses<P>>();
   #size = 0;
   #lookups = 0;
   #hitTokens = 0;
   #missTokens = 0;
   #evictions = 0;
 
-  constructor(pageSize: number) {
+  /** @param ownerOf returns the owner of a page, which never changes */
+  constructor(pageSize: number, ownerOf: (page: P) => Owner) {
     if (!Number.isInteger(pageSize) || pageSize < 1) throw new RangeError(`page size ${pageSize}; at least 1`);
     this.pageSize = pageSize;
+    this.#ownerOf = ownerOf;
   }
 
   /** Pages held. */
@@ -141,11 +152,11 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * Removes leaves whose pages `canEvict` allows, least recently used first, as long as the caller asks for more. A parent is
+   * Removes leaves of an owner whose pages `canEvict` allows, least recently used first, as long as the caller asks for more. A parent is
    * newer than its children, so that one pass meets every node that becomes a leaf.
    */
-  *evictLeaves(canEvict: (page: P) => boolean): Generator<P, void, void> {
-    for (let node = this.#oldest; node; ) {
+  *evictLeaves(owner: Owner, canEvict: (page: P) => boolean): Generator<P, void, void> {
+    for (let node = this.#uses.get(owner)?.oldest; node; ) {
       const { newer }: Node<P> = node;
       if (!node.children && canEvict(node.page)) {
         this.#evictions++;
@@ -157,11 +168,11 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * Use when `evictLeaves` finds nothing: an evictable page can have descendants in use. Removes and returns the least recently used evictable page
-   * with all its descendants. Later lookups find none of them, not even those in use.
+   * Use when `evictLeaves` finds nothing: an evictable page can have descendants in use. Removes and returns the owner's least recently used evictable
+   * page with all its descendants. Later lookups find none of them, not even those in use.
    */
-  evictBlocked(canEvict: (page: P) => boolean): readonly P[] {
-    for (let node = this.#oldest; node; node = node.newer) {
+  evictBlocked(owner: Owner, canEvict: (page: P) => boolean): readonly P[] {
+    for (let node = this.#uses.get(owner)?.oldest; node; node = node.newer) {
       if (!canEvict(node.page)) continue;
       const removed = subtree(node);
       for (const each of removed) {
@@ -190,26 +201,31 @@ export class PrefixTree<P extends object> {
     };
   }
 
-  /** The pages held, least recently used first. */
+  /** The pages held, owner by owner, least recently used first. */
   *pages(): Generator<P> {
-    for (let node = this.#oldest; node; node = node.newer) yield node.page;
+    for (const { oldest } of this.#uses.values()) for (let node = oldest; node; node = node.newer) yield node.page;
   }
 
   /** Throws when links, counts or the order of use contradict each other. Walks every node; for tests and idle times. */
   check(): void {
     const seenNodes = new Set<Node<P>>();
-    let previous: Node<P> | undefined;
-    for (let node = this.#oldest; node; node = node.newer) {
-      if (node.older !== previous) throw new Error('the order of use is linked wrongly');
-      if (!node.attached) throw new Error('a node that left the tree is still in the order of use');
-      if (node.parent && seenNodes.has(node.parent)) throw new Error('a page was used later than the one before it');
-      if (node.children?.size === 0) throw new Error('a leaf keeps an empty table of children');
-      if (find(this.#childrenOf(node.tenant, node.parent), node.tokens) !== node)
-        throw new Error('a node cannot be found');
-      seenNodes.add(node);
-      previous = node;
+    for (const [owner, uses] of this.#uses) {
+      if (!uses.oldest) throw new Error('an owner without pages has an order of use');
+      let previous: Node<P> | undefined;
+      for (let node: Node<P> | undefined = uses.oldest; node; node = node.newer) {
+        if (node.older !== previous) throw new Error('the order of use is linked wrongly');
+        if (!node.attached) throw new Error('a node that left the tree is still in the order of use');
+        if (this.#ownerOf(node.page) !== owner) throw new Error("a page is in another owner's order of use");
+        if (node.parent?.uses === uses && seenNodes.has(node.parent))
+          throw new Error('a page was used later than the one before it');
+        if (node.children?.size === 0) throw new Error('a leaf keeps an empty table of children');
+        if (find(this.#childrenOf(node.tenant, node.parent), node.tokens) !== node)
+          throw new Error('a node cannot be found');
+        seenNodes.add(node);
+        previous = node;
+      }
+      if (uses.newest !== previous) throw new Error('the order of use ends at another node');
     }
-    if (this.#newest !== previous) throw new Error('the order of use ends at another node');
     if (seenNodes.size !== this.#size)
       throw new Error(`${seenNodes.size} nodes are in the order of use, ${this.#size} were counted`);
   }
@@ -244,6 +260,12 @@ export class PrefixTree<P extends object> {
   #attach(children: Children<P>, tenant: string, parent: Node<P> | undefined, tokens: Uint32Array, page: P): Node<P> {
     const hash = hashTokens(tokens);
     const depth = (parent?.depth ?? 0) + 1;
+    const owner = this.#ownerOf(page);
+    let uses = this.#uses.get(owner);
+    if (!uses) {
+      uses = { oldest: undefined, newest: undefined };
+      this.#uses.set(owner, uses);
+    }
     const node: Node<P> = {
       tenant,
       parent,
@@ -254,6 +276,7 @@ export class PrefixTree<P extends object> {
       attached: true,
       next: undefined,
       children: undefined,
+      uses,
       older: undefined,
       newer: undefined,
     };
@@ -261,7 +284,7 @@ export class PrefixTree<P extends object> {
     if (siblings) siblings.push(node);
     else children.set(hash, [node]);
     if (parent) parent.next = page;
-    this.#append(node);
+    append(node);
     this.#size++;
     return node;
   }
@@ -275,7 +298,8 @@ export class PrefixTree<P extends object> {
       if (node.parent) node.parent.children = undefined;
       else this.#roots.delete(node.tenant);
     }
-    this.#unlink(node);
+    unlink(node);
+    if (!node.uses.oldest) this.#uses.delete(this.#ownerOf(node.page));
     node.attached = false;
     node.next = undefined;
     this.#size--;
@@ -284,27 +308,29 @@ export class PrefixTree<P extends object> {
   /** Moves the deepest node first, so that each parent ends up newer than its child. */
   #use(deepest: Node<P>): void {
     for (let node: Node<P> | undefined = deepest; node; node = node.parent) {
-      if (node === this.#newest) continue;
-      this.#unlink(node);
-      this.#append(node);
+      if (node === node.uses.newest) continue;
+      unlink(node);
+      append(node);
     }
   }
+}
 
-  #append(node: Node<P>): void {
-    node.older = this.#newest;
-    if (this.#newest) this.#newest.newer = node;
-    else this.#oldest = node;
-    this.#newest = node;
-  }
+function append<P>(node: Node<P>): void {
+  const { uses } = node;
+  node.older = uses.newest;
+  if (uses.newest) uses.newest.newer = node;
+  else uses.oldest = node;
+  uses.newest = node;
+}
 
-  #unlink(node: Node<P>): void {
-    if (node.older) node.older.newer = node.newer;
-    else this.#oldest = node.newer;
-    if (node.newer) node.newer.older = node.older;
-    else this.#newest = node.older;
-    node.older = undefined;
-    node.newer = undefined;
-  }
+function unlink<P>(node: Node<P>): void {
+  const { uses } = node;
+  if (node.older) node.older.newer = node.newer;
+  else uses.oldest = node.newer;
+  if (node.newer) node.newer.older = node.older;
+  else uses.newest = node.older;
+  node.older = undefined;
+  node.newer = undefined;
 }
 
 function find<P>(children: Children<P> | undefined, tokens: Uint32Array): Node<P> | undefined {

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { isNewer } from '#scheduler/policies/victims.ts';
+import { isNewer } from '#scheduler/policies/memory-order.ts';
 import { CallFault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
+import { PRESENT_MS } from '../page-accounts.ts';
 import { holders, type Page } from '../pool.ts';
 import type { PageSpace } from '../space.ts';
 import type { FrozenPage, PageSnapshot } from '../space-snapshot.ts';
@@ -45,6 +46,8 @@ export class World {
   /** The clock of leases. */
   nowMs = 1;
   #requester: PageSpace | undefined;
+  /** Spaces that memory ended and that are not closed yet. */
+  readonly #endedSpaces: PageSpace[] = [];
   #arrivals = 0;
 
   constructor(setting: Setting) {
@@ -63,6 +66,7 @@ export class World {
 
   apply(operation: Operation): void {
     this.counts.operations++;
+    this.#closeEnded();
     switch (operation.kind) {
       case 'batch':
         this.#batch(operation);
@@ -161,9 +165,14 @@ export class World {
     }
   }
 
+  #closeEnded(): void {
+    for (const space of this.#endedSpaces.splice(0)) this.kit.memory.closeSpace(space);
+  }
+
   /** Ends all inferlets and exports; no page may remain. */
   close(): void {
     const { memory, swap } = this.kit;
+    this.#closeEnded();
     for (const [who] of this.actors.entries()) this.#end(who);
     for (const name of [...this.exports.keys()]) this.#unexport(name);
     this.compare();
@@ -171,6 +180,7 @@ export class World {
     assert.equal(free + cached, total);
     assert.equal(memory.snapshots.leases.pages, 0);
     // An inferlet that takes the whole pool drives all cached prefixes out.
+    this.nowMs += PRESENT_MS;
     const last = this.kit.open({ arrival: this.#arrivals++ });
     last.allocate(1, total);
     memory.closeSpace(last);
@@ -196,23 +206,28 @@ export class World {
     this.counts.terminated++;
     assert.equal(this.kit.memory.snapshots.leases.pages, 0, 'an inferlet was ended while leases pinned pages');
     if (space === requester) {
-      const older = [...this.kit.memory.spaces].filter((other) => other !== space && isNewer(space, other));
-      assert.ok(
-        older.some(({ held }) => [...held.keys()].some((page) => page.frame >= 0)),
-        'an inferlet was ended, though no older one holds pages',
+      const preceding = [...this.kit.memory.spaces].filter(
+        (other) => other !== space && (other.owner.tenant !== space.owner.tenant || isNewer(space, other)),
       );
-    } else assert.ok(isNewer(space, requester), 'an inferlet older than the requester was ended');
+      assert.ok(
+        preceding.some(({ held }) => [...held.keys()].some((page) => page.frame >= 0)),
+        'an inferlet was ended, though no older one and no other tenant holds pages',
+      );
+    } else if (space.owner.tenant === requester.owner.tenant)
+      assert.ok(isNewer(space, requester), 'an inferlet older than the requester was ended');
     const who = this.actors.findIndex((actor) => actor?.space === space);
     assert.ok(who >= 0);
     this.actors[who] = undefined;
     // Close in a later turn, as the engine does.
-    queueMicrotask(() => this.kit.memory.closeSpace(space));
+    this.#endedSpaces.push(space);
   }
 
   /** True when the request may pass a limit, or need frames of exported pages for which swap may have no room. */
   #mayNotFit(space: PageSpace, morePages: number): boolean {
     const { pages, maxPages, swapMemoryPages, tenantPages } = this.setting;
     const { held } = this.kit.memory.snapshots;
+    // Other tenants keep what they hold within their shares.
+    if (this.setting.tenants > 1 && space.heldPages + morePages > pages / this.setting.tenants) return true;
     const hasAmpleSwap = swapMemoryPages >= 1000;
     const exportedPages = [...held.keys()].filter((page) => page.frame >= 0 && !space.held.has(page));
     const maxUnavailable = hasAmpleSwap ? 0 : exportedPages.length;
