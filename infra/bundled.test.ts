@@ -11,7 +11,6 @@ import {
   FIRST_FUNCTIONS,
   firstFunctions,
   retryPauseMs,
-  STORY_FUNCTION,
 } from './bundled.ts';
 import { loadConfig } from './config.ts';
 import { ROOT } from './install.ts';
@@ -35,7 +34,7 @@ test('firstFunctions includes the function of the demo and the functions that th
 });
 
 test('assertBundled names the function that is not bundled, and the bundled ones', () => {
-  assertBundled({ root: ROOT }, ['rag', STORY_FUNCTION]);
+  assertBundled({ root: ROOT }, ['rag', 'text-completion']);
   assert.throws(
     () => assertBundled({ root: ROOT }, ['rag', 'text-complation']),
     /"text-complation"\. The bundled ones: text-completion, /,

@@ -14,12 +14,9 @@ const READY_EVERY_MS = 2000;
 /** Exit code of `pie deploy --upgrading skip` when it deploys nothing, because runtimes of another release take invocations. */
 const UPGRADING_EXIT = 6;
 
-/** The function that streams a story after a start, as proof that the platform works. */
-export const STORY_FUNCTION = 'text-completion';
-
-/** Functions that a machine with a gateway and a runtime deploys before it serves: those of the story, of routes and of the first examples. */
+/** Functions that a machine with a gateway and a runtime deploys before it serves: those of routes and of the first examples. */
 export const FIRST_FUNCTIONS: readonly string[] = [
-  STORY_FUNCTION,
+  'text-completion',
   'chat-completion',
   'openai-chat',
   'openai-completions',

@@ -58,8 +58,27 @@ test('a claim that fails leaves neither a connection nor the name behind', async
 test('a start that is stopped during its claim gives the name back', async () => {
   assert.equal(await claim(AbortSignal.abort()), null);
   await assertNothingLeft();
-  const release = await claim();
+  const machine = await claim();
   assert.equal((await listMachines(new Store(probe))).length, 1);
-  await release?.();
+  await machine?.release();
   await assertNothingLeft();
+});
+
+test('the proofs of models are in the description of the machine, which its renewals keep, and a new claim has none', async () => {
+  const store = new Store(probe);
+  const proofs = async () => (await listMachines(store))[0]?.proofs;
+  const machine = await claim();
+  await machine?.noteProof('first', { at: 1, fault: 'no answer' });
+  await machine?.noteProof('second', { at: 2, fault: null });
+  assert.deepEqual(await proofs(), { first: { at: 1, fault: 'no answer' }, second: { at: 2, fault: null } });
+  await machine?.noteProof('first', { at: 3, fault: null });
+  const last = { first: { at: 3, fault: null }, second: { at: 2, fault: null } };
+  assert.deepEqual(await proofs(), last);
+  await probe.del(store.keys.machine('east'));
+  await eventually(async () => (await proofs()) !== undefined, 'the next renewal stores the description again');
+  assert.deepEqual(await proofs(), last);
+  await machine?.release();
+  const next = await claim();
+  assert.equal(await proofs(), undefined);
+  await next?.release();
 });

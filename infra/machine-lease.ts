@@ -13,6 +13,7 @@ import {
   RolesRefused,
 } from '#scheduler/machines/lease.ts';
 import { listMachines, removalNotice, removedCertificates } from '#scheduler/machines/machines.ts';
+import type { ModelProof } from '#scheduler/machines/types.ts';
 import { Channels } from '#scheduler/store/channels.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { retrying } from '#scheduler/store/retrying.ts';
@@ -42,15 +43,23 @@ export interface ClaimOptions {
   readonly signal: AbortSignal;
 }
 
+/** This machine in Redis, while its supervisor runs. */
+export interface ClaimedMachine {
+  /** Keeps the outcome of a model's proof in the machine's description, in place of the model's earlier one. */
+  noteProof(model: string, proof: ModelProof): Promise<void>;
+  /** Removes the machine. */
+  release(): Promise<void>;
+}
+
 /**
  * Claims this machine's name in Redis, registers its GPU hosts and its certificate, and keeps the file of the certificates that its processes
- * accept. Returns a function that removes the machine; null when the signal aborts.
+ * accept. Returns null when the signal aborts.
  * @throws ConfigError when Redis does not answer, another running supervisor has the name, or an operator has removed the machine
  */
 export async function claimMachine(
   config: Config,
   { onTaken, log, signal }: ClaimOptions,
-): Promise<(() => Promise<void>) | null> {
+): Promise<ClaimedMachine | null> {
   const { name, roles } = config.machine;
   // The certificate is made before the connection: if making it fails, an open connection would keep this process alive.
   const machine = {
@@ -112,7 +121,12 @@ export async function claimMachine(
       await lease.release().catch(() => undefined);
       redis.disconnect();
     };
-    if (!signal.aborted) return release;
+    let proofs: Readonly<Record<string, ModelProof>> = {};
+    const noteProof = (model: string, proof: ModelProof) => {
+      proofs = { ...proofs, [model]: proof };
+      return lease.describe({ proofs });
+    };
+    if (!signal.aborted) return { noteProof, release };
     await release();
     return null;
   } catch (error) {

@@ -1,30 +1,24 @@
 /**
  * The supervisor's program, behind `npm start` and `pie up`: pulls the models, starts every process, deploys the first bundled functions,
- * streams one story as proof, and serves until it receives a signal. It deploys the other bundled functions in the background.
+ * shows an answer of the first model as proof, and serves until it receives a signal. It deploys the other bundled functions in the background.
  */
 import path from 'node:path';
 import { readArguments } from './arguments.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
-import {
-  assertBundled,
-  bundledFunctions,
-  deployBundled,
-  deployRest,
-  firstFunctions,
-  STORY_FUNCTION,
-} from './bundled.ts';
+import { assertBundled, bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
 import { forgetCompiledCode, keepCompiledCode } from './compiled-code.ts';
 import { type Config, gatewayUrl, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { assertRestored, claimHome } from './home.ts';
 import { LIFELINE_VARIABLE } from './lifeline.ts';
 import { openLog } from './log.ts';
-import { claimMachine } from './machine-lease.ts';
+import { type ClaimedMachine, claimMachine } from './machine-lease.ts';
 import type { Role } from './machine-settings.ts';
 import { PendingFunctions } from './pending-functions.ts';
 import { assertPortFree } from './port.ts';
 import { machineProcesses, privateRedis, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
+import { Proofs } from './proof.ts';
 import { ServingMark } from './serving-mark.ts';
 import { type ChildSpec, ChildStartError } from './supervisor/child.ts';
 import { ChildLog } from './supervisor/child-log.ts';
@@ -33,7 +27,8 @@ import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 const HELP = `Starts the platform and serves until Ctrl-C.
 
   --role ROLES    roles of this machine: gateway, runtime, gpu-host, separated by commas (default: all); fewer need a Redis that machines share
-  --no-story      do not stream the story that proves that everything works; it needs the function text-completion among those deployed first
+  --no-story      do not show an answer of the first model, which proves that everything works, before serving
+  --no-proof      ask no model for an answer, neither the first one before serving nor the others after that
   --functions a,b deploy these bundled functions alone, before serving (default: a few before serving, the others while the platform serves)
   --no-functions  deploy no bundled functions
   --json          one JSON object a line instead of text
@@ -50,6 +45,7 @@ async function main(): Promise<number> {
     options: {
       role: { type: 'string' },
       'no-story': { type: 'boolean', default: false },
+      'no-proof': { type: 'boolean', default: false },
       'no-functions': { type: 'boolean', default: false },
       functions: { type: 'string' },
       json: { type: 'boolean', default: false },
@@ -87,7 +83,7 @@ async function main(): Promise<number> {
   // machine's name, and 130 after Ctrl-C. After every other signal it is 0, because a service manager that sends
   // SIGTERM takes every other code for a failure.
   const earlyExitCode = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
-  let releaseMachine: (() => Promise<void>) | null = null;
+  let machine: ClaimedMachine | null = null;
   const servingMark = new ServingMark(config, log);
   const supervisor = new Supervisor({
     logsDirectory: config.logsDirectory,
@@ -107,7 +103,7 @@ async function main(): Promise<number> {
       return !stopping.signal.aborted;
     };
     if (config.redis.kind === 'private' && !(await start([privateRedis(config, config.redis)]))) return earlyExitCode();
-    releaseMachine = await claimMachine(config, {
+    machine = await claimMachine(config, {
       onTaken: (error) => {
         console.error(`\n${error.message}\nThis machine stops.`);
         decisions.error(
@@ -120,7 +116,7 @@ async function main(): Promise<number> {
       log,
       signal: stopping.signal,
     });
-    if (releaseMachine === null) return earlyExitCode();
+    if (machine === null) return earlyExitCode();
     // A runtime needs the models and encoders, too: it reads their tokenizers.
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
     for (const [kind, entries] of Map.groupBy(models, (entry) => ('kind' in entry ? entry.kind : undefined))) {
@@ -145,8 +141,20 @@ async function main(): Promise<number> {
     const haveDeployedFirst = await deployBundled(config, firstNames, stopping.signal);
     if (!stopping.signal.aborted && haveDeployedFirst) pending.deployed(firstNames);
     else if (!stopping.signal.aborted) pending.change(firstNames, { isAwaited: false });
-    const hasStory = firstNames.includes(STORY_FUNCTION) && !flags['no-story'] && !flags.json;
-    if (hasStory && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
+    const { signal } = stopping;
+    const { noteProof } = machine;
+    const proofs = new Proofs(config, {
+      functions: flags['no-proof'] ? [] : firstNames,
+      note: noteProof,
+      report: (model, fault) => {
+        if (fault === null) log.info({ model }, 'the model has answered, so it is proven');
+        else log.warn({ model, fault }, 'the model has not answered, so it is unproven');
+        printEvent({ kind: 'proof', model, fault });
+        if (fault !== null) say(`\n${unprovenText(model, fault)}`);
+      },
+      signal,
+    });
+    if (!flags['no-story'] && !flags.json && !signal.aborted) await proofs.show((text) => process.stdout.write(text));
     const url = gatewayUrl(config);
     if (!stopping.signal.aborted) {
       servingMark.begin();
@@ -161,12 +169,13 @@ async function main(): Promise<number> {
       const tookMs = performance.now() - startedAt;
       say(serves('gateway') ? welcomeText(config, url, tookMs) : joinedText(config, tookMs));
     }
+    const proving = proofs.rest();
     const laterNames = haveDeployedFirst ? later : allNames;
-    const deploying = deployRest(config, laterNames, { pending, signal: stopping.signal, say, log: decisions });
+    const deploying = deployRest(config, laterNames, { pending, signal, say, log: decisions });
     const compiledFolder = process.env.NODE_COMPILE_CACHE;
     const forgetting = compiledFolder ? forgetCompiledCode(compiledFolder, Date.now(), stopping.signal) : undefined;
     await whenStopped;
-    await Promise.all([deploying, forgetting]);
+    await Promise.all([deploying, forgetting, proving]);
     return code;
   } catch (error) {
     decisions.error({ error }, 'the start failed');
@@ -185,9 +194,9 @@ async function main(): Promise<number> {
       decisions.info({ signal, drainMs: config.drainMs }, 'the supervisor stops the machine');
     if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
     // Release the claim before a private Redis stops; in a shared Redis, keep it while other machines may still use this machine's GPU hosts.
-    if (config.redis.kind === 'private') await releaseMachine?.();
+    if (config.redis.kind === 'private') await machine?.release();
     await supervisor.stop(stopStages(config));
-    if (config.redis.kind === 'external') await releaseMachine?.();
+    if (config.redis.kind === 'external') await machine?.release();
     releaseHome();
     decisions.info({}, 'the supervisor has stopped');
     await logFile.end();
@@ -221,16 +230,8 @@ function report(event: SupervisorEvent, say: (line: string) => void, printEvent:
   say(`  ${event.name} died (${event.why}); it starts again in ${event.restartInMs} ms`);
 }
 
-async function streamStory(config: Config, signal: AbortSignal, say: (line: string) => void): Promise<void> {
-  say('\nA story, straight from an inferlet:\n');
-  const input = JSON.stringify({ prompt: '', maxTokens: 64, temperature: 0 });
-  const code = await runProgram(config, ['gateway/cli/bin.js', 'invoke', STORY_FUNCTION, '--input', input], {
-    output: 'inherit',
-    signal,
-  });
-  if (code !== 0 && !signal.aborted)
-    throw new ConfigError(`The function ${STORY_FUNCTION} failed; see the logs in ${config.logsDirectory}.`);
-}
+const unprovenText = (model: string, fault: string): string =>
+  `WARNING: the model ${model} has not answered: ${fault}\nIt is served all the same. \`pie doctor\` shows whether a later attempt succeeds.`;
 
 function welcomeText(config: Config, url: string, tookMs: number): string {
   return `
@@ -243,7 +244,7 @@ Ready in ${(tookMs / 1000).toFixed(1)} s.
 
 Try:
   npx pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'
-  npx pie invoke chat-completion --input '{"model":"minimind2-small","messages":[{"role":"user","content":"What is the capital of France?"}],"temperature":0}'
+  npx pie invoke chat-completion --input '{"messages":[{"role":"user","content":"What is the capital of France?"}],"temperature":0}'
   npx pie invoke parallel-generation --input '{"prompt":"The little dog","branches":3}'
   npx pie demo --round-trip 20
   npx pie list

@@ -198,12 +198,14 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     machine: options.sharesWork === true ? (options.machine ?? null) : null,
   });
   const models = new Models(hosts, grammars, log, draining);
-  const describe = () =>
-    lease.describe({
+  const describe = async () => {
+    await models.readTokenizers();
+    await lease.describe({
       models: models.offered(),
       encoders: models.offeredEncoders(),
       gpuHosts: describeHosts(hosts.list, draining),
     });
+  };
   await describe();
   const { memoryMb, poolMb, main, ...policy } = options.sandboxes;
   const thread = new SharedThread();

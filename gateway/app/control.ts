@@ -111,6 +111,8 @@ export interface ControlPlane {
   };
 
   models(call: Call): Promise<readonly ModelInfo[]>;
+  /** Like `models`, with `unproven` for the models whose last proof failed. Reads more of the platform's state. */
+  provenModels(call: Call): Promise<readonly ModelInfo[]>;
   /** Reports for each part of the platform whether it can do work. Never throws. */
   health(): Promise<Health>;
 }

@@ -54,7 +54,7 @@ import { InvocationAccess } from './invocation-access.ts';
 import { Joining, type JoinSource } from './joining.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
-import { shownUrl, toFile, toInvocationState, toModels, unsent, withOutput } from './present.ts';
+import { shownUrl, toFile, toInvocationState, toModels, unsent, withOutput, withProofs } from './present.ts';
 import { NodeQuotas } from './quotas.ts';
 import { NodeReleases } from './releases.ts';
 import { NodeSchedules } from './schedules.ts';
@@ -315,6 +315,16 @@ export class NodeControlPlane implements ControlPlane {
 
   models(): Promise<readonly ModelInfo[]> {
     return translating(async () => toModels(await this.#scheduler.runtimes.list(), this.#modelAliases));
+  }
+
+  provenModels(): Promise<readonly ModelInfo[]> {
+    return translating(async () => {
+      const [runtimes, machines] = await Promise.all([
+        this.#scheduler.runtimes.list(),
+        this.#scheduler.machines.list(),
+      ]);
+      return withProofs(toModels(runtimes, this.#modelAliases), machines);
+    });
   }
 
   async health(): Promise<Health> {

@@ -2,6 +2,7 @@ import type { NamedAlias } from '#scheduler/functions/aliases.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
 import type { FileInfo } from '#scheduler/invocations/files.ts';
 import type { Invocation, InvocationEvent, WebhookState } from '#scheduler/invocations/types.ts';
+import type { MachineInfo, ModelProof } from '#scheduler/machines/types.ts';
 import type { RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import { withoutValues } from '#scheduler/secrets/rules.ts';
 import type {
@@ -134,8 +135,9 @@ export function toModels(runtimes: readonly RuntimeInfo[], aliases: ReadonlyMap<
   const models = new Map<string, ModelInfo>();
   for (const runtime of runtimes) {
     if (!runtime.alive) continue;
-    for (const { name, contextLength, vocabularySize, pageSize, pageCount, traits } of runtime.models ?? []) {
-      models.set(name, { name, kind: 'causal', contextLength, vocabularySize, pageSize, pageCount, traits });
+    for (const { name, contextLength, vocabularySize, pageSize, pageCount, traits, chat } of runtime.models ?? []) {
+      const known = { contextLength, vocabularySize, pageSize, pageCount, traits, ...(chat !== undefined && { chat }) };
+      models.set(name, { name, kind: 'causal', ...known });
     }
     for (const { name, kind, size, contextLength } of runtime.encoders ?? []) {
       const traits = [kind === 'reranker' ? 'rerank' : 'embedding'];
@@ -147,4 +149,18 @@ export function toModels(runtimes: readonly RuntimeInfo[], aliases: ReadonlyMap<
     if (model !== undefined && !models.has(alias)) models.set(alias, { ...model, name: alias, aliasOf: name });
   }
   return [...models.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** Adds why a model is unproven, where the latest proof by a running machine has failed. An alias has the state of its model. */
+export function withProofs(models: readonly ModelInfo[], machines: readonly MachineInfo[]): ModelInfo[] {
+  const latest = new Map<string, ModelProof>();
+  for (const { alive, proofs = {} } of machines) {
+    for (const [name, proof] of alive ? Object.entries(proofs) : []) {
+      if (proof.at >= (latest.get(name)?.at ?? 0)) latest.set(name, proof);
+    }
+  }
+  return models.map((model) => {
+    const fault = latest.get(model.aliasOf ?? model.name)?.fault ?? null;
+    return fault === null ? model : { ...model, unproven: fault };
+  });
 }

@@ -232,6 +232,10 @@ export class OriginControlPlane implements ControlPlane {
     return translating(() => this.#originOf(call).client.models(options(call)));
   }
 
+  provenModels(call: Call): Promise<readonly ModelInfo[]> {
+    return this.models(call);
+  }
+
   async health(): Promise<Health> {
     try {
       return await this.#open('').client.ready();

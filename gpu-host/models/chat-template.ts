@@ -42,7 +42,7 @@ export function compileChatTemplate(
   specialTokens: Readonly<Record<string, string>>,
 ): (variables: TemplateVariables) => string {
   const program = parse(source);
-  return (variables) => {
+  const render = (variables: TemplateVariables): string => {
     try {
       const clock = new RenderClock();
       checkSize(variables);
@@ -55,6 +55,35 @@ export function compileChatTemplate(
       throw new ModelError('invalid-messages', message, { cause });
     }
   };
+  let needsParts: boolean | undefined;
+  return (variables) => {
+    needsParts ??= !shows(render, PROBE) && shows(render, partsOf(PROBE));
+    return render(needsParts ? withParts(variables) : variables);
+  };
+}
+
+const PROBE = 'x7Zq';
+
+/**
+ * The templates of many models with a vision tower read the content of a message as a list of parts, and leave out a text that is no part. The same
+ * test tells them in llama.cpp (`minja`).
+ */
+function shows(render: (variables: TemplateVariables) => string, content: unknown): boolean {
+  try {
+    return render({ messages: [{ role: 'user', content }], add_generation_prompt: true }).includes(PROBE);
+  } catch {
+    return false;
+  }
+}
+
+const partsOf = (text: string): object[] => [{ type: 'text', text }];
+
+function withParts(variables: TemplateVariables): TemplateVariables {
+  if (!Array.isArray(variables.messages)) return variables;
+  const messages = variables.messages.map((message: { readonly content?: unknown } | null) =>
+    typeof message?.content === 'string' ? { ...message, content: partsOf(message.content) } : message,
+  );
+  return { ...variables, messages };
 }
 
 function parse(source: string): Template['parsed'] {

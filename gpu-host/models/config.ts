@@ -211,9 +211,13 @@ function familyOf(json: unknown): string {
   if (!type.success) throw malformed('config.json', type.error);
   const family = type.data.model_type;
   if (!(FAMILIES as readonly string[]).includes(family)) {
-    throw new ModelError('unsupported-model', `models of type "${family}" are not supported`, {
-      hint: `supported model types: ${FAMILIES.join(', ')}, and ${LLAVA} over one of them`,
-    });
+    throw new ModelError(
+      'unsupported-model',
+      `config.json: "model_type": models of type "${family}" are not supported`,
+      {
+        hint: `supported model types: ${FAMILIES.join(', ')}, and ${LLAVA} over one of them`,
+      },
+    );
   }
   return family;
 }

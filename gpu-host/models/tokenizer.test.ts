@@ -398,7 +398,7 @@ describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 's
     ['gpt2', [15496, 995]],
   ] as const) {
     it(`${name}: tokenizes, renders the chat of the model's card, and decodes to the text`, async () => {
-      const tokenizer = await loadTokenizer(await publishedTokenizer(name, directory));
+      const tokenizer = await loadTokenizer(await publishedTokenizer(name));
       assert.deepEqual([...tokenizer.encode('Hello world')], helloWorld);
       if (name in chats) {
         // The expected texts are those of the models' cards; Llama's template puts the date first.

@@ -94,7 +94,7 @@ const idsSchema = z.looseObject({
 
 /**
  * Loads the tokenizer of a model directory: `tokenizer.json`, with `tokenizer_config.json`, `special_tokens_map.json`, `config.json`,
- * `generation_config.json` and `chat_template.jinja` where they exist.
+ * `generation_config.json`, `chat_template.jinja` and `chat_template.json` where they exist.
  *
  * @throws ModelError `missing-file`, `malformed-config`, `malformed-tokenizer` or `unsupported-model`
  */
@@ -113,7 +113,11 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
   const ids = [splitLlava(config)?.text ?? config, await readOptionalJson(root, 'generation_config.json')].map(
     (json) => idsSchema.safeParse(json).data ?? {},
   );
-  const template = (await readOptionalText(root, 'chat_template.jinja')) ?? pickChatTemplate(settings.chat_template);
+  const processor = settingsSchema.parse(asObject(await readOptionalJson(root, 'chat_template.json')));
+  const template =
+    (await readOptionalText(root, 'chat_template.jinja')) ??
+    pickChatTemplate(processor.chat_template) ??
+    pickChatTemplate(settings.chat_template);
   const controlTokens = new Set<number | string | null | undefined>([
     settings.bos_token,
     settings.eos_token,

@@ -24,6 +24,8 @@ export class Models {
   readonly #hosts: { readonly list: readonly GpuHostConnection[] };
   readonly #tokenizers = new Map<string, Promise<Tokenizer | null>>();
   readonly #metadata = new Map<string, Promise<ModelMetadata | null>>();
+  /** Whether the model in a directory has a chat template, for each tokenizer that was read. */
+  readonly #chats = new Map<string, boolean>();
   readonly #vision = new Map<string, Promise<VisionConfig | null>>();
   readonly #grammars: GrantedModel['grammars'];
   readonly #draining: Draining;
@@ -49,6 +51,13 @@ export class Models {
     return [...this.#offers().values()].map(({ summary }) => summary);
   }
 
+  /** Reads the tokenizers of all models, which {@link offered} needs to tell whether a model has a chat template. */
+  async readTokenizers(): Promise<void> {
+    await Promise.all(
+      this.#hosts.list.flatMap(({ models }) => models.map(({ directory }) => this.#tokenizer(directory))),
+    );
+  }
+
   /**
    * The models that a runtime publishes, with their hosts. Leaves out the model of a host that is not open when an open host has the same model.
    */
@@ -61,13 +70,14 @@ export class Models {
     return hosts.flatMap(({ name: host, models, hostId }, i) =>
       models
         .filter(({ name }) => open[i] || !openModelNames.has(name))
-        .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits }) => ({
+        .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits, directory }) => ({
           name,
           contextLength,
           vocabularySize,
           pageSize,
           pageCount,
           traits,
+          ...(this.#chats.has(directory) && { chat: this.#chats.get(directory) }),
           ...(hostId !== undefined && { hostId }),
           ...(hasSeveralHosts && { host }),
         })),
@@ -202,11 +212,17 @@ export class Models {
   #tokenizer(directory: string): Promise<Tokenizer | null> {
     let loading = this.#tokenizers.get(directory);
     if (!loading) {
-      loading = loadTokenizer(directory).catch((error: unknown) => {
-        this.#tokenizers.delete(directory);
-        this.#log.warn({ error, directory }, 'a tokenizer could not be read');
-        return null;
-      });
+      loading = loadTokenizer(directory).then(
+        (tokenizer) => {
+          this.#chats.set(directory, tokenizer.chatTemplate !== null);
+          return tokenizer;
+        },
+        (error: unknown) => {
+          this.#tokenizers.delete(directory);
+          this.#log.warn({ error, directory }, 'a tokenizer could not be read');
+          return null;
+        },
+      );
       this.#tokenizers.set(directory, loading);
     }
     return loading;

@@ -106,7 +106,7 @@ export class MachineLease {
   readonly #store: Store;
   readonly #name: string;
   readonly #life: string;
-  readonly #description: string;
+  #description: string;
   readonly #leaseMs: number;
   readonly #certificate: string;
   readonly #roles: readonly Role[];
@@ -152,6 +152,12 @@ export class MachineLease {
     return lease;
   }
 
+  /** Replaces parts of the machine's description, and renews the lease to store them. If that fails, the next renewal stores them. */
+  async describe(changes: Pick<MachineDescription, 'proofs'>): Promise<void> {
+    this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...changes });
+    if (!this.#isReleased) await this.#renew();
+  }
+
   /** Stops the renewals without releasing the lease, as the death of the process does. */
   abandon(): void {
     this.#isReleased = true;
@@ -165,6 +171,7 @@ export class MachineLease {
   }
 
   #schedule(): void {
+    clearTimeout(this.#timer);
     if (this.#isReleased) return;
     this.#timer = setTimeout(() => void this.#renew(), this.#leaseMs / RENEWALS_PER_LEASE);
   }

@@ -25,6 +25,14 @@ export interface ReachableGpuHost extends RegisteredGpuHost {
   readonly alive: boolean;
 }
 
+/** The outcome of asking a model for an answer, which shows that the model works through the routes that clients use. */
+export interface ModelProof {
+  /** Milliseconds since the Unix epoch, by the machine's clock. */
+  readonly at: number;
+  /** The reason of a failure; null when the model answered. */
+  readonly fault: string | null;
+}
+
 /** A supervisor's description of its machine. */
 export interface MachineDescription {
   /** Unique among the running machines on the Redis. */
@@ -39,6 +47,8 @@ export interface MachineDescription {
   readonly gpuHosts: readonly RegisteredGpuHost[];
   /** SHA-256 (`AB:CD:…`) of the certificate that the machine shows on links to other machines; absent when the machine has no such links. */
   readonly certificate?: string;
+  /** The last proof of each model and encoder that this run of the supervisor has asked, by the name. */
+  readonly proofs?: Readonly<Record<string, ModelProof>>;
 }
 
 /** A machine that has joined with a token, whether it runs or not. */

@@ -12,6 +12,8 @@ export interface RuntimeModel {
   /** Name of the GPU host, unchanged by a restart; absent when the platform has a single host. */
   readonly host?: string;
   readonly traits: readonly string[];
+  /** True when the model has a chat template; absent when its tokenizer cannot be read. */
+  readonly chat?: boolean;
 }
 
 /** A model that makes vectors or scores, as its GPU host describes it. */

@@ -64,8 +64,8 @@ test('the supervisor of a removed machine stops, although its Redis user is dele
   const { signal } = new AbortController();
   // `claimMachine` calls `onTaken` after a removal, too.
   const failEast = (error: Error) => assert.fail(`east must stay, but was told: ${error.message}`);
-  const releaseEast = await claimMachine(east, { log: silentLog, onTaken: failEast, signal });
-  const releaseWest = await claimMachine(west, { log: silentLog, onTaken: removalOfWest.resolve, signal });
+  const machineEast = await claimMachine(east, { log: silentLog, onTaken: failEast, signal });
+  const machineWest = await claimMachine(west, { log: silentLog, onTaken: removalOfWest.resolve, signal });
   const { fingerprint } = readCertificate(west.home) ?? assert.fail('no certificate');
   await until('east accepts the certificate of west', () => readPeers(east)[fingerprint] === 'west');
   assert.equal(await scheduler.machines.remove('west'), true);
@@ -74,6 +74,6 @@ test('the supervisor of a removed machine stops, although its Redis user is dele
   const { message } = await removalOfWest.promise;
   assert.match(message, /^An operator has removed the machine "west"\. Delete .*machine\.pem/);
   await until('east refuses the certificate of west', () => !(fingerprint in readPeers(east)));
-  await releaseWest?.();
-  await releaseEast?.();
+  await machineWest?.release();
+  await machineEast?.release();
 });

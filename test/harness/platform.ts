@@ -50,6 +50,8 @@ export class Platform implements AsyncDisposable {
   readonly #exited: Promise<number | null>;
   #stderr = '';
   apiKey = '';
+  /** With `proves`: why a model has not answered the platform, or null when it has. Models that were not asked yet are missing. */
+  readonly proofs = new Map<string, string | null>();
   /** The machines with GPU hosts: this machine alone, unless it is a part of `Machines`. */
   gpuMachines: readonly Platform[] = [this];
 
@@ -74,6 +76,8 @@ export class Platform implements AsyncDisposable {
       if (!(name in (options.env ?? {}))) delete this.environment[name];
     const functions = options.functions ?? FIRST_FUNCTIONS;
     const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
+    // Earlier releases ask no model with `--json`, and have no such flag.
+    if (!options.proves && options.root === undefined) flags.push('--no-proof');
     const [command = '', ...leadingWords] = [...(options.on ?? []), process.execPath];
     this.#supervisor = spawn(command, [...leadingWords, 'infra/up.ts', '--json', ...flags], {
       cwd: this.#root,
@@ -91,6 +95,7 @@ export class Platform implements AsyncDisposable {
       const line = JSON.parse(text) as SupervisorLine;
       if (line.kind === 'ready' && line.name !== undefined && line.pid !== undefined)
         this.#pids.set(line.name, line.pid);
+      if (line.kind === 'proof') this.proofs.set(String(line.model), line.fault as string | null);
       for (const take of this.#lineListeners) take(line);
     });
   }
@@ -222,6 +227,8 @@ export interface StartOptions {
   readonly config?: string;
   /** Bundled functions to deploy, by default the first ones (`FIRST_FUNCTIONS`); false for none. */
   readonly functions?: false | readonly string[];
+  /** Asks the models for an answer, as a start does by default; false by default. */
+  readonly proves?: boolean;
 }
 
 /** A new home that shares built artifacts with other tests: artifacts are the same everywhere, and building them takes longest. */

@@ -72,7 +72,7 @@ async function withWords(pre: string): Promise<Tokenizer> {
 }
 
 async function published(name: string): Promise<Tokenizer> {
-  const directory = await publishedTokenizer(name, folder);
+  const directory = await publishedTokenizer(name);
   await cp(path.join(directory, 'tokenizer.json'), path.join(folder, name, 'tokenizer.json'));
   return loadTokenizer(directory);
 }

@@ -49,7 +49,7 @@ export function modelRoutes(app: App, control: ControlPlane): void {
         ...problems(),
       },
     }),
-    async (c) => jsonAnswer(c, { object: 'list', data: (await control.models(callOf(c))).map(toOpenAiModel) }),
+    async (c) => jsonAnswer(c, { object: 'list', data: (await control.provenModels(callOf(c))).map(toOpenAiModel) }),
   );
 
   define(
@@ -64,7 +64,12 @@ export function modelRoutes(app: App, control: ControlPlane): void {
       request: { params: idParam },
       responses: { 200: json(ModelSchema, 'The model'), ...problems('unknown-model', 'runtime-unavailable') },
     }),
-    async (c) => c.json(toOpenAiModel(await findModel(control, callOf(c), c.req.valid('param').id))),
+    async (c) => {
+      const call = callOf(c);
+      const found = await findModel(control, call, c.req.valid('param').id);
+      const models = await control.provenModels(call);
+      return c.json(toOpenAiModel(models.find(({ name }) => name === found.name) ?? found));
+    },
   );
 }
 

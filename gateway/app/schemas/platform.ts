@@ -24,6 +24,12 @@ export const ModelSchema = z
     pageSize: z.int().optional(),
     pageCount: z.int().optional(),
     traits: z.array(z.string()).readonly(),
+    chat: z.boolean().optional().openapi({
+      description: 'True when the model has a chat template; absent for an encoder, and when the template is unknown',
+    }),
+    unproven: z.string().optional().openapi({
+      description: 'Why the model gave no answer when the platform last asked it; absent for a model that answered',
+    }),
     aliasOf: z.string().optional().openapi({ description: 'The model that this name is an alias of' }),
   })
   .openapi('Model');

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { z } from 'zod';
 import { ConfigError } from '#infra/config-error.ts';
 import { packageFolder } from '#infra/install.ts';
-import type { Health } from '../../app/control.ts';
+import type { Health, ModelInfo } from '../../app/control.ts';
 import type { PlatformLoad } from '../../app/resources/operations.ts';
 import { backendText, deviceText } from '../../app/resources/platform-texts.ts';
 import { PieClient } from '../../client/client.ts';
@@ -174,6 +174,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
     yield* health.checks.map(partFinding);
     const self = await client.self({ signal });
     yield { name: 'key', state: 'ok', detail: `tenant ${self.tenant}, may ${self.scopes.join(', ')}` };
+    yield* proofFindings(await client.models({ signal }));
     if (self.scopes.includes('operator')) {
       const load = await client.operations.load({ signal });
       yield* hostFindings(load);
@@ -201,6 +202,16 @@ function partFinding({ name, ok, detail }: Health['checks'][number]): Finding {
   if (ok) return { name, state: 'ok', detail: detail ?? 'ready' };
   const advice = `Look into ${path.join(home(), 'logs')}; the supervisor restarts processes that died.`;
   return { name, state: 'failed', detail: detail ?? 'not ready', advice };
+}
+
+/** One warning for each served model that has not answered the platform. */
+function proofFindings(models: readonly ModelInfo[]): Finding[] {
+  return models.flatMap(({ name, unproven, aliasOf }): Finding[] => {
+    if (unproven === undefined || aliasOf !== undefined) return [];
+    const advice =
+      'The platform serves the model, and asks it again from time to time. If the reason lasts, correct the model’s files or choose another model.';
+    return [{ name: `model ${name}`, state: 'warning', detail: `unproven: ${unproven}`, advice }];
+  });
 }
 
 /** One finding per GPU host of the running platform: its models and their devices, or that it is drained or disconnected. */

@@ -28,6 +28,7 @@ const SIDE_FILES = [
   'tokenizer_config.json',
   'special_tokens_map.json',
   'chat_template.jinja',
+  'chat_template.json',
   'preprocessor_config.json',
   ...SENTENCE_FILES,
 ] as const;

@@ -15,6 +15,7 @@ const OPTIONAL = [
   'tokenizer_config.json',
   'special_tokens_map.json',
   'chat_template.jinja',
+  'chat_template.json',
   'preprocessor_config.json',
   ...SENTENCE_FILES,
 ];

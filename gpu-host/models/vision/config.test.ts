@@ -135,7 +135,7 @@ describe('configs of models that take images', () => {
     'images too large for a frame of the protocol': [/more than 1024 pixels/, withTower({ image_size: 1400 })],
     'heads that do not fit': [/15 heads/, withTower({ num_attention_heads: 15 })],
     'several feature layers': [/several layers/, { vision_feature_layer: [-2, -5] }],
-    'a layer that is not there': [/vision_feature_layer 25 of 24/, { vision_feature_layer: 25 }],
+    'a layer that is not there': [/"vision_feature_layer": layer 25 of 24/, { vision_feature_layer: 25 }],
     'another strategy': [/"pooled"/, { vision_feature_select_strategy: 'pooled' }],
     'SigLIP with a strategy that leaves out the class token': [
       /no class token/,

@@ -87,16 +87,25 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
   if (!parsed.success) throw new ModelError('malformed-config', `config.json: ${issueText(parsed.error)}`);
   const { vision_config: file, ...llava } = parsed.data;
   const towerDefaults = Object.hasOwn(TOWERS, file.model_type) && TOWERS[file.model_type as keyof typeof TOWERS];
-  if (!towerDefaults) throw refused(`vision towers of type "${file.model_type}" are not supported`);
-  if (file.num_channels !== 3) throw refused(`a vision tower of ${file.num_channels} channels is not supported`);
+  if (!towerDefaults)
+    throw refused('vision_config.model_type', `vision towers of type "${file.model_type}" are not supported`);
+  if (file.num_channels !== 3)
+    throw refused('vision_config.num_channels', `a vision tower of ${file.num_channels} channels is not supported`);
   const patchSize = file.patch_size ?? towerDefaults.patch_size;
-  if (file.image_size < patchSize) throw refused(`images of ${file.image_size} pixels in patches of ${patchSize}`);
-  if (file.image_size > MAX_IMAGE_SIZE) throw refused(`images of more than ${MAX_IMAGE_SIZE} pixels a side`);
+  if (file.image_size < patchSize)
+    throw refused('vision_config.image_size', `images of ${file.image_size} pixels in patches of ${patchSize}`);
+  if (file.image_size > MAX_IMAGE_SIZE)
+    throw refused('vision_config.image_size', `images of more than ${MAX_IMAGE_SIZE} pixels a side`);
   if (file.hidden_size % file.num_attention_heads !== 0) {
-    throw refused(`${file.num_attention_heads} heads cannot share ${file.hidden_size} values`);
+    throw refused(
+      'vision_config.num_attention_heads',
+      `${file.num_attention_heads} heads cannot share ${file.hidden_size} values`,
+    );
   }
   if (preprocessor === undefined)
-    throw refused('preprocessor_config.json is missing, which says how images are prepared');
+    throw new ModelError('missing-file', 'preprocessor_config.json is missing, which says how images are prepared', {
+      hint: 'pull the model again, or copy the file from its repository',
+    });
   const keepsClassToken = classTokenOf(llava.vision_feature_select_strategy, towerDefaults.tower);
   const patches = Math.floor(file.image_size / patchSize) ** 2;
   return {
@@ -107,10 +116,10 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
     layers: layersOf(llava.vision_feature_layer, file.num_hidden_layers),
     imageSize: file.image_size,
     patchSize,
-    activation: activationOf(file.hidden_act ?? towerDefaults.hidden_act),
+    activation: activationOf('vision_config.hidden_act', file.hidden_act ?? towerDefaults.hidden_act),
     layerNormEpsilon: file.layer_norm_eps ?? towerDefaults.layer_norm_eps,
     keepsClassToken,
-    projectorActivation: activationOf(llava.projector_hidden_act),
+    projectorActivation: activationOf('projector_hidden_act', llava.projector_hidden_act),
     projectorBias: llava.multimodal_projector_bias,
     embedSize: text.hiddenSize,
     embeds: patches + (keepsClassToken ? 1 : 0),
@@ -135,29 +144,29 @@ export function towerRows(config: VisionConfig): number {
 function layersOf(layer: number | readonly number[], layers: number): number {
   const [only, ...more] = typeof layer === 'number' ? [layer] : layer;
   if (more.length > 0)
-    throw refused('features of several layers of the vision tower (vision_feature_layer) are not supported');
+    throw refused('vision_feature_layer', 'features of several layers of the vision tower are not supported');
   const wanted = only < 0 ? layers + 1 + only : only;
-  if (wanted < 0 || wanted > layers) throw refused(`vision_feature_layer ${only} of ${layers} layers`);
+  if (wanted < 0 || wanted > layers) throw refused('vision_feature_layer', `layer ${only} of ${layers} layers`);
   return wanted;
 }
 
 function classTokenOf(strategy: string, tower: 'clip' | 'siglip'): boolean {
   if (strategy === 'full') return tower === 'clip';
-  if (strategy !== 'default') throw refused(`vision_feature_select_strategy "${strategy}" is not supported`);
+  if (strategy !== 'default') throw refused('vision_feature_select_strategy', `"${strategy}" is not supported`);
   // Without a class token, transformers would leave out the first patch instead.
   if (tower === 'siglip')
-    throw refused('SigLIP has no class token to leave out: vision_feature_select_strategy must be "full"');
+    throw refused('vision_feature_select_strategy', 'SigLIP has no class token to leave out: it must be "full"');
   return false;
 }
 
-function activationOf(name: string): Activation {
+function activationOf(field: string, name: string): Activation {
   const activation = ACTIVATIONS.get(name);
-  if (activation === undefined) throw refused(`activation "${name}" of the vision tower is not supported`);
+  if (activation === undefined) throw refused(field, `the activation "${name}" is not supported`);
   return activation;
 }
 
-function refused(what: string): ModelError {
-  return new ModelError('unsupported-model', `config.json: ${what}`, {
+function refused(field: string, what: string): ModelError {
+  return new ModelError('unsupported-model', `config.json: "${field}": ${what}`, {
     hint: 'supported: LlavaForConditionalGeneration with a CLIP or SigLIP tower',
   });
 }

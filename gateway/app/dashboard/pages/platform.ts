@@ -1,3 +1,4 @@
+import type { ModelInfo } from '../../control.ts';
 import type { GpuHostState, HostedModel, MachineState, PlatformLoad } from '../../resources/operations.ts';
 import { backendText, deviceText, hostState, machineState } from '../../resources/platform-texts.ts';
 import type { Tenant } from '../../resources/tenants.ts';
@@ -11,6 +12,7 @@ export function platformPage(visit: Visit): Page {
   demand(visit, 'operator');
   const { control, call } = visit;
   const load = once(() => control.operations.load(call));
+  const unproven = once(async () => unprovenOf(await control.provenModels(call)));
   const tenants = once(() => control.tenants.list(call));
 
   return {
@@ -38,12 +40,12 @@ export function platformPage(visit: Visit): Page {
       {
         id: 'models',
         look: 'wide card',
-        render: async () => html`<h2>Models</h2>${modelTable(await load())}`,
+        render: async () => html`<h2>Models</h2>${modelTable(await load(), await unproven())}`,
       },
       {
         id: 'encoders',
         look: 'wide card',
-        render: async () => html`<h2>Encoders</h2>${encoderTable(await load())}`,
+        render: async () => html`<h2>Encoders</h2>${encoderTable(await load(), await unproven())}`,
       },
       {
         id: 'runtimes',
@@ -158,7 +160,20 @@ function memoryText({ memory }: HostedModel): string {
   return memory === null ? '–' : `${bytes(memory.takenBytes)} of ${bytes(memory.totalBytes)}`;
 }
 
-function modelTable({ models, gpuHosts }: PlatformLoad): Html {
+/** Why models and encoders are unproven, by their names. */
+type Unproven = ReadonlyMap<string, string>;
+
+function unprovenOf(models: readonly ModelInfo[]): Unproven {
+  return new Map(models.flatMap(({ name, unproven }) => (unproven === undefined ? [] : [[name, unproven] as const])));
+}
+
+/** A name, marked with the reason when the platform has asked the model in vain. */
+function provenName(name: string, unproven: Unproven): Html | string {
+  const fault = unproven.get(name);
+  return fault === undefined ? name : html`${name} ${badge('unproven', 'bad')}<small> ${fault}</small>`;
+}
+
+function modelTable({ models, gpuHosts }: PlatformLoad, unproven: Unproven): Html {
   const hasSeveralHosts = gpuHosts.length > 1;
   if (models.length === 0)
     return empty(
@@ -180,7 +195,7 @@ function modelTable({ models, gpuHosts }: PlatformLoad): Html {
     models.map(({ model, gpuHost, pages, freePages, cachedPages, batchSize, utilisation, hitRate }) => {
       const used = pages - freePages - cachedPages;
       return [
-        model,
+        provenName(model, unproven),
         ...(hasSeveralHosts ? [gpuHost ?? '–'] : []),
         bar(pages === 0 ? 0 : used / pages, `${model}: ${number(used)} of ${number(pages)} KV pages in use`),
         `${number(used)} of ${number(pages)}`,
@@ -193,7 +208,7 @@ function modelTable({ models, gpuHosts }: PlatformLoad): Html {
   );
 }
 
-function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
+function encoderTable({ encoders, gpuHosts }: PlatformLoad, unproven: Unproven): Html {
   const hasSeveralHosts = gpuHosts.length > 1;
   if (encoders.length === 0)
     return empty(
@@ -215,7 +230,7 @@ function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
       { head: 'Waiting calls', numeric: true },
     ],
     encoders.map((encoder) => [
-      encoder.encoder,
+      provenName(encoder.encoder, unproven),
       ...(hasSeveralHosts ? [encoder.gpuHost ?? '–'] : []),
       encoder.kind,
       deviceText(encoder),

@@ -231,7 +231,7 @@ describe('ggufTokenizer', () => {
       ['gpt2', 'gpt-2'],
     ] as const) {
       it(`tokenizes as ${name}`, async () => {
-        const published = await publishedTokenizer(name, directory);
+        const published = await publishedTokenizer(name);
         const json = JSON.parse(await readFile(join(published, 'tokenizer.json'), 'utf8')) as TokenizerJson;
         assertSameTokens(await load(asMetadata(json, pre)), await loadTokenizer(published), 300);
       });
