@@ -73,7 +73,7 @@ async function agent(
 ): Promise<number> {
   const { prompt, agent: ownIndex, agents, messages, maxTokens, board, model } = input;
   using ctx = new Context({ model });
-  ctx.fill(prompt);
+  ctx.fill(prompt, { field: 'prompt' });
   await send('ready');
   let heard = 0;
   for (let turn = 0; turn < messages; turn++) {

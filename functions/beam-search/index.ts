@@ -13,5 +13,5 @@ interface Input {
 export const run = defineInferlet(async (input: Input): Promise<{ beams: readonly Beam[] }> => {
   const { prompt, beams = 4, maxTokens = 16, lengthPenalty = 0, model } = input;
   using ctx = new Context({ model });
-  return { beams: await beamSearch(ctx.fill(prompt), { beams, maxTokens, lengthPenalty }) };
+  return { beams: await beamSearch(ctx.fill(prompt, { field: 'prompt' }), { beams, maxTokens, lengthPenalty }) };
 });

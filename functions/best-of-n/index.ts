@@ -28,7 +28,7 @@ export const run = defineInferlet(async (input: Input) => {
     sampler({ temperature, seed: seed === undefined ? undefined : (seed + drawnSeeds++) >>> 0 }),
   );
   using shared = new Context({ model });
-  shared.fill(prompt);
+  shared.fill(prompt, { field: 'prompt' });
 
   async function write(picks: Sampler): Promise<Candidate> {
     using ctx = await shared.fork();

@@ -16,7 +16,7 @@ export const run = defineInferlet(async (input: Input) => {
   const { prompt, model, lookahead = 4, maxTokens = 64, temperature = 0, seed } = input;
   using drafting = new Context({ model: input.draft });
   using ctx = new Context({ model });
-  const generation = ctx.fill(prompt).generate({
+  const generation = ctx.fill(prompt, { field: 'prompt' }).generate({
     speculator: draft(drafting, { tokens: lookahead }),
     sampler: sampler({ temperature, seed }),
     maxTokens,

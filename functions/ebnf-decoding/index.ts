@@ -16,7 +16,7 @@ interface Input {
 export const run = defineInferlet(async (input: Input): Promise<GenerationResult> => {
   const { grammar, prompt = '', engine = 'platform', maxTokens = 128, temperature, seed, model } = input;
   using ctx = new Context({ model });
-  ctx.fill(prompt);
+  ctx.fill(prompt, { field: 'prompt' });
   const options =
     engine === 'guest'
       ? { sampler: earley(grammar, { temperature, seed }, model) }

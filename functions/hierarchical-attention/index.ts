@@ -23,6 +23,11 @@ export const run = defineInferlet(async (input: Input) => {
   const { text, block = 64, landmarks = 8, maxKept = 96, maxTokens = 0, model } = input;
   const { bos } = specialTokens(model);
   const tokens = [...(bos === null ? [] : [bos]), ...tokenize(text, { model })];
+  if (tokens.length === 0) {
+    const fault =
+      '"text" is empty, and the model has no token that begins a text: give it a text of at least one character.';
+    throw new InferletError('invalid-argument', fault);
+  }
   let file = await KvFile.create({ model });
   let last: Distribution | undefined;
   let surprise = 0;
@@ -49,8 +54,7 @@ export const run = defineInferlet(async (input: Input) => {
   const written: number[] = [];
   while (written.length < maxTokens) {
     const next = last?.tokens[0];
-    if (next === undefined)
-      throw new InferletError('invalid-argument', 'The text is empty and the model has no token to begin with.');
+    if (next === undefined) throw new InferletError('unavailable', 'The model gave no next token.');
     written.push(next);
     last = (await file.predict([next], { topK: 1 })).at(-1);
   }

@@ -14,7 +14,7 @@ interface Input {
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, block = 16, maxTokens = 64, temperature = 0, seed, model } = input;
   using ctx = new Context({ model });
-  const generation = ctx.fill(prompt).generate({
+  const generation = ctx.fill(prompt, { field: 'prompt' }).generate({
     speculator: jacobi({ tokens: block }),
     sampler: sampler({ temperature, seed }),
     maxTokens,

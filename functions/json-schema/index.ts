@@ -14,7 +14,7 @@ interface Input {
 export const run = defineInferlet(async (input: Input): Promise<{ value: unknown; tokens: number }> => {
   const { schema, prompt = '', maxTokens = 256, temperature, seed, model } = input;
   using ctx = new Context({ model });
-  const generation = ctx.fill(prompt).generate({
+  const generation = ctx.fill(prompt, { field: 'prompt' }).generate({
     constraint: jsonSchema(schema),
     sampler: sampler({ temperature, seed }),
     maxTokens,

@@ -18,6 +18,11 @@ export const run = defineInferlet(async (input: Input) => {
     throw new InferletError('invalid-argument', `recent (${recent}) must be below budget (${budget}).`);
   const { bos } = specialTokens(model);
   const tokens = [...(bos === null ? [] : [bos]), ...tokenize(text, { model })];
+  if (tokens.length === 0) {
+    const fault =
+      '"text" is empty, and the model has no token that begins a text: give it a text of at least one character.';
+    throw new InferletError('invalid-argument', fault);
+  }
   const cache = new EvictingCache({ model, budget, recent: policy === 'attention' ? recent : budget });
   if (budget + STEP > cache.contextLength) {
     const fault = `budget (${budget}) must leave room for ${STEP} tokens in the model's context of ${cache.contextLength}.`;

@@ -63,7 +63,7 @@ export const run = serve(async (input: Input, invocation) => {
     if (stream) await sendJson(message(choice));
   };
   const show: Show = { send, message: stream ? message : undefined };
-  const prompts = await map(promptsOf(input.prompt), (prompt) => prepare(input, prompt));
+  const prompts = await map(promptsOf(input.prompt), ({ prompt, param }) => prepare(input, prompt, param));
   const answers = await Promise.all(prompts.map((prompt, i) => complete(input, prompt, i * n, show)));
   const sum = (of: keyof Usage): number => answers.reduce((total, { usage }) => total + usage[of], 0);
   const usage = usageOf({ prompt: sum('prompt'), completion: sum('completion') });
@@ -79,10 +79,14 @@ interface Prepared {
   readonly before: readonly PromptLog[];
 }
 
-/** Fills a context with a prompt, and scores the prompt when the request asks for it. */
-async function prepare({ model, echo, logprobs }: Input, prompt: string | readonly number[]): Promise<Prepared> {
+/** Fills a context with the prompt of `param`, and scores the prompt when the request asks for it. */
+async function prepare(
+  { model, echo, logprobs }: Input,
+  prompt: string | readonly number[],
+  param: string,
+): Promise<Prepared> {
   const ctx = new Context({ model });
-  prompting('prompt', () => ctx.fill(prompt));
+  prompting(param, () => ctx.fill(prompt, { field: param }));
   if (!echo || logprobs === undefined) return { ctx, before: [] };
   const scored = await promptLogs(ctx, logprobs);
   // `fill` puts the begin-of-text token before a text; that token is not a part of the prompt.
@@ -135,7 +139,9 @@ async function complete(input: Input, { ctx, before }: Prepared, firstIndex: num
   return { choices: choices.map(({ shown }) => shown), usage: { prompt: promptTokens, completion } };
 }
 
-function promptsOf(prompt: Input['prompt']): readonly (string | readonly number[])[] {
-  if (typeof prompt === 'string') return [prompt];
-  return typeof prompt[0] === 'number' ? [prompt as readonly number[]] : (prompt as readonly (string | number[])[]);
+/** The prompts of a request, each with its place in the request. */
+function promptsOf(prompt: Input['prompt']): { prompt: string | readonly number[]; param: string }[] {
+  if (typeof prompt === 'string') return [{ prompt, param: 'prompt' }];
+  if (typeof prompt[0] === 'number') return [{ prompt: prompt as readonly number[], param: 'prompt' }];
+  return (prompt as readonly (string | number[])[]).map((each, i) => ({ prompt: each, param: `prompt[${i}]` }));
 }

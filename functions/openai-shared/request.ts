@@ -33,13 +33,19 @@ export function serve<Input>(handler: (input: Input, invocation: Invocation) => 
 /** Error codes of a prompt that is too long. */
 const TOO_LONG: ReadonlySet<string> = new Set(['context-overflow', 'limit-exceeded']);
 
-/** Runs `begin`, which reads the prompt in the parameter `param`. Refuses a prompt that is too long for the tokenizer or the context. */
+/**
+ * Runs `begin`, which reads the prompt in the parameter `param`. Refuses a prompt that is too long for the tokenizer or the context, that is empty
+ * although the model has no token to begin a text with, or that the model's chat template refuses.
+ */
 export function prompting<T>(param: string, begin: () => T): T {
   try {
     return begin();
   } catch (error) {
-    if (!(error instanceof InferletError) || !TOO_LONG.has(error.code)) throw error;
-    throw new RequestError(`The prompt is too long: ${error.message}`, param, 'context_length_exceeded');
+    if (!(error instanceof InferletError)) throw error;
+    if (TOO_LONG.has(error.code))
+      throw new RequestError(`The prompt is too long: ${error.message}`, param, 'context_length_exceeded');
+    if (isRequestFault(error.code)) throw new RequestError(error.message, param);
+    throw error;
   }
 }
 

@@ -20,7 +20,7 @@ export const run = defineInferlet(async (input: Input) => {
   const next = scripts(input.script, () => sampler({ temperature, seed: (seed + rejected.length) >>> 0 }));
 
   using ctx = new Context({ model });
-  using prompted = await ctx.fill(prompt).snapshot();
+  using prompted = await ctx.fill(prompt, { field: 'prompt' }).snapshot();
   while (rejected.length < attempts) {
     const { text } = await ctx.restore(prompted).generate({ sampler: next(), maxTokens }).collect();
     if (pattern.test(text)) return { valid: true, text, rejected };

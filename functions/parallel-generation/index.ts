@@ -22,7 +22,7 @@ export const run = defineInferlet(async (input: Input = {}): Promise<{ branches:
   const { prompt = 'Once upon a time', branches = 3, maxTokens = 64, temperature = 1, seed, model } = input;
   const openings = typeof branches === 'number' ? Array<string>(branches).fill('') : branches;
   using shared = new Context({ model });
-  shared.fill(prompt);
+  shared.fill(prompt, { field: 'prompt' });
 
   async function continueBranch(opening: string, branch: number): Promise<Branch> {
     using ctx = await shared.fork();

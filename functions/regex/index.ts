@@ -15,5 +15,5 @@ export const run = defineInferlet(async (input: Input): Promise<GenerationResult
   const { pattern, prompt = '', maxTokens = 128, temperature, seed, model } = input;
   using ctx = new Context({ model });
   const options = { constraint: regex(pattern), sampler: sampler({ temperature, seed }), maxTokens };
-  return await ctx.fill(prompt).generate(options).collect();
+  return await ctx.fill(prompt, { field: 'prompt' }).generate(options).collect();
 });

@@ -17,7 +17,7 @@ export const run = defineInferlet(async (input: Input) => {
   const { prompt, samples = 8, maxTokens = 96, temperature = 0.7, seed, model } = input;
   const pattern = patternOf(input.answer);
   using shared = new Context({ model });
-  shared.fill(prompt);
+  shared.fill(prompt, { field: 'prompt' });
 
   async function reason(_: unknown, index: number): Promise<string | undefined> {
     const reply = input.script?.[index];

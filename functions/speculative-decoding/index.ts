@@ -15,7 +15,7 @@ interface Input {
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, lookahead = 8, longest = 3, maxTokens = 64, temperature = 0, seed, model } = input;
   using ctx = new Context({ model });
-  const generation = ctx.fill(prompt).generate({
+  const generation = ctx.fill(prompt, { field: 'prompt' }).generate({
     speculator: ngram({ tokens: lookahead, longest }),
     sampler: sampler({ temperature, seed }),
     maxTokens,

@@ -17,6 +17,6 @@ interface Input {
 export const run = defineInferlet(async (input: Input = {}): Promise<GenerationResult> => {
   const { prompt = '', maxTokens, stop = [], model, temperature, topP, topK, minP, seed } = input;
   using ctx = new Context({ model });
-  ctx.fill(prompt);
+  ctx.fill(prompt, { field: 'prompt' });
   return await ctx.generate({ maxTokens, stop, sampler: sampler({ temperature, topP, topK, minP, seed }) }).pipe();
 });

@@ -36,6 +36,9 @@ export const run = defineInferlet(async (input: Input) => {
   };
   using ctx = new Context({ model });
   const sampler = processors([mark], { temperature, seed });
-  const { text, tokens } = await ctx.fill(prompt).generate({ sampler, maxTokens, ignoreEos: true }).collect();
+  const { text, tokens } = await ctx
+    .fill(prompt, { field: 'prompt' })
+    .generate({ sampler, maxTokens, ignoreEos: true })
+    .collect();
   return { text, ...detect(tokens) };
 });

@@ -15,7 +15,7 @@ export const run = defineInferlet(async ({ text, window: size = 96, maxTokens = 
   const tokens = tokenize(text, { model });
   // Without a begin-of-text token, the model cannot predict the first token.
   const unpredicted = specialTokens(model).bos === null ? 1 : 0;
-  ctx.fill(tokens.slice(0, unpredicted));
+  ctx.fill(tokens.slice(0, unpredicted), { field: 'text' });
   const predicted = tokens.slice(unpredicted);
   const reading = {
     window,

@@ -9,6 +9,7 @@ import { allocate, attempt, Queue, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
 import { type Selection, type SelectOptions, selectOn } from './select.ts';
 import { Sequence } from './sequence.ts';
+import { nothingToBegin } from './sequence-checks.ts';
 import { Snapshot, savedIn } from './snapshot.ts';
 
 export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
@@ -29,6 +30,14 @@ export interface ContextOptions {
   readonly priority?: number;
   /** A low-rank adapter of the model (see `adapter.listAdapters` of the raw layer); the device computes the whole text with it. */
   readonly adapter?: string;
+}
+
+/** Options for filling a context. */
+export interface FillOptions {
+  /** Parse special tokens written in the text (never set this for text that a user wrote). */
+  readonly special?: boolean;
+  /** Name of the input's field that has the text, for the error about an empty text that the model cannot continue. */
+  readonly field?: string;
 }
 
 /** Options for saving a context. */
@@ -159,10 +168,19 @@ export class Context implements Disposable {
   /**
    * Appends text or token ids. The device computes them at the next {@link generate}, {@link fork} or {@link flush}. Throws
    * `context-overflow` when they do not fit the model's context, and `invalid-argument` for a token id that the model does not have.
-   * @param options.special parse special tokens written in the text (never set this for text that a user wrote)
+   * With `field`, also throws `invalid-argument`, with the name of the field, when the context stays empty and the model has no token that begins
+   * a text. Without it, the next {@link generate} throws then.
+   *
+   * @example
+   * ctx.fill(prompt, { field: 'prompt' });
    */
-  fill(content: string | ArrayLike<number>, options: { readonly special?: boolean } = {}): this {
+  fill(content: string | ArrayLike<number>, options: FillOptions = {}): this {
     this.#check();
+    const { field } = options;
+    if (field !== undefined && content.length === 0 && this.length === 0) {
+      const { name } = this.model;
+      if (specialTokens(name).bos === null) throw nothingToBegin(`"${field}"`, name);
+    }
     if (typeof content !== 'string') {
       this.#sequence.append(content);
       return this;

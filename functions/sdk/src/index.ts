@@ -22,6 +22,7 @@ export {
   type ChatOptions,
   Context,
   type ContextOptions,
+  type FillOptions,
   type OpenOptions,
   type SaveOptions,
   type ToolCall,

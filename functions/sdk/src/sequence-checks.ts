@@ -30,16 +30,22 @@ export function checkRoom({ name, contextLength }: ModelInfo, length: number, co
 /** The tokens that have an id, for a detokenizer: the parts of an image have none. */
 export const withIds = (tokens: readonly number[]): number[] => tokens.filter((token) => token >= 0);
 
-/** Gives an empty sequence the model's begin-of-text token, because the first prediction needs a token. Throws when the model has none. */
+/**
+ * Gives an empty sequence the model's begin-of-text token, because the first prediction needs a token. Throws when the model has none: no other
+ * token, such as one that ends a text, stands in for it, because vLLM and llama.cpp refuse an empty prompt for such a model, too.
+ */
 export function beginText(sequence: Sequence): void {
   if (sequence.length > 0) return;
   const { name } = sequence.model;
   const { bos } = specialTokens(name);
-  if (bos === null) {
-    const text = `The context is empty and ${name} has no token to begin with: fill it first.`;
-    throw new InferletError('invalid-argument', text);
-  }
+  if (bos === null) throw nothingToBegin('The context', name);
   sequence.append([bos]);
+}
+
+/** The error for an empty text that a model without a begin-of-text token cannot continue. `what` is the text, such as "The context". */
+export function nothingToBegin(what: string, model: string): InferletError {
+  const text = `${what} is empty, and ${model} has no token that begins a text: give it a text of at least one character.`;
+  return new InferletError('invalid-argument', text);
 }
 
 export const UNKNOWN_BEGINNING =

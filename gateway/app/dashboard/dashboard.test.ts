@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { MachineLease } from '#scheduler/machines/lease.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { Browser } from '../../testing/browser.ts';
 import { startWorker } from '../../testing/miniflare.ts';
 import { TestPlatform } from '../../testing/platform.ts';
@@ -198,6 +200,25 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         'badge wait">process</span><small>No namespaces &lt;here&gt;.</small>',
       ])
         assert.ok(page.includes(text), text);
+    });
+
+    it('marks an unproven model for operators, with the reason', async () => {
+      const load = {
+        ...{ model: 'tiny', hostId: 'a', pages: 64, freePages: 64, cachedPages: 0, idlePages: 0, readAt: 0 },
+        ...{ batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0, terminations: 0 },
+      };
+      platform.lease.reportLoad(() => ({ running: 0, models: [load] }));
+      const machine = { name: 'proving', roles: ['gateway'] as const, host: 'h', pid: 1, version: '1', gpuHosts: [] };
+      const options = { log: silentLog, onTaken: assert.fail, force: true };
+      const claim = await MachineLease.claim(platform.scheduler.store, machine, options);
+      const operator = await signedIn();
+      const page = () => operator.page('/dashboard/platform');
+      await eventually(async () => /In use/.test(await page()), 'the page has the model');
+      assert.doesNotMatch(await page(), /unproven/);
+      await claim.describe({ proofs: { tiny: { at: 1, fault: 'no <answer>' } } });
+      assert.match(await page(), /tiny <span class="badge bad">unproven<\/span><small> no &lt;answer&gt;<\/small>/);
+      await claim.release();
+      platform.lease.reportLoad(() => ({ running: 0 }));
     });
 
     it('streams the output of an invocation and cancels it', async () => {

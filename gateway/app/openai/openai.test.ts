@@ -4,6 +4,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import OpenAI, { APIError, APIUserAbortError, BadRequestError, InternalServerError, RateLimitError } from 'openai';
 import { INVOCATION_QUEUE } from '#scheduler/keys.ts';
+import { MachineLease } from '#scheduler/machines/lease.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { startWorker } from '../../testing/miniflare.ts';
@@ -437,6 +438,33 @@ for (const [where, url] of [
         assert.equal(error.param, 'secret');
         return true;
       });
+    });
+
+    it('tell which models are unproven, by the latest proof of a running machine', async () => {
+      const store = platform.scheduler.store;
+      const claim = (name: string) => {
+        const machine = { name, roles: ['gateway'] as const, host: 'h', pid: 1, version: '1', gpuHosts: [] };
+        return MachineLease.claim(store, machine, { log: silentLog, onTaken: assert.fail, force: true });
+      };
+      const unproven = async () => {
+        const { data } = await client().models.list();
+        const listed = data.map((model) => model as typeof model & { unproven?: string });
+        const named = (await client().models.retrieve('tiny')) as { unproven?: string };
+        assert.equal(named.unproven, listed.find(({ id }) => id === 'tiny')?.unproven);
+        return named.unproven;
+      };
+      const east = await claim('east');
+      const west = await claim('west');
+      assert.equal(await unproven(), undefined);
+      await east.describe({ proofs: { tiny: { at: 2, fault: 'no answer' }, other: { at: 9, fault: 'none' } } });
+      assert.equal(await unproven(), 'no answer');
+      await west.describe({ proofs: { tiny: { at: 1, fault: null } } });
+      assert.equal(await unproven(), 'no answer', 'an earlier proof does not count');
+      await west.describe({ proofs: { tiny: { at: 3, fault: null } } });
+      assert.equal(await unproven(), undefined);
+      await west.release();
+      assert.equal(await unproven(), 'no answer', 'the proofs of a machine that has stopped do not count');
+      await east.release();
     });
 
     it('are part of the API documentation', async () => {
