@@ -108,7 +108,7 @@ export class Proofs {
       const model = await this.#describe(name);
       const request = proofRequest(model, write ? SHOWN_TOKENS : HIDDEN_TOKENS);
       if (!functions.includes(request.functionName)) return;
-      write?.(`\n${headingOf(model)}\n\n`);
+      write?.(`\n${headingOf(model)}\n\n${request.body.prompt ?? ''}`);
       await this.#ask(request, write);
     } catch (error) {
       fault = (error instanceof Error ? error.message : String(error)).slice(0, MAX_REASON);

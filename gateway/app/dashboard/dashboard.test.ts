@@ -208,17 +208,20 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         ...{ batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0, terminations: 0 },
       };
       platform.lease.reportLoad(() => ({ running: 0, models: [load] }));
+      // The lease writes its description together with the load.
+      await platform.lease.describe({});
       const machine = { name: 'proving', roles: ['gateway'] as const, host: 'h', pid: 1, version: '1', gpuHosts: [] };
       const options = { log: silentLog, onTaken: assert.fail, force: true };
       const claim = await MachineLease.claim(platform.scheduler.store, machine, options);
       const operator = await signedIn();
       const page = () => operator.page('/dashboard/platform');
-      await eventually(async () => /In use/.test(await page()), 'the page has the model');
+      assert.match(await page(), /tiny: 0 of 64 KV pages in use/);
       assert.doesNotMatch(await page(), /unproven/);
       await claim.describe({ proofs: { tiny: { at: 1, fault: 'no <answer>' } } });
       assert.match(await page(), /tiny <span class="badge bad">unproven<\/span><small> no &lt;answer&gt;<\/small>/);
       await claim.release();
       platform.lease.reportLoad(() => ({ running: 0 }));
+      await platform.lease.describe({});
     });
 
     it('streams the output of an invocation and cancels it', async () => {
