@@ -2,7 +2,7 @@ import { type ChatMessage, type Constraint, type Context, jsonSchema, sendJson }
 import { type Answer, answer, begin, type Conversation, type Part } from '../openai-shared/chat.ts';
 import { choicesOf, frameAround, stopsOf } from '../openai-shared/generate.ts';
 import { chatLogprobs, TokenTexts } from '../openai-shared/logprobs.ts';
-import { type ContentPart, textOf, toolCallsOf } from '../openai-shared/messages.ts';
+import { type ContentPart, templateCallId, textOf, toolCallsOf } from '../openai-shared/messages.ts';
 import { RequestError, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { checkTools, schemaConstraint, type Tool } from '../openai-shared/tools.ts';
@@ -133,7 +133,7 @@ function templateMessage({ role, content, tool_calls, tool_call_id, name }: Mess
     content: textOf(content, `messages[${i}].content`),
     ...(name && { name }),
     ...(tool_calls && { tool_calls: toolCallsOf(tool_calls) }),
-    ...(tool_call_id !== undefined && { tool_call_id }),
+    ...(tool_call_id !== undefined && { tool_call_id: templateCallId(tool_call_id) }),
   };
 }
 

@@ -1,7 +1,7 @@
 import { type ChatMessage, type Constraint, jsonSchema, sendJson } from '@pie/inferlet';
 import { answer, begin, type Conversation } from '../openai-shared/chat.ts';
 import { TokenTexts } from '../openai-shared/logprobs.ts';
-import { type ContentPart, textOf, toolCallsOf } from '../openai-shared/messages.ts';
+import { type ContentPart, templateCallId, textOf, toolCallsOf } from '../openai-shared/messages.ts';
 import { RequestError, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { checkTools, schemaConstraint, type Tool } from '../openai-shared/tools.ts';
@@ -175,7 +175,9 @@ function messageOf(item: Item, at: string): ChatMessage[] {
   };
   if (item.type === 'reasoning') return [];
   if (item.type === 'function_call_output') {
-    return [{ role: 'tool', content: textOf(item.output, `${at}.output`), tool_call_id: need('call_id') }];
+    return [
+      { role: 'tool', content: textOf(item.output, `${at}.output`), tool_call_id: templateCallId(need('call_id')) },
+    ];
   }
   if (item.type === 'function_call') {
     const call = { id: need('call_id'), function: { name: need('name'), arguments: need('arguments') } };

@@ -28,10 +28,24 @@ export function toolCallsOf(
   calls: readonly { readonly id: string; readonly function: { readonly name: string; readonly arguments: string } }[],
 ): ToolCall[] {
   return calls.map(({ id, function: { name, arguments: text } }) => ({
-    id,
+    id: templateCallId(id),
     type: 'function',
     function: { name, arguments: objectIn(text) },
   }));
+}
+
+/**
+ * The id of a call for a chat template. The templates of Mistral's models refuse ids other than nine letters and digits, so any other id becomes nine
+ * characters of its hash (FNV-1a). A call and its result keep equal ids.
+ */
+export function templateCallId(id: string): string {
+  if (/^[A-Za-z0-9]{9}$/.test(id)) return id;
+  const hash = (seed: number) => {
+    let value = seed;
+    for (const character of id) value = Math.imul(value ^ (character.codePointAt(0) ?? 0), 0x01000193) >>> 0;
+    return value.toString(36).padStart(7, '0');
+  };
+  return hash(0x811c9dc5).slice(-5) + hash(0x9747b28c).slice(-4);
 }
 
 function objectIn(text: string): string | Record<string, unknown> {

@@ -392,6 +392,7 @@ export const LAYOUTS: readonly Layout[] = [
       unk_token: '<unk>',
       use_default_system_prompt: false,
     },
+    // The template of the first revision; later ones know tools.
     template: {
       text: "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}",
     },

@@ -11,6 +11,8 @@ import { writeSmallModel } from './write.ts';
 
 /** Layouts of the short run: one without a token to begin with, and one whose template takes parts and knows no tools. */
 const QUICK = ['qwen2.5-0.5b-instruct', 'llava-1.5-7b-hf'];
+/** Layouts whose template refuses the result of a call. */
+const WITHOUT_TOOL_TURNS = ['mistral-7b-instruct-v0.3'];
 const FUNCTIONS = ['text-completion', 'openai-chat', 'openai-completions'];
 
 const WEATHER = {
@@ -141,16 +143,9 @@ function platformTests(layout: Layout, start: () => Promise<Platform>, load: () 
       { role: 'tool', tool_call_id: call.id, content: '{"degrees":21}' },
     ];
     const next = chat({ messages, tools, max_tokens: 4 });
-    // A template without turns of tools says so, and the answer names the field.
-    const outcome = await next.then(
-      ({ choices }) => choices.length,
-      (error: unknown) => error,
-    );
-    if (outcome !== 1) {
-      assert.ok(outcome instanceof OpenAI.APIError);
-      assert.equal(outcome.param, 'messages', outcome.message);
-      assert.match(outcome.message, /chat template refused/);
-    }
+    if (WITHOUT_TOOL_TURNS.includes(layout.name))
+      await assert.rejects(next, { status: 400, param: 'messages', message: /chat template refused .*roles/ });
+    else assert.equal((await next).choices.length, 1);
   });
 
   if (expected.contextLength <= 4096)

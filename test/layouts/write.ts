@@ -49,14 +49,18 @@ export async function writeSmallModel(layout: Layout, directory: string): Promis
   await writeMetadata(layout, directory);
   const config = smallConfig(layout);
   await writeFile(path.join(directory, 'config.json'), JSON.stringify(config));
-  // A layout that Pie refuses has no weights, because only a supported family has known tensors.
-  if ('refusal' in layout.expected) return;
+  const weights = path.join(directory, 'model.safetensors');
+  // Only a supported family has known tensors. The refusal comes before the weights are read.
+  if ('refusal' in layout.expected) {
+    await writeSafetensors(weights, [{ name: 'model.norm.weight', shape: [1], data: () => Float32Array.of(1) }]);
+    return;
+  }
   const text = parseConfig(config, layout.generation);
   const vision = parseVision(config, layout.preprocessor, text);
   const expected = [...expectedTensors(text), ...(vision ? expectedVisionTensors(vision) : [])];
   const random = gaussian(7);
   await writeSafetensors(
-    path.join(directory, 'model.safetensors'),
+    weights,
     expected.map(([name, shape]) => ({
       name: vision ? inLlava(name) : name,
       shape,
