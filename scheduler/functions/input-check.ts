@@ -25,13 +25,15 @@ export interface InputFault {
   readonly cause?: unknown;
 }
 
-/** Maximum compiled schemas kept; a version's schema never changes. */
+/** Maximum compiled schemas kept, and maximum nodes of all together, some 20 MB. A version's schema never changes. */
 const MAX_VALIDATORS = 200;
+const MAX_NODES = 40_000;
 
 /** Checks inputs against the JSON schema (2020-12) of a function's manifest, in a bounded number of steps. */
 export class InputChecker {
   /** By owner and version. */
   readonly #validators = new Map<string, SchemaValidator>();
+  #nodeCount = 0;
 
   /**
    * The fault of an input, or null. Never throws.
@@ -58,11 +60,21 @@ export class InputChecker {
       this.#validators.set(key, cachedValidator);
       return cachedValidator;
     }
-    const oldest = this.#validators.keys().next();
-    if (this.#validators.size >= MAX_VALIDATORS && oldest.done !== true) this.#validators.delete(oldest.value);
     const validator = new SchemaValidator(schema);
     this.#validators.set(key, validator);
+    this.#nodeCount += validator.nodeCount;
+    this.#removeOldest();
     return validator;
+  }
+
+  /** Removes the validators that were not used for longest until the others keep both limits. The newest one stays. */
+  #removeOldest(): void {
+    for (const [key, { nodeCount }] of this.#validators) {
+      const isWithinLimits = this.#validators.size <= MAX_VALIDATORS && this.#nodeCount <= MAX_NODES;
+      if (isWithinLimits || this.#validators.size === 1) return;
+      this.#validators.delete(key);
+      this.#nodeCount -= nodeCount;
+    }
   }
 }
 

@@ -28,6 +28,13 @@ export function pointerTo(place: Place | null): string {
   return pointerOf(steps);
 }
 
+/** All steps of a place, first to last. */
+export function stepsTo(place: Place | null): (string | number)[] {
+  const steps: (string | number)[] = [];
+  for (let at = place; at !== null; at = at.parent) steps.push(at.step);
+  return steps.reverse();
+}
+
 /** Like {@link pointerTo}, for a list of steps that begins with the first step. */
 export function pointerOf(steps: readonly PropertyKey[]): string {
   const escaped = (step: PropertyKey) =>
@@ -41,4 +48,36 @@ export function pointerOf(steps: readonly PropertyKey[]): string {
 /** The text, cut after `maxLength` characters. The mark `…` shows the cut. */
 export function clipped(text: string, maxLength: number): string {
   return text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
+}
+
+/** JSON text of a value, cut after `maxLength` characters. Takes time in proportion to the characters that it keeps. */
+export function shownJson(value: unknown, maxLength: number): string {
+  let text = '';
+  const write = (part: unknown): void => {
+    if (text.length > maxLength) return;
+    if (typeof part === 'string') text += JSON.stringify(part.slice(0, maxLength));
+    else if (typeof part !== 'object' || part === null) text += JSON.stringify(part);
+    else if (Array.isArray(part)) writeAll('[', part, (item) => write(item), ']');
+    else
+      writeAll(
+        '{',
+        Object.entries(part),
+        ([name, member]) => {
+          text += `${JSON.stringify(name.slice(0, maxLength))}:`;
+          write(member);
+        },
+        '}',
+      );
+  };
+  const writeAll = <T>(opening: string, parts: readonly T[], writePart: (part: T) => void, closing: string): void => {
+    text += opening;
+    for (const [index, part] of parts.entries()) {
+      if (text.length > maxLength) return;
+      if (index > 0) text += ',';
+      writePart(part);
+    }
+    text += closing;
+  };
+  write(value);
+  return clipped(text, maxLength);
 }

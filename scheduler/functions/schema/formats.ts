@@ -28,8 +28,8 @@ const FORMATS: ReadonlyMap<string, (text: string) => boolean> = new Map([
 ]);
 
 /** True when a text has a format. Every text passes an unknown format. */
-export function hasFormat(text: string, name: unknown, budget: StepBudget): boolean {
-  const matches = typeof name === 'string' ? FORMATS.get(name) : undefined;
+export function hasFormat(text: string, name: string, budget: StepBudget): boolean {
+  const matches = FORMATS.get(name);
   if (matches === undefined) return true;
   if (text.length > MAX_FORMAT_LENGTH) return false;
   const propertyCount = name === 'regex' ? (text.match(PROPERTY_ESCAPE)?.length ?? 0) : 0;

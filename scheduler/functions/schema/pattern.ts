@@ -73,7 +73,9 @@ export class Pattern {
       for (let i = 0; i < current.count; i++) {
         const pc = current.list[i] ?? 0;
         if (!program.takes(pc, consumedCode)) continue;
-        if (this.#follow(pc + 1, consumedCode, nextCode)) return true;
+        if (!this.#follow(pc + 1, consumedCode, nextCode)) continue;
+        budget.spend(this.#currentThreads.count);
+        return true;
       }
       previousCode = code;
     }

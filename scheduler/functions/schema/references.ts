@@ -1,5 +1,5 @@
 import type { JsonSchema } from '../input-schema.ts';
-import { clipped } from './fault.ts';
+import { clipped, type Place } from './fault.ts';
 
 /** Maximum characters of a reference in an error message. */
 const MAX_SHOWN_REFERENCE = 100;
@@ -26,97 +26,59 @@ export const SCHEMA_KEYWORDS = {
   ofNamed: ['$defs', 'definitions', 'properties', 'patternProperties', 'dependentSchemas', 'dependencies'],
 } as const;
 
+/** Keywords with a reference. A check follows the first one that a schema has. */
+export const REFERENCE_KEYWORDS = ['$ref', '$recursiveRef', '$dynamicRef'] as const;
+
 /** A schema that cannot be used. The message names the reason. */
 export class SchemaError extends Error {
   override readonly name = 'SchemaError';
 }
 
-/** Every schema within a schema, and the targets of its references. */
-export class References {
-  /**
-   * Maps each schema to its resource, the schema at which its references start: the nearest one with an `$id` (the schema
-   * itself or one around it), else the root.
-   */
-  readonly #resources = new Map<JsonSchema, JsonSchema>();
-  /** By resource: schemas by the name of their anchor. */
-  readonly #anchors = new Map<JsonSchema, Map<string, JsonSchema>>();
-  readonly #targets = new Map<JsonSchema, JsonSchema | boolean>();
+/** The schema at which references start: the nearest one with an `$id` (the schema itself or one around it), else the root. */
+export interface Resource {
+  readonly schema: JsonSchema;
+  readonly place: Place | null;
+  /** Schemas by the name of their anchor. */
+  readonly anchors: Map<string, Located>;
+}
 
-  /** @throws SchemaError */
-  constructor(root: JsonSchema) {
-    this.#walk(root, root, 0);
-    // A reference may lead to a schema that no keyword reaches. `#resolve` adds it to the map, so this loop visits it as well.
-    for (const [schema, resource] of this.#resources) {
-      const reference = referenceOf(schema);
-      if (reference !== undefined) this.#targets.set(schema, this.#resolve(reference, resource));
-    }
-  }
+/** A part of a schema, with its place in the whole schema. */
+export interface Located {
+  readonly value: unknown;
+  readonly place: Place | null;
+}
 
-  get schemas(): Iterable<JsonSchema> {
-    return this.#resources.keys();
-  }
-
-  /** The target of a schema's reference; undefined when it has none. */
-  target(schema: JsonSchema): JsonSchema | boolean | undefined {
-    return this.#targets.get(schema);
-  }
-
-  #walk(schema: unknown, enclosingResource: JsonSchema, depth: number): void {
-    if (!isObject(schema) || this.#resources.has(schema)) return;
-    if (depth > MAX_SCHEMA_DEPTH) throw new SchemaError(`it is nested deeper than ${MAX_SCHEMA_DEPTH} schemas`);
-    const resource = typeof schema.$id === 'string' && !schema.$id.startsWith('#') ? schema : enclosingResource;
-    this.#resources.set(schema, resource);
-    for (const anchor of [schema.$anchor, schema.$dynamicAnchor]) {
-      if (typeof anchor !== 'string') continue;
-      const anchors = this.#anchors.get(resource) ?? new Map<string, JsonSchema>();
-      this.#anchors.set(resource, anchors.set(anchor, schema));
-    }
-    for (const keyword of SCHEMA_KEYWORDS.ofOne) this.#walk(schema[keyword], resource, depth + 1);
-    for (const keyword of SCHEMA_KEYWORDS.ofLists) {
-      const list = schema[keyword];
-      if (Array.isArray(list)) for (const inner of list) this.#walk(inner, resource, depth + 1);
-    }
-    for (const keyword of SCHEMA_KEYWORDS.ofNamed) {
-      const named = schema[keyword];
-      if (isObject(named)) for (const inner of Object.values(named)) this.#walk(inner, resource, depth + 1);
-    }
-  }
-
-  #resolve(reference: string, resource: JsonSchema): JsonSchema | boolean {
-    if (!reference.startsWith('#'))
-      throw new SchemaError(`the $ref "${clipped(reference, MAX_SHOWN_REFERENCE)}" leads out of the schema`);
-    const fragment = decoded(reference.slice(1));
-    const found =
-      fragment === '' || fragment.startsWith('/')
-        ? valueAtPointer(resource, fragment)
-        : this.#anchors.get(resource)?.get(fragment);
-    if (typeof found === 'boolean') return found;
-    if (!isObject(found))
-      throw new SchemaError(`the $ref "${clipped(reference, MAX_SHOWN_REFERENCE)}" leads to no schema`);
-    this.#walk(found, resource, 0);
-    return found;
-  }
+/**
+ * The part of a schema to which a reference leads. That part may lie below a keyword that holds no schemas, such as `examples`.
+ *
+ * @throws SchemaError when the reference leads out of the schema, or to nothing
+ */
+export function resolve(reference: string, resource: Resource): Located {
+  const shown = clipped(reference, MAX_SHOWN_REFERENCE);
+  if (!reference.startsWith('#')) throw new SchemaError(`the $ref "${shown}" leads out of the schema`);
+  const fragment = decoded(reference.slice(1));
+  const found =
+    fragment === '' || fragment.startsWith('/') ? atPointer(resource, fragment) : resource.anchors.get(fragment);
+  if (found === undefined || !(typeof found.value === 'boolean' || isObject(found.value)))
+    throw new SchemaError(`the $ref "${shown}" leads to no schema`);
+  return found;
 }
 
 export function isObject(value: unknown): value is JsonSchema {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** `$recursiveRef` (2019-09) and `$dynamicRef` (2020-12) mean `$ref` in a schema that no other schema extends. */
-function referenceOf({ $ref, $recursiveRef, $dynamicRef }: JsonSchema): string | undefined {
-  const reference = $ref ?? $recursiveRef ?? $dynamicRef;
-  return typeof reference === 'string' ? reference : undefined;
-}
-
 /** The value at a JSON pointer (RFC 6901). */
-function valueAtPointer(root: unknown, pointer: string): unknown {
-  let current = root;
+function atPointer(resource: Resource, pointer: string): Located | undefined {
+  let value: unknown = resource.schema;
+  let { place } = resource;
   for (const step of pointer.split('/').slice(1)) {
     const name = step.replaceAll('~1', '/').replaceAll('~0', '~');
-    if (typeof current !== 'object' || current === null || !Object.hasOwn(current, name)) return undefined;
-    current = (current as Record<string, unknown>)[name];
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return undefined;
+    value = (value as Record<string, unknown>)[name];
+    place = { parent: place, step: name };
   }
-  return current;
+  return { value, place };
 }
 
 function decoded(fragment: string): string {
