@@ -13,6 +13,7 @@ import { hasEnded, type Invocation, type InvocationLimits, type Position } from 
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import { webhookFault } from '#scheduler/webhooks/url.ts';
 import type {
@@ -342,9 +343,11 @@ export class NodeControlPlane implements ControlPlane {
       return { ready: checks.every(({ ok }) => ok), checks, ...(pending.length > 0 && { pendingFunctions: pending }) };
     } catch (error) {
       // Health needs no key and may be polled often: the answer has no details, and each fault is logged once.
-      if (this.#storeFault !== String(error)) this.#log.warn({ error }, 'the store does not answer');
+      const diskFault = error instanceof StoreError ? error.diskFault : undefined;
+      const detail = diskFault === undefined ? 'does not answer' : `cannot write to its disk: ${diskFault}`;
+      if (this.#storeFault !== String(error)) this.#log.warn({ error }, `the store ${detail}`);
       this.#storeFault = String(error);
-      return { ready: false, checks: [{ name: 'store', ok: false, detail: 'does not answer' }] };
+      return { ready: false, checks: [{ name: 'store', ok: false, detail }] };
     }
   }
 

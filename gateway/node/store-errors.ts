@@ -1,7 +1,7 @@
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { quotaErrorCode } from '#scheduler/quotas/names.ts';
-import { StoreError } from '#scheduler/store/errors.ts';
+import { DISK_REMEDY, StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { retryHeaders } from '../app/http/rate-limit.ts';
 
@@ -41,6 +41,10 @@ function translate(error: unknown): unknown {
       hint: 'Delete stored values that you do not need, or wait: events and files of an invocation are deleted a day after its end, unless `[retention]` in pie.toml says otherwise. The operator can give Redis more memory: `[redis] max_memory_mb` in pie.toml, or `maxmemory` of an external Redis.',
       cause: error,
     });
+  }
+  if (error.diskFault !== undefined) {
+    const text = `The store cannot write to its disk (${error.diskFault}) and takes no new data.`;
+    return new GatewayError('store-unavailable', text, { hint: `For the operator: ${DISK_REMEDY}`, cause: error });
   }
   return new GatewayError('store-unavailable', 'The store does not answer. It may be restarting.', { cause: error });
 }

@@ -115,11 +115,11 @@ export class Withdrawals {
 }
 
 /**
- * True when Redis may store the submission although it failed. A Redis without free memory (`full`) has refused to store it, and Redis knows
- * nothing of a submission that the store did not send (`unsent`).
+ * True when Redis may store the submission although it failed. A Redis without free memory (`full`) or disk (`diskFault`) has refused to store
+ * it, and Redis knows nothing of a submission that the store did not send (`unsent`).
  */
 function mayBeStored(error: unknown): boolean {
-  return isUnanswered(error) && !error.full && !error.unsent;
+  return isUnanswered(error) && !error.full && error.diskFault === undefined && !error.unsent;
 }
 
 function isUnanswered(error: unknown): error is StoreError {

@@ -28,6 +28,7 @@ describe('Redis with a full disk', { skip }, () => {
     assert.ok('epoch' in begun);
     return { id, epoch: begun.epoch };
   };
+  const refusals: StoreError[] = [];
   /** True when the store refuses a call for now; any other error fails the test. */
   const isRefused = async (call: () => Promise<unknown>): Promise<boolean> => {
     try {
@@ -35,6 +36,7 @@ describe('Redis with a full disk', { skip }, () => {
       return false;
     } catch (error) {
       assert.ok(error instanceof StoreError && error.code === 'store-unavailable', String(error));
+      refusals.push(error);
       return true;
     }
   };
@@ -51,6 +53,10 @@ describe('Redis with a full disk', { skip }, () => {
       assert.equal((await invocations.get(attempt.id))?.status, 'running');
     } finally {
       redis.limitFiles('unlimited');
+    }
+    for (const { diskFault, message } of refusals) {
+      assert.equal(diskFault, 'File too large');
+      assert.match(message, /cannot write to its disk \(File too large\).*Free space/);
     }
     await eventually(
       async () => !(await isRefused(() => invocations.create(submission()))),

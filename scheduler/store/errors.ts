@@ -3,7 +3,8 @@
  * `not-deployed`: the requested version was removed; nothing was stored.
  * `stale-resolution`: the function's aliases have changed since the version was chosen from a cache; nothing was stored.
  * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again.
- * The code also reports that the memory of Redis is used up (`StoreError.full`); then nothing was stored.
+ * The code also reports that the memory of Redis is used up (`StoreError.full`) or that Redis cannot write to its disk (`StoreError.diskFault`); then
+ * nothing was stored.
  * `store-corrupt`: Redis refused the command, or stored data has an unexpected shape: a fault of the platform.
  * `invalid-argument`: the caller broke the contract of the call, for instance with the id of an unknown invocation.
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
@@ -31,9 +32,11 @@ export type StoreErrorCode =
   | 'idempotency-key-reused';
 
 /** Error replies of a Redis that cannot serve now, but may serve later. */
-const NOT_NOW = /^(LOADING|BUSY|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
+const NOT_NOW = /^(LOADING|BUSY|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
 /** Error reply of a Redis at `maxmemory`. */
 const FULL = /^OOM\b/;
+/** Error reply of a Redis that could not write its data to disk, with the system's reason if Redis gives one. */
+const DISK = /^MISCONF (?:Errors writing to the AOF file: (.+?)(?: script: .*)?$)?/;
 /** Codes of errors by which Node reports that a connection failed. */
 const CONNECTION_CODES = [
   'ECONNREFUSED',
@@ -54,23 +57,31 @@ const FULL_TEXT =
   'are forgotten (a day after their end, unless `[retention]` in pie.toml says otherwise); or give Redis more memory (`[redis] max_memory_mb` ' +
   'in pie.toml, or `maxmemory` of a Redis of your own).';
 
+/** What an operator does about a Redis that cannot write to its disk. */
+export const DISK_REMEDY =
+  'Free space on the disk that holds the data of Redis (`redis` in the home of the platform, or `dir` of a Redis of your own). Until then, Redis ' +
+  'answers reads and refuses all else.';
+
 /** The error of the store and of the classes that use it. */
 export class StoreError extends Error {
   readonly code: StoreErrorCode;
   /** True when Redis refused to store more because its memory is used up. */
   readonly full: boolean;
+  /** Why Redis refuses to store more, when it cannot write to its disk: `No space left on device`, for example. Undefined otherwise. */
+  readonly diskFault: string | undefined;
   /** True when the store certainly sent nothing of the failed call to Redis. */
   readonly unsent: boolean;
 
   constructor(
     code: StoreErrorCode,
     message: string,
-    options: { cause?: unknown; full?: boolean; unsent?: boolean } = {},
+    options: { cause?: unknown; full?: boolean; diskFault?: string; unsent?: boolean } = {},
   ) {
     super(message, options);
     this.name = 'StoreError';
     this.code = code;
     this.full = options.full ?? false;
+    this.diskFault = options.diskFault;
     this.unsent = options.unsent ?? false;
   }
 
@@ -82,6 +93,12 @@ export class StoreError extends Error {
     const replies = [text, ...previousErrors(error)];
     if (replies.some((reply) => FULL.test(reply))) {
       return new StoreError('store-unavailable', FULL_TEXT, { cause: error, full: true });
+    }
+    const refusal = replies.map((reply) => DISK.exec(reply)).find((match) => match !== null);
+    if (refusal) {
+      const diskFault = refusal[1] ?? 'a snapshot could not be saved';
+      const message = `Redis cannot write to its disk (${diskFault}), so it stores nothing more. ${DISK_REMEDY}`;
+      return new StoreError('store-unavailable', message, { cause: error, diskFault });
     }
     if (isConnectionError(error) || replies.some((reply) => NOT_NOW.test(reply))) {
       return new StoreError('store-unavailable', `Redis cannot be reached or cannot serve now: ${text}`, {

@@ -283,9 +283,10 @@ export const CODES = {
   },
   'store-unavailable': {
     status: 503,
-    title: 'The store does not answer',
+    title: 'The store does not serve the request',
     hint: 'Try again in a few seconds. A stream can be resumed with `Last-Event-ID`.',
-    explanation: 'Redis, which keeps functions, invocations and their events, cannot be reached.',
+    explanation:
+      'Redis, which keeps functions, invocations and their events, cannot be reached, has no memory left, or cannot write to its disk. The `detail` of the problem says which.',
   },
   'shutting-down': {
     status: 503,
