@@ -190,3 +190,29 @@ test('an outage of the registry counts as one interval between reads, so that an
     assert.deepEqual(peers.update([east], [], nowMs), { a: 'east', b: 'west' });
   assert.deepEqual(peers.update([east], [], 64_000), { a: 'east' });
 });
+
+test('strangers that open connections and stay silent give way to a registered machine, the oldest first', async () => {
+  const [, runtime] = joinMachines();
+  const linked = await openConnection(runtime);
+  const [host = '', port = ''] = address.split(':');
+  const silent = await Promise.all(
+    Array.from({ length: 300 }, async () => {
+      const socket = connect({ host, port: Number(port) });
+      socket.on('error', () => undefined);
+      await once(socket, 'connect');
+      return socket;
+    }),
+  );
+  try {
+    const first = silent[0]!;
+    if (!first.closed) await once(first, 'close');
+    assert.ok(
+      silent.some(({ closed }) => !closed),
+      'the bound holds, and no deadline has passed',
+    );
+    const second = await openConnection(runtime);
+    for (const connection of [linked, second]) assert.equal((await connection.stats()).models.length, 1);
+  } finally {
+    for (const socket of silent) socket.destroy();
+  }
+});

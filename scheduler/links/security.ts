@@ -1,6 +1,7 @@
 import { connect, createServer, isIP, type Server, type Socket } from 'node:net';
 import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { socketAddress } from './socket-address.ts';
+import { UnprovenConnections } from './unproven.ts';
 
 /** The certificate that a machine shows on links to other machines, and the certificates that it accepts. */
 export interface LinkSecurity {
@@ -20,6 +21,8 @@ export interface LinkSecurity {
   refused(why: string): void;
 }
 
+/** Connections of one server that have shown no accepted certificate yet. Each takes a descriptor until its handshake or `HANDSHAKE_MS` is over. */
+const MAX_UNPROVEN = 256;
 /** Longest wait of a server for a peer's TLS handshake, in milliseconds. */
 const HANDSHAKE_MS = 5000;
 /**
@@ -42,7 +45,8 @@ export function toMachine(security: LinkSecurity, peer: string): LinkSecurity {
 
 /**
  * A server of connections. At a network address with `security`, both sides show certificates over TLS 1.3, and `accept` gets only connections
- * of registered machines; a connection ends when the peer's machine is removed. A unix socket stays plain.
+ * of registered machines; a connection ends when the peer's machine is removed. When too many connections are without a certificate, one of them gives
+ * way to each new one (`UnprovenConnections`). A unix socket stays plain.
  * @param handshakeMs longest wait for a peer's handshake; a process whose thread may be blocked needs more, because the block delays the handshake
  * @throws Error when other machines reach the address and there is no `security`
  */
@@ -60,9 +64,11 @@ export function linkServer(
       handshakeTimeout: handshakeMs,
     },
     (socket) => {
+      proven(socket);
       if (admit(socket, peerOf(socket), security)) accept(socket);
     },
   );
+  const proven = boundUnproven(server);
   // The peer speaks no TLS, presents no usable certificate, or has closed the connection.
   server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
     security.refused(
@@ -85,6 +91,34 @@ export function linkSocket(server: string, address: string, ready: () => void, s
     if (admit(socket, `the ${server} at ${address}`, security, security.peer)) ready();
   });
   return socket;
+}
+
+/**
+ * Bounds the connections of a TLS server that are before the end of their handshake. Returns the function to call with a connection after its
+ * handshake.
+ */
+function boundUnproven(server: Server): (socket: Socket) => void {
+  const unproven = new UnprovenConnections<Socket>(MAX_UNPROVEN);
+  /** The connections below TLS by the address and port of their peers, which both layers know. */
+  const byPeer = new Map<string, Socket>();
+  server.on('connection', (socket: Socket) => {
+    const { remoteAddress = '' } = socket;
+    const peer = nameOf(socket);
+    byPeer.set(peer, socket);
+    socket.once('close', () => {
+      unproven.remove(socket);
+      if (byPeer.get(peer) === socket) byPeer.delete(peer);
+    });
+    for (const dropped of unproven.add(socket, remoteAddress, MAX_UNPROVEN)) dropped.destroy();
+  });
+  return (socket) => {
+    const connection = byPeer.get(nameOf(socket));
+    if (connection) unproven.remove(connection);
+  };
+}
+
+function nameOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }
 
 /** Certificates are self-signed: the fingerprint decides in place of a chain. TLS proves that the peer has the certificate's key. */
