@@ -21,6 +21,15 @@ export function failureFrom(error: unknown): BuildFailure {
     const { code, message, hint, diagnostics } = error;
     return { ok: false, code, message, hint, ...(diagnostics.length > 0 ? { diagnostics } : {}) };
   }
+  if (isDiskFull(error))
+    return {
+      ok: false,
+      code: 'build-failed',
+      message: 'The build stopped: the disk is full.',
+      hint:
+        'Free space on the machine that builds: on the disk of its home for a deploy, which its operator does, and on that of the folder for temporary ' +
+        'files for `pie build`. Then build again.',
+    };
   const message = error instanceof Error ? error.message : String(error);
   return {
     ok: false,
@@ -28,4 +37,10 @@ export function failureFrom(error: unknown): BuildFailure {
     message: `The build stopped: ${message}`,
     hint: 'If your inferlet is fine, this is a fault of the platform: please report it with this message.',
   };
+}
+
+/** True for the error of a write for which the disk, or the quota of the user, has no room. */
+function isDiskFull(error: unknown): boolean {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  return code === 'ENOSPC' || code === 'EDQUOT';
 }

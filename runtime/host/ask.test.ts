@@ -14,6 +14,8 @@ it('errors of the store reach an inferlet without paths of the host, and unexpec
     tag: 'unavailable',
     val: "the platform's store cannot be reached now: connect ENOENT redis.sock",
   });
+  const full = fromStore(new Error('MISCONF Errors writing to the AOF file: No space left on device'));
+  assert.match(full.val, /^Redis cannot write to its disk \(No space left on device\)/);
   assert.equal(log.errors.length, 0);
   const fault = fromStore(new Error('no key in /var/lib/pie/keys.json'));
   assert.deepEqual(fault, { tag: 'internal', val: 'no key in keys.json' });

@@ -39,8 +39,10 @@ export function fromStore(error: unknown): HandlerError {
   const stored = StoreError.from(error);
   const { code } = stored;
   const message = textForTenant(stored);
-  if (code === 'store-unavailable')
-    return handlerError('unavailable', `the platform's store cannot be reached now: ${message}`);
+  if (code === 'store-unavailable') {
+    const isRefusal = stored.full || stored.diskFault !== undefined;
+    return handlerError('unavailable', isRefusal ? message : `the platform's store cannot be reached now: ${message}`);
+  }
   if (code === 'stale-attempt') return handlerError('closed', message);
   if (code === 'quota-exceeded') return handlerError('limit-exceeded', message);
   return handlerError('internal', unexpected(error));

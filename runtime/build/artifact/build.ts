@@ -44,7 +44,7 @@ const underway = new Map<string, Promise<BuildOutcome>>();
 
 /**
  * Makes a component into an artifact in `store`, in a child process with limits; returns the stored artifact when all its inputs are
- * unchanged. A failed build leaves no files behind. Throws only when its signal aborts (the signal's reason) or the store cannot be written.
+ * unchanged. A failed build leaves no files behind. Throws only when its signal aborts (the signal's reason).
  */
 export async function buildArtifact(component: Uint8Array, options: ArtifactBuildOptions): Promise<BuildOutcome> {
   const startedMs = performance.now();
@@ -75,9 +75,10 @@ async function buildNew(
   startedMs: number,
 ): Promise<BuildOutcome> {
   const { store, signal } = options;
-  await sweep(store);
-  const temporary = await makeTemporary(store);
+  let temporary: string | undefined;
   try {
+    await sweep(store);
+    temporary = await makeTemporary(store);
     const input = join(temporary, 'component.wasm');
     const output = join(temporary, 'artifact');
     const takenFolder = join(temporary, 'taken');
@@ -104,7 +105,7 @@ async function buildNew(
     signal?.throwIfAborted();
     return failureFrom(error);
   } finally {
-    await removeTree(temporary);
+    if (temporary !== undefined) await removeTree(temporary);
   }
 }
 
