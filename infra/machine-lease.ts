@@ -14,11 +14,12 @@ import {
 } from '#scheduler/machines/lease.ts';
 import { listMachines, removalNotice, removedCertificates } from '#scheduler/machines/machines.ts';
 import type { ModelProof } from '#scheduler/machines/types.ts';
+import type { MachineLooks } from '#scheduler/policies/silence.ts';
 import { Channels } from '#scheduler/store/channels.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { retrying } from '#scheduler/store/retrying.ts';
 import { Store } from '#scheduler/store/store.ts';
-import type { Config } from './config.ts';
+import { type Config, processName } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { ensureCertificate } from './links/certificate.ts';
 import { PeerList, type Peers, writePeers } from './links/peers.ts';
@@ -37,6 +38,8 @@ const REFUSED_MS = 15 * 60_000;
 const READ_PEERS_MS = 1000;
 
 export interface ClaimOptions {
+  /** The supervisor's last looks at its processes, by their names on this machine; the lease publishes them. None by default. */
+  readonly looks?: () => MachineLooks;
   /** Called when another supervisor has taken the name during a pause of this one, or an operator has removed the machine. */
   readonly onTaken: (error: ConfigError) => void;
   readonly log: Logger;
@@ -58,7 +61,7 @@ export interface ClaimedMachine {
  */
 export async function claimMachine(
   config: Config,
-  { onTaken, log, signal }: ClaimOptions,
+  { looks, onTaken, log, signal }: ClaimOptions,
 ): Promise<ClaimedMachine | null> {
   const { name, roles } = config.machine;
   // The certificate is made before the connection: if making it fails, an open connection would keep this process alive.
@@ -110,6 +113,7 @@ export async function claimMachine(
         if (!isOver) onTaken(refusal(refusedClaim, config));
         isOver = true;
       },
+      ...(looks && { looks: () => named(looks(), config) }),
       log,
       signal,
     });
@@ -137,6 +141,15 @@ export async function claimMachine(
     if (signal.aborted) return null;
     throw isClaimRefusal(error) ? refusal(error, config) : error;
   }
+}
+
+/** The looks with the names by which other machines know the processes. */
+function named({ running, ended }: MachineLooks, config: Config): MachineLooks {
+  const withName = <P extends { readonly name: string }>(process: P): P => ({
+    ...process,
+    name: processName(config, process.name),
+  });
+  return { running: running.map(withName), ended: ended.map(withName) };
 }
 
 /**

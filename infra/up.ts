@@ -113,6 +113,7 @@ async function main(): Promise<number> {
         code = 1;
         stopping.abort();
       },
+      looks: () => supervisor.looks(),
       log,
       signal: stopping.signal,
     });

@@ -43,8 +43,15 @@ export class GpuHostRegistry {
   async hosts(): Promise<GpuHostAddress[]> {
     const { gpuHosts, machine } = this.#ownConfig;
     const securityOf = (owner: string) => this.#security && toMachine(this.#security, owner);
+    // A host that is silent because its machine gives it no core is not lost.
+    const heartbeatOf = (owner: string, name: string) => ({ look: () => this.#machines.look(owner, name) });
     const hosts = gpuHosts.map(
-      ({ name, address }): GpuHostAddress => ({ name, address, security: securityOf(machine.name) }),
+      ({ name, address }): GpuHostAddress => ({
+        name,
+        address,
+        security: securityOf(machine.name),
+        heartbeat: heartbeatOf(machine.name, name),
+      }),
     );
     const knownNames = new Set(hosts.map(({ name }) => name));
     const otherHosts = (await this.#machines.gpuHosts(machine.name)).filter(({ name }) => !knownNames.has(name));
@@ -59,6 +66,7 @@ export class GpuHostRegistry {
         alive,
         directories,
         security: securityOf(owner),
+        heartbeat: heartbeatOf(owner, name),
       })),
     ];
   }

@@ -307,6 +307,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
   const builds = scheduler.createBuildWorker({
+    runtimeId: lease.id,
     concurrency: options.builds ?? 1,
     build: (request, signal) => build(launcher, options.sandboxes, scheduler, request, signal),
   });

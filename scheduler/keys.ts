@@ -172,6 +172,8 @@ export function createKeys(prefix = 'pie') {
     machine: (name: string) => at('machine', name),
     /** String with a TTL: a machine's lease; the value is the id of the run of the supervisor that holds the machine's name. */
     machineLease: (name: string) => at('machine', name, 'lease'),
+    /** String with a TTL: what a machine's supervisor last saw of its processes, as JSON (`MachineLooks`); as long as the lease. */
+    machineLooks: (name: string) => at('machine', name, 'looks'),
     /** Set: fingerprints of the certificates of machines that an operator has removed. */
     removedMachines: at('machines', 'removed'),
     /** String with a TTL: name of the machine that has the certificate with this fingerprint. */

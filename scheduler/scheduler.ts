@@ -6,7 +6,7 @@ import { AdmissionQueue } from './admission/queue.ts';
 import { AdmissionWorker, type AdmissionWorkerOptions } from './admission/worker.ts';
 import { Builds } from './builds/builds.ts';
 import { Deployments } from './builds/deployments.ts';
-import { BuildWorker, type BuildWorkerOptions } from './builds/worker.ts';
+import { BuildWorker, type BuildWorkerOptions, giveUpBuilds } from './builds/worker.ts';
 import { DurableNames } from './exports/durable.ts';
 import { NameOwners } from './exports/owners.ts';
 import { Blobs } from './functions/blobs.ts';
@@ -188,7 +188,10 @@ export class Scheduler {
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);
     this.active = new ActiveJobs(store, retention);
-    this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options);
+    this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, {
+      ...options,
+      onRecovered: (runtimeId) => giveUpBuilds(store, runtimeId),
+    });
     this.drains = new Drains(store, channels);
     this.nameOwners = new NameOwners(store);
     this.durableNames = new DurableNames(store);

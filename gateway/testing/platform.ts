@@ -100,6 +100,7 @@ export class TestPlatform {
     });
     const platform = new TestPlatform(redis, scheduler, lease, apiKey, control, server);
     const builder = scheduler.createBuildWorker({
+      runtimeId: lease.id,
       build: async ({ componentHash }) => {
         platform.built.push(componentHash);
         return platform.build((await scheduler.blobs.get(componentHash)) ?? new Uint8Array());

@@ -3,6 +3,8 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { HeartbeatTimes } from '#scheduler/links/heartbeat.ts';
+import type { ProcessState } from '#scheduler/policies/silence.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend } from '../backends/backend.ts';
 import { GpuHost } from '../server/gpu-host.ts';
@@ -89,7 +91,13 @@ class Cable implements AsyncDisposable {
   }
 }
 
-async function connectOverCable({ silentMs = 60_000, heartbeat = QUICK } = {}) {
+async function connectOverCable({
+  silentMs = 60_000,
+  heartbeat = QUICK,
+}: {
+  readonly silentMs?: number;
+  readonly heartbeat?: HeartbeatTimes;
+} = {}) {
   const host = new GpuHost([model.host.engines[0]!.model], { log: silentLog, limits: { silentMs } });
   const cable = await Cable.to(await host.listen('127.0.0.1:0'));
   const connection = await GpuHostConnection.connect(cable.address, {
@@ -125,6 +133,33 @@ for (const direction of ['down', 'up'] as const)
     const next = connection.openInferlet({ id: 'b', maxPages: 8, arrival: 2 });
     assert.equal((await generate(next, next.createQueue('tiny'), [1, 5], 4)).length, 4);
   });
+
+test('a silent host is not lost while the supervisor of its machine sees its process without a core; afterwards it is', async () => {
+  let state: ProcessState | 'ended' = 'starved';
+  let looks = 0;
+  const look = async () => {
+    looks++;
+    const process = { name: 'gpu-host-1@east', pid: 7, silentMs: 300 };
+    return state === 'ended' ? { ...process, why: 'signal SIGKILL' } : { ...process, state };
+  };
+  await using at = await connectOverCable({ heartbeat: { ...QUICK, look } });
+  const { cable, connection } = at;
+  let cause = '';
+  connection.onLost((why) => {
+    cause = why;
+  });
+  cable.isCut.down = true;
+  await until(() => looks >= 3);
+  assert.equal(cause, '');
+  cable.isCut.down = false;
+  await connection.stats();
+  const seen = looks;
+  Object.assign(cable.isCut, { down: true });
+  state = 'ended';
+  await until(() => cause !== '');
+  assert.ok(looks > seen);
+  assert.match(cause, /^the GPU host cannot be reached: it has been silent for \d+ ms \(it ended: signal SIGKILL\)$/);
+});
 
 test('a host ends all connections of a runtime that gives no sign of life, and frees the memory of its inferlets', async () => {
   // With so many intervals, the runtime does not end the connection before the host does.

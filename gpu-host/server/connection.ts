@@ -36,6 +36,8 @@ export interface ConnectionEnvironment {
   ended(connection: Connection): void;
 }
 
+/** Idle time after which the kernel asks the peer's kernel for a sign of life. Ten unanswered requests, one a second, end the connection. */
+const KEEPALIVE_IDLE_MS = 1000;
 /** Number of intervals into which `silentMs` is divided; the heartbeat counts the silent ones. */
 const SILENT_INTERVALS = 5;
 
@@ -80,6 +82,8 @@ export class Connection implements ResultSink {
     this.#helloTimer = setTimeout(() => setImmediate(() => this.#endWithoutHello()), limits.helloMs);
     this.#holdingTimer = setInterval(() => this.#writeHoldings(), limits.holdingMs).unref();
     socket.setNoDelay(true);
+    // Without effect on a unix socket.
+    socket.setKeepAlive(true, KEEPALIVE_IDLE_MS);
     socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     socket.on('error', () => this.#close());
     socket.on('close', () => this.#close());

@@ -8,7 +8,7 @@ import { parseReadyLine, type ReadyLine } from '../ready.ts';
 import { RESTARTS_VARIABLE } from '../telemetry/vitals.ts';
 import { socketPair } from './socket-pair.ts';
 import type { SilenceFigures, WatchLimits } from './watch-policy.ts';
-import { watch } from './watchdog.ts';
+import { type Watch, watch } from './watchdog.ts';
 
 /** Specification of one process of the platform. */
 export interface ChildSpec {
@@ -55,7 +55,9 @@ export class Child {
   readonly #process: ChildProcess;
   readonly #tail: string[] = [];
   readonly #beatSocket: Socket | undefined;
-  #endWatch: () => void = () => undefined;
+  #watched: Watch | undefined;
+  /** Silence at the end of the watch, ms. */
+  #lastSilentMs = 0;
   /** Why the supervisor killed the child; null while it has not. */
   #killReason: string | null = null;
   /** The figures that decided this. */
@@ -187,9 +189,25 @@ export class Child {
     }
   }
 
+  /** What the child did at the last look of the watch; null when it is not watched: before its ready line, or without `watch` limits. */
+  get seen(): Watch['seen'] | null {
+    return this.#watched?.seen ?? null;
+  }
+
+  /** Time since the last beat at the last look, ms; also after the end of the child. */
+  get silentMs(): number {
+    return this.seen?.silentMs ?? this.#lastSilentMs;
+  }
+
+  #endWatch(): void {
+    this.#lastSilentMs = this.silentMs;
+    this.#watched?.end();
+    this.#watched = undefined;
+  }
+
   #watch(): void {
     if (this.spec.watch === undefined || this.#beatSocket === undefined || this.pid === undefined) return;
-    this.#endWatch = watch(this.pid, this.#beatSocket, this.spec.watch, (why, figures) => {
+    this.#watched = watch(this.pid, this.#beatSocket, this.spec.watch, (why, figures) => {
       this.#killFor(why, figures);
     });
   }

@@ -25,6 +25,27 @@ export type SupervisorEvent =
       readonly tail: string;
     };
 
+/** A running child that is watched: what it did at the last look, and the time since its last beat, ms. */
+export interface ChildLook extends NonNullable<Child['seen']> {
+  readonly name: string;
+  readonly pid: number;
+}
+
+/** The end of a child. */
+export interface ChildEnd {
+  readonly name: string;
+  readonly pid: number;
+  /** Reason of the end, in words. */
+  readonly why: string;
+  /** Time since its last beat, ms; 0 when its event loop turned until the end. */
+  readonly silentMs: number;
+}
+
+/** Time for which the supervisor reports the end of a child, ms. */
+const END_REPORTED_MS = 60_000;
+/** Maximum ends that it reports. */
+const MAX_ENDS = 16;
+
 interface Slot {
   readonly spec: ChildSpec;
   readonly log: ChildLog;
@@ -45,6 +66,7 @@ export class Supervisor {
   readonly #slots: Slot[] = [];
   readonly #stopping = new AbortController();
   readonly #spawning = new Set<Promise<unknown>>();
+  #ends: (ChildEnd & { readonly atMs: number })[] = [];
 
   /** @param options `decisions` gets each start, end, restart and kill of a child; `log` gets faults of the supervisor */
   constructor(options: {
@@ -82,6 +104,15 @@ export class Supervisor {
   /** Process ids by name. */
   pids(): Record<string, number | undefined> {
     return Object.fromEntries(this.#slots.map((slot) => [slot.spec.name, slot.child.pid]));
+  }
+
+  /** The last look at each watched child, and the ends of the last minute, oldest first. */
+  looks(): { readonly running: readonly ChildLook[]; readonly ended: readonly ChildEnd[] } {
+    const running = this.#slots.flatMap(({ spec: { name }, child: { pid, seen } }) =>
+      pid === undefined || seen === null ? [] : [{ name, pid, ...seen }],
+    );
+    this.#ends = this.#ends.filter(({ atMs }) => performance.now() - atMs < END_REPORTED_MS).slice(-MAX_ENDS);
+    return { running, ended: this.#ends.map(({ atMs: _, ...end }) => end) };
   }
 
   /** Stops the children stage by stage, those of one stage in parallel. Children that no stage names stop last. */
@@ -126,6 +157,14 @@ export class Supervisor {
     }
   }
 
+  /** Waits for the end of the present child, and notes it for `looks`. */
+  async #endOf({ spec: { name }, child }: Slot): Promise<string> {
+    const why = await child.exited;
+    if (child.pid !== undefined)
+      this.#ends.push({ name, pid: child.pid, why, silentMs: child.silentMs, atMs: performance.now() });
+    return why;
+  }
+
   async #whenReady(slot: Slot, restarted: boolean): Promise<void> {
     const { notice } = await slot.child.whenReady();
     const { pid, startedAt } = slot.child;
@@ -146,7 +185,7 @@ export class Supervisor {
 
   async #keepAlive(slot: Slot): Promise<void> {
     let startedAt = slot.child.startedAt;
-    let why = await slot.child.exited;
+    let why = await this.#endOf(slot);
     /** The process that died; undefined when there was none. */
     let ended: Child | undefined = slot.child;
     while (!this.#stopping.signal.aborted) {
@@ -183,7 +222,7 @@ export class Supervisor {
         () => null,
         (error: Error) => error.message.split('\n', 1)[0] ?? '',
       );
-      const exit = await slot.child.exited;
+      const exit = await this.#endOf(slot);
       why = late === null ? exit : `${late} (${exit})`;
     }
   }

@@ -160,4 +160,22 @@ describe('the watch over a child', () => {
     }
     assert.deepEqual([verdict, atMs], ['computing', BEAT_MS + LIMITS.computingMs]);
   });
+
+  test('says what the main thread did for most of the last interval, and for how long the child has been silent', () => {
+    const part = fc.integer({ min: 0, max: 1000 });
+    const property = fc.property(part, part, part, (computed, queued, still) => {
+      const totalMs = Math.max(1, computed + queued + still);
+      const scale = BEAT_MS / totalMs;
+      const first = beginWatch({ atMs: 0, hasBeaten: true, thread: { computedMs: 5, queuedMs: 7, ready: false } });
+      const thread = { computedMs: 5 + computed * scale, queuedMs: 7 + queued * scale, ready: false };
+      const { silence } = look(first, { atMs: BEAT_MS, hasBeaten: false, thread }, LIMITS);
+      const parts = { computing: computed, starved: queued, stopped: still };
+      const state = silence.state as keyof typeof parts;
+      if (computed + queued + still > 0) assert.equal(parts[state], Math.max(computed, queued, still));
+      assert.equal(silence.silentMs, BEAT_MS);
+    });
+    fc.assert(property, RUN);
+    const beat = beginWatch({ atMs: 0, hasBeaten: true, thread: null });
+    assert.deepEqual([beat.state, beat.silentMs], ['scheduled', 0]);
+  });
 });

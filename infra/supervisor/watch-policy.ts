@@ -33,11 +33,20 @@ export interface ThreadTimes {
   readonly ready: boolean;
 }
 
-/** The silence of a child so far: the last look, and the times that `WatchLimits` limits. */
+/**
+ * What the child did between the last two looks: it beat (`scheduled`), or its main thread mostly computed, waited for a processor (`starved`), or
+ * did neither (`stopped`).
+ */
+export type State = 'scheduled' | 'computing' | 'starved' | 'stopped';
+
+/** The silence of a child so far: the last look, the times that `WatchLimits` limits, and what the child did last. */
 export interface Silence {
   readonly last: Look;
+  /** Time since the last beat, by the watcher's clock, ms. */
+  readonly silentMs: number;
   readonly computingMs: number;
   readonly stillMs: number;
+  readonly state: State;
 }
 
 /**
@@ -47,7 +56,7 @@ export interface Silence {
 export type Verdict = 'alive' | 'computing' | 'still';
 
 export function beginWatch(first: Look): Silence {
-  return { last: first, computingMs: 0, stillMs: 0 };
+  return { last: first, silentMs: 0, computingMs: 0, stillMs: 0, state: 'scheduled' };
 }
 
 /**
@@ -67,13 +76,21 @@ export function look(before: Silence, now: Look, limits: WatchLimits): { silence
   // A ready thread may be in a wait for a processor, which the kernel counts only at its end. The wait may take seconds for a child that yields to
   // others (a sandbox of little weight), so all of the rest counts as waiting. A thread that a signal has stopped is not ready.
   const queuedMs = now.thread?.ready ? restMs : Math.min(restMs, since(before.last, now, 'queuedMs'));
-  const silence = {
+  const stillMs = restMs - queuedMs;
+  const silence: Silence = {
     last: now,
+    silentMs: before.silentMs + passedMs,
     computingMs: before.computingMs + computedMs,
-    stillMs: before.stillMs + restMs - queuedMs,
+    stillMs: before.stillMs + stillMs,
+    state: longestOf(stillMs, queuedMs, computedMs),
   };
   if (silence.computingMs >= limits.computingMs) return { silence, verdict: 'computing' };
   return { silence, verdict: silence.stillMs >= limits.stillMs ? 'still' : 'alive' };
+}
+
+function longestOf(stillMs: number, queuedMs: number, computedMs: number): State {
+  if (stillMs > Math.max(queuedMs, computedMs)) return 'stopped';
+  return queuedMs >= computedMs ? 'starved' : 'computing';
 }
 
 function since(before: Look, now: Look, time: 'computedMs' | 'queuedMs'): number {

@@ -1,19 +1,35 @@
 import type { Socket } from 'node:net';
 import { mainThreadTimes } from './thread-times.ts';
-import { beginWatch, type Look, look, type SilenceFigures, silenceFigures, type WatchLimits } from './watch-policy.ts';
+import {
+  beginWatch,
+  type Look,
+  look,
+  type SilenceFigures,
+  type State,
+  silenceFigures,
+  type WatchLimits,
+} from './watch-policy.ts';
+
+/** A watch over a process. */
+export interface Watch {
+  /** What the process did at the last look, and the time since its last beat, ms. */
+  readonly seen: { readonly state: State; readonly silentMs: number };
+  end(): void;
+}
+
+/** A child whose last beat is not older than this many intervals counts as `scheduled`: beats and looks have the same interval. */
+const BEATING_INTERVALS = 2.5;
 
 /**
  * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`). Calls `onSilent` once, with the reason
  * and the figures that decided.
- *
- * @returns the function that ends the watch.
  */
 export function watch(
   pid: number,
   beats: Socket,
   limits: WatchLimits,
   onSilent: (why: string, figures: SilenceFigures) => void,
-): () => void {
+): Watch {
   let hasBeaten = false;
   const beat = () => {
     hasBeaten = true;
@@ -41,7 +57,14 @@ export function watch(
     clearInterval(timer);
     beats.off('data', beat);
   };
-  return end;
+  return {
+    get seen(): Watch['seen'] {
+      const { state, silentMs } = silence;
+      if (silentMs <= BEATING_INTERVALS * limits.everyMs) return { state: 'scheduled', silentMs: 0 };
+      return { state, silentMs: Math.round(silentMs) };
+    },
+    end,
+  };
 }
 
 const seconds = (ms: number): string => (ms / 1000).toFixed(1);

@@ -1,11 +1,14 @@
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
+import { beginWatch, look, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
 import type { CoreShares } from './core-shares.ts';
 import { CoreWatch } from './core-watch.ts';
 import { DevicePressure } from './device-pressure.ts';
+import { LAUNCH_LIMITS, type LaunchTimes } from './launch-limit.ts';
 import { MemoryWatch } from './memory-watch.ts';
 import {
   alonePlaces,
@@ -46,11 +49,13 @@ export interface FleetOptions {
 }
 
 /**
- * The fleet kills a sandbox that is not ready in time. `waited` applies while a launch waits for the sandbox. Otherwise the sandbox starts in the
- * background, where it gets only a sixth of its usual share of contended cores.
+ * The fleet kills a sandbox that is not ready although its main thread has computed or stood still for this long. Time in which it waits for a core
+ * does not count: a start in the background gets only a sixth of its usual share of contended cores.
  */
-const READY_DEADLINE_MS = { waited: 20_000, background: 60_000 };
-/** Longest time that a launch waits for a sandbox to start or, while every sandbox has runs, for one of them to become idle. */
+const READY: WatchLimits = { everyMs: 1000, computingMs: 20_000, stillMs: 20_000 };
+/** The fleet kills a sandbox that is not ready after this time, whatever it did. */
+const MAX_START_MS = 120_000;
+/** Longest time that a launch waits, while every sandbox has runs, for one of them to become idle. */
 const PLACE_DEADLINE_MS = 30_000;
 /**
  * A lone run has a sandbox to itself, so that a loss can be attributed to it. A run waits at most this long while its tenant has as many
@@ -59,7 +64,7 @@ const PLACE_DEADLINE_MS = 30_000;
 const ALONE_PATIENCE_MS = 10_000;
 /** Time between two reviews, which end idle sandboxes and begin missing spares. A spare is a sandbox without a tenant. */
 const REVIEW_MS = 1000;
-const LATE_SANDBOX = `No sandbox was ready within ${PLACE_DEADLINE_MS / 1000} s, because the machine is busy or sandboxes do not start. Try again; the runtime's log names failed starts.`;
+const LATE_SANDBOX = `No sandbox was ready within ${MAX_START_MS / 1000} s, because the machine is busy or sandboxes do not start. Try again; the runtime's log names failed starts.`;
 const NO_SANDBOX = "No sandbox could be started; the runtime's log says why.";
 /** Delay before the next spare begins after a spare was taken. */
 const NEXT_SPARE_MS = 100;
@@ -108,7 +113,6 @@ export class Fleet {
   #starting: Sandbox | null = null;
   /** True when a launch waits for the sandbox that is starting, or that starts after a pause. */
   #hurried = false;
-  #readyTimer: NodeJS.Timeout | undefined;
   /** Number of sandboxes that are starting, or that start after a pause. */
   #beginningCount = 0;
   /** Number of failed starts since the last sandbox was ready. */
@@ -232,7 +236,7 @@ export class Fleet {
   }
 
   async #find(tenant: string, alone = false): Promise<Sandbox> {
-    const untilMs = performance.now() + PLACE_DEADLINE_MS;
+    const beganAtMs = performance.now();
     for (;;) {
       const spare = this.#spare();
       if (spare) return this.#bind(spare, tenant, alone);
@@ -242,12 +246,12 @@ export class Fleet {
       const background = alone || this.#cores?.isHeavy(tenant) === true;
       if (this.#beginningCount > 0) {
         if (!background) this.#hurry();
-        if (!(await this.#waitForChange(untilMs))) throw new LaunchError('internal', LATE_SANDBOX);
+        if (!(await this.#waitForChange(beganAtMs + MAX_START_MS))) throw new LaunchError('internal', LATE_SANDBOX);
       } else if (this.#sandboxes.size < most) await this.#begin(background);
       else {
         const leaving = leastNeeded(this.#view());
         if (leaving) this.#retire(leaving, 'another tenant needed its place');
-        if (!(await this.#waitForChange(untilMs))) {
+        if (!(await this.#waitForChange(beganAtMs + PLACE_DEADLINE_MS))) {
           const message = `All ${most} sandboxes of this runtime were busy for ${PLACE_DEADLINE_MS / 1000} s. Try again, or raise [runtime] max_sandboxes.`;
           throw new LaunchError('internal', message);
         }
@@ -279,22 +283,32 @@ export class Fleet {
     return sandbox;
   }
 
-  /** Called when a launch waits for the sandbox that is starting: the start leaves the background and gets the shorter deadline. */
+  /** Called when a launch waits for the sandbox that is starting: the start leaves the background. */
   #hurry(): void {
     this.#hurried = true;
     const sandbox = this.#starting;
     if (!sandbox?.background) return;
     sandbox.background = false;
     this.#cores?.changed(sandbox);
-    this.#limit(sandbox);
   }
 
-  /** Kills a sandbox that is not ready within its deadline. */
-  #limit(sandbox: Sandbox): void {
-    clearTimeout(this.#readyTimer);
-    const deadlineMs = READY_DEADLINE_MS[sandbox.background ? 'background' : 'waited'];
-    const lateReason = `it was not ready within ${deadlineMs / 1000} s`;
-    this.#readyTimer = setTimeout(() => sandbox.process.kill(lateReason), deadlineMs);
+  /** Kills a sandbox that is not ready in time. Returns the function that ends the limit. */
+  #limit({ process }: Sandbox): () => void {
+    const beganAtMs = performance.now();
+    const takeLook = () => ({ atMs: performance.now(), hasBeaten: false, thread: mainThreadTimes(process.pid) });
+    let silence = beginWatch(takeLook());
+    const timer = setInterval(() => {
+      const { silence: next, verdict } = look(silence, takeLook(), READY);
+      silence = next;
+      const tookMs = performance.now() - beganAtMs;
+      if (verdict === 'alive' && tookMs < MAX_START_MS) return;
+      clearInterval(timer);
+      const [took, computed, still] = [tookMs, next.computingMs, next.stillMs].map(
+        (ms) => `${Math.round(ms / 1000)} s`,
+      );
+      process.kill(`it was not ready within ${took}, of which it computed ${computed} and stood still ${still}`);
+    }, READY.everyMs);
+    return () => clearInterval(timer);
   }
 
   /** Starts one sandbox without a tenant. @throws LaunchError */
@@ -308,11 +322,16 @@ export class Fleet {
         busy: () => this.#pressure.begin(),
         idle: () => this.#idle(sandbox),
         lost: (invocations, alone) => this.#reportLoss(invocations, alone),
+        late: (invocation, times) =>
+          this.#options.log.warn(
+            { tenant: sandbox.tenant, invocation, ...rounded(times), limitMs: LAUNCH_LIMITS.mostMs },
+            'a launch failed, because its sandbox got too little of the cores; the sandbox and its other invocations go on',
+          ),
       });
       sandbox.background = background;
       this.#starting = sandbox;
-      this.#limit(sandbox);
-      await sandbox.ready.finally(() => clearTimeout(this.#readyTimer));
+      const endLimit = this.#limit(sandbox);
+      await sandbox.ready.finally(endLimit);
       sandbox.background = false;
       sandbox.preload(this.#shared.modules(), MAX_COMPILED_BYTES);
       void this.#sendTables(sandbox);
@@ -435,3 +454,9 @@ export class Fleet {
     for (const wake of [...this.#wakers]) wake();
   }
 }
+
+const rounded = ({ waitedMs, idleMs, computedMs }: LaunchTimes): LaunchTimes => ({
+  waitedMs: Math.round(waitedMs),
+  idleMs: Math.round(idleMs),
+  computedMs: Math.round(computedMs),
+});

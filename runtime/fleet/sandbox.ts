@@ -7,6 +7,7 @@ import { LaunchError, type Loss } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
 import type { Group } from '../sandboxes/cgroups/groups.ts';
 import { processTimes } from './core-shares.ts';
+import { judgeLaunch, LaunchClock, type LaunchTimes } from './launch-limit.ts';
 import type { FromSandbox, ToSandbox } from './messages.ts';
 import { SandboxedRun } from './sandboxed-run.ts';
 import { type Inhabitant, movedAt, suspectsOf } from './suspects.ts';
@@ -79,12 +80,8 @@ export interface Prepared {
   readonly instantiateMs: number;
 }
 
-/**
- * Limits on the time that a sandbox takes to make an instance, or to take a message while a launch waits for room. The runtime checks every
- * `leastMs`, and kills the sandbox if it has received `cpuMs` of processor time since the beginning, or if `mostMs` have passed. The limit on
- * processor time spares a sandbox that is slow because it yields its cores.
- */
-const PREPARE_LIMITS = { leastMs: 20_000, cpuMs: 5000, mostMs: 120_000 };
+/** Time between two checks of the limits on a launch. */
+const LAUNCH_CHECK_MS = 5000;
 
 /** Bound on programs of one sandbox. Beyond it, the sandbox drops the least recently launched program without ready instances. */
 const MAX_PROGRAMS = 64;
@@ -106,6 +103,8 @@ export interface SandboxEvents {
    * @param alone true when the sandbox served only one run
    */
   lost(invocations: readonly string[], alone: boolean): Promise<void>;
+  /** Called when a launch fails because the sandbox was too slow; the sandbox and its other runs go on. */
+  late?(invocation: string, times: LaunchTimes): void;
 }
 
 /** Token tables of a model that a sandbox has, or will get. */
@@ -150,6 +149,7 @@ export class Sandbox {
   readonly #preparing = new Map<number, Preparing>();
   /** Runs that the runtime ended recently: their guests may still hold the sandbox's thread. */
   #ousted: SandboxedRun[] = [];
+  readonly #launchClock = new LaunchClock(() => processTimes(this.process.pid)?.usedMs ?? null);
   readonly #ready = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<ProcessEnd>();
   readonly #events: SandboxEvents;
@@ -228,15 +228,11 @@ export class Sandbox {
    * Sends a program, unless the sandbox has it. If modules must be sent, waits until the queue to the sandbox has room for them. Resolves to false
    * when the sandbox is gone, or about to be.
    */
-  async #load(program: StoredProgram): Promise<boolean> {
+  async #load(program: StoredProgram, invocation?: string): Promise<boolean> {
     const { modules } = program;
     while (!this.process.hasRoom && modules.some(({ hash }) => !this.#modules.has(hash))) {
-      const timer = this.#limit('took nothing of what waits for it');
-      try {
-        if (!(await this.process.sent())) return false;
-      } finally {
-        clearInterval(timer);
-      }
+      if (!(await this.#limited(this.process.sent(), 'took nothing of what waits for it', invocation))) return false;
+      this.#launchClock.noteStep();
     }
     this.#send(program);
     return true;
@@ -294,13 +290,16 @@ export class Sandbox {
     if (this.runs === 0) this.#events.busy();
     this.#waitingLaunchCount++;
     try {
-      if (!(await this.#load(program))) {
+      if (!(await this.#load(program, invocation))) {
         const end = await this.#ended.promise;
         await this.lost();
         throw lossError(end);
       }
-    } finally {
       this.#waitingLaunchCount--;
+    } catch (error) {
+      this.#waitingLaunchCount--;
+      this.#idle();
+      throw error;
     }
     const instance = ++this.#lastInstance;
     const preparing: Preparing = {
@@ -311,31 +310,42 @@ export class Sandbox {
     };
     this.#preparing.set(instance, preparing);
     this.process.tell({ kind: 'prepare', instance, key: program.key });
-    const timer = this.#limit('made no instance');
     try {
-      return await preparing.promise;
-    } finally {
-      clearInterval(timer);
+      return await this.#limited(preparing.promise, 'made no instance', invocation);
+    } catch (error) {
+      // A late launch is still there; the instance that the sandbox makes for it is released.
+      if (this.#preparing.delete(instance)) this.#idle();
+      throw error;
     }
   }
 
   /**
-   * Kills the sandbox when the step that begins now takes too long, unless the caller clears the returned timer when the step ends.
+   * Waits for a step of a launch (`launch-limit.ts`). Kills a faulty sandbox.
    *
    * @param fault completes the reason "it … within 20 s"
+   * @throws LaunchError when the launch is late
    */
-  #limit(fault: string): NodeJS.Timeout {
-    const { leastMs, cpuMs, mostMs } = PREPARE_LIMITS;
-    const { pid } = this.process;
-    const timesBefore = processTimes(pid);
-    const beginMs = performance.now();
-    return setInterval(() => {
-      const tookMs = performance.now() - beginMs;
-      const timesNow = processTimes(pid);
-      const isStarved = timesBefore !== null && timesNow !== null && timesNow.usedMs - timesBefore.usedMs < cpuMs;
-      if (isStarved && tookMs < mostMs) return;
-      this.process.kill(`it ${fault} within ${Math.round(tookMs / 1000)} s`);
-    }, leastMs);
+  async #limited<T>(step: Promise<T>, fault: string, invocation?: string): Promise<T> {
+    const times = this.#launchClock.begin();
+    const late = Promise.withResolvers<never>();
+    const timer = setInterval(() => {
+      const now = times();
+      const verdict = judgeLaunch(now);
+      if (verdict === 'wait') return;
+      clearInterval(timer);
+      if (verdict === 'faulty') {
+        const figures = `within ${inSeconds(now.idleMs)}, for which it computed ${inSeconds(now.computedMs)}`;
+        this.process.kill(`it ${fault} ${figures}`);
+        return;
+      }
+      if (invocation !== undefined) this.#events.late?.(invocation, now);
+      late.reject(lateError(now));
+    }, LAUNCH_CHECK_MS);
+    try {
+      return await Promise.race([step, late.promise]);
+    } finally {
+      clearInterval(timer);
+    }
   }
 
   /** Makes each run note whether its guest got an answer. */
@@ -405,7 +415,11 @@ export class Sandbox {
       case 'prepared': {
         const { instance, ready, compileMs, instantiateMs } = message;
         const preparing = this.#preparing.get(instance);
-        if (!preparing) return;
+        this.#launchClock.noteStep();
+        if (!preparing) {
+          this.release(instance);
+          return;
+        }
         this.#preparing.delete(instance);
         const { invocation, memoryLimitBytes } = preparing;
         const onGone = (run: SandboxedRun, stillThere: boolean) => this.#leave(run, stillThere);
@@ -416,6 +430,7 @@ export class Sandbox {
       }
       case 'unprepared': {
         const preparing = this.#preparing.get(message.instance);
+        this.#launchClock.noteStep();
         if (!preparing) return;
         this.#preparing.delete(message.instance);
         preparing.reject(new LaunchError('trap', `The inferlet trapped while it was started: ${message.message}`));
@@ -427,6 +442,11 @@ export class Sandbox {
 
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest {
     return this.process.open(opening, options);
+  }
+
+  /** Notes processor time that a guest has used, as the sandbox reports it. */
+  guestComputed(cpuMs: number): void {
+    this.#launchClock.noteGuests(cpuMs);
   }
 
   release(instance: number): void {
@@ -475,3 +495,12 @@ function lossError(end: ProcessEnd): LaunchError {
   const { cause, figures } = lossOf('The sandbox that was to run this invocation was lost', end);
   return new LaunchError('runtime-lost', cause, { figures });
 }
+
+const inSeconds = (ms: number): string => `${Math.round(ms / 1000)} s`;
+
+const lateError = ({ waitedMs, computedMs }: LaunchTimes): LaunchError =>
+  new LaunchError(
+    'unavailable',
+    `The machine is too busy: the sandbox that was to run this invocation got ${inSeconds(computedMs)} of processor time for launches, and made no instance in ${inSeconds(waitedMs)}. Try again.`,
+    { figures: { waitedMs: Math.round(waitedMs), computedMs: Math.round(computedMs) } },
+  );

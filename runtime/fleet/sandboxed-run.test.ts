@@ -26,7 +26,13 @@ test('a run ends, and gives its instance back, when the tables of its model cann
 });
 
 test('a run counts no more of a reported usage than is possible, and usage never decreases', () => {
-  const sandboxStub = { heardAtMs: 0 } as ConstructorParameters<typeof SandboxedRun>[2];
+  let guestsMs = 0;
+  const sandboxStub = {
+    heardAtMs: 0,
+    guestComputed: (ms: number) => {
+      guestsMs += ms;
+    },
+  } as ConstructorParameters<typeof SandboxedRun>[2];
   const run = new SandboxedRun({ instance: 1, invocation: 'a' }, 1000, sandboxStub, () =>
     assert.fail('the run goes on'),
   );
@@ -39,6 +45,7 @@ test('a run counts no more of a reported usage than is possible, and usage never
   assert.deepEqual(countedAfter(3, 0, 1e300), [3, 100, 1e12]);
   for (const cpuMs of [Number.NaN, Number.NEGATIVE_INFINITY, -1])
     assert.deepEqual(countedAfter(cpuMs, 0, 0), [3, 100, 1e12]);
+  assert.equal(guestsMs, 3, 'the sandbox gets each millisecond once');
   for (const cpuMs of [Number.POSITIVE_INFINITY, 1e300, 60_000_000]) {
     const [counted = Number.NaN, memory] = countedAfter(cpuMs, 1e12, 8);
     assert.ok(counted > 3 && counted < 60_000, `${counted} ms are possible`);

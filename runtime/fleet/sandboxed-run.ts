@@ -25,6 +25,8 @@ export interface RunSandbox {
   loss(fault: string): Promise<Loss>;
   /** Reports that the sandbox is lost. Resolves when the invocations that may have caused the loss are recorded. */
   lost(): Promise<void>;
+  /** Takes processor time that the guest has used since the last call. */
+  guestComputed(cpuMs: number): void;
 }
 
 /** Maximum CPU time that an instance can have used to start, before its `SandboxedRun` was made. */
@@ -175,6 +177,8 @@ export class SandboxedRun implements GuestRun {
     const usageBefore = this.#usage;
     const maxCpuMs = performance.now() - this.#madeAtMs + MAX_START_CPU_MS;
     if (cpuMs > usageBefore.cpuMs || calls > usageBefore.calls) this.#noteMove();
+    const grownMs = Math.min(cpuMs, maxCpuMs) - usageBefore.cpuMs;
+    if (grownMs > 0) this.#sandbox.guestComputed(grownMs);
     this.#usage = {
       cpuMs: cpuMs > usageBefore.cpuMs ? Math.min(cpuMs, maxCpuMs) : usageBefore.cpuMs,
       memoryBytes: Math.min(Math.max(usageBefore.memoryBytes, memoryBytes), this.#memoryLimitBytes),

@@ -22,6 +22,9 @@ const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
  */
 const DEAF = { computingMs: 10_000, stillMs: 3000 } as const;
 
+/** A tick of the watch that comes this much later than the one before means that the runtime itself had no core, or was stopped. */
+const PAUSE_MS = 2.5 * BUSY.everyMs;
+
 interface Known {
   silence: Silence;
   heardAtMs: number;
@@ -39,6 +42,7 @@ export class SandboxWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;
   readonly #known = new WeakMap<Sandbox, Known>();
   readonly #timer: NodeJS.Timeout;
+  #tickedAtMs = performance.now();
 
   constructor(sandboxes: () => Iterable<Sandbox>) {
     this.#sandboxes = sandboxes;
@@ -51,6 +55,9 @@ export class SandboxWatch {
 
   #look(): void {
     const atMs = performance.now();
+    const passedMs = atMs - this.#tickedAtMs;
+    this.#tickedAtMs = atMs;
+    if (passedMs > PAUSE_MS) this.#leaveOut(passedMs - BUSY.everyMs);
     for (const sandbox of this.#sandboxes()) {
       const known = this.#known.get(sandbox);
       const limits = sandbox.runs === 0 ? IDLE : BUSY;
@@ -86,6 +93,19 @@ export class SandboxWatch {
     }
   }
 
+  /**
+   * Leaves a pause of this process out of each sandbox's silence: the beats that arrived during the pause are not read yet. The policy itself would
+   * notice the pause only for busy sandboxes, which are looked at often.
+   */
+  #leaveOut(pauseMs: number): void {
+    for (const sandbox of this.#sandboxes()) {
+      const known = this.#known.get(sandbox);
+      if (!known) continue;
+      known.silence = afterPause(known.silence, pauseMs);
+      known.deafness = afterPause(known.deafness, pauseMs);
+    }
+  }
+
   #isDeaf({ process }: Sandbox, known: Known, limits: WatchLimits, atMs: number): boolean {
     const { untakenSinceMs } = process;
     const hasBeaten = untakenSinceMs === null || untakenSinceMs !== known.untakenSinceMs;
@@ -96,3 +116,8 @@ export class SandboxWatch {
     return verdict !== 'alive';
   }
 }
+
+const afterPause = (silence: Silence, pauseMs: number): Silence => ({
+  ...silence,
+  last: { ...silence.last, atMs: silence.last.atMs + pauseMs },
+});

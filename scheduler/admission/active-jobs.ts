@@ -99,9 +99,18 @@ export class ActiveJobs {
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** Takes a job from a dead runtime. An attempt that the runtime received fails or restarts; any other job is requeued. `token` as with `over`. */
-  lost(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
-    return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.', token);
+  /**
+   * Takes a job from a dead runtime. An attempt that the runtime received fails or restarts; any other job is requeued. `token` as with `over`.
+   *
+   * @param message of the error `runtime-lost`, which the client gets
+   */
+  lost(
+    id: string,
+    runtimeId: string,
+    token = '',
+    message = 'The runtime that ran this invocation was lost.',
+  ): Promise<LeaveOutcome> {
+    return this.#leave(id, runtimeId, 'lost', 'runtime-lost', message, token);
   }
 
   /** Gives a job back on behalf of its runtime. A received attempt that cannot restart fails as `terminated`. `token` as with `over`. */

@@ -3,6 +3,7 @@ import type { Control } from '../invocations/control.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import type { Logger } from '../policies/logger.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
+import { type Loss, logEnds, lossText, MAX_LOGGED_IDS } from '../runtimes/loss.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { ActiveJobs } from './active-jobs.ts';
@@ -22,6 +23,10 @@ const STOP_GRACE_MS = 2000;
 const RETRY_MS = 250;
 /** Shortest time that a drain gives the present fetch to end. */
 const FETCH_GRACE_MS = 250;
+/** Why an attempt ends of which its runtime does not know. */
+const UNKNOWN: Loss = {
+  why: 'its lease had run out when it began this invocation, or the answer of Redis did not reach it',
+};
 /** The longest delay that `setTimeout` takes. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
@@ -336,6 +341,16 @@ export class AdmissionWorker {
     const lostJobs = [...this.#runningJobs];
     this.#runningJobs.clear();
     this.#jobs.clear();
+    for (const [tenant, jobs] of Map.groupBy(lostJobs, ({ job }) => job.tenant))
+      this.#options.log.warn(
+        {
+          runtime: this.#options.lease.id,
+          tenant,
+          count: jobs.length,
+          invocations: jobs.slice(0, MAX_LOGGED_IDS).map(({ job }) => job.id),
+        },
+        'this runtime has lost its lease and stops the invocations that it still ran; the record of the process that recovered them says how they ended',
+      );
     for (const runningJob of lostJobs) {
       clearTimeout(runningJob.deadline);
       const message = 'This runtime was declared dead, because it did not renew its lease in time.';
@@ -381,14 +396,15 @@ export class AdmissionWorker {
    * @param fetchedBefore only jobs fetched until this time are settled, milliseconds since the Unix epoch
    */
   async #settleUnknown(fetchedBefore: number): Promise<boolean> {
-    const { active, lease } = this.#options;
+    const { active, lease, store, log } = this.#options;
     const isKnown = (id: string) => this.#jobs.has(id);
     const unknownJobs = await active.heldBy(lease.id, isKnown);
     for (const { id, fetchedAt, fetchToken } of unknownJobs) {
       if (fetchedAt > fetchedBefore || isKnown(id)) continue;
       // The present fetch may answer with this job.
       if (this.#fetching && fetchToken !== null && fetchToken === this.#fetcher.unanswered) continue;
-      await active.lost(id, lease.id, fetchToken ?? '');
+      const outcome = await active.lost(id, lease.id, fetchToken ?? '', lossText(lease.id, UNKNOWN));
+      if (outcome === 'failed') await logEnds(store, log, [{ id, runtimeId: lease.id }], UNKNOWN);
     }
     return unknownJobs.length > 0;
   }

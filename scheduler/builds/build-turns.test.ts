@@ -167,6 +167,7 @@ test('builds that other tenants request after 100 builds of one tenant are among
   const begun: string[] = [];
   const mayEnd = Promise.withResolvers<void>();
   const worker = scheduler.createBuildWorker({
+    runtimeId: 'runtime',
     concurrency,
     build: async ({ tenant }) => {
       begun.push(tenant);
@@ -206,7 +207,7 @@ test('builds that other tenants request after 100 builds of one tenant are among
 test('a tenant with the maximum number of unfinished builds gets no further build until one of them ends', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
-  const worker = scheduler.createBuildWorker({ build: async () => DONE });
+  const worker = scheduler.createBuildWorker({ runtimeId: 'runtime', build: async () => DONE });
   const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
   const { redis: client, keys } = scheduler.store;
   const deadlineMs = scheduler.store.clock() + 60_000;
@@ -237,6 +238,7 @@ test('a build whose gateway has died does not begin', async () => {
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const begun: string[] = [];
   const worker = scheduler.createBuildWorker({
+    runtimeId: 'runtime',
     build: async ({ tenant }) => {
       begun.push(tenant);
       return DONE;
@@ -280,13 +282,15 @@ test('another runtime takes over the build of a runtime that died', async () => 
     },
   });
   const begun = Promise.withResolvers<void>();
+  const dyingLease = await dying.runtimes.acquire({ name: 'runtime-2', slots: 1 });
   const dyingWorker = dying.createBuildWorker({
+    runtimeId: dyingLease.id,
     build: () => {
       begun.resolve();
       return new Promise(() => undefined);
     },
   });
-  const nextWorker = scheduler.createBuildWorker({ build: async () => DONE });
+  const nextWorker = scheduler.createBuildWorker({ runtimeId: lease.id, build: async () => DONE });
   try {
     dyingWorker.start();
     const reply = scheduler.builds.request({ tenant: 'acme', name: 'story', componentHash: 'x', memoryMb: 1 });
@@ -294,9 +298,12 @@ test('another runtime takes over the build of a runtime that died', async () => 
     // To Redis, a killed runtime looks like closed connections.
     for (const connection of connections) connection.disconnect();
     nextWorker.start();
+    await scheduler.runtimes.recover(dyingLease.id);
     assert.deepEqual(await reply, DONE);
   } finally {
     await Promise.all([dyingWorker.close(), nextWorker.close()]);
+    // Ends the renewals; its connection is closed.
+    await dyingLease.release().catch(() => undefined);
     await lease.release();
     await Promise.all([dying.close(), scheduler.close()]);
   }
@@ -309,6 +316,7 @@ test('another runtime takes over the builds of a runtime that shuts down, even t
   // The name of each build is the number of microtasks that it takes to end after the abort. Build `0` ends within the event `abort` itself.
   const names = Array.from({ length: 12 }, (_, i) => `${i}`);
   const closingWorker = scheduler.createBuildWorker({
+    runtimeId: 'closing',
     concurrency: names.length,
     build: ({ name }, signal) => {
       begun.push(name);
@@ -320,7 +328,11 @@ test('another runtime takes over the builds of a runtime that shuts down, even t
       });
     },
   });
-  const nextWorker = scheduler.createBuildWorker({ concurrency: names.length, build: async () => DONE });
+  const nextWorker = scheduler.createBuildWorker({
+    runtimeId: lease.id,
+    concurrency: names.length,
+    build: async () => DONE,
+  });
   try {
     closingWorker.start();
     const replies = names.map((name) =>

@@ -25,7 +25,10 @@ describe('builds and deployments', () => {
   ): Promise<void> {
     const scheduler = openTestScheduler(redis, { ...(log && { log }) });
     const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
-    const worker = scheduler.createBuildWorker({ build: (request, signal) => build(request, signal, scheduler) });
+    const worker = scheduler.createBuildWorker({
+      runtimeId: 'runtime',
+      build: (request, signal) => build(request, signal, scheduler),
+    });
     worker.start();
     try {
       await body(scheduler);

@@ -2,6 +2,7 @@ import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
+import { MAX_EXCUSED_MS } from '../policies/silence.ts';
 import { textForTenant } from '../policies/text-for-tenant.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -10,26 +11,35 @@ import { WorkerConnection } from '../store/worker-connection.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
 /**
- * Duration of BullMQ's lock on a build, unless it is renewed. Builds run in child processes, so the runtime's event loop stays free to renew it.
- * When the runtime dies, another runtime takes the build over.
+ * Duration of BullMQ's lock on a build, unless it is renewed: longer than a runtime is excused when it gets no core. The runtime's own lease decides
+ * whether it is lost; `giveUpBuilds` then ends the locks, and another runtime takes the builds over.
  */
-const LOCK_MS = 5000;
+const LOCK_MS = MAX_EXCUSED_MS + 5000;
 /** Interval of BullMQ's search for builds whose lock has run out. */
 const STALLED_CHECK_MS = 2000;
 /** Time for which a reply is kept for its requester. */
 const REPLY_MS = 60_000;
 
+const GIVE_UP = loadScript(new URL('./scripts/give-up-builds.lua', import.meta.url));
 const BEGIN_TURN = loadScript(new URL('./scripts/begin-turn.lua', import.meta.url));
 
 export interface BuildWorkerOptions {
   readonly store: Store;
   /** Opens a connection for the worker alone, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
+  /** Id of the runtime that builds. */
+  readonly runtimeId: string;
   /** Builds at once; 1 by default. */
   readonly concurrency?: number;
   /** Builds one component. The signal aborts at the request's deadline and when the worker closes. An error becomes `build-failed`. */
   readonly build: (request: BuildRequest, signal: AbortSignal) => Promise<BuildReply>;
   readonly log: Logger;
+}
+
+/** Ends the locks of the builds of a runtime that is lost or stops: another runtime takes them over at once. */
+export async function giveUpBuilds(store: Store, runtimeId: string): Promise<void> {
+  const queue = `${store.keys.bull}:${BUILD_QUEUE}`;
+  await store.script(GIVE_UP, [`${queue}:active`], [runtimeId, `${queue}:`]);
 }
 
 /** Answers build requests. Every runtime has one. */
@@ -45,11 +55,12 @@ export class BuildWorker {
 
   /** Starts to take requests. */
   start(): void {
-    const { store, connect, concurrency, log } = this.#options;
+    const { store, runtimeId, connect, concurrency, log } = this.#options;
     const connection = new WorkerConnection(connect());
     const worker = new Worker<BuildRequest>(BUILD_QUEUE, (job) => this.#answer(job), {
       connection: connection.redis,
       prefix: store.keys.bull,
+      name: runtimeId,
       concurrency: concurrency ?? 1,
       lockDuration: LOCK_MS,
       stalledInterval: STALLED_CHECK_MS,
@@ -80,6 +91,13 @@ export class BuildWorker {
     this.#closing.abort(new Error('The runtime is shutting down.'));
     await this.#worker?.close(true);
     this.#connection?.close();
+    const { store, runtimeId, log } = this.#options;
+    await giveUpBuilds(store, runtimeId).catch((error: unknown) =>
+      log.warn(
+        { error },
+        'the builds of this runtime could not be given up; another runtime takes them over once their locks have run out',
+      ),
+    );
   }
 
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {

@@ -206,8 +206,14 @@ export class Invocations {
   /**
    * Ends a child whose runtime is dead and returns true. Returns false and leaves the child alone while its parent's attempt runs: a runtime
    * that was slow rather than dead may have registered again.
+   *
+   * @param message of the error `runtime-lost`
    */
-  async loseChild(id: string, runtimeId: string): Promise<boolean> {
+  async loseChild(
+    id: string,
+    runtimeId: string,
+    message = 'The runtime that ran this invocation was lost.',
+  ): Promise<boolean> {
     const { keys } = this.#store;
     const [parent, parentEpoch] = await this.#store.call((redis) =>
       redis.hmget(keys.invocation(id), 'parent', 'parentEpoch'),
@@ -215,7 +221,7 @@ export class Invocations {
     const [status, epoch] =
       parent == null ? [] : await this.#store.call((redis) => redis.hmget(keys.invocation(parent), 'status', 'epoch'));
     if (status === 'running' && epoch === parentEpoch) return false;
-    const outcome = await this.fail(id, 'runtime-lost', 'The runtime that ran this invocation was lost.', runtimeId);
+    const outcome = await this.fail(id, 'runtime-lost', message, runtimeId);
     // The end removes the child from the list, unless its record was gone already.
     if (outcome !== 'ok') await this.#store.call((redis) => redis.hdel(keys.children, id));
     return true;

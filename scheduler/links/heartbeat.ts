@@ -1,3 +1,5 @@
+import { judgeLateness, type Lateness, type ProcessEnd, type ProcessLook } from '../policies/silence.ts';
+
 /** Interval of the requests for a sign of life, milliseconds. */
 const EVERY_MS = 500;
 /** Silent intervals after which a peer counts as lost: about four seconds, longer than a garbage collection of 600 ms in the peer's process. */
@@ -8,6 +10,11 @@ export interface HeartbeatTimes {
   readonly everyMs?: number;
   /** `SILENT_INTERVALS` by default. */
   readonly silentIntervals?: number;
+  /**
+   * Asks what the supervisor of the peer's machine last saw of the peer's process. A silent peer whose process computes, is starved or is stopped is
+   * not lost (`policies/silence.ts`). Without it, silence alone decides.
+   */
+  readonly look?: () => Promise<ProcessLook | ProcessEnd | undefined>;
 }
 
 /**
@@ -24,6 +31,10 @@ export class Heartbeat {
   #isHeard = true;
   #silentCount = 0;
   #allowedMs = 0;
+  readonly #look: HeartbeatTimes['look'];
+  #lateness: Lateness | undefined;
+  #isJudging = false;
+  #isStopped = false;
 
   /**
    * @param ask asks the peer for a sign of life; called at once, and again after each interval
@@ -34,6 +45,7 @@ export class Heartbeat {
     this.#onLost = onLost;
     this.#everyMs = times.everyMs ?? EVERY_MS;
     this.#silentIntervals = times.silentIntervals ?? SILENT_INTERVALS;
+    this.#look = times.look;
     this.#timer = setInterval(() => this.#tick(), this.#everyMs).unref();
     ask();
   }
@@ -51,18 +63,43 @@ export class Heartbeat {
   }
 
   stop(): void {
+    this.#isStopped = true;
     clearInterval(this.#timer);
   }
 
   #tick(): void {
     this.#silentCount = this.#isHeard ? 0 : this.#silentCount + 1;
+    if (this.#isHeard) this.#lateness = undefined;
     this.#isHeard = false;
     const silentMs = this.#silentCount * this.#everyMs;
-    if (silentMs < Math.max(this.#allowedMs, this.#silentIntervals * this.#everyMs)) {
-      this.#ask();
+    const isLate = silentMs >= Math.max(this.#allowedMs, this.#silentIntervals * this.#everyMs);
+    if (isLate && !this.#look) {
+      this.#lose(`it has been silent for ${silentMs} ms`);
       return;
     }
+    this.#ask();
+    if (isLate) void this.#judge(silentMs);
+  }
+
+  /** Decides whether a peer that has been silent for too long is lost. Time is counted in ticks here, too. */
+  async #judge(silentMs: number): Promise<void> {
+    if (this.#isJudging) return;
+    this.#isJudging = true;
+    // Without an answer of Redis, silence alone decides.
+    const look = await this.#look?.().catch(() => undefined);
+    this.#isJudging = false;
+    if (this.#isStopped || this.#isHeard || this.#silentCount === 0) return;
+    const limits = {
+      allowedMs: this.#lateness?.sinceMs ?? silentMs,
+      graceMs: this.#silentIntervals * this.#everyMs,
+    };
+    const { lateness, verdict } = judgeLateness(this.#lateness, silentMs, look, limits);
+    this.#lateness = lateness;
+    if (verdict.kind === 'lost') this.#lose(`it has been silent for ${silentMs} ms (${verdict.why})`);
+  }
+
+  #lose(why: string): void {
     this.stop();
-    this.#onLost(`it has been silent for ${silentMs} ms`);
+    this.#onLost(why);
   }
 }

@@ -2,15 +2,21 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { machineKeys } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
+import type { MachineLooks } from '../policies/silence.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { holderOf } from './restore-mark.ts';
 import type { MachineDescription, MachineInfo, Role } from './types.ts';
 
-/** Time for which a machine's lease holds without renewal, by the clock of Redis. Invocations depend on the leases of runtimes instead. */
+/**
+ * Time for which a machine's lease holds without renewal, by the clock of Redis. Another supervisor may then claim the name; without such a claim,
+ * a supervisor that comes back goes on. Invocations depend on the leases of runtimes, which a living supervisor's looks excuse (`policies/silence.ts`).
+ */
 export const MACHINE_LEASE_MS = 5000;
 const RENEWALS_PER_LEASE = 5;
+/** Interval at which the lease asks for the supervisor's looks, ms. It writes them at once when they have changed, else with each renewal. */
+const LOOKS_MS = 250;
 /** Time for which Redis keeps the description of a machine that died: its GPU hosts may live on, and the machine may return. */
 const KEPT_MS = 3_600_000;
 /** Longest wait for Redis when a lease is released. If the release fails, the lease runs out. */
@@ -96,6 +102,8 @@ export interface ClaimOptions {
    * succeeded in between. Renewals go on: if none succeeds, the lease runs out.
    */
   readonly log: Logger;
+  /** The supervisor's last looks at its processes, which the lease publishes; none by default. */
+  readonly looks?: () => MachineLooks;
   /** Length of the lease; 5,000 ms by default. */
   readonly leaseMs?: number;
   readonly signal?: AbortSignal;
@@ -116,6 +124,12 @@ export class MachineLease {
   #reportedMessage = '';
   #timer: NodeJS.Timeout | undefined;
   #isReleased = false;
+  readonly #looks: () => MachineLooks | undefined;
+  #looksTimer: NodeJS.Timeout | undefined;
+  /** The looks that were written last, as JSON. */
+  #writtenLooks = '';
+  /** True while looks are on the way to Redis. */
+  #isWritingLooks = false;
 
   private constructor(store: Store, machine: MachineDescription, options: ClaimOptions) {
     this.#store = store;
@@ -127,6 +141,7 @@ export class MachineLease {
     this.#leaseMs = options.leaseMs ?? MACHINE_LEASE_MS;
     this.#onTaken = options.onTaken;
     this.#log = options.log;
+    this.#looks = options.looks ?? (() => undefined);
   }
 
   /**
@@ -149,6 +164,7 @@ export class MachineLease {
       await sleep(CLAIM_AGAIN_MS, undefined, options.signal && { signal: options.signal });
     }
     lease.#schedule();
+    if (options.looks) lease.#looksTimer = setInterval(() => void lease.#publishLooks(), LOOKS_MS);
     return lease;
   }
 
@@ -162,6 +178,7 @@ export class MachineLease {
   abandon(): void {
     this.#isReleased = true;
     clearTimeout(this.#timer);
+    clearInterval(this.#looksTimer);
   }
 
   /** Removes the machine from the registry. */
@@ -188,6 +205,31 @@ export class MachineLease {
     this.#schedule();
   }
 
+  /**
+   * Writes the looks when they have changed: a reaper must know of a process that falls silent before the lease of that process runs out. Without
+   * a change, the renewals write them.
+   */
+  async #publishLooks(): Promise<void> {
+    const text = this.#looksText();
+    if (this.#isReleased || this.#isWritingLooks || text === this.#writtenLooks) return;
+    this.#isWritingLooks = true;
+    try {
+      await this.#store.call((redis) =>
+        redis.set(this.#store.keys.machineLooks(this.#name), text, 'PX', this.#leaseMs),
+      );
+      this.#writtenLooks = text;
+    } catch {
+      // The next interval tries again, and each renewal writes the looks, too: that call reports its errors.
+    } finally {
+      this.#isWritingLooks = false;
+    }
+  }
+
+  #looksText(): string {
+    const looks = this.#looks();
+    return looks ? JSON.stringify(looks) : '';
+  }
+
   #report(error: StoreError): void {
     // While Redis is away, no other supervisor can claim the name, and the next renewal tries again.
     if (this.#isReleased || error.code === 'store-unavailable' || error.message === this.#reportedMessage) return;
@@ -197,7 +239,7 @@ export class MachineLease {
 
   #loseLease(refusal: ClaimRefusal): void {
     if (this.#isReleased) return;
-    this.#isReleased = true;
+    this.abandon();
     this.#onTaken(refusal);
   }
 
@@ -205,9 +247,13 @@ export class MachineLease {
   async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
     const forceFlag = force ? '1' : '0';
     const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#description, forceFlag, this.#certificate];
-    args.push(JSON.stringify(this.#roles));
+    const looks = this.#looksText();
+    args.push(JSON.stringify(this.#roles), looks);
     const reply = await this.#store.script(CLAIM, this.#keys(), args);
-    if (reply === null) return null;
+    if (reply === null) {
+      this.#writtenLooks = looks;
+      return null;
+    }
     if (reply === 'removed') throw new MachineRemoved(this.#name);
     if (typeof reply === 'string') throw this.#refusal(reply);
     const [text, leftMs] = Array.isArray(reply) ? reply : [];
@@ -222,7 +268,8 @@ export class MachineLease {
   }
 
   #keys(): string[] {
-    return machineKeys(this.#store.keys, this.#name, this.#certificate);
+    const { keys } = this.#store;
+    return [...machineKeys(keys, this.#name, this.#certificate), keys.machineLooks(this.#name)];
   }
 }
 

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { machineKeys } from '../keys.ts';
+import { lookAt, type MachineLooks, type ProcessEnd, type ProcessLook } from '../policies/silence.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -42,10 +43,26 @@ export class Machines {
     );
   }
 
+  /** What the supervisor of a machine last saw of its processes; null when its lease has run out, or it publishes nothing. */
+  looks(machine: string): Promise<MachineLooks | null> {
+    return readLooks(this.#store, machine);
+  }
+
+  /** What the supervisor of a machine last saw of one of its processes; undefined without a valid look. */
+  async look(machine: string, process: string): Promise<ProcessLook | ProcessEnd | undefined> {
+    return lookAt(await this.looks(machine), ({ name }) => name === process);
+  }
+
   /** Calls `listener` after each change, and when a change may have been missed. Resolves to a function that removes the listener. */
   onChange(listener: () => void): Promise<() => void> {
     return this.#channels.listen(this.#store.keys.machinesChannel, { message: listener, resumed: listener });
   }
+}
+
+/** The same as `Machines.looks`. */
+export async function readLooks(store: Store, machine: string): Promise<MachineLooks | null> {
+  const text = await store.call((redis) => redis.get(store.keys.machineLooks(machine)));
+  return text === null ? null : parse<MachineLooks>(text);
 }
 
 /** The same list as `Machines.list`. */
@@ -58,7 +75,7 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
   const machines = names.flatMap((_, i) => {
     const [text, leaseHolder] = values.slice(2 * i, 2 * i + 2);
     if (typeof text !== 'string') return [];
-    const machine = parse(text);
+    const machine = parse<Omit<MachineInfo, 'alive'>>(text);
     return [{ ...machine, alive: leaseHolder === machine.life }];
   });
   // The descriptions of these machines have expired. A machine that has returned meanwhile adds its name again at its next renewal.
@@ -81,9 +98,9 @@ export function removedCertificates(store: Store): Promise<string[]> {
 /** True for the path of a unix socket, false for `host:port`. */
 const isSocketPath = (address: string): boolean => !/^(?:tcp:\/\/)?[^/]*:\d+$/.test(address);
 
-function parse(text: string): Omit<MachineInfo, 'alive'> {
+function parse<T>(text: string): T {
   try {
-    return JSON.parse(text) as Omit<MachineInfo, 'alive'>;
+    return JSON.parse(text) as T;
   } catch (cause) {
     throw new StoreError('store-corrupt', 'The entry of a machine is not JSON.', { cause });
   }

@@ -80,7 +80,8 @@ describe('the lease of a runtime', () => {
 
   test('a runtime that was declared dead learns of it when its description changes', async () => {
     // No renewal comes during the test.
-    scheduler = openTestScheduler(redis);
+    const log = new CollectedLog();
+    scheduler = openTestScheduler(redis, { log });
     const lease = await scheduler.runtimes.acquire({ name: 'frozen', slots: 1 });
     try {
       let losses = 0;
@@ -92,6 +93,11 @@ describe('the lease of a runtime', () => {
         const registered = (await scheduler.runtimes.alive()).map(({ id, pace, slots }) => ({ id, pace, slots }));
         assert.deepEqual(registered, [{ id: lease.id, pace: deaths, slots: 2 }]);
       }
+      const own = log.records.filter(({ message }) => message.startsWith('this runtime was declared lost'));
+      assert.deepEqual(
+        own.map(({ fields }) => [fields.runtime, typeof fields.silentMs]),
+        [1, 2].map(() => [lease.id, 'number']),
+      );
     } finally {
       await lease.release();
     }

@@ -7,8 +7,8 @@ import type { Store } from '../store/store.ts';
 import type { RuntimeDescription, RuntimeLoad } from './types.ts';
 
 /**
- * Length of a lease without renewal. Runtimes renew four times per lease and reapers check five times, so the death of a runtime is
- * detected within 3.6 s. A runtime whose event loop stands still for longer than the lease loses its invocations.
+ * Length of a lease without renewal. Runtimes renew four times per lease and reapers check five times, so a late runtime is found within 3.6 s. It
+ * loses its invocations unless its supervisor sees that its process lives (`policies/silence.ts`).
  */
 export const LEASE_MS = 3000;
 const RENEWALS_PER_LEASE = 4;
@@ -78,6 +78,11 @@ export class RuntimeLease {
     return this.#answeredAt;
   }
 
+  /** Time since Redis last answered a renewal, ms. */
+  get #silentMs(): number {
+    return Math.round(performance.now() - this.#answeredAt);
+  }
+
   /** Sets the source of the load that each renewal stores. */
   reportLoad(load: () => RuntimeLoad): void {
     this.#load = load;
@@ -111,8 +116,9 @@ export class RuntimeLease {
     try {
       const deaths = this.#deaths;
       const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
+      const silentMs = this.#silentMs;
       this.#answeredAt = performance.now();
-      if (!isRegistered) await this.#rejoin(deaths);
+      if (!isRegistered) await this.#rejoin(deaths, silentMs);
       else if (!this.#isReleased && this.#storedRevision < this.#revision) await this.#update();
       this.#reportedMessage = '';
     } catch (cause) {
@@ -159,11 +165,17 @@ export class RuntimeLease {
    * updates the description.
    *
    * @param deaths `#deaths` before the call that found this runtime not registered
+   * @param silentMs time from the last renewal until that call
    */
-  async #rejoin(deaths: number): Promise<void> {
+  async #rejoin(deaths: number, silentMs = this.#silentMs): Promise<void> {
     if (this.#isReleased) return;
     if (deaths < this.#deaths) return this.#update();
     this.#deaths += 1;
+    // The running invocations that end here are in the records of the listeners.
+    this.#log.warn(
+      { runtime: this.id, silentMs, leaseMs: this.lengthMs },
+      'this runtime was declared lost, because it did not renew its lease in time; it registers again and takes new work',
+    );
     for (const listener of [...this.#lostListeners]) listener();
     await this.#register('new');
   }
@@ -186,20 +198,29 @@ export class RuntimeLease {
   }
 }
 
+/** Jobs that a runtime held when it was removed from the registered ones. */
+export interface Unregistered {
+  /** False when it was not registered any more, because another process has removed it. */
+  readonly wasRegistered: boolean;
+  readonly jobs: readonly HeldJob[];
+}
+
 /**
  * Removes a runtime from the registered ones. Returns the jobs that it holds; it can fetch others only once it has registered again.
  *
  * @param onlyDead true to do nothing, and to return null, when the runtime's lease holds
  */
-export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<HeldJob[] | null> {
+export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<Unregistered | null> {
   const { keys, clock } = store;
   const baseKeys = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId), keys.reply(randomUUID())];
   const args = [runtimeId, keys.prefix, clock(), onlyDead ? 1 : 0, `${keys.jobs}:`];
   const reply = await store.script(UNREGISTER, [...baseKeys, keys.held(runtimeId)], args);
   if (!Array.isArray(reply)) return null;
-  return Array.from({ length: reply.length / 2 }, (_, i) => ({
-    id: String(reply[2 * i]),
+  const [wasRegistered, ...pairs] = reply;
+  const jobs = Array.from({ length: pairs.length / 2 }, (_, i) => ({
+    id: String(pairs[2 * i]),
     runtimeId,
-    fetchToken: String(reply[2 * i + 1]),
+    fetchToken: String(pairs[2 * i + 1]),
   }));
+  return { wasRegistered: wasRegistered === 1, jobs };
 }

@@ -5,6 +5,7 @@ import type { Invocations } from '../invocations/invocations.ts';
 import type { Questions } from '../invocations/questions.ts';
 import type { KeyValues } from '../key-values/key-values.ts';
 import type { Logger } from '../policies/logger.ts';
+import { judgeLateness, type Lateness, MAX_EXCUSED_MS, type ProcessState } from '../policies/silence.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -73,6 +74,8 @@ export class Reaper {
   #searchedAt = 0;
   /** Number of living runtimes. The reaper of a dead runtime asks nothing, so dead ones do not count. */
   #livingCount = 0;
+  /** Runtimes whose lease has run out, and that are not lost yet. */
+  readonly #late = new Map<string, { readonly lateness: Lateness; readonly state: ProcessState }>();
   #currentRound: Promise<void> | undefined;
   #isStopped = true;
   readonly #onReady = () => {
@@ -130,10 +133,9 @@ export class Reaper {
     // Redis or its connection stood still, so the runtimes' renewals were delayed too.
     if (performance.now() - askedAt > this.#leaseMs * STANDSTILL) this.#reachableSince = performance.now();
     if (typeof dueWork === 'number') return;
-    for (const id of dueWork.dead) {
-      // The reply may have arrived only after a reconnection or a pause.
-      if (this.#canTrustLeases) await this.#step(() => runtimes.recover(id, true));
-    }
+    // These have renewed their lease, or another reaper has recovered their invocations.
+    for (const id of this.#late.keys()) if (!dueWork.dead.includes(id)) this.#late.delete(id);
+    for (const id of dueWork.dead) await this.#step(() => this.#judge(id));
     for (const id of dueWork.overdue) await this.#step(() => this.#failOne(id));
     for (const id of dueWork.unanswered) await this.#step(() => questions.expire(id));
     if (dueWork.debounced) await this.#step(() => invocations.releaseDebounced());
@@ -186,6 +188,36 @@ export class Reaper {
       unanswered: unanswered.map(String),
       living: Number(living),
     };
+  }
+
+  /** Decides whether a runtime whose lease has run out is lost, and recovers its invocations if it is. */
+  async #judge(id: string): Promise<void> {
+    const { runtimes, log } = this.#options;
+    const look = await runtimes.look(id);
+    // The replies may have arrived only after a reconnection or a pause, in which the runtime could not renew its lease either.
+    if (!this.#canTrustLeases) {
+      this.#late.delete(id);
+      return;
+    }
+    const before = this.#late.get(id);
+    const limits = { allowedMs: this.#leaseMs, graceMs: this.#leaseMs };
+    const { lateness, verdict } = judgeLateness(before?.lateness, performance.now(), look, limits);
+    const figures = {
+      silentMs: verdict.silentMs,
+      leaseMs: this.#leaseMs,
+      ...(look && 'state' in look && { look: look.state }),
+    };
+    if (verdict.kind === 'lost') {
+      this.#late.delete(id);
+      await runtimes.recover(id, { why: verdict.why, ...figures }, true);
+      return;
+    }
+    if (before?.state !== verdict.state)
+      log.warn(
+        { runtime: id, ...figures, limitMs: MAX_EXCUSED_MS },
+        `a runtime has not renewed its lease; its supervisor sees its process, which is ${verdict.state}: its invocations go on`,
+      );
+    this.#late.set(id, { lateness, state: verdict.state });
   }
 
   /** Reports a failed step and continues with the next one, unless Redis is away. */

@@ -5,6 +5,7 @@ import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
+import type { MachineLooks, ProcessState } from '../policies/silence.ts';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import { durably } from '../store/testing/lost-writes.ts';
@@ -17,6 +18,7 @@ import {
   submission,
 } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { LEASE_MS as REAPER_LEASE_MS } from './lease.ts';
 
 /** Shorter than in production, to shorten the tests. */
 const LEASE_MS = 1200;
@@ -38,11 +40,10 @@ describe('runtimes', () => {
   });
   after(() => redis.stop());
 
-  async function startChild(name: string, leaseMs = LONG_LEASE_MS) {
+  async function startChild(name: string, leaseMs = LONG_LEASE_MS, machine = '') {
     const lines: string[] = [];
-    const child = spawn(process.execPath, [CHILD, redis.socket, scheduler.store.keys.prefix, name, `${leaseMs}`], {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
+    const args = [redis.socket, scheduler.store.keys.prefix, name, `${leaseMs}`, machine];
+    const child = spawn(process.execPath, [CHILD, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
     children.add(child);
     createInterface({ input: child.stdout }).on('line', (line) => lines.push(line));
     const saw = (start: string) =>
@@ -186,6 +187,57 @@ describe('runtimes', () => {
     assert.equal((await scheduler.events.read(id, 0)).length, events.length, 'no event follows the terminal one');
     const next = await submit();
     await saw(`begun ${next}`);
+  });
+
+  test('a late runtime keeps its invocations while its supervisor sees its process, and loses them with a record when it has ended', async () => {
+    const log = new CollectedLog();
+    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, log });
+    const { store, invocations, events } = scheduler;
+    const { child, id: runtime, lines, saw } = await startChild('runtime-1', LEASE_MS, 'east');
+    const { pid = 0 } = child;
+    const process = { name: 'runtime-1', pid };
+    const look = (state: ProcessState) => ({ running: [{ ...process, state, silentMs: 2000 }], ended: [] });
+    const publish = (looks: MachineLooks) =>
+      store.redis.set(store.keys.machineLooks('east'), JSON.stringify(looks), 'PX', LONG_LEASE_MS);
+    const recorded = (state: ProcessState) =>
+      eventually(() => log.records.some(({ fields }) => fields.runtime === runtime && fields.look === state), state);
+    await publish(look('starved'));
+    const id = await submit({ tenant: 'acme' });
+    await saw(`begun ${id}`);
+    scheduler.reaper.start();
+    child.kill('SIGSTOP');
+    await recorded('starved');
+    await publish(look('stopped'));
+    await recorded('stopped');
+    child.kill('SIGCONT');
+    await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the lease holds again');
+    assert.equal((await invocations.get(id))?.status, 'running');
+    assert.ok(!lines.includes('lost'));
+
+    child.kill('SIGSTOP');
+    const why = 'its event loop stood still for 3.0 s, so it was killed';
+    await publish({ running: [], ended: [{ ...process, why, silentMs: 3000 }] });
+    const followed = await collect(events.follow(id, 0));
+    const { code, message } = JSON.parse(followed.at(-1)?.data ?? '{}');
+    assert.deepEqual(
+      [code, message],
+      ['runtime-lost', `The runtime that ran this invocation was lost (runtime-1): it ended: ${why}.`],
+    );
+    await eventually(
+      () => log.records.some(({ message }) => message === 'invocations ended as runtime-lost'),
+      'the record of the ends',
+    );
+    const [record, ...more] = log.records.filter(({ message }) => message === 'invocations ended as runtime-lost');
+    assert.deepEqual(more, []);
+    const { silentMs, ...fields } = record?.fields ?? {};
+    assert.ok(Number(silentMs) >= REAPER_LEASE_MS, `${silentMs} ms`);
+    assert.deepEqual(fields, {
+      runtime,
+      tenant: 'acme',
+      invocations: [id],
+      why: `it ended: ${why}`,
+      leaseMs: REAPER_LEASE_MS,
+    });
   });
 
   test('a runtime whose lease holds again before a reaper recovers it keeps its invocations', async () => {

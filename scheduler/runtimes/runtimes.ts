@@ -2,11 +2,14 @@ import { randomBytes } from 'node:crypto';
 import type { ActiveJobs, HeldJob } from '../admission/active-jobs.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { LiveAddress } from '../live/live.ts';
+import { readLooks } from '../machines/machines.ts';
 import type { Logger } from '../policies/logger.ts';
+import { lookAt, type ProcessEnd, type ProcessLook } from '../policies/silence.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { Vital } from '../store/vital.ts';
 import { LEASE_MS, RuntimeLease, unregister } from './lease.ts';
+import { type Loss, logEnds, lossText } from './loss.ts';
 import type { Recovery, RuntimeDescription, RuntimeInfo, RuntimeLoad } from './types.ts';
 
 type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
@@ -19,18 +22,29 @@ export class Runtimes {
   readonly #vital: Vital;
   readonly #leaseMs: number;
   readonly #log: Logger;
+  readonly #onRecovered: (runtimeId: string) => Promise<void>;
 
   /**
    * @param vital connections that the leases use.
    * @param options.leaseMs how long a lease holds; the same in every process.
+   * @param options.onRecovered called after each recovery: gives up what else the runtime held.
    */
   constructor(
     store: Store,
     active: ActiveJobs,
     invocations: Invocations,
     vital: Vital,
-    { leaseMs = LEASE_MS, log }: { readonly leaseMs?: number; readonly log: Logger },
+    {
+      leaseMs = LEASE_MS,
+      log,
+      onRecovered = async () => undefined,
+    }: {
+      readonly leaseMs?: number;
+      readonly log: Logger;
+      readonly onRecovered?: (runtimeId: string) => Promise<void>;
+    },
   ) {
+    this.#onRecovered = onRecovered;
     this.#store = store;
     this.#vital = vital;
     this.#active = active;
@@ -45,7 +59,13 @@ export class Runtimes {
    */
   async acquire(description: RuntimeDescription): Promise<RuntimeLease> {
     for (const predecessor of await this.list()) {
-      if (predecessor.name === description.name) await this.recover(predecessor.id);
+      if (predecessor.name !== description.name) continue;
+      const seen = await this.look(predecessor.id);
+      const ended = seen && 'why' in seen ? seen : undefined;
+      const loss = ended
+        ? { why: `it ended: ${ended.why}`, silentMs: ended.silentMs }
+        : { why: 'another process has taken its name' };
+      await this.recover(predecessor.id, loss);
     }
     const runtime: StoredRuntime = {
       ...description,
@@ -87,6 +107,20 @@ export class Runtimes {
     return { address, ...(!isHere && runtime.machine !== undefined && { machine: runtime.machine }) };
   }
 
+  /** What the supervisor of its machine last saw of a runtime's process; undefined without a valid look, and for a broken description. */
+  async look(runtimeId: string): Promise<ProcessLook | ProcessEnd | undefined> {
+    try {
+      const text = await this.#store.call((redis) => redis.hget(this.#store.keys.runtimes, runtimeId));
+      if (text === null) return undefined;
+      const { machine, pid } = parse<StoredRuntime>(text);
+      if (machine === undefined || pid === undefined) return undefined;
+      return lookAt(await readLooks(this.#store, machine), (process) => process.pid === pid);
+    } catch (error) {
+      if (StoreError.from(error).code !== 'store-corrupt') throw error;
+      return undefined;
+    }
+  }
+
   /** Runtimes whose lease holds. */
   async alive(): Promise<RuntimeInfo[]> {
     return (await this.list()).filter(({ alive }) => alive);
@@ -98,17 +132,27 @@ export class Runtimes {
    * belongs to one attempt. Several processes may recover the same runtime at once. A runtime that was slow rather than dead can write nothing
    * more, and learns of the recovery when it renews its lease or changes its description.
    *
+   * The log gets one record for the runtime, and one for each tenant with invocations that end.
+   *
+   * @param loss why the runtime counts as lost; clients and the log get the reason
    * @param onlyDead true to do nothing when the runtime's lease holds: since the runtime was found dead, it has renewed the lease, or another
    *   process has recovered it and it has registered again.
    */
-  async recover(runtimeId: string, onlyDead = false): Promise<Recovery> {
-    const heldJobs = await unregister(this.#store, runtimeId, onlyDead);
+  async recover(runtimeId: string, loss: Loss = RECOVERED, onlyDead = false): Promise<Recovery> {
+    const unregistered = await unregister(this.#store, runtimeId, onlyDead);
     // The lease holds: no job is recovered, and all counts are 0.
-    if (heldJobs === null) return this.#recoverJobs([]);
+    if (unregistered === null) return this.#recoverJobs([], loss);
+    const { wasRegistered, jobs } = unregistered;
+    if (wasRegistered)
+      this.#log.warn(
+        { runtime: runtimeId, ...loss, invocations: jobs.length },
+        'a runtime is lost; its invocations end or start again',
+      );
     try {
-      return await this.#recoverJobs(heldJobs);
+      return await this.#recoverJobs(jobs, loss);
     } finally {
-      await this.#loseChildren((owner) => owner === runtimeId);
+      await this.#loseChildren((owner) => owner === runtimeId, loss);
+      await this.#onRecovered(runtimeId);
     }
   }
 
@@ -121,9 +165,9 @@ export class Runtimes {
     if (orphans === null) return null;
     const owners = new Set(orphans.children.map(({ runtimeId }) => runtimeId));
     try {
-      return await this.#recoverJobs(orphans.jobs);
+      return await this.#recoverJobs(orphans.jobs, ORPHANED);
     } finally {
-      if (owners.size > 0) await this.#loseChildren((owner) => owners.has(owner));
+      if (owners.size > 0) await this.#loseChildren((owner) => owners.has(owner), ORPHANED);
     }
   }
 
@@ -132,11 +176,18 @@ export class Runtimes {
    * reads the children anew, since a slow runtime may still launch some for parents that have not ended. Children of running parents stay: a
    * runtime that has registered again goes on with them.
    */
-  async #loseChildren(isLost: (runtimeId: string) => boolean): Promise<void> {
+  async #loseChildren(isLost: (runtimeId: string) => boolean, loss: Loss): Promise<void> {
     for (;;) {
       const lostChildren = [...(await this.#invocations.children())].filter(([, runtimeId]) => isLost(runtimeId));
       const results = await Promise.allSettled(
-        lostChildren.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)),
+        lostChildren.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId, lossText(runtimeId, loss))),
+      );
+      const ended = lostChildren.filter((_, i) => settledValue(results[i]) === true);
+      await logEnds(
+        this.#store,
+        this.#log,
+        ended.map(([id, runtimeId]) => ({ id, runtimeId })),
+        loss,
       );
       if (results.some((one) => one.status === 'fulfilled' && one.value)) continue;
       // Throws the first failure.
@@ -149,12 +200,19 @@ export class Runtimes {
    * Takes jobs from runtimes that were not registered when the jobs were listed. Since then, a runtime may have registered again and fetched one of
    * the jobs again: the token tells the new attempt from the lost one. A job that cannot be taken does not stop the others.
    */
-  async #recoverJobs(jobs: readonly HeldJob[]): Promise<Recovery> {
-    const outcomes = values(
-      await Promise.allSettled(
-        jobs.map(({ id, runtimeId, fetchToken }) => this.#active.lost(id, runtimeId, fetchToken)),
+  async #recoverJobs(jobs: readonly HeldJob[], loss: Loss): Promise<Recovery> {
+    const results = await Promise.allSettled(
+      jobs.map(({ id, runtimeId, fetchToken }) =>
+        this.#active.lost(id, runtimeId, fetchToken, lossText(runtimeId, loss)),
       ),
     );
+    await logEnds(
+      this.#store,
+      this.#log,
+      jobs.filter((_, i) => settledValue(results[i]) === 'failed'),
+      loss,
+    );
+    const outcomes = values(results);
     const count = (outcome: string) => outcomes.filter((value) => value === outcome).length;
     return {
       waiting: count('waiting'),
@@ -163,6 +221,13 @@ export class Runtimes {
       dropped: count('dropped'),
     };
   }
+}
+
+const RECOVERED: Loss = { why: 'its invocations were taken from it' };
+const ORPHANED: Loss = { why: 'it took them after it had been declared lost' };
+
+function settledValue<T>(result: PromiseSettledResult<T> | undefined): T | undefined {
+  return result?.status === 'fulfilled' ? result.value : undefined;
 }
 
 /** The values of calls that have all ended. @throws the error of the first call that failed */

@@ -2,6 +2,7 @@ import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { SCHEDULE_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
+import { MAX_EXCUSED_MS } from '../policies/silence.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { WorkerConnection } from '../store/worker-connection.ts';
@@ -10,8 +11,8 @@ import type { LastTime, Schedule } from './types.ts';
 
 /** Maximum number of firings that one gateway serves at once. A firing is BullMQ's job for one time of a schedule. */
 const CONCURRENCY = 16;
-/** Time for which a firing stays locked after its gateway died. */
-const LOCK_MS = 30_000;
+/** Time for which a firing stays locked after its gateway died: longer than a gateway is excused when it gets no core. */
+const LOCK_MS = MAX_EXCUSED_MS + 5000;
 
 export interface ScheduleWorkerOptions {
   readonly store: Store;

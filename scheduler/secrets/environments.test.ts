@@ -30,7 +30,10 @@ describe('the environment of functions', () => {
   async function withKeys<T>(prefix: string, keys: string[], body: (scheduler: Scheduler) => Promise<T>): Promise<T> {
     const scheduler = openTestScheduler(redis, { prefix, masterKeys: masterKeysOf(...keys) });
     const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
-    const worker = scheduler.createBuildWorker({ build: async () => ({ ok: true, artifact: {} }) });
+    const worker = scheduler.createBuildWorker({
+      runtimeId: 'runtime',
+      build: async () => ({ ok: true, artifact: {} }),
+    });
     worker.start();
     try {
       return await body(scheduler);

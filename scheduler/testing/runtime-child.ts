@@ -5,18 +5,23 @@ import { openConnection } from '../store/connection.ts';
 /**
  * A runtime in its own process, for tests that kill it. It begins each invocation, writes one message and does not end
  * the invocation. Only the second attempt at an invocation with the input `"finish"`, and later ones, end it.
- * Arguments: socket, prefix, name, lease in ms. The process prints `ready RUNTIME`, `begun ID ATTEMPT` for each
+ * Arguments: socket, prefix, name, lease in ms, name of its machine (none when empty). The process prints `ready RUNTIME`, `begun ID ATTEMPT` for each
  * attempt, `stopped ID REASON OUTCOME` for each attempt that was aborted, and `lost` when its lease is lost. It exits
  * when its standard input ends.
  */
-const [socket = '', prefix = '', name = '', leaseMs = ''] = process.argv.slice(2);
+const [socket = '', prefix = '', name = '', leaseMs = '', machine = ''] = process.argv.slice(2);
 const scheduler = openScheduler({
   log: silentLog,
   connect: () => openConnection(socket),
   prefix,
   leaseMs: Number(leaseMs),
 });
-const lease = await scheduler.runtimes.acquire({ name, slots: 1000, pid: process.pid });
+const lease = await scheduler.runtimes.acquire({
+  name,
+  slots: 1000,
+  pid: process.pid,
+  ...(machine !== '' && { machine }),
+});
 lease.onLost(() => console.log('lost'));
 const worker = scheduler.createWorker({
   lease,

@@ -6,6 +6,7 @@ import type { Invocations } from '../invocations/invocations.ts';
 import type { Invocation, WebhookState } from '../invocations/types.ts';
 import { WEBHOOK_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
+import { MAX_EXCUSED_MS } from '../policies/silence.ts';
 import type { Channels } from '../store/channels.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -32,8 +33,8 @@ const IDLE_MS = 5000;
 const RETRY_MS = 2000;
 /** Maximum ended invocations that one round puts into the queue. */
 const ROUND_SIZE = 100;
-/** Time for which a delivery stays locked after its gateway died. */
-const LOCK_MS = 30_000;
+/** Time for which a delivery stays locked after its gateway died: longer than a gateway is excused when it gets no core. */
+const LOCK_MS = MAX_EXCUSED_MS + 5000;
 /** Approximate number of entries in BullMQ's own stream of events, which Pie does not read. */
 const BULL_EVENTS = 100;
 

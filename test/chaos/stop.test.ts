@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RUNTIME } from '#infra/runtimes.ts';
+import { createKeys } from '#scheduler/keys.ts';
+import { openConnection } from '#scheduler/store/connection.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import { say } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
@@ -22,6 +26,14 @@ before(async () => {
   platform = await startPlatform();
 });
 after(() => platform?.[Symbol.asyncDispose]());
+
+/** All logs of the platform's processes. */
+function logs({ home }: Platform): string {
+  const folder = path.join(home, 'logs');
+  return readdirSync(folder)
+    .map((file) => readFileSync(path.join(folder, file), 'utf8'))
+    .join('\n');
+}
 
 /** The invocation sends eight tokens and then waits for a message. */
 const INPUT = { tokens: 40, listenAt: 8 };
@@ -51,6 +63,35 @@ test('a pause of the whole machine beyond any lease ends no invocation and repla
   assert.deepEqual(new Map(platform.processes), processesBefore, 'no process was replaced');
 });
 
+test('a runtime that is stopped beyond its lease, but not beyond the limit of its supervisor, loses nothing', async () => {
+  const watched = await watch(platform, { mark: 'late', ...INPUT }, { restartable: false });
+  await until('the invocation runs', () => messageCount(watched) === INPUT.listenAt);
+  const keys = createKeys();
+  const redis = openConnection(path.join(platform.home, 'run/redis.sock'));
+  try {
+    const [runtime = ''] = await redis.hkeys(keys.runtimes);
+    const processesBefore = new Map(platform.processes);
+    const pid = platform.pid(RUNTIME);
+    process.kill(pid, 'SIGSTOP');
+    try {
+      // Ends the lease at once: the supervisor kills a process that is stopped for 3 s.
+      await redis.multi().del(keys.alive(runtime)).zadd(`${keys.looks}:checks`, 0, runtime).exec();
+      const record = new RegExp(`has not renewed its lease.*runtime=${runtime} .*look=stopped`);
+      await until('the reaper says why it waits', () => record.test(logs(platform)));
+    } finally {
+      process.kill(pid, 'SIGCONT');
+    }
+    await until('the lease holds again', async () => (await redis.exists(keys.alive(runtime))) === 1);
+    assert.deepEqual(new Map(platform.processes), processesBefore, 'no process was replaced');
+  } finally {
+    redis.disconnect();
+  }
+  await say(platform, watched.id, { text: 'go on' });
+  await watched.ended;
+  assert.equal(await checkEnded(platform, watched), 'result');
+  assert.equal(startCount(watched), 1);
+});
+
 test('a stopped runtime is replaced; a restartable invocation runs again, and another ends as runtime-lost', async () => {
   const plain = await watch(platform, { mark: 'plain', ...INPUT }, { restartable: false });
   const restartable = await watch(platform, { mark: 'again', ...INPUT }, { restartable: true });
@@ -69,6 +110,19 @@ test('a stopped runtime is replaced; a restartable invocation runs again, and an
   assert.equal(await checkEnded(platform, restartable), 'result');
   assert.equal(startCount(restartable), 2);
   assert.equal(await checkEnded(platform, plain), 'runtime-lost');
+  const { message } = plain.events.at(-1)?.data ?? {};
+  assert.match(
+    String(message),
+    /\(runtime-1\): it ended: its event loop stood still for \d+\.\d s, so it was killed\.$/,
+  );
+  const records = logs(platform)
+    .split('\n')
+    .filter((line) => line.includes('invocations ended as runtime-lost'));
+  assert.equal(records.length, 1, records.join('\n'));
+  assert.match(
+    records[0] ?? '',
+    new RegExp(`runtime=runtime-1~\\w+ tenant=default invocations=\\["${plain.id}"\\] .*silentMs=[1-9]\\d{3}`),
+  );
   await until('the pages of the lost runtime are free', async () => (await modelStats(platform)).pages.owned === 0);
 });
 

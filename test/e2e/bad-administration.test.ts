@@ -26,8 +26,7 @@ before(async () => {
 after(() => platform?.[Symbol.asyncDispose]());
 
 /** Keys that change without requests: leases, capacity, metrics, repairs of accounts, searches for dead runtimes, marks of BullMQ's own checks. */
-const TICKING =
-  /:(alive|account-repairs|metrics|capacity|offers)\b|^pie:runtimes:looks\b|^pie:bull:\w+:(stalled-check|events)$/;
+const TICKING = /:(alive|account-repairs|metrics|capacity|offers|looks)\b|^pie:bull:\w+:(stalled-check|events)$/;
 /** Fields that change even if no request is accepted, by key: the progress of admission's periodic repair, and the last use of an API key. */
 const TICKING_FIELDS = [
   { key: /:admission:state$/, fields: ['repairedAt', 'repairedTo', 'repairedTenants', 'countedAt'] },

@@ -94,7 +94,7 @@ export const INVOCATION_CODES = {
     title: 'The runtime was lost',
     hint: 'Try again; the supervisor restarts the runtime.',
     explanation:
-      'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`. A function that ends its own sandbox again and again is quarantined.',
+      'The process that ran the invocation died, or could not be reached: the message says which one, and why. It is not run twice unless the function declares itself `restartable`. A function that ends its own sandbox again and again is quarantined.',
   },
   quarantined: {
     status: 409,

@@ -282,6 +282,7 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   machines: false,
   machine: false,
   machineLease: false,
+  machineLooks: false,
   removedMachines: true,
   machineCertificate: false,
   joinedMachines: true,

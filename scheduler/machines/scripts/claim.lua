@@ -10,6 +10,7 @@
   KEYS[7] machines that have joined with a token (hash of machine name to JSON text)
   KEYS[8] the restore mark: id of a restore that is changing the platform, or broke off while it did (string)
   KEYS[9] the restore lease: id of the restore that runs (string with a TTL)
+  KEYS[10] what the supervisor last saw of its processes, as JSON text (string with a TTL)
   ARGV[1] name of the machine
   ARGV[2] id of this supervisor run
   ARGV[3] how long the lease holds, ms
@@ -18,6 +19,7 @@
   ARGV[6] '1' to take the name even while another supervisor holds the lease, else '0'
   ARGV[7] fingerprint of the machine's certificate, or empty
   ARGV[8] roles of the machine, as JSON text
+  ARGV[9] value for KEYS[10], or empty for none
 
   Returns false when this supervisor now holds the name, else the reason of the refusal:
     'removed'            an operator has removed the machine with this certificate
@@ -63,6 +65,9 @@ if holder and holder ~= ARGV[2] and ARGV[6] ~= '1' then
 end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
 redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[4])
+if ARGV[9] ~= '' then
+  redis.call('SET', KEYS[10], ARGV[9], 'PX', ARGV[3])
+end
 if ARGV[7] ~= '' then
   redis.call('SET', KEYS[6], ARGV[1], 'PX', ARGV[4])
 end

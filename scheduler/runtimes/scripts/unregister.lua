@@ -12,7 +12,8 @@
   ARGV[4] '1' to do nothing when the runtime's lease holds
   ARGV[5] prefix of the keys of jobs
 
-  Returns {job, token of its BullMQ lock or '', ...} for the jobs that the runtime holds; 0 when the lease holds and nothing was done.
+  Returns {1 when the runtime was registered, else 0, job, token of its BullMQ lock or '', ...} with the jobs that the runtime holds; 0 when the lease
+  holds and nothing was done.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"
@@ -25,11 +26,11 @@ if ARGV[4] == '1' and redis.call('EXISTS', KEYS[2]) == 1 then
   return 0
 end
 redis.call('DEL', KEYS[2], KEYS[3])
-redis.call('HDEL', KEYS[1], ARGV[1])
+local wasRegistered = redis.call('HDEL', KEYS[1], ARGV[1])
 local a = openAdmission(ARGV[2], ARGV[3])
 countRuntime(a, ARGV[1], nil)
 closeAdmission(a)
-local jobs = {}
+local jobs = { wasRegistered }
 for _, id in ipairs(redis.call('SMEMBERS', KEYS[5])) do
   -- `pb`: BullMQ's `processedBy`, the runtime that holds the job.
   if redis.call('HGET', ARGV[5] .. id, 'pb') == ARGV[1] then
