@@ -217,7 +217,7 @@ export class Scheduler {
     this.tenants = new Tenants(store);
     this.apiKeys = new ApiKeys(store);
     this.audit = new AuditLog(store, options.log);
-    this.quarantine = new Quarantine(store, this.audit);
+    this.quarantine = new Quarantine(store, this.audit, options.log);
     this.secrets = new Secrets(store, this.functions, options.masterKeys);
     this.environments = new Environments(store, this.functions, options.masterKeys);
     this.deployments = new Deployments(this);

@@ -7,7 +7,7 @@ import { DeviceMemory } from '../memory/device-memory.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import { ImageCache } from '../memory/image-cache.ts';
 import { PageRegistry } from '../memory/registry/registry.ts';
-import type { PageSpace } from '../memory/space.ts';
+import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { SwapStore } from '../memory/swap/store.ts';
 import type { Tenants } from '../memory/tenants.ts';
@@ -425,11 +425,32 @@ export class ModelEngine {
   #terminate(pages: PageSpace, cause: string): void {
     const space = this.#spaces.of(pages);
     if (!space) throw new Error('a space that is not open was terminated');
-    const retryAfterMs = this.#turnover.retryAfterMs(pages.heldPages, performance.now());
+    const { heldPages, owner } = pages;
+    const retryAfterMs = this.#turnover.retryAfterMs(heldPages, performance.now());
+    this.#logTermination(owner, { cause, heldPages, retryAfterMs });
     this.#spaces.empty(space);
     // Close the space later: memory calls this method in the middle of a claim.
     this.#instants.later(() => this.memory.closeSpace(pages));
     space.port.terminated(space, { cause, retryAfterMs });
+  }
+
+  /** Logs the end of an inferlet with the state of memory that made it necessary. The runtime logs the end of the invocation. */
+  #logTermination(
+    { id, tenant, functionName, arrival }: SpaceOwner,
+    { cause, heldPages, retryAfterMs }: { cause: string; heldPages: number; retryAfterMs: number },
+  ): void {
+    const { free, cached, total, swappedOut } = this.memory.pool.counts();
+    const figures = {
+      heldPages,
+      arrival,
+      freePages: free,
+      cachedPages: cached,
+      totalPages: total,
+      swappedOut,
+      retryAfterMs,
+    };
+    const fields = { tenant, function: functionName, invocation: id, model: this.model.name, cause, figures };
+    this.#log.warn(fields, 'an inferlet was ended to free its memory');
   }
 
   /** Runs device work for one inferlet alone and charges it. */

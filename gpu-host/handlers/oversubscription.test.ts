@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { Random } from '../backends/testing/scenario.ts';
 import type { DeviceClient, GpuHostConnection, HandlerError } from '../protocol/client.ts';
 import { bySteps, type DecodedText, firstDifference } from '../testing/decoding.ts';
@@ -107,8 +108,9 @@ async function decodeAlone(): Promise<DecodedText[]> {
   return texts;
 }
 
-function hostFor(factor: number, prefixCache: boolean, swap: boolean): Promise<TestHost> {
+function hostFor(factor: number, prefixCache: boolean, swap: boolean, log = silentLog): Promise<TestHost> {
   return startTestHost({
+    host: { log },
     backend: 'onnx',
     pageCount: Math.ceil(demand / factor),
     model: { prefixCache, ...(swap ? { swapMemoryBytes: 1 << 18, swapDiskBytes: 1 << 22 } : {}) },
@@ -127,7 +129,8 @@ for (const factor of [2, 4, 8]) {
       timeout: 120_000,
     }, async () => {
       const texts = await textsAlone();
-      await using host = await hostFor(factor, prefixCache, swap);
+      const log = new CollectedLog();
+      await using host = await hostFor(factor, prefixCache, swap, log);
       const connection = await host.connect();
       const ends = await Promise.all(
         Array.from({ length: INFERLETS }, (_, i) => decode(open(connection, i + 1), promptOf(i))),
@@ -150,6 +153,13 @@ for (const factor of [2, 4, 8]) {
       if (!prefixCache) assert.equal(pages.free, pages.total);
       // An inferlet may be terminated after it got its result, so terminations may outnumber missing results.
       assert.ok(terminations >= INFERLETS - results);
+      const ended = log.records.filter(({ message }) => message === 'an inferlet was ended to free its memory');
+      assert.equal(ended.length, terminations, 'the log names each');
+      for (const { fields } of ended) {
+        const { heldPages, totalPages } = fields.figures as Record<string, number>;
+        assert.match(`${fields.invocation}: ${fields.cause}`, /^inferlet \d+: memory pressure: /);
+        assert.ok(totalPages === pages.total && Number(heldPages) >= 0, JSON.stringify(fields));
+      }
       host.host.engines[0]!.memory.audit();
       report.push(`${what}: ${results} results, ${terminations} terminated, ${swapsOut} pages swapped out`);
     });

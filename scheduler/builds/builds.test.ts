@@ -86,7 +86,7 @@ describe('builds and deployments', () => {
       },
       log,
     );
-    const logged = log.records.map(({ fields }) => String(fields.error ?? fields.why));
+    const logged = log.records.map(({ fields }) => String(fields.error ?? fields.cause));
     assert.equal(logged.length, 2);
     for (const [index, path] of ['/no/such/folder/glue.js', '/srv/pie/artifacts/glue.js'].entries())
       assert.ok(logged[index]?.includes(path), logged[index]);

@@ -75,8 +75,13 @@ export class BuildWorker {
       if (!this.#closing.signal.aborted && !isConnectionError(error))
         log.error({ error }, 'the queue of builds failed');
     });
+    // The runtime that had the build has died, or left.
+    worker.on('stalled', (build) =>
+      log.warn({ build, figures: { lockMs: LOCK_MS } }, 'a build starts again on another runtime'),
+    );
     // BullMQ gives up a build during which two runtimes died.
     worker.on('failed', (job, error) => {
+      if (job && !this.#closing.signal.aborted) log.error({ ...named(job.data), error }, 'a build was given up');
       if (job)
         this.#reply(job.data.id, failedReply(error)).catch((cause) => {
           log.error({ error: cause, build: job.data.id }, 'the answer of a build could not be stored');
@@ -102,7 +107,14 @@ export class BuildWorker {
 
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {
     const leftMs = request.deadlineAt - this.#options.store.clock();
-    if (leftMs <= 0) return;
+    if (leftMs <= 0) {
+      this.#options.log.warn(
+        { ...named(request), figures: { lateMs: -leftMs } },
+        'a build came too late, and was dropped',
+      );
+      return;
+    }
+    const beginMs = performance.now();
     // A build has no turn after its requester, a gateway, has given up or its deadline has passed.
     const beginReply = await this.#options.store.script(
       BEGIN_TURN,
@@ -113,21 +125,28 @@ export class BuildWorker {
     const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);
     let reply: BuildReply;
     try {
-      reply = this.#withoutPaths(request.id, await this.#options.build(request, signal));
+      reply = this.#shown(request, await this.#options.build(request, signal), beginMs);
     } catch (error) {
       // BullMQ ignores the error, because `close` has told it to close. Once the lock has run out, another runtime takes the build over.
       if (this.#closing.signal.aborted) throw error;
-      this.#options.log.warn({ error, build: request.id }, 'a build failed');
+      const figures = { tookMs: Math.round(performance.now() - beginMs) };
+      this.#options.log.warn({ ...named(request), error, figures }, 'a build failed');
       reply = failedReply(error);
     }
     await this.#reply(request.id, reply);
   }
 
-  /** The message of a failed build may contain paths of this machine: the log gets them, the requester does not. */
-  #withoutPaths(build: string, reply: BuildReply): BuildReply {
-    if (reply.ok || reply.code !== 'build-failed') return reply;
-    const message = textForTenant(reply.message);
-    if (message !== reply.message) this.#options.log.warn({ build, why: reply.message }, 'a build failed');
+  /**
+   * The reply for the requester. The message of a failed build may contain paths of this machine: the log gets them, the requester does not. The log
+   * also gets the builds that passed a limit; it gets no others, which only judge the component.
+   */
+  #shown(request: BuildRequest, reply: BuildReply, beginMs: number): BuildReply {
+    if (reply.ok) return reply;
+    const message = reply.code === 'build-failed' ? textForTenant(reply.message) : reply.message;
+    if (message !== reply.message || reply.code === 'build-timeout') {
+      const figures = { tookMs: Math.round(performance.now() - beginMs) };
+      this.#options.log.warn({ ...named(request), code: reply.code, cause: reply.message, figures }, 'a build failed');
+    }
     return { ...reply, message };
   }
 
@@ -143,6 +162,9 @@ export class BuildWorker {
     );
   }
 }
+
+/** Fields of a log record about a build. */
+const named = ({ id, tenant, name }: BuildRequest) => ({ build: id, tenant, function: name });
 
 function failedReply(error: unknown): BuildReply {
   return {

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { type FunctionVersion, ownerOf } from '../functions/types.ts';
+import type { Logger } from '../policies/logger.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { type AuditLog, PLATFORM_ACTOR } from '../tenants/audit.ts';
-import { afterLoss, type Conduct, type Standing, standingOf } from './policy.ts';
+import { afterLoss, type Conduct, quarantineText, type Standing, standingOf } from './policy.ts';
 
 const CHANGE = loadScript(new URL('./scripts/change-conduct.lua', import.meta.url));
 
@@ -20,10 +21,12 @@ type Version = Pick<FunctionVersion, 'tenant' | 'name' | 'version' | 'platform'>
 export class Quarantine {
   readonly #store: Store;
   readonly #audit: AuditLog;
+  readonly #log: Logger;
 
-  constructor(store: Store, audit: AuditLog) {
+  constructor(store: Store, audit: AuditLog, log: Logger) {
     this.#store = store;
     this.#audit = audit;
+    this.#log = log;
   }
 
   /**
@@ -43,11 +46,31 @@ export class Quarantine {
       afterLoss(storedConduct, isAlone, now),
     );
     const standing = standingOf(after, now);
+    this.#logStanding(
+      { invocation: id, tenant, function: name ?? '', version: version ?? '' },
+      standing,
+      after,
+      isAlone,
+    );
     if (standing === 'quarantined' && standingOf(before, now) !== 'quarantined') {
       const details = { invocation: id, losses: after?.strikes.map((at) => new Date(at).toISOString()) };
       await this.#audit.record(PLATFORM_ACTOR, tenant, 'function.quarantine', `${name}@${version}`, details);
     }
     return standing;
+  }
+
+  #logStanding(
+    of: { readonly invocation: string; readonly tenant: string; readonly function: string; readonly version: string },
+    standing: Standing,
+    conduct: Conduct | null,
+    isAlone: boolean,
+  ): void {
+    const { suspectUntil = 0, strikes = [] } = conduct ?? {};
+    const figures = { isAlone, lossesAlone: strikes.length, suspectUntil: new Date(suspectUntil).toISOString() };
+    if (standing === 'quarantined') {
+      const cause = quarantineText(of.function, of.version);
+      this.#log.warn({ ...of, cause, figures }, 'a version is quarantined');
+    } else this.#log.warn({ ...of, figures }, 'a version lost its sandbox, and runs alone for a while');
   }
 
   /** For each version, the time at which it was quarantined for its tenant; null for no quarantine. One round trip. */
