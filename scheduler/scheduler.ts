@@ -187,7 +187,7 @@ export class Scheduler {
     this.questions = new Questions(store, retention);
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);
-    this.active = new ActiveJobs(store, retention);
+    this.active = new ActiveJobs(store, this.ends, retention);
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, {
       ...options,
       onRecovered: (runtimeId) => giveUpBuilds(store, runtimeId),

@@ -1,7 +1,8 @@
 import { endingArguments, errorData } from '../invocations/ending.ts';
+import { type EndLog, endMessage, type PlatformFailureCode } from '../invocations/platform-end.ts';
 import { unexpected } from '../invocations/replies.ts';
 import type { Retention } from '../invocations/retention.ts';
-import { type FailureCode, MAX_ATTEMPTS } from '../invocations/types.ts';
+import { MAX_ATTEMPTS } from '../invocations/types.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
@@ -42,11 +43,14 @@ export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not
  */
 export class ActiveJobs {
   readonly #store: Store;
+  readonly #endLog: EndLog;
   readonly #retention: Retention;
   readonly #queue: string;
 
-  constructor(store: Store, retention: Retention) {
+  /** @param endLog gets the ends that this object decides */
+  constructor(store: Store, endLog: EndLog, retention: Retention) {
     this.#store = store;
+    this.#endLog = endLog;
     this.#retention = retention;
     this.#queue = store.keys.jobs;
   }
@@ -123,21 +127,40 @@ export class ActiveJobs {
     id: string,
     runtimeId: string,
     mode: string,
-    code: FailureCode,
+    code: PlatformFailureCode,
     message: string,
     token = '',
   ): Promise<LeaveOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
+    const end = { code, cause: message, figures: { runtime: runtimeId } };
+    const text = endMessage(end);
     const queue = this.#queue;
     const reply = await this.#store.script(
       LEAVE_ACTIVE,
       [...keys, `${queue}:${id}`, `${queue}:active`, `${queue}:stalled`],
-      [...args, runtimeId, mode, code, message, errorData(code, message), MAX_ATTEMPTS, this.#store.keys.prefix, token],
+      [
+        ...args,
+        runtimeId,
+        mode,
+        code,
+        text,
+        errorData(code, text),
+        MAX_ATTEMPTS,
+        this.#store.keys.prefix,
+        token,
+        message,
+      ],
     );
+    if (Array.isArray(reply)) {
+      const [outcome, tenant, name] = reply.map(String);
+      const isOver = outcome === 'failed';
+      const ended = { invocation: id, tenant: tenant ?? '', function: name ?? '' };
+      this.#endLog.note(ended, end, isOver ? 'ended' : 'starts-again');
+      return isOver ? 'failed' : 'waiting';
+    }
     switch (reply) {
       case 'dropped':
       case 'waiting':
-      case 'failed':
       case 'cancelled':
       case 'not-held':
         return reply;

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
@@ -28,6 +29,33 @@ async function untilWritten(platform: Platform): Promise<void> {
 /** Kills all processes at once, as a loss of power does. Stops them first, so that no process outlives another and reports its loss to clients. */
 function killAtOnce(pids: readonly number[]): void {
   for (const name of ['SIGSTOP', 'SIGKILL'] as const) signalAll(pids, name);
+}
+
+test('after a SIGKILL of the supervisor no process is left, not even those that build functions in the background', async () => {
+  await using platform = await Platform.start({ functions: 'all' });
+  const deployerAndBuild = ['gateway/cli/bin.js', 'runtime/build/main.ts'];
+  await until('a function is being built, and stopped', () => {
+    const pids = platformProcesses(platform.supervisorPid);
+    const found = deployerAndBuild.map((text) => pids.findLast((pid) => commandLine(pid).includes(text)) ?? 0);
+    if (found.includes(0)) return false;
+    // A stopped process cannot end by itself, for example because the gateway is gone.
+    signalAll(found, 'SIGSTOP');
+    const areThere = found.every(isAlive);
+    if (!areThere) signalAll(found, 'SIGCONT');
+    return areThere;
+  });
+  const pids = platformProcesses(platform.supervisorPid);
+  await platform.kill();
+  await until('all processes have ended', () => !pids.some(isAlive));
+});
+
+/** Command line of a process, its words separated by zero bytes; empty when the process has ended. */
+function commandLine(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
 }
 
 test('after a SIGKILL of every process and a restart, invocations end as runtime-lost and new ones succeed', async () => {

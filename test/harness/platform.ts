@@ -75,7 +75,7 @@ export class Platform implements AsyncDisposable {
     for (const name of ['REDIS_URL', 'PIE_URL', 'PIE_API_KEY'])
       if (!(name in (options.env ?? {}))) delete this.environment[name];
     const functions = options.functions ?? FIRST_FUNCTIONS;
-    const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
+    const flags = functionFlags(functions);
     // Earlier releases ask no model with `--json`, and have no such flag.
     if (!options.proves && options.root === undefined) flags.push('--no-proof');
     const [command = '', ...leadingWords] = [...(options.on ?? []), process.execPath];
@@ -225,10 +225,18 @@ export interface StartOptions {
   readonly keepHome?: boolean;
   /** Text of the home's pie.toml. */
   readonly config?: string;
-  /** Bundled functions to deploy, by default the first ones (`FIRST_FUNCTIONS`); false for none. */
-  readonly functions?: false | readonly string[];
+  /**
+   * Bundled functions to deploy before the platform serves, by default the first ones (`FIRST_FUNCTIONS`); false for none. `all`: the first ones,
+   * and the others in the background, as users start it.
+   */
+  readonly functions?: false | 'all' | readonly string[];
   /** Asks the models for an answer, as a start does by default; false by default. */
   readonly proves?: boolean;
+}
+
+function functionFlags(functions: NonNullable<StartOptions['functions']>): string[] {
+  if (functions === 'all') return [];
+  return functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
 }
 
 /** A new home that shares built artifacts with other tests: artifacts are the same everywhere, and building them takes longest. */

@@ -28,8 +28,10 @@
   ARGV[14] maximum attempts of a restartable invocation
   ARGV[15] prefix of every key
   ARGV[16] token of the fetch, or '' for any: the same runtime may have fetched the job again since
+  ARGV[17] cause of the end, for an invocation that starts again
 
-  Returns 'dropped' | 'waiting' | 'failed' | 'cancelled', or 'not-held' when the runtime does not hold the job.
+  Returns 'dropped' | 'waiting' | 'cancelled', 'not-held' when the runtime does not hold the job, {'failed', tenant, function}, or
+  {'restarted', tenant, function} for an attempt that the runtime received and whose invocation starts again.
 ]]
 --- @include "../../invocations/scripts/include/end-arguments.lua"
 --- @include "../../invocations/scripts/include/end-invocation.lua"
@@ -59,9 +61,9 @@ local function backToQueue(tenant, arrival)
   changeAdmission(prefix, now, function(a) enterQueue(a, tenant, id, arrival) end)
 end
 
-local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut, begunBy, account, granted = unpack(redis.call('HMGET', record,
-  'status', 'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut', 'token', 'account',
-  'granted'))
+local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut, begunBy, account, granted, fn = unpack(redis.call('HMGET',
+  record, 'status', 'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut', 'token', 'account',
+  'granted', 'function'))
 
 -- True when the fetch that handed over the job also began its attempt, and the runtime has not said that it received the jobs.
 local function isUnreceived()
@@ -102,10 +104,10 @@ if status == 'running' and mode ~= 'over' and isUnreceived() then
   return 'waiting'
 end
 if status == 'running' and mode ~= 'over' and restartable == '1' and not cut and tonumber(attempts) < tonumber(ARGV[14]) then
-  giveUpAttempt(endArguments(), epoch, passLostTail(endArguments(), seq), ARGV[12] .. ' It starts again from the beginning.')
+  giveUpAttempt(endArguments(), epoch, passLostTail(endArguments(), seq), ARGV[17] .. ' It starts again from the beginning.')
   backToQueue(tenant, arrival)
-  return 'waiting'
+  return {'restarted', tenant, fn}
 end
 platformFailure(endArguments(), epoch, seq, ARGV[11], ARGV[12], ARGV[13])
 drop()
-return 'failed'
+return {'failed', tenant, fn}
