@@ -50,6 +50,12 @@ describe('the record of an end that the platform causes', () => {
     assert.equal(log.records[0]?.message, END_RECORDS.refused);
   });
 
+  test('bounds the length of a cause', () => {
+    const log = new CollectedLog();
+    new EndLog(log).note(OF, { code: 'output-limit', cause: 'x'.repeat(100_000), figures: {} }, 'ended');
+    assert.equal(String(log.records[0]?.fields.cause).length, 1000);
+  });
+
   test('a tenant with many ends gets counts, and another tenant still gets its records', () => {
     const log = new CollectedLog();
     const ends = new EndLog(log);

@@ -108,6 +108,8 @@ export const MORE_ENDS = 'more invocations of a tenant ended than the log names'
  */
 export const MAX_RECORDS = 2000;
 const WINDOW_MS = 60_000;
+/** Characters of a cause in a record: that of a trap may come from a sandbox that hostile code took over. */
+const MAX_CAUSE = 1000;
 
 /** The ends of one tenant in the current window. */
 interface TenantEnds {
@@ -162,7 +164,14 @@ export class EndLog {
     }
     ends.records++;
     const { tenant, function: name, invocation } = ended;
-    const fields = { tenant, function: name, ...(invocation !== undefined && { invocation }), code, cause, figures };
+    const fields = {
+      tenant,
+      function: name,
+      ...(invocation !== undefined && { invocation }),
+      code,
+      cause: cause.slice(0, MAX_CAUSE),
+      figures,
+    };
     this.#log[level](fields, END_RECORDS[outcome]);
   }
 }
