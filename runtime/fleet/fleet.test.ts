@@ -208,7 +208,9 @@ describe('the sandboxes of a runtime', () => {
     const { end } = await platform.transcript(invocation);
     assert.equal(end.data.code, 'runtime-lost');
     assert.match(end.data.message ?? '', /stood still for 3 s/);
-    const record = platform.log.records.find(({ fields }) => fields.invocation === invocation);
+    const record = platform.log.records.find(
+      ({ fields: { invocation: id, code } }) => id === invocation && code !== undefined,
+    );
     const { stoodMs, stillLimitMs } = (record?.fields.figures ?? {}) as Record<string, number>;
     assert.ok((stoodMs ?? 0) >= (stillLimitMs ?? Number.NaN), `${stoodMs} of ${stillLimitMs}`);
     assert.equal((await platform.invoke(deployed, { do: 'end' })).end.event, 'result');
