@@ -123,7 +123,7 @@ export class Tokens {
 
   /** True when the inferlet has charged nothing for a while, and could give back granted tokens. */
   get hasSurplus(): boolean {
-    return this.#ceiling !== null && !this.isShort && this.#isIdle && this.#ceiling > this.charged;
+    return this.#ceiling !== null && !this.wantsTokens && this.#isIdle && this.#ceiling > this.charged;
   }
 
   /** The tokens to ask the store for. Until the answer, the inferlet charges no more than what it keeps. */
