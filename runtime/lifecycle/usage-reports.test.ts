@@ -46,6 +46,26 @@ it('reports only attempts that called the store long ago and have used more sinc
   assert.equal(attempt.reports, 2, 'an unwatched attempt is not reported');
 });
 
+it('reports an attempt with tokens that it does not use after a quarter of a second, though its usage is unchanged', () => {
+  const reports = new UsageReports();
+  const attempt = new Attempt();
+  attempt.reported = attempt.usage;
+  let hasSurplus = true;
+  const unwatch = reports.watch(
+    attempt,
+    () => attempt.usage,
+    () => hasSurplus,
+  );
+  reports.look(QUIET_MS / 4 - 1);
+  assert.equal(attempt.reports, 0);
+  reports.look(QUIET_MS / 4);
+  assert.equal(attempt.reports, 1);
+  hasSurplus = false;
+  reports.look(QUIET_MS);
+  assert.equal(attempt.reports, 1, 'the report has returned the tokens');
+  unwatch();
+});
+
 it('spreads the reports of many attempts over several rounds, so that each attempt gets its turn', () => {
   const reports = new UsageReports();
   const idle = Array.from({ length: 300 }, () => new Attempt());
