@@ -183,6 +183,17 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.equal(compileChatTemplate('{{ strftime_now("%d %b %Y") | length }}', {})({}), '11');
   });
 
+  it('gives the texts of messages as parts to a template that takes no other content, as those of models with a vision tower', () => {
+    const typed = { role: 'user', content: [{ type: 'text', text: 'Bye' }] };
+    const messages = [{ role: 'user', content: 'Hi' }, typed];
+    const parts =
+      "{% for m in messages %}{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }}|{% endfor %}{% endfor %}";
+    assert.equal(compileChatTemplate(parts, {})({ messages }), 'Hi|Bye|');
+    const both = '{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}|{% endfor %}';
+    assert.equal(compileChatTemplate(both, {})({ messages }), 'Hi|Bye|');
+    assert.equal(compileChatTemplate('none', {})({ messages: [null, ...messages] }), 'none');
+  });
+
   it('fails when a template takes too long for its variables', () => {
     const quadratic = compileChatTemplate('{% for a in m %}{% for b in m %}{{ b }}{% endfor %}{% endfor %}', {});
     assert.equal(quadratic({ m: ['x', 'y'] }), 'xyxy');
