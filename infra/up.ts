@@ -148,10 +148,11 @@ async function main(): Promise<number> {
       functions: flags['no-proof'] ? [] : firstNames,
       note: noteProof,
       report: (model, fault) => {
-        if (fault === null) log.info({ model }, 'the model has answered, so it is proven');
-        else log.warn({ model, fault }, 'the model has not answered, so it is unproven');
         printEvent({ kind: 'proof', model, fault });
-        if (fault !== null) say(`\n${unprovenText(model, fault)}`);
+        if (fault === null) return;
+        // The terminal shows it in other words.
+        if (flags.json) log.warn({ model, fault }, 'the model has not answered, so it is unproven');
+        say(`\n${unprovenText(model, fault)}`);
       },
       signal,
     });
