@@ -149,9 +149,11 @@ async function main(): Promise<number> {
       note: noteProof,
       report: (model, fault) => {
         printEvent({ kind: 'proof', model, fault });
-        if (fault === null) return;
-        // The terminal shows it in other words.
-        if (flags.json) log.warn({ model, fault }, 'the model has not answered, so it is unproven');
+        if (fault === null) {
+          decisions.info({ model }, 'the model has answered, so it is proven');
+          return;
+        }
+        decisions.warn({ model, fault }, 'the model has not answered, so it is unproven');
         say(`\n${unprovenText(model, fault)}`);
       },
       signal,

@@ -50,6 +50,8 @@ test('a platform serves a model whose proof fails, says why everywhere, and forg
     assert.equal(doctor.code, 0, doctor.stdout);
     assert.match(doctor.stdout, /warn {2}model tiny: unproven: .*This template is broken/);
     assert.doesNotMatch(doctor.stdout, /model small/);
+    const log = await readFile(path.join(home, 'logs', 'supervisor.log'), 'utf8');
+    assert.match(log, /the model has not answered.*model=tiny.*This template is broken/);
     const { code } = await platform.pie(['invoke', 'text-completion', '--input', '{"prompt":"a","maxTokens":2}']);
     assert.equal(code, 0);
   }
