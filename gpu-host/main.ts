@@ -23,6 +23,7 @@ import { loadEncoder } from './models/encoder/load.ts';
 import { ModelError } from './models/errors.ts';
 import { type FingerprintOptions, fingerprint } from './models/fingerprint.ts';
 import { type LoadedModel, loadModel } from './models/load.ts';
+import { MatrixRows } from './models/matrix-rows.ts';
 import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
@@ -136,7 +137,7 @@ async function openModel(
     backend,
     profile: await measuredSteps(backend, { maxTokens, maxSequences }),
     directory: model.directory,
-    embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+    embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
     bits: backend.weightBits ?? weightPrecision.bits,
     maxBatchTokens: maxTokens,
     maxBatchCalls: maxSequences,

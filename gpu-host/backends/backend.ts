@@ -79,11 +79,32 @@ export interface Backend {
   paddingShare?(): number;
   /** Padding share of the last `forward` alone. */
   batchPadding?(): number;
+  /** Present on backends whose steps allocate memory by their size; the others reserve this memory at their start. */
+  readonly steps?: StepEstimate;
   /** Present on backends that replay steps from graphs. */
   graphs?(): GraphReport;
   /** Present for models that take images. */
   readonly images?: ImageEncoder | undefined;
   dispose(): Promise<void>;
+}
+
+/** Memory and time of steps, estimated from their size before they are computed. Both estimates grow with each size. */
+export interface StepEstimate {
+  /** Maximum bytes of the temporary buffers of one step. The backend splits larger batches; a single sequence may exceed it. */
+  readonly maxBytes: number;
+  /** Bytes of the temporary buffers of a step with one sequence. */
+  bytes(step: StepShape): number;
+  /** Time of a step with one sequence, without the fixed part, as a multiple of the time that an input without context adds. */
+  work(step: StepShape): number;
+}
+
+/** The sizes of one sequence that decide the cost of its step. */
+export interface StepShape {
+  readonly inputs: number;
+  /** Context slots. */
+  readonly context: number;
+  /** Inputs for which logits are computed. */
+  readonly outputs: number;
 }
 
 /** Captured step graphs that the backend keeps, and how many the driver refused. A refused step runs slower, with the same results. */

@@ -368,3 +368,38 @@ test('`tenants` names the tenants whose calls are ready or on the device, and no
   trace.steps();
   assert.deepEqual(tenants(), []);
 });
+
+test('a call is cut to the inputs that one step can compute of it, also a short one; others fill the batch', () => {
+  for (const policy of [{ kind: 'adaptive' }, { kind: 'eager' }] as const) {
+    const trace = new Trace({}, { policy });
+    trace.push('a', { kind: 'forward', tokens: 50, stepTokens: 20 }, 'long');
+    const names = [trace.step(), trace.step(), trace.step()].flat();
+    assert.deepEqual(names, ['long:20', 'long:20', 'long:10']);
+  }
+  const trace = new Trace();
+  trace.push('a', { kind: 'forward', tokens: 10, stepTokens: 4 }, 'short');
+  trace.push('b', { kind: 'forward', tokens: 50 }, 'other');
+  assert.deepEqual(trace.step(), ['short:4', 'other:50']);
+  trace.push('c', { kind: 'forward', tokens: 50, stepTokens: 20, chunkable: false }, 'whole');
+  assert.deepEqual(trace.step(), ['short:4', 'whole:50']);
+});
+
+test('a call that follows another one waits for the next batch when it would have to be cut', () => {
+  const trace = new Trace();
+  trace.push('a', { kind: 'forward', fills: [1], tokens: 5 }, 'first');
+  trace.push('a', { kind: 'forward', reads: [1], fills: [2], tokens: 10, stepTokens: 6 }, 'follower');
+  assert.deepEqual(trace.step(), ['first:5']);
+  assert.deepEqual(trace.step(), ['follower:6']);
+  assert.deepEqual(trace.step(), ['follower:4']);
+});
+
+test('a batch has at most the inputs that are expected to take little time', () => {
+  let most = 8;
+  const trace = new Trace({}, { batchInputs: () => most });
+  trace.push('a', { kind: 'forward', tokens: 40 }, 'long');
+  assert.deepEqual(trace.step(), ['long:8']);
+  most = 0;
+  assert.deepEqual(trace.step(), ['long:1']);
+  most = 1000;
+  assert.deepEqual(trace.step(), ['long:31']);
+});

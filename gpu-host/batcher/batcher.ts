@@ -38,6 +38,7 @@ export class Batcher {
   readonly limits: BatchLimits;
   readonly rides: RideCounts = { softJoins: 0, projections: 0 };
   #policy: BatchPolicy;
+  readonly #batchInputs: () => number;
   #arrivals = 0;
   #instants = new Rotation<BatchCall>();
   #idles = new Rotation<BatchCall>();
@@ -70,7 +71,14 @@ export class Batcher {
     this.limits = limitsOf(options);
     this.#latency = new LatencyTurns(this.limits);
     this.#policy = options.policy ?? { kind: 'adaptive' };
+    this.#batchInputs = options.batchInputs ?? (() => Number.POSITIVE_INFINITY);
     this.#departure = new Departure(this.#policy, options.grace ?? DEFAULT_GRACE, this.limits.maxCalls);
+  }
+
+  /** `limits`, with the inputs of the next batch bounded by the time that the batch would take. */
+  get #nextLimits(): BatchLimits {
+    const maxTokens = Math.max(1, this.#batchInputs());
+    return maxTokens < this.limits.maxTokens ? { ...this.limits, maxTokens } : this.limits;
   }
 
   get busy(): boolean {
@@ -361,7 +369,7 @@ export class Batcher {
       this.#leave(call);
       return call.kind === 'project' ? { ...NOTHING, projections: [call] } : { ...NOTHING, encodings: [call] };
     }
-    const { maxTokens } = this.limits;
+    const maxTokens = Math.min(this.#nextLimits.maxTokens, call.stepTokens);
     const tokens = call.tokens > maxTokens && call.chunkable() ? maxTokens : call.tokens;
     if (leavesWith(call, tokens)) this.#leave(call);
     else call.state = 'running';
@@ -417,7 +425,8 @@ export class Batcher {
     const { pressing } = this.#latency;
     const [mostUrgent] = this.#forwards;
     const variant = mostUrgent && pressing.has(mostUrgent) ? mostUrgent.variant : this.#turns.next(this.#forwards);
-    const { going: ready, waiting, awaitedBy } = postponeWaiters(this.#forwards, variant, this.limits);
+    const limits = this.#nextLimits;
+    const { going: ready, waiting, awaitedBy } = postponeWaiters(this.#forwards, variant, limits);
     this.#latency.lend(awaitedBy);
     this.#forwards = ready;
     const forwards: Grant[] = [];
@@ -435,7 +444,7 @@ export class Batcher {
       // The queue's next call comes to the front, and joins `ready` when nothing blocks it.
       this.#leave(call);
     };
-    selectForwards(ready, variant, this.limits, take, pressing);
+    selectForwards(ready, variant, limits, take, pressing);
     this.#riders = undefined;
     for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
     this.#forwards = [...ready.filter((call) => call.state === 'ready'), ...waiting];

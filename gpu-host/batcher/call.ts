@@ -62,6 +62,11 @@ export abstract class BatchCall {
   /** Inputs still to compute; a batch's token limit counts these. */
   abstract get tokens(): number;
 
+  /** Maximum inputs that one batch computes of the call if the call can be cut; at least 1. The batcher asks only about ready calls. */
+  get stepTokens(): number {
+    return Number.POSITIVE_INFINITY;
+  }
+
   /** Tokens whose scores the call returns; a batch bounds their sum. */
   get scores(): number {
     return 0;

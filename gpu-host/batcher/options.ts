@@ -9,6 +9,8 @@ export interface BatcherOptions {
   readonly grace?: GracePolicy;
   /** `adaptive` by default. */
   readonly policy?: BatchPolicy;
+  /** Maximum inputs of the next batch, if this is below `BatchLimits.maxTokens`; at least 1. Unlimited by default. */
+  readonly batchInputs?: () => number;
 }
 
 export const MAX_PRIORITY = 10;

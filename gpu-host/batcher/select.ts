@@ -119,7 +119,8 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
   };
   const initialLength = ready.length;
   let longsLeft = 0;
-  for (const call of ready) if (isCandidate(call) && call.tokens > short) longsLeft++;
+  const isTooLong = (call: BatchCall): boolean => call.tokens > call.stepTokens && call.chunkable();
+  for (const call of ready) if (isCandidate(call) && (call.tokens > short || isTooLong(call))) longsLeft++;
   // The variant's most urgent call always goes. If it is long and cannot be cut, it goes before short ones take its room.
   const firstGoesWhole = !mustFit && mostUrgent.tokens > short && !mostUrgent.chunkable();
   if (firstGoesWhole) {
@@ -134,7 +135,7 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
     for (; index < ready.length; index++) {
       const call = ready[index] as BatchCall;
       if (!isCandidate(call) || (firstGoesWhole && call === mostUrgent)) continue;
-      if (call.tokens > short) {
+      if (call.tokens > short || isTooLong(call)) {
         longs.push(call);
         if (index >= initialLength) longsLeft++;
         continue;
@@ -149,8 +150,10 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
     longsLeft--;
     const remainingTokens = Math.min(maxTokens - tokens, longRoom);
     if (calls >= maxCalls || remainingTokens <= 0) return;
-    if (call.tokens > remainingTokens && !mayCut(call)) continue;
-    const count = Math.min(call.tokens, remainingTokens);
+    let count = Math.min(call.tokens, remainingTokens);
+    const { stepTokens } = call;
+    if (stepTokens < count && call.chunkable()) count = stepTokens;
+    if (count < call.tokens && !mayCut(call)) continue;
     longRoom -= count;
     grant(call, count);
   }

@@ -5,6 +5,7 @@ import { BatchCall, type CallKind } from '../batcher/call.ts';
 import { CallFault } from '../memory/fault.ts';
 import type { ImageCache } from '../memory/image-cache.ts';
 import { ModelError } from '../models/errors.ts';
+import type { MatrixRows } from '../models/matrix-rows.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import {
   addressCount,
@@ -20,6 +21,7 @@ import type { AdapterHold } from './adapter-hold.ts';
 import type { Adapters } from './adapters.ts';
 import type { RunSlices } from './run-slices.ts';
 import type { HostQueue } from './space.ts';
+import type { StepBounds } from './step-bounds.ts';
 
 /** The model, as its calls see it. */
 export interface ModelContext {
@@ -33,8 +35,9 @@ export interface ModelContext {
   readonly evenSlices: RunSlices;
   /** Number of the current round of the engine's loop, which chooses at most one batch. In a round, a call's answers to the batcher stay the same. */
   readonly round: number;
-  /** Values of a token's embedding; undefined when the host cannot look them up. */
-  embedding(token: number): Float32Array | undefined;
+  readonly bounds: StepBounds;
+  /** Embeddings by token; undefined when the host cannot look them up. */
+  readonly embeddings: MatrixRows | undefined;
 }
 
 /**

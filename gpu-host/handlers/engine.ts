@@ -24,13 +24,7 @@ import { EmbedImageCall } from './embed-image.ts';
 import { Fetches } from './fetches.ts';
 import { Instants } from './instants.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
-import {
-  DEFAULT_ADAPTER_BYTES,
-  DEFAULT_IMAGE_CACHE_BYTES,
-  embeddingLookup,
-  type HostedModel,
-  maxTopK,
-} from './model.ts';
+import { DEFAULT_ADAPTER_BYTES, DEFAULT_IMAGE_CACHE_BYTES, type HostedModel, maxTopK } from './model.ts';
 import { ModelSpaces } from './model-spaces.ts';
 import { namedPages } from './named-pages.ts';
 import { nextTurn, Pause } from './pause.ts';
@@ -41,6 +35,7 @@ import { RunSlices } from './run-slices.ts';
 import { HostQueue, type InferletOwner, type ModelSpace, type ReplyPort } from './space.ts';
 import { SparePages } from './spare-pages.ts';
 import { StepStats } from './stats.ts';
+import { StepBounds } from './step-bounds.ts';
 import { StepGaps } from './step-gaps.ts';
 import { openSwap } from './swap.ts';
 import type { ThreadShare } from './thread-share.ts';
@@ -102,7 +97,8 @@ export class ModelEngine {
     this.model = model;
     this.#log = log;
     this.#refusedGraphs = new RefusedGraphs(model.backend);
-    this.stats = new StepStats(model.profile);
+    this.stats = new StepStats(model.profile, model.backend.steps);
+    const bounds = new StepBounds(model.backend.steps, this.stats.profile);
     this.#turns = share.join(
       () => this.batcher.tenants(),
       () => this.#pause.wake(),
@@ -133,7 +129,8 @@ export class ModelEngine {
       ...(model.maxBatchTokens ? { maxTokens: model.maxBatchTokens } : {}),
       ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
     };
-    this.batcher = new Batcher({ limits, ...(model.batchPolicy ? { policy: model.batchPolicy } : {}) });
+    const batchInputs = () => bounds.batchInputs;
+    this.batcher = new Batcher({ limits, batchInputs, ...(model.batchPolicy ? { policy: model.batchPolicy } : {}) });
     this.#preemption = new Preemption(this.memory.relief, {
       batcher: this.batcher,
       spaceOf: (pages) => this.#spaces.of(pages),
@@ -160,7 +157,8 @@ export class ModelEngine {
       slices: new RunSlices(flush),
       evenSlices: new RunSlices(flush, { even: true }),
       round: 0,
-      embedding: embeddingLookup(model),
+      bounds,
+      embeddings: model.embeddings,
     };
     this.#context = context;
     const { memory, registry, batcher } = this;
@@ -188,7 +186,7 @@ export class ModelEngine {
         if (run.stopped) this.#preemption.release(run);
         this.wake();
       },
-      adapterSettled: (call) => {
+      acquired: (call) => {
         this.#preemption.resume(call);
         this.wake();
       },

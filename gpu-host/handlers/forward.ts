@@ -6,7 +6,7 @@ import { fault } from '../memory/fault.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Operation } from '../protocol/operations.ts';
 import type { AdapterHold } from './adapter-hold.ts';
-import { DeviceCall, embedKey, type ModelContext, type Progress, pageKey } from './call.ts';
+import { DeviceCall, embedKey, type HostCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { isChunkable } from './chunkable.ts';
 import { type Fusion, fuse } from './fusion.ts';
 import { ForwardPlan, type ForwardRequest } from './plan.ts';
@@ -28,23 +28,37 @@ export class ForwardCall extends DeviceCall {
   #riders: readonly DistributionCall[] = [];
   /** Projections that this step answers as well, with the row of each. */
   fusion: Fusion | undefined;
+  /** Called when the call has the rows of the embedding matrix for which `acquire` waited. */
+  readonly #onAcquired: (call: HostCall) => void;
+  #isReading = false;
 
   constructor(
     queue: HostQueue,
     id: number,
     operation: Operation<'forward' | 'forward-scores'>,
     model: ModelContext,
+    onAcquired: (call: HostCall) => void,
     hold?: AdapterHold,
   ) {
     super('forward', queue, id, hold);
     this.operation = operation;
     this.model = model;
+    this.#onAcquired = onAcquired;
     this.#unplanned = new Unplanned(queue.space.pages, model);
   }
 
   override get tokens(): number {
     if (this.plan) return this.plan.remainingInputs;
     return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#peekRequest());
+  }
+
+  override get stepTokens(): number {
+    const { tokens: inputs } = this;
+    if (inputs <= 1) return Number.POSITIVE_INFINITY;
+    const { inPages } = this.operation;
+    return this.model.bounds.stepInputs(
+      this.plan?.remaining(0) ?? this.#unplanned.remaining(inputs, inPages.length, 0),
+    );
   }
 
   override get pagesAhead(): PagesAhead | undefined {
@@ -59,6 +73,23 @@ export class ForwardCall extends DeviceCall {
     const inputs = this.#peekInputs();
     // A call with an empty in-embed is not cut: it fails with the cause when it is prepared.
     return inputs !== undefined && isChunkable(outPages.length, positionsOf(inputs), mask);
+  }
+
+  /** Also reads the embeddings of a call that mixes tokens with states or images. A part whose embeddings are not kept reads them later, from the disk. */
+  override acquire(): boolean {
+    if (!super.acquire() || this.#isReading) return false;
+    const reading = this.#readAhead(this.#peekInputs() ?? []);
+    if (!reading) return true;
+    this.#isReading = true;
+    void reading.then(() => {
+      this.#isReading = false;
+      this.#onAcquired(this);
+    });
+    return false;
+  }
+
+  #readAhead(inputs: readonly HeldEmbed[]): Promise<void> | undefined {
+    return tokensOf(inputs) ? undefined : this.model.embeddings?.prefetch(tokensAmong(inputs));
   }
 
   /** Sets the batch's projections of this call's states. After `prepare`, `fusion` has the projections that the same step computes. */
@@ -87,7 +118,9 @@ export class ForwardCall extends DeviceCall {
     // Write before the commit: if the write fails, the call can still be rolled back.
     if (plan.remainingInputs === plan.reservedInputs) this.#writeStates(plan);
     plan.commit();
-    return plan.remainingInputs > 0 ? 'more' : 'done';
+    if (plan.remainingInputs === 0) return 'done';
+    void this.#readAhead(this.#inputs.slice(plan.doneInputs));
+    return 'more';
   }
 
   protected override rollback(): void {
@@ -105,7 +138,7 @@ export class ForwardCall extends DeviceCall {
     const inputs = Array.from(inEmbeds, (address) => embeds.get(address));
     embeds.checkHeld(outEmbeds);
     this.#checkStateRoom();
-    const plan = new ForwardPlan(pages, this.#request(inputs), this.model.backend.config);
+    const plan = new ForwardPlan(pages, this.#request(inputs), this.model.backend.config, this.model.bounds);
     this.#inputs = inputs;
     return plan;
   }
@@ -124,6 +157,7 @@ export class ForwardCall extends DeviceCall {
       mask,
       tokens,
       rows: outEmbeds.length,
+      logits: 0,
       keepsParts: false,
       adapter: this.#adapter,
     };
@@ -153,7 +187,9 @@ export class ForwardCall extends DeviceCall {
     const rows = Math.max(0, Math.min(count, plan.doneInputs + count - (plan.positions.length - outEmbeds.length)));
     this.fusion = undefined;
     if (rows === 0) return { kind: 'none' };
-    if (plan.remainingInputs === count) this.fusion = fuse(this.#riders, outEmbeds, rows);
+    // The logits of a fused step may not fit its memory: projections alone are computed in parts.
+    const mayFuse = plan.remainingInputs === count && this.model.bounds.stepInputs(plan.remaining(rows)) === count;
+    if (mayFuse) this.fusion = fuse(this.#riders, outEmbeds, rows);
     if (!this.fusion) return { kind: 'states', rows };
     return { kind: 'top', rows, topK: this.fusion.topK, states: true };
   }
@@ -214,6 +250,10 @@ function tokensOf(inputs: readonly HeldEmbed[]): Uint32Array | undefined {
   return tokens;
 }
 
+function* tokensAmong(inputs: readonly HeldEmbed[]): Generator<number> {
+  for (const embed of inputs) if (embed.kind === 'token') yield embed.token;
+}
+
 /** Embeds as device inputs: tokens when all embeds are tokens; otherwise rows of values, with the embeddings of the tokens among them. */
 function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, model: ModelContext): InputRows {
   const selected = embeds.length === count ? embeds : embeds.slice(from, from + count);
@@ -223,7 +263,7 @@ function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, mo
   const rows = new Float32Array(count * hiddenSize);
   for (let i = 0; i < count; i++) {
     const embed = selected[i] as HeldEmbed;
-    const values = embed.kind === 'token' ? model.embedding(embed.token) : embed.values;
+    const values = embed.kind === 'token' ? model.embeddings?.row(embed.token) : embed.values;
     if (!values)
       throw fault('unsupported', 'this host cannot mix tokens with states or images in one forward; split it');
     rows.set(values, i * hiddenSize);

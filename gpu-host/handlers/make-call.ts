@@ -27,8 +27,8 @@ export interface CallMaker {
   readonly gaps: StepGaps;
   /** Called when a held run may go on. */
   resume(run: RunCall): void;
-  /** Called when a call gets an adapter that it waited for, or the refusal of the adapter. */
-  adapterSettled(call: HostCall): void;
+  /** Called when a call has what its `acquire` waited for: an adapter, or its refusal, or rows of the embedding matrix. */
+  acquired(call: HostCall): void;
   /** Called when an image of this many bytes, or its refusal, has arrived. */
   imageArrived(call: EmbedImageCall, bytes: number): void;
 }
@@ -52,10 +52,10 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     }
     case 'forward':
       return withAdapter(queue, id, operation.adapter, operation, maker, (hold) => {
-        return new ForwardCall(queue, id, operation, context, hold);
+        return new ForwardCall(queue, id, operation, context, maker.acquired, hold);
       });
     case 'forward-scores':
-      return new ForwardScoresCall(queue, id, operation, context);
+      return new ForwardScoresCall(queue, id, operation, context, maker.acquired);
     case 'run':
       return new RunCall(queue, id, operation.request, context, (run) => maker.resume(run));
     case 'start-run': {
@@ -119,13 +119,13 @@ function withAdapter(
   id: number,
   name: string | undefined,
   outputs: Outputs,
-  { context: { adapters }, adapterSettled }: CallMaker,
+  { context: { adapters }, acquired }: CallMaker,
   make: (hold?: AdapterHold) => HostCall,
 ): HostCall {
   if (name === undefined) return make();
   const refusal = adapters.refuse(name);
   if (refusal) return new RefusedCall(queue, id, refusal, outputs);
-  const call = make(new AdapterHold(name, queue.space, adapters, () => adapterSettled(call)));
+  const call = make(new AdapterHold(name, queue.space, adapters, () => acquired(call)));
   return call;
 }
 

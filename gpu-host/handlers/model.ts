@@ -3,6 +3,7 @@ import type { BatchPolicy } from '../batcher/batcher.ts';
 import type { SwapOptions } from '../memory/swap/store.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
 import type { Fingerprint } from '../models/fingerprint.ts';
+import type { MatrixRows } from '../models/matrix-rows.ts';
 import { MAX_EMBEDS } from '../protocol/wire.ts';
 import type { StepProfile } from '../telemetry/step-profile.ts';
 
@@ -13,10 +14,10 @@ export interface HostedModel {
   /** Hugging Face directory, sent to runtimes for the tokenizer. */
   readonly directory: string;
   /**
-   * Reads the embedding matrix, `vocabulary × hiddenSize`. The host needs its rows when one forward mixes tokens with states or images, and when
-   * a call reads a token's embed; without this function, such calls fail with `unsupported`. Called at most once.
+   * Rows of the embedding matrix, one for each token. The host needs them when one forward mixes tokens with states or images, and when a call
+   * reads a token's embed; without them, such calls fail with `unsupported`.
    */
-  readonly embeddings?: () => Float32Array;
+  readonly embeddings?: MatrixRows;
   /** Names of the WIT interfaces that the model offers; `TRAITS` by default. */
   readonly traits?: readonly string[];
   /** Bits of one weight in the device's memory; 32 by default. */
@@ -94,14 +95,4 @@ export const LEAST_PENDING_BYTES = 256 * 1024;
 
 export function maxTopK(backend: Backend): number {
   return Math.min(MAX_TOP_K, backend.config.vocabularySize);
-}
-
-/** Looks up rows of the embedding matrix, which is read when first needed. */
-export function embeddingLookup(model: HostedModel): (token: number) => Float32Array | undefined {
-  const { hiddenSize } = model.backend.config;
-  let matrix: Float32Array | undefined;
-  return (token) => {
-    matrix ??= model.embeddings?.();
-    return matrix?.subarray(token * hiddenSize, (token + 1) * hiddenSize);
-  };
 }

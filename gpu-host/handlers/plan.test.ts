@@ -14,7 +14,15 @@ const CONFIG = { contextLength: 16_384, heads: 4 };
 /** A request that reads and fills `pages` with tokens from position `start` on. */
 function requestFor(pages: Uint32Array, tokens: readonly number[], start = 0): ForwardRequest {
   const positions = range(start, start + tokens.length);
-  const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 1, keepsParts: false, adapter: undefined };
+  const rest = {
+    inPages: pages,
+    outPages: pages,
+    mask: undefined,
+    rows: 1,
+    logits: 1,
+    keepsParts: false,
+    adapter: undefined,
+  };
   return { ...rest, positions, tokens: Uint32Array.from(tokens) };
 }
 

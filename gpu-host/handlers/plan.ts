@@ -8,6 +8,7 @@ import type { EmptySlot } from '../memory/space-write.ts';
 import type { ModelConfig } from '../models/config.ts';
 import type { Mask } from '../protocol/calls.ts';
 import { isChunkable } from './chunkable.ts';
+import type { RemainingCall, StepBounds } from './step-bounds.ts';
 import { type Context, checkContext, gatherContext, matrixRows, visibility } from './visibility.ts';
 
 /** The pages and inputs of a forward or a step, as its call gives them. */
@@ -20,6 +21,8 @@ export interface ForwardRequest {
   readonly tokens: Uint32Array | undefined;
   /** Number of last inputs whose outputs are wanted: the device computes them even when the prefix cache has them. */
   readonly rows: number;
+  /** Number of last inputs whose logits are wanted. */
+  readonly logits: number;
   /** True for a run, which has sent its tokens already: when a part fails, the parts before it stay. Otherwise the whole call is undone. */
   readonly keepsParts: boolean;
   /** The low-rank adapter that computes the forward; undefined for the model alone. */
@@ -69,14 +72,23 @@ export class ForwardPlan {
 
   /**
    * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
-   * or a call that cannot be cut would have too many scores (`limit-exceeded`; memory makes no room for such a call).
+   * or no step could compute the call (`limit-exceeded`; memory makes no room for such a call).
    */
-  constructor(space: PageSpace, request: ForwardRequest, config: Pick<ModelConfig, 'contextLength' | 'heads'>) {
+  constructor(
+    space: PageSpace,
+    request: ForwardRequest,
+    config: Pick<ModelConfig, 'contextLength' | 'heads'>,
+    bounds?: StepBounds,
+  ) {
     const { positions, inPages } = request;
     checkPositions(positions, config.contextLength);
     const pages = space.takePages(inPages, request.adapter);
     const keys = checkContext(space, pages);
     checkScores(request, keys, config.heads);
+    bounds?.check(
+      { inputs: positions.length, context: keys, outputs: request.logits },
+      isChunkable(request.outPages.length, positions, request.mask),
+    );
     this.positions = positions;
     this.#space = space;
     this.#outPages = request.outPages;
@@ -101,6 +113,13 @@ export class ForwardPlan {
 
   get remainingInputs(): number {
     return this.positions.length - this.doneInputs;
+  }
+
+  /** The sizes of the inputs that are left. @param outputs number of the call's last inputs for which logits are computed */
+  remaining(outputs: number): RemainingCall {
+    const inputs = this.remainingInputs;
+    const context = this.#context.count + this.doneInputs - this.cachedInputs;
+    return { inputs, context, outputs: Math.min(outputs, inputs) };
   }
 
   /**

@@ -14,11 +14,19 @@ export class ReadEmbedCall extends InstantCall {
     this.#model = model;
   }
 
-  override execute(): undefined {
+  override execute(): undefined | Promise<void> {
     const embed = this.hostQueue.space.embeds.get(this.#embed);
-    const values = embed.kind === 'token' ? this.#model.embedding(embed.token) : embed.values;
-    if (!values) throw fault('unsupported', 'this host cannot look up the embedding of a token; read a state instead');
-    this.reply('read-embed', values);
+    if (embed.kind !== 'token') {
+      this.reply('read-embed', embed.values);
+      return;
+    }
+    const { embeddings } = this.#model;
+    if (!embeddings)
+      throw fault('unsupported', 'this host cannot look up the embedding of a token; read a state instead');
+    const { token } = embed;
+    const reading = embeddings.prefetch([token]);
+    if (reading) return reading.then(() => this.reply('read-embed', embeddings.row(token)));
+    this.reply('read-embed', embeddings.row(token));
   }
 
   override visitKeys(visit: KeyVisitor): void {

@@ -248,10 +248,11 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
       mask: undefined,
       tokens,
       rows: positions.length,
+      logits: 1,
       keepsParts: true,
       adapter: undefined,
     };
-    return new ForwardPlan(this.hostQueue.space.pages, request, config);
+    return new ForwardPlan(this.hostQueue.space.pages, request, config, this.#model.bounds);
   }
 
   #check({ vocabularySize, contextLength }: ModelConfig): void {

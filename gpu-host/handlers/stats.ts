@@ -1,4 +1,4 @@
-import type { SequenceInput } from '../backends/backend.ts';
+import type { SequenceInput, StepEstimate } from '../backends/backend.ts';
 import { BATCH_WAIT_BOUNDS_MS } from '../protocol/host.ts';
 import { StepProfile } from '../telemetry/step-profile.ts';
 import { DeviceTime } from './meter.ts';
@@ -37,8 +37,12 @@ export class StepStats {
   /** Part of `time` that was spent before the last reset. */
   #earlierNs = 0;
 
-  constructor(profile = new StepProfile()) {
+  readonly #estimate: StepEstimate | undefined;
+
+  /** @param estimate of the steps' work, which the profile notes; by default that of inputs without context */
+  constructor(profile = new StepProfile(), estimate?: StepEstimate) {
     this.profile = profile;
+    this.#estimate = estimate;
   }
 
   /** Milliseconds that the device worked. */
@@ -53,12 +57,19 @@ export class StepStats {
     this.sequences += sequences.length;
     this.forwardMs += ms;
     let inputs = 0;
-    for (const { positions } of sequences) {
+    let work = 0;
+    for (const { positions, context, output } of sequences) {
       inputs += positions.length;
+      const shape = {
+        inputs: positions.length,
+        context: context.length,
+        outputs: output.kind === 'top' ? output.rows : 0,
+      };
+      work += this.#estimate?.work(shape) ?? positions.length;
       if (positions.length === 1) this.decodeTokens++;
     }
     this.tokens += inputs;
-    this.profile.note(sequences.length, inputs, ms);
+    this.profile.note(sequences.length, inputs, ms, work);
     const bucket = Math.min(sequences.length, HISTOGRAM_SIZES);
     while (this.batchSizes.length <= bucket) this.batchSizes.push(0);
     this.batchSizes[bucket] = (this.batchSizes[bucket] ?? 0) + 1;

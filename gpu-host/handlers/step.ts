@@ -45,6 +45,16 @@ export class StepCall extends DeviceCall {
     return this.#unplanned.inputs(tokens.length, () => this.#requestIfWellFormed());
   }
 
+  override get stepTokens(): number {
+    const { tokens: inputs } = this;
+    if (inputs <= 1) return Number.POSITIVE_INFINITY;
+    const { inPages, output, rows } = this.request;
+    const outputs = output.tag === 'none' ? 0 : Math.min(rows, inputs);
+    return this.#model.bounds.stepInputs(
+      this.#plan?.remaining(outputs) ?? this.#unplanned.remaining(inputs, inPages.length, outputs),
+    );
+  }
+
   override get pagesAhead(): PagesAhead | undefined {
     const { tokens, adapter } = this.request;
     if (this.#plan) return this.#unplanned.pagesLeft(this.#plan, tokens, adapter);
@@ -158,7 +168,7 @@ export class StepCall extends DeviceCall {
     const { config } = this.#model.backend;
     checkTokens(tokens, config.vocabularySize);
     this.#checkOutput();
-    return new ForwardPlan(this.hostQueue.space.pages, this.#buildRequest(), config);
+    return new ForwardPlan(this.hostQueue.space.pages, this.#buildRequest(), config, this.#model.bounds);
   }
 
   #requestIfWellFormed(): ForwardRequest | undefined {
@@ -169,7 +179,7 @@ export class StepCall extends DeviceCall {
   #buildRequest(): ForwardRequest {
     const { tokens, positions, inPages, outPages, mask, output, adapter } = this.request;
     const rows = output.tag === 'none' ? 0 : this.request.rows;
-    return { positions, inPages, outPages, mask, tokens, rows, keepsParts: false, adapter };
+    return { positions, inPages, outPages, mask, tokens, rows, logits: rows, keepsParts: false, adapter };
   }
 
   #checkOutput(): void {

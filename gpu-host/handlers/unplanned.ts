@@ -4,6 +4,7 @@ import type { PageSpace } from '../memory/space.ts';
 import type { PrefixPeek } from '../memory/space-prefix.ts';
 import type { ModelContext } from './call.ts';
 import { type ForwardPlan, type ForwardRequest, prefixRequest } from './plan.ts';
+import type { RemainingCall } from './step-bounds.ts';
 
 /**
  * Describes a call to the batcher before the call has a plan: the number of inputs that the call must compute, and the pages that it will compute and
@@ -28,6 +29,14 @@ export class Unplanned {
    */
   inputs(count: number, request: () => ForwardRequest | undefined): number {
     return count - (this.#peekOnce(count, request)?.cachedInputs ?? 0);
+  }
+
+  /**
+   * The sizes of the inputs to compute. The in-pages bound the context, whose slots are counted when the call makes its plan.
+   * @param inputs as `inputs` returned
+   */
+  remaining(inputs: number, inPages: number, outputs: number): RemainingCall {
+    return { inputs, context: inPages * this.#space.pool.pageSize, outputs };
   }
 
   /** Pages that the call will compute and that other calls may then take; undefined when they are not known. See `inputs` for the parameters. */

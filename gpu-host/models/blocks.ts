@@ -1,4 +1,4 @@
-import { type FloatTensor, isFloat, readBytes, type StoredTensor } from './safetensors.ts';
+import { type FloatTensor, isFloat, readBytes, readBytesAhead, type StoredTensor } from './safetensors.ts';
 
 /**
  * A matrix whose rows are cut into blocks of columns; each block has its own scale. A value is `(level − zero) × scale`; without zero points,
@@ -75,16 +75,30 @@ function zeroPoint(points: Uint8Array, block: number, blocksOfRow: number, dtype
 }
 
 /** Reads a matrix from its file, as 32-bit floats. */
-export function readBlocked({ dtype, blockSize, levels, scales, zeros }: BlockedTensor): Float32Array {
-  return dequantize(
-    {
-      levels: readBytes(levels),
-      scales: new Float32Array(readBytes(scales).buffer),
-      zeros: zeros && { points: readBytes(zeros), blocksOfRow: scales.shape[1] ?? 1 },
-    },
-    dtype,
-    blockSize,
+export function readBlocked(matrix: BlockedTensor): Float32Array {
+  const { levels, scales, zeros } = matrix;
+  return valuesOf(matrix, readBytes(levels), readBytes(scales), zeros && readBytes(zeros));
+}
+
+/** Like {@link readBlocked}, but leaves the thread free while it waits for the disk. */
+export async function readBlockedAhead(matrix: BlockedTensor): Promise<Float32Array> {
+  const { levels, scales, zeros } = matrix;
+  return valuesOf(
+    matrix,
+    await readBytesAhead(levels),
+    await readBytesAhead(scales),
+    zeros && (await readBytesAhead(zeros)),
   );
+}
+
+function valuesOf(
+  { dtype, blockSize, scales }: BlockedTensor,
+  levels: Uint8Array,
+  scaleBytes: Buffer<ArrayBuffer>,
+  points: Uint8Array | null,
+): Float32Array {
+  const zeros = points && { points, blocksOfRow: scales.shape[1] ?? 1 };
+  return dequantize({ levels, scales: new Float32Array(scaleBytes.buffer), zeros }, dtype, blockSize);
 }
 
 /** Names of the tensors that hold a matrix in blocks. */

@@ -1,5 +1,5 @@
-import { type BigIntStats, closeSync, fstatSync, openSync, readSync } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { type BigIntStats, closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { z } from 'zod';
 import { causeText, ModelError } from './errors.ts';
 
@@ -146,6 +146,11 @@ export function readTensor(info: FloatTensor): Float32Array {
   return toFloat32(readBytes(info), info.dtype);
 }
 
+/** Like {@link readTensor}, but leaves the thread free while it waits for the disk. */
+export async function readTensorAhead(info: FloatTensor): Promise<Float32Array> {
+  return toFloat32(await readBytesAhead(info), info.dtype);
+}
+
 /**
  * Checks that the file of a tensor is the one whose header was read.
  * @throws ModelError `malformed-weights` when it was changed or replaced, `missing-file` when it cannot be read
@@ -158,17 +163,33 @@ function openUnchanged({ file, version }: StoredTensor): number {
   const fd = openFile(file);
   if (versionOf(fstatSync(fd, { bigint: true })) === version) return fd;
   closeSync(fd);
-  throw new ModelError('malformed-weights', `${file} was changed since it was checked`, {
+  throw changed(file);
+}
+
+function changed(file: string): ModelError {
+  return new ModelError('malformed-weights', `${file} was changed since it was checked`, {
     hint: 'restart the GPU host to use the new one',
   });
 }
 
+function unreadable(file: string, cause: unknown): ModelError {
+  return new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
+}
+
+/** Without `O_NONBLOCK`, opening a pipe would wait for its writer. */
+const READ_ONLY = constants.O_RDONLY | constants.O_NONBLOCK;
+
+/** Opens a regular file: only such a file can be mapped, and has a size to check offsets against. */
 function openFile(file: string): number {
+  let fd: number;
   try {
-    return openSync(file, 'r');
+    fd = openSync(file, READ_ONLY);
   } catch (cause) {
-    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
+    throw unreadable(file, cause);
   }
+  if (fstatSync(fd).isFile()) return fd;
+  closeSync(fd);
+  throw new ModelError('malformed-weights', `${file} is not a regular file`);
 }
 
 function versionOf({ size, mtimeNs }: BigIntStats): string {
@@ -183,6 +204,29 @@ export function readBytes(tensor: StoredTensor): Buffer<ArrayBuffer> {
     return readRange(fd, file, offset, bytes);
   } finally {
     closeSync(fd);
+  }
+}
+
+/** Like {@link readBytes}, but leaves the thread free while it waits for the disk. */
+export async function readBytesAhead({ file, offset, bytes, version }: StoredTensor): Promise<Buffer<ArrayBuffer>> {
+  let handle: FileHandle;
+  try {
+    handle = await open(file, READ_ONLY);
+  } catch (cause) {
+    throw unreadable(file, cause);
+  }
+  try {
+    if (versionOf(await handle.stat({ bigint: true })) !== version) throw changed(file);
+    const buffer = Buffer.from(new ArrayBuffer(bytes));
+    let done = 0;
+    while (done < bytes) {
+      const { bytesRead } = await handle.read(buffer, done, Math.min(READ_BYTES, bytes - done), offset + done);
+      if (bytesRead === 0) throw new ModelError('malformed-weights', `${file}: ends before byte ${offset + bytes}`);
+      done += bytesRead;
+    }
+    return buffer;
+  } finally {
+    await handle.close();
   }
 }
 

@@ -67,6 +67,9 @@ describe('measuring steps at the start', () => {
         [1, 4],
       ],
     );
+    // A step of four inputs may take four times as long as the 1.9 s of one input.
+    const steepest = await measure({ stepMs: 0, tokenMs: 1900, sequenceMs: 0 });
+    assert.deepEqual(sizesOf(steepest.tokens.points), [1]);
     const slow = await measure({ stepMs: 1500, tokenMs: 0, sequenceMs: 0 });
     assert.deepEqual([sizesOf(slow.tokens.points), slow.tookMs], [[1], 3000], 'two steps of one input');
   });

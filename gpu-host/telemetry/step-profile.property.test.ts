@@ -80,3 +80,31 @@ test('a profile keeps times by the inputs of all steps, and by the sequences of 
     { size: 4, ms: 11 },
   ]);
 });
+
+test('steps of at most the size within a time explore a device: none takes twice that time, and the size comes near the largest possible', () => {
+  const [maxMs, most] = [5000, 512];
+  for (let seed = 1; seed <= 300; seed++) {
+    const below = seeded(seed);
+    // From a small model to one that reads its weights for 4 s in each step.
+    const [fixedMs, eachMs] = [below(4000), (1 + below(4000)) / 10];
+    const curve = new StepCurve();
+    let size = 1;
+    for (let step = 0; step < 60; step++) {
+      const ms = (fixedMs + eachMs * size) * (0.95 + below(100) / 1000);
+      assert.ok(ms <= 2.2 * maxMs, `seed ${seed}: ${size} inputs took ${ms} ms`);
+      curve.note(size, ms);
+      size = Math.max(1, Math.min(most, Math.floor(curve.sizeWithin(maxMs))));
+    }
+    const best = Math.max(1, Math.min(most, Math.floor((maxMs - fixedMs) / eachMs)));
+    assert.ok(size >= best / 2 - 1, `seed ${seed}: ${size} of ${best}`);
+  }
+});
+
+test('the size within a time is 1 when no step is short enough, and unlimited before the first step', () => {
+  const curve = new StepCurve();
+  assert.equal(curve.sizeWithin(1), Number.POSITIVE_INFINITY);
+  curve.note(64, 9000);
+  assert.equal(curve.sizeWithin(5000), 1);
+  curve.note(2, 1000);
+  assert.equal(curve.sizeWithin(5000), 10);
+});

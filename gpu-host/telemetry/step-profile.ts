@@ -27,7 +27,7 @@ export class StepCurve {
 
   note(size: number, ms: number): void {
     // The smallest exponent whose power of two is at least `size`.
-    const exponent = Math.min(LARGEST_EXPONENT, 32 - Math.clz32(size - 1));
+    const exponent = Math.min(LARGEST_EXPONENT, 32 - Math.clz32(Math.ceil(size) - 1));
     const mean = this.#means[exponent];
     const time = Math.max(ms, LEAST_MS);
     if (!mean) {
@@ -38,6 +38,23 @@ export class StepCurve {
     mean.size += weight * (size - mean.size);
     mean.ms += weight * (time - mean.ms);
     mean.steps++;
+  }
+
+  /**
+   * The largest size whose step is expected to take at most `maxMs`; at least 1, and Infinity before any step was measured. A step of k times
+   * the size takes at most k times as long, since a part of its time is fixed. This bound is far too low where the fixed part is large, so the
+   * size also may be twice the largest size within the time, unless larger steps were measured: these show that twice the size takes longer.
+   */
+  sizeWithin(maxMs: number): number {
+    const { points } = this;
+    if (points.length === 0) return Number.POSITIVE_INFINITY;
+    let most = 1;
+    for (const [i, { size, ms }] of points.entries()) {
+      if (ms > maxMs) continue;
+      const isLargest = i === points.length - 1;
+      most = Math.max(most, (size * maxMs) / ms, isLargest ? 2 * size : 0);
+    }
+    return most;
   }
 
   /**
@@ -73,14 +90,22 @@ function lineThrough(points: readonly StepPoint[]): { readonly fixedMs: number; 
   return { fixedMs: (times - eachMs * sizes) / weights, eachMs };
 }
 
-/** A causal model's times of steps: by the inputs of any step (`tokens`), and by the sequences of steps that decode only. */
+/**
+ * A causal model's times of steps: by the inputs of any step (`tokens`), by the sequences of steps that decode only, and by the estimated work
+ * of any step (`work`), which counts long contexts, too.
+ */
 export class StepProfile {
   readonly tokens = new StepCurve();
   readonly sequences = new StepCurve();
+  readonly work = new StepCurve();
 
-  /** Notes a step of this many sequences with this many inputs in all. */
-  note(sequences: number, inputs: number, ms: number): void {
+  /**
+   * Notes a step of this many sequences with this many inputs in all.
+   * @param work as `StepEstimate.work`, of all sequences; that of inputs without context by default
+   */
+  note(sequences: number, inputs: number, ms: number, work = inputs): void {
     this.tokens.note(inputs, ms);
+    this.work.note(work, ms);
     if (inputs === sequences) this.sequences.note(sequences, ms);
   }
 }

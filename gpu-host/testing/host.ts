@@ -11,6 +11,7 @@ import type { LoadedAdapter } from '../models/adapter.ts';
 import type { ModelConfig } from '../models/config.ts';
 import { type Fingerprint, fingerprint } from '../models/fingerprint.ts';
 import type { LoadedModel } from '../models/load.ts';
+import { MatrixRows } from '../models/matrix-rows.ts';
 import { type RandomAdapterOptions, randomAdapter, randomModel } from '../models/random-model.ts';
 import { type RandomVisionOptions, randomVisionModel } from '../models/vision/random-model.ts';
 import { type DeviceClient, GpuHostConnection, type Outcome, type Sampler } from '../protocol/client.ts';
@@ -94,7 +95,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       name: 'tiny',
       backend: options.wrap?.(backend) ?? backend,
       directory: model.directory,
-      embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+      embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
       adapters,
       ...(options.kv ? { kv: { directory: join(directory, 'kv'), fingerprint: fingerprintOf(model, backend) } } : {}),
       ...options.model,

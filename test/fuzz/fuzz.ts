@@ -12,6 +12,7 @@ import { hostBytes } from '#gpu-host/memory/host-bytes.ts';
 import type { EncoderKind } from '#gpu-host/models/encoder/config.ts';
 import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { fingerprint } from '#gpu-host/models/fingerprint.ts';
+import { MatrixRows } from '#gpu-host/models/matrix-rows.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
@@ -215,7 +216,7 @@ async function hostedModel(
     name,
     backend: await createReferenceBackend(model, { pageSize: 8, pageCount: PAGES }),
     directory: model.directory,
-    embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+    embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
     maxBatchTokens: 64,
     adapters,
     // Room for one of the two adapters.

@@ -26,6 +26,7 @@ import { Planner } from './plan.ts';
 import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
 import { RotaryTable } from './rotary-table.ts';
 import type { Row } from './rows.ts';
+import { defaultStepBytes, RunBounds } from './run-bounds.ts';
 import { KvSegments } from './segments.ts';
 import { sessionOptions } from './session-options.ts';
 import { OnnxImageEncoder } from './vision.ts';
@@ -48,6 +49,10 @@ export interface OnnxBackendOptions {
   readonly adapters?: boolean;
   /** Folder that keeps quantised weights between starts; `$XDG_CACHE_HOME/pie/quantized` by default. */
   readonly cacheDirectory?: string;
+  /** Maximum bytes of the temporary buffers of one run; `defaultStepBytes` of the memory that is free once the model is open by default. */
+  readonly stepBytes?: number;
+  /** Bytes that the process may still take; those of the machine, or of the process's control group, by default. */
+  readonly freeBytes?: () => number;
 }
 
 /**
@@ -111,6 +116,7 @@ export class OnnxBackend implements Backend {
   readonly pageSize: number;
   readonly pageCount: number;
   readonly images: OnnxImageEncoder | undefined;
+  readonly steps: RunBounds;
   readonly #model: LoadedModel;
   readonly #pool: KvPool;
   readonly #segments: KvSegments;
@@ -150,7 +156,9 @@ export class OnnxBackend implements Backend {
     );
     this.#segments = new KvSegments(config, pool, costs);
     this.#feeds = new FeedBuilder(config, pool, this.#segments, new RotaryTable(config));
-    this.#planner = new Planner(costs, config.heads, pool.nullSlot);
+    const { freeBytes = process.availableMemory } = options;
+    this.steps = new RunBounds(config, costs, options.stepBytes ?? defaultStepBytes(freeBytes()));
+    this.#planner = new Planner(costs, config.heads, pool.nullSlot, this.steps);
     this.#padding = new PaddingMeter(costs);
     this.#sessions = sessions;
     this.#head = new Head(config, sessions.head);

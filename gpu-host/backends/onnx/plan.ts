@@ -2,6 +2,7 @@ import type { SequenceInput } from '../backend.ts';
 import { dealtRows, isMovable, isWorthDealing } from './balance.ts';
 import { fitsScores, type Packing, packRuns, type RunCosts, rowCost } from './packing.ts';
 import { linkedRow, type Row, segmentedRow, separateRows, sharedRows } from './rows.ts';
+import type { RunBounds } from './run-bounds.ts';
 import type { FoundSegments } from './segments.ts';
 import { DependencyFinder, planGroups } from './stages.ts';
 
@@ -16,11 +17,14 @@ export class Planner {
   readonly #costs: RunCosts;
   readonly #heads: number;
   readonly #dependencies: DependencyFinder;
+  readonly #bounds: RunBounds | undefined;
 
-  constructor(costs: RunCosts, heads: number, slotCount: number) {
+  /** @param bounds of each run; none by default */
+  constructor(costs: RunCosts, heads: number, slotCount: number, bounds?: RunBounds) {
     this.#costs = costs;
     this.#heads = heads;
     this.#dependencies = new DependencyFinder(slotCount);
+    this.#bounds = bounds;
   }
 
   /**
@@ -29,6 +33,11 @@ export class Planner {
    * @param foundSegments segments that hold the beginnings of contexts
    */
   plan(batch: readonly SequenceInput[], foundSegments: FoundSegments | null = null): readonly (readonly Row[])[] {
+    const runs = this.#cheapest(batch, foundSegments);
+    return this.#bounds === undefined ? runs : [...this.#bounds.split(batch, runs)];
+  }
+
+  #cheapest(batch: readonly SequenceInput[], foundSegments: FoundSegments | null): readonly (readonly Row[])[] {
     const dependencies = this.#dependencies.find(batch);
     if (dependencies === null) {
       const plain = this.#runs(batch, [...batch.keys()], []);

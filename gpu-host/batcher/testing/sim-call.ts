@@ -12,6 +12,8 @@ export interface SimShape {
   /** Tokens that a projection scores. */
   readonly scores?: number;
   readonly chunkable?: boolean;
+  /** Maximum inputs of one step. */
+  readonly stepTokens?: number;
   readonly run?: boolean;
   /** True when the call arrives without something that it needs. */
   readonly late?: boolean;
@@ -44,6 +46,10 @@ export class SimCall extends BatchCall {
 
   override get tokens(): number {
     return this.shape.run ? 1 : this.left;
+  }
+
+  override get stepTokens(): number {
+    return this.shape.stepTokens ?? super.stepTokens;
   }
 
   override get scores(): number {
