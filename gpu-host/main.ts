@@ -234,8 +234,12 @@ async function createBackend(
     }
     case 'onnx': {
       const { createOnnxBackend } = await import('./backends/onnx/index.ts');
-      const { bits, headBits, threads, adapters = [] } = entry;
-      const onnxOptions = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
+      const { bits, headBits, threads, adapters = [], stepMemoryMb } = entry;
+      const onnxOptions = {
+        adapters: adapters.length > 0,
+        ...(threads > 0 && { threads }),
+        ...(stepMemoryMb !== undefined && { stepBytes: stepMemoryMb * MIB }),
+      };
       return createOnnxBackend(model, { ...pool, bits, headBits, ...onnxOptions });
     }
     case 'cuda': {

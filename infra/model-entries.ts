@@ -79,6 +79,7 @@ export function modelEntries(writtenEntries: readonly WrittenEntry[] | undefined
       pageSize: entry.page_size,
       maxBatchTokens: entry.max_batch_tokens,
       maxBatchSequences: entry.max_batch_sequences,
+      ...(entry.step_memory_mb !== undefined && { stepMemoryMb: entry.step_memory_mb }),
       threads: env.PIE_THREADS ?? entry.threads ?? 0,
       prefixCache: entry.prefix_cache,
       swapMemoryMb: entry.swap_memory_mb,

@@ -34,6 +34,8 @@ export interface ModelEntry {
   readonly maxBatchTokens: number;
   /** Sequences of one batch. */
   readonly maxBatchSequences: number;
+  /** Maximum memory of a step's temporary buffers, MiB; by default a quarter of the memory that is free once the model is open, at least 256. */
+  readonly stepMemoryMb?: number;
   /** Threads of one operator (for `cuda`, of the image encoder); 0 lets the backend choose. */
   readonly threads: number;
   /** True (the default) when the GPU host keeps finished prefixes for later calls of the same tenant. */
@@ -104,6 +106,7 @@ export const DEFAULT_PAGES = 1024;
 const BACKEND_SETTINGS = {
   bits: ['onnx', 'reference'],
   head_bits: ['onnx', 'reference'],
+  step_memory_mb: ['onnx'],
   precision: ['cuda'],
   kv: ['cuda'],
   device: ['cuda'],
@@ -172,6 +175,7 @@ export const causalSchema = z
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),
     max_batch_sequences: z.int().min(1).max(4096).default(256),
+    step_memory_mb: z.int().min(1).max(1_048_576).optional(),
     threads,
     tensor_parallel_size: z
       .literal(1, 'no backend of this build splits a model over devices; leave it at 1')

@@ -24,8 +24,8 @@ const STOP_MARGIN_MS = 3000;
  */
 const WATCH: WatchLimits = { everyMs: 250, computingMs: 2000, stillMs: 3000 };
 /**
- * On the CPU, a GPU host computes steps on its main thread, and opens a large model's second graph when that graph is first used. Peers of the
- * host wait as long for a step: `LONGEST_STEP_MS` of gpu-host/protocol.
+ * On the CPU, a GPU host computes steps on its main thread, of about 5 s at most, and opens a second copy of a large model's head when a state is
+ * first projected. Peers of the host wait as long for a step: `LONGEST_STEP_MS` of gpu-host/protocol.
  */
 const WATCH_GPU_HOST: WatchLimits = { everyMs: 250, computingMs: 60_000, stillMs: 10_000 };
 

@@ -12,6 +12,11 @@ export class InvalidInput extends RangeError {
   override readonly name = 'InvalidInput';
 }
 
+/** Error for work that is refused because it would take more memory than is free. The message has both figures. */
+export class TooLittleMemory extends Error {
+  override readonly name = 'TooLittleMemory';
+}
+
 /**
  * Throws {@link InvalidInput} when a sequence does not fit the model or the pool of `slotCount` slots, or has embeds that are not finite:
  * a NaN would spread through every key of its call. Handlers check inferlets' requests; this check is the last line of defence, because a

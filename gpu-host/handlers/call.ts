@@ -1,6 +1,6 @@
 import { unexpected } from '#gpu-host/unexpected.ts';
 import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput } from '../backends/backend.ts';
-import { InvalidInput } from '../backends/check.ts';
+import { InvalidInput, TooLittleMemory } from '../backends/check.ts';
 import { BatchCall, type CallKind } from '../batcher/call.ts';
 import { CallFault } from '../memory/fault.ts';
 import type { ImageCache } from '../memory/image-cache.ts';
@@ -232,6 +232,7 @@ export type Progress = 'done' | 'more' | 'held';
 function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);
+  if (caught instanceof TooLittleMemory) return handlerError('limit-exceeded', caught.message);
   if (caught instanceof ModelError) return unreadable('the model', caught);
   return handlerError('internal', `the device failed: ${unexpected(caught)}`);
 }
@@ -244,10 +245,10 @@ export function unreadable(what: string, error: ModelError): HandlerError {
 }
 
 /**
- * The device's failure as an internal error; a failure to read the model's files is returned unchanged. Arguments were checked before, so no
+ * The device's failure as an internal error; a failure to read the model's files, or too little memory, is returned unchanged. Arguments were checked before, so no
  * caller is to blame, whatever the backend says.
  */
 export function deviceError(error: unknown): Error {
-  if (error instanceof ModelError) return error;
+  if (error instanceof ModelError || error instanceof TooLittleMemory) return error;
   return new Error(error instanceof Error ? error.message : String(error), { cause: error });
 }

@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, rmSync } from 'node:fs';
 import { copyFile, mkdtemp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { ModelConfig } from './config.ts';
 import { ModelError } from './errors.ts';
-import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
+import { expectedTensors, type LoadedModel, loadModel, openWeights } from './load.ts';
 import { randomModel } from './random-model.ts';
 import { writeSafetensors } from './safetensors.ts';
 import { loadTokenizer } from './tokenizer.ts';
@@ -67,6 +69,48 @@ describe('loadModel', () => {
     const first = model.tensors.read('model.norm.weight');
     first.fill(9);
     assert.notDeepEqual(model.tensors.read('model.norm.weight'), first);
+  });
+
+  it('opens weights only from the files that it checked: regular ones that do not change before or during the opening', async () => {
+    const changing = await loadModel(await variant('changing', (_, shape) => shape));
+    const file = join(changing.directory, 'model.safetensors');
+    const log: string[] = [];
+    const open = (meanwhile: () => void) =>
+      openWeights(
+        changing.tensors,
+        expectedTensors(changing.config),
+        () => {
+          log.push('open');
+          meanwhile();
+          return 'session';
+        },
+        (opened) => {
+          log.push(`close ${opened}`);
+        },
+      );
+    assert.equal(await open(() => {}), 'session');
+    await assert.rejects(
+      open(() => appendFileSync(file, 'x')),
+      { code: 'malformed-weights', message: /was changed/ },
+    );
+    assert.deepEqual(log.splice(0), ['open', 'open', 'close session']);
+    await assert.rejects(
+      open(() => {}),
+      { code: 'malformed-weights' },
+    );
+    // Opening a pipe for reading would wait for its writer, and a pipe cannot be mapped.
+    rmSync(file);
+    execFileSync('mkfifo', [file]);
+    await assert.rejects(
+      open(() => {}),
+      { code: 'malformed-weights', message: /not a regular file/ },
+    );
+    rmSync(file);
+    await assert.rejects(
+      open(() => {}),
+      { code: 'missing-file' },
+    );
+    assert.deepEqual(log, []);
   });
 
   it('names a missing tensor and a wrong shape', async () => {

@@ -54,13 +54,31 @@ export async function loadModel(directory: string): Promise<LoadedModel> {
 }
 
 /**
- * Checks that a pull has not replaced the files of the text model's weights since `loadModel` opened them.
+ * Opens a session or an engine that maps weights by path. All backends open these through this function: it checks that each file is a regular
+ * one and the one whose header `loadModel` read, before `open` and once more after it, because a pull may replace the files meanwhile.
+ *
+ * @param expected the mapped tensors, as `expectedTensors`
+ * @param close called with what `open` returned when a file was changed meanwhile
  * @throws ModelError `malformed-weights` or `missing-file`
  */
-export function checkWeights({ config, tensors }: Pick<LoadedModel, 'config' | 'tensors'>): void {
-  const parts = expectedTensors(config).flatMap(([name]) => partsOf(tensors.info(name)));
+export async function openWeights<T>(
+  tensors: TensorStore,
+  expected: ReturnType<typeof expectedTensors>,
+  open: () => T | Promise<T>,
+  close: (opened: T) => void | Promise<void>,
+): Promise<T> {
+  const parts = expected.flatMap(([name]) => partsOf(tensors.info(name)));
   // One part for each file is enough.
-  for (const part of new Map(parts.map((part) => [part.file, part])).values()) checkUnchanged(part);
+  const files = [...new Map(parts.map((part) => [part.file, part])).values()];
+  for (const file of files) checkUnchanged(file);
+  const opened = await open();
+  try {
+    for (const file of files) checkUnchanged(file);
+    return opened;
+  } catch (error) {
+    await close(opened);
+    throw error;
+  }
 }
 
 /** Names and shapes of all tensors of a text model with this config, in the order in which the forward pass uses them. */

@@ -52,6 +52,8 @@ const MAX_HEADER_BYTES = 100_000_000;
 const ALIGNMENT_BYTES = 64;
 /** Maximum bytes of one read call; neither Node nor Linux reads 2 GiB at once. */
 const READ_BYTES = 1 << 30;
+/** Bytes that `readThrough` reads at once. */
+const THROUGH_BYTES = 4 << 20;
 
 const entrySchema = z.object({
   dtype: z.string(),
@@ -225,6 +227,31 @@ export async function readBytesAhead({ file, offset, bytes, version }: StoredTen
       done += bytesRead;
     }
     return buffer;
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Reads bytes of a file without keeping them, and leaves the thread free meanwhile: what maps these bytes next finds them in memory. An error
+ * ends the reading: whoever maps the file reports it.
+ */
+export async function readThrough({
+  file,
+  offset,
+  bytes,
+}: Pick<StoredTensor, 'file' | 'offset' | 'bytes'>): Promise<void> {
+  const handle = await open(file, READ_ONLY).catch(() => undefined);
+  if (!handle) return;
+  try {
+    const buffer = Buffer.allocUnsafe(Math.min(THROUGH_BYTES, bytes));
+    for (let done = 0; done < bytes; ) {
+      const { bytesRead } = await handle.read(buffer, 0, Math.min(buffer.length, bytes - done), offset + done);
+      if (bytesRead === 0) return;
+      done += bytesRead;
+    }
+  } catch {
+    // See above.
   } finally {
     await handle.close();
   }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -108,6 +108,7 @@ describe('the addon', () => {
       assert.throws(() => tensors({ ...first, type: 'I8' }, ...others), invalid(/I8/));
       assert.throws(() => tensors({ ...first, offset: 2 ** 40 }, ...others), invalid(/ends within/));
       assert.throws(() => tensors({ ...first, file: '/proc/nowhere' }, ...others), invalid(/nowhere: No such file/));
+      assert.throws(() => tensors({ ...first, file: directory }, ...others), invalid(/not a regular one/));
       assert.throws(() => Reflect.construct(Engine, []), TypeError);
       assert.throws(() => Reflect.apply(engine.submit, {}, [words(1)]), TypeError);
       assert.throws(() => Reflect.apply(Engine, undefined, [optionsOf(model), tensorPlaces(model)]), invalid(/new/));
@@ -409,6 +410,12 @@ describe('a CUDA backend', () => {
     } finally {
       await backend.dispose();
     }
+  });
+
+  test('a model whose file was changed since it was opened is refused', async () => {
+    const changed = await randomModel(join(directory, 'changed'), {}, 8);
+    await appendFile(join(changed.directory, 'model.safetensors'), 'x');
+    await assert.rejects(createTestCudaBackend(changed, POOL), { code: 'malformed-weights', message: /was changed/ });
   });
 
   test('a batch larger than a device step computes the same as its sequences alone; the memory of the words grows', async () => {

@@ -1,6 +1,6 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { expectedTensors, type LoadedModel, openWeights } from '#gpu-host/models/load.ts';
 import { widenBlocks } from '#gpu-host/models/widen.ts';
 import type { Device } from '../../protocol/host.ts';
 import type {
@@ -99,7 +99,8 @@ const NO_CUBLAS =
  * Runs a model on an NVIDIA card. The card holds weights and pages. The engine takes plain floats, so this function first widens quantised
  * blocks. Each step is one call of the engine; the calling thread is free while the step runs.
  *
- * @throws CudaError when the addon was not built, there is no such card, or the model and its pages do not fit it.
+ * @throws CudaError when the addon was not built, there is no such card, or the model and its pages do not fit it; ModelError when a file of the
+ * weights was changed or removed since the model was opened
  */
 export async function createCudaBackend(model: LoadedModel, options: CudaBackendOptions): Promise<Backend> {
   const addon = loadAddon(options.addon);
@@ -110,7 +111,12 @@ export async function createCudaBackend(model: LoadedModel, options: CudaBackend
   const images = await OnnxImageEncoder.open(model, options.threads);
   let backend: CudaBackend | undefined;
   try {
-    const engine = openEngine(addon, card, widenedModel, options);
+    const engine = await openWeights(
+      widenedModel.tensors,
+      expectedTensors(model.config),
+      () => openEngine(addon, card, widenedModel, options),
+      (opened) => opened.dispose(),
+    );
     backend = new CudaBackend(model, options, addon, card, engine, images);
     if (!engine.hasCublas() && options.precision !== 'float32') options.report?.(NO_CUBLAS, 'warn');
     await warmUp(backend, options, addon.emulated ? 0 : DEFAULT_WARM_UP_MS);

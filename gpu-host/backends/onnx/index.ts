@@ -1,6 +1,7 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import { checkWeights, type LoadedModel } from '#gpu-host/models/load.ts';
+import { expectedTensors, type LoadedModel, openWeights } from '#gpu-host/models/load.ts';
+import { readThrough } from '#gpu-host/models/safetensors.ts';
 import type {
   Backend,
   DeviceAdapter,
@@ -10,7 +11,16 @@ import type {
   TopRequest,
   TopTokens,
 } from '../backend.ts';
-import { batchAdapter, checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
+import {
+  batchAdapter,
+  checkCopy,
+  checkPage,
+  checkPicked,
+  checkScore,
+  checkSequence,
+  checkStates,
+  TooLittleMemory,
+} from '../check.ts';
 import { OnnxAdapter } from './adapter.ts';
 import { FeedBuilder, type RunFeeds } from './feeds.ts';
 import { buildDecoder } from './graph.ts';
@@ -30,7 +40,15 @@ import { defaultStepBytes, RunBounds } from './run-bounds.ts';
 import { KvSegments } from './segments.ts';
 import { sessionOptions } from './session-options.ts';
 import { OnnxImageEncoder } from './vision.ts';
-import { heldBits, modelLinears, type WeightBits } from './weights.ts';
+import {
+  headLinear,
+  heldBits,
+  type LinearLayer,
+  modelLinears,
+  sessionBytes,
+  type WeightBits,
+  weightRanges,
+} from './weights.ts';
 
 /** Options of {@link createOnnxBackend}. */
 export interface OnnxBackendOptions {
@@ -62,27 +80,31 @@ export interface OnnxBackendOptions {
  * `session.run` blocks the thread: use this backend in a process that can wait.
  */
 export async function createOnnxBackend(model: LoadedModel, options: OnnxBackendOptions): Promise<OnnxBackend> {
-  const { bits, headBits = bits } = options;
+  const { bits, headBits = bits, freeBytes = process.availableMemory } = options;
   const pool = new KvPool(model.config, options.pageSize, options.pageCount);
   const quantized = await quantizedWeights(model, bits, headBits, options.cacheDirectory ?? defaultCacheDirectory());
-  const session = async (graph: Uint8Array) => {
-    checkWeights(model);
-    const created = await InferenceSession.create(graph, sessionOptions(options.threads));
-    try {
-      // The session has opened the weight files by path. They may have been replaced since the first check.
-      checkWeights(model);
-      return created;
-    } catch (error) {
-      await created.release();
-      throw error;
-    }
-  };
+  const session = (graph: Uint8Array) =>
+    openWeights(
+      model.tensors,
+      expectedTensors(model.config),
+      () => InferenceSession.create(graph, sessionOptions(options.threads)),
+      (created) => created.release(),
+    );
   const decoder = (adapter: boolean) =>
     session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, adapter }, quantized));
   const sessions = {
     decoder: await decoder(false),
-    adaptedDecoder: new LazySession(() => decoder(true)),
-    head: new LazySession(() => session(buildHead(model, headBits, quantized))),
+    adaptedDecoder: new LazySession(() => {
+      checkRoom(model, modelLinears(model.config, bits, headBits), 'adapters', freeBytes());
+      return decoder(true);
+    }),
+    head: new LazySession(async () => {
+      const head = headLinear(model.config, headBits);
+      checkRoom(model, [head], 'projections and scores of states', freeBytes());
+      // The creation blocks the thread while it widens and packs the weights, so it should not wait for the disk, too.
+      for (const range of weightRanges(model.tensors, head, quantized)) await readThrough(range);
+      return session(buildHead(model, headBits, quantized));
+    }),
   };
   try {
     // Creating this session blocks the thread for long, so create it at the start and not while other calls compute.
@@ -92,6 +114,17 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
     await release(sessions);
     throw error;
   }
+}
+
+const MIB = 1024 * 1024;
+
+/** Refuses a further session of these multiplications that does not fit the memory. @throws TooLittleMemory */
+function checkRoom(model: LoadedModel, linears: readonly LinearLayer[], purpose: string, freeBytes: number): void {
+  const bytes = linears.reduce((sum, linear) => sum + sessionBytes(model.tensors, linear), 0);
+  if (bytes <= freeBytes) return;
+  throw new TooLittleMemory(
+    `${purpose} need a further copy of weights of up to ${Math.ceil(bytes / MIB)} MiB, and ${Math.floor(freeBytes / MIB)} MiB are free: give the GPU host more memory, or lower "bits" or "head_bits"`,
+  );
 }
 
 async function release(sessions: Sessions): Promise<void> {

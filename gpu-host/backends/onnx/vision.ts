@@ -1,5 +1,6 @@
-import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { type LoadedModel, openWeights } from '#gpu-host/models/load.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
+import { expectedVisionTensors } from '#gpu-host/models/vision/tensors.ts';
 import type { ImageEncoder } from '../backend.ts';
 import { checkImages } from '../check.ts';
 import { InferenceSession, Tensor } from './library.ts';
@@ -21,10 +22,13 @@ export class OnnxImageEncoder implements ImageEncoder {
   static async open(model: LoadedModel, threads: number | undefined): Promise<OnnxImageEncoder | undefined> {
     const { vision } = model;
     if (!vision) return undefined;
-    return new OnnxImageEncoder(
-      vision,
-      await InferenceSession.create(buildVision(model, vision), sessionOptions(threads)),
+    const session = await openWeights(
+      model.tensors,
+      expectedVisionTensors(vision),
+      () => InferenceSession.create(buildVision(model, vision), sessionOptions(threads)),
+      (created) => created.release(),
     );
+    return new OnnxImageEncoder(vision, session);
   }
 
   async encode(images: readonly Uint8Array[]): Promise<readonly Float32Array[]> {

@@ -1,4 +1,4 @@
-import { type BlockedTensor, bitsOf, isBlocked } from '#gpu-host/models/blocks.ts';
+import { type BlockedTensor, bitsOf, isBlocked, partsOf } from '#gpu-host/models/blocks.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { ModelError } from '#gpu-host/models/errors.ts';
 import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
@@ -93,6 +93,21 @@ function storedBlocks(tensors: TensorStore, { parts, bits }: LinearLayer): Store
 export function heldBits(tensors: TensorStore, linear: LinearLayer): number {
   const stored = storedBlocks(tensors, linear);
   return stored === null ? linear.bits : bitsOf(stored.dtype);
+}
+
+/** Maximum bytes of the memory that a session takes for a multiplication: the weights as they are computed with, and once more in the kernel's order. */
+export function sessionBytes(tensors: TensorStore, linear: LinearLayer): number {
+  return (2 * linear.rows * linear.columns * heldBits(tensors, linear)) / 8;
+}
+
+/** The places of a multiplication's weights in files. */
+export function weightRanges(
+  tensors: TensorStore,
+  linear: LinearLayer,
+  quantized: ReadonlyMap<string, QuantizedRanges>,
+): readonly FileRange[] {
+  const ranges = quantized.get(linear.name);
+  return ranges ? [ranges.values, ranges.scales] : linear.parts.flatMap((part) => partsOf(tensors.info(part)));
 }
 
 /** Place of a quantised layer: `values` is `[rows, blocks, BLOCK_SIZE × bits / 8]`, `scales` is `[rows × blocks]`. */

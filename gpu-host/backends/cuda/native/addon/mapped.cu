@@ -40,9 +40,14 @@ HostTensor MappedTensors::find(const std::string& name) const {
 const MappedTensors::File& MappedTensors::map(const std::string& file) {
   const auto known = files_.find(file);
   if (known != files_.end()) return known->second;
-  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK, opening a pipe would wait for its writer.
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) refuse(file, std::strerror(errno));
   struct stat status {};
+  if (fstat(descriptor, &status) == 0 && !S_ISREG(status.st_mode)) {
+    close(descriptor);
+    refuse(file, "the file is not a regular one");
+  }
   const bool sized = fstat(descriptor, &status) == 0 && status.st_size > 0;
   void* data = sized ? mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
   const int error = errno;
