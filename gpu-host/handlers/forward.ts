@@ -83,7 +83,8 @@ export class ForwardCall extends DeviceCall {
     this.#isReading = true;
     void reading.then(() => {
       this.#isReading = false;
-      this.#onAcquired(this);
+      // A call that was dropped meanwhile goes no more, and one that waits for its turn again asks again.
+      if (this.state === 'paused') this.#onAcquired(this);
     });
     return false;
   }

@@ -94,7 +94,7 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
     session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, adapter }, quantized));
   const sessions = {
     decoder: await decoder(false),
-    adaptedDecoder: new LazySession(() => {
+    adaptedDecoder: new LazySession(async () => {
       checkRoom(model, modelLinears(model.config, bits, headBits), 'adapters', freeBytes());
       return decoder(true);
     }),
