@@ -320,6 +320,11 @@ for (const [what, text, message] of [
     '[[model]]\nname = "m"\nbackend = "cuda"\nkv = "int4"',
     /model\.0\.kv: must be "fp8", or left out/,
   ],
+  [
+    'memory of a step on a card',
+    '[[model]]\nname = "m"\nbackend = "cuda"\nstep_memory_mb = 512',
+    /model\.0\.step_memory_mb: has no effect with cuda/,
+  ],
   ['a device for a CPU model', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: has no effect with onnx/],
   ['a pool without pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],
   ['an unknown policy', '[[model]]\nname = "m"\nbatch_policy = "psychic"', /batch_policy/],

@@ -55,6 +55,14 @@ test('a model has aliases, and admission has max_waiting', () => {
   );
 });
 
+test('a CPU model may have a bound on the memory of a step', () => {
+  const { gpuHosts } = withToml('[[model]]\nname = "m"\nstep_memory_mb = 512\n[[model]]\nname = "n"');
+  assert.deepEqual(
+    gpuHosts[0]?.models.map(({ stepMemoryMb }) => stepMemoryMb),
+    [512, undefined],
+  );
+});
+
 test('a model and an encoder may have the pace of another device, for benchmarks', () => {
   const pace = 'pace = { step_ms = 20, token_ms = 0.5 }';
   const { models, encoders } = withToml(

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
-import { GREEDY, generate, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
+import type { Distribution } from '../protocol/client.ts';
+import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { encodeMask } from '../testing/mask.ts';
-import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
+import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
 import { type Watched, watchBackend } from '../testing/wrapped-backend.ts';
 
 withWorkbench('computing calls', (handler) => {
@@ -348,4 +349,28 @@ test('a prefill in chunks gives the results of the whole prefill, under any mask
     [11, 11, 11, 11, 11, 11],
     [...inChunks, ...inChunks, ...inChunks, ...inChunks, 11, 11],
   ]);
+});
+
+test('a forward that mixes a state with tokens gets the embeddings of all tokens, however few rows the host keeps', async () => {
+  const count = 24;
+  const results: Distribution[] = [];
+  // The whole matrix; one row, so that every embedding is read again.
+  for (const keptEmbeddingBytes of [1 << 20, 1]) {
+    await using host = await startTestHost({ keptEmbeddingBytes });
+    const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'guest');
+    const [page] = b.pages(1);
+    const [first, state, last, ...fed] = b.embeds(count + 3);
+    b.embedText(ids(9), ids(0), ids(first!));
+    b.forward(NONE, ids(first!), ids(page!), ids(state!));
+    b.embedText(
+      Uint32Array.from(fed, (_, i) => 3 + 2 * i),
+      range(2, count + 2),
+      Uint32Array.from(fed),
+    );
+    b.forward(ids(page!), ids(state!, ...fed), NONE, ids(last!));
+    results.push(must(await b.next(last!, 5)));
+    await b.inferlet.close();
+  }
+  const [whole, few] = results;
+  same(few!, whole!);
 });

@@ -68,6 +68,8 @@ export interface TestHostOptions {
   readonly adapters?: Readonly<Record<string, RandomAdapterOptions & { readonly seed: number }>>;
   /** Wraps each backend, for example with a counter. */
   readonly wrap?: (backend: Backend) => Backend;
+  /** Bytes of the kept rows of the embedding matrix. */
+  readonly keptEmbeddingBytes?: number;
   /** True to keep persistent exports and the swap file on disk, across restarts. */
   readonly kv?: boolean;
   readonly host?: Partial<GpuHostOptions>;
@@ -95,7 +97,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       name: 'tiny',
       backend: options.wrap?.(backend) ?? backend,
       directory: model.directory,
-      embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
+      embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight'), options.keptEmbeddingBytes),
       adapters,
       ...(options.kv ? { kv: { directory: join(directory, 'kv'), fingerprint: fingerprintOf(model, backend) } } : {}),
       ...options.model,
