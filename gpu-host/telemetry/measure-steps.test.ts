@@ -67,11 +67,23 @@ describe('measuring steps at the start', () => {
         [1, 4],
       ],
     );
-    // A step of four inputs may take four times as long as the 1.9 s of one input.
-    const steepest = await measure({ stepMs: 0, tokenMs: 1900, sequenceMs: 0 });
-    assert.deepEqual(sizesOf(steepest.tokens.points), [1]);
     const slow = await measure({ stepMs: 1500, tokenMs: 0, sequenceMs: 0 });
     assert.deepEqual([sizesOf(slow.tokens.points), slow.tookMs], [[1], 3000], 'two steps of one input');
+  });
+
+  it('never begins a step of more than four seconds, except one of a single input', async () => {
+    for (let eachMs = 1; eachMs < 3000; eachMs *= 1.3) {
+      let longestMs = 0;
+      let nowMs = 0;
+      const wait = async (ms: number) => {
+        nowMs += ms;
+        if (ms > 1.01 * eachMs) longestMs = Math.max(longestMs, ms);
+      };
+      const now = () => nowMs;
+      const device = pacedBackend(inner, 'tiny', { stepMs: 0, tokenMs: eachMs, sequenceMs: 0 }, { now, wait });
+      await measuredSteps(device, LIMITS, now);
+      assert.ok(longestMs <= 4000, `${longestMs} ms at ${eachMs} ms an input`);
+    }
   });
 
   it('changes no keys and values', async () => {

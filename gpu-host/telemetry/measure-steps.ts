@@ -10,9 +10,10 @@ const STEPS = 2;
 /** A series ends with the first step that takes more than `BEYOND` times as long as a step of one input, and more than `LEAST_MS`. */
 const BEYOND = 3;
 const LEAST_MS = 10;
-/** A series also ends before a step that may take longer than this, ms: the times of smaller steps bound those of larger ones. */
-const LONGEST_MS = 5000;
-/** After this time, ms, no further step is measured: a slow device must serve soon, and its later steps are measured as it serves. */
+/**
+ * After this time, ms, no further step is measured: a slow device must serve soon, and its later steps are measured as it serves. The two steps of
+ * the previous size fit into this time, and a step is four times as large as those at most, so it takes at most twice this time.
+ */
 const BUDGET_MS = 2000;
 
 export interface StepLimits {
@@ -46,11 +47,9 @@ export async function measuredSteps(
   };
   const enoughMs = Math.max(LEAST_MS, BEYOND * (await measure(1, 1)));
   const maxInputs = Math.min(limits.maxTokens, backend.config.contextLength);
-  const isTooLong = (inputs: number) => inputs > profile.work.sizeWithin(LONGEST_MS);
-  for (const inputs of PREFILLS)
-    if (inputs > maxInputs || isTooLong(inputs) || (await measure(1, inputs)) > enoughMs) break;
+  for (const inputs of PREFILLS) if (inputs > maxInputs || (await measure(1, inputs)) > enoughMs) break;
   for (const sequences of DECODES)
-    if (sequences > limits.maxSequences || isTooLong(sequences) || (await measure(sequences, 1)) > enoughMs) break;
+    if (sequences > limits.maxSequences || (await measure(sequences, 1)) > enoughMs) break;
   return profile;
 }
 
