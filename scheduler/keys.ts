@@ -344,6 +344,8 @@ export function createKeys(prefix = 'pie') {
     schedules: (tenant: string) => at('schedules', tenant),
     /** Set: tenants that have or had schedules. */
     scheduledTenants: at('scheduled-tenants'),
+    /** String with a TTL: runs in a row of a job that began and did not end, because their process died (`CrashGuard`). */
+    unendedRuns: (queue: string, job: string) => at('unended', queue, job),
     /** Hash: the last metrics of each process, process to JSON text. */
     metrics: at('metrics'),
     /** Sorted set: processes with metrics, by the expiry of those metrics (ms since the epoch). */

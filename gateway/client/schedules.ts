@@ -23,6 +23,11 @@ export class SchedulesClient {
     return this.#http.json(schedulePath(name), withBody(options, 'PUT', settings));
   }
 
+  /** Resumes a suspended schedule, and leaves any other one as it is. */
+  async resume(name: string, options: CallOptions = {}): Promise<Schedule> {
+    return this.#http.json(`${schedulePath(name)}/resume`, { ...common(options), method: 'POST' });
+  }
+
   async remove(name: string, options: CallOptions = {}): Promise<void> {
     await this.#http.request(schedulePath(name), { ...common(options), method: 'DELETE' });
   }

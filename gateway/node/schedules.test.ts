@@ -148,6 +148,34 @@ describe('schedules', () => {
     assert.equal((await owner.operations.invocations({})).invocations.length, 0);
   });
 
+  it('a suspended schedule says why and how to resume it, and is resumed', async () => {
+    await platform.register({ name: 'killer' });
+    const { scheduler } = platform;
+    const settings = { function: 'killer', cron: '0 3 1 1 *' };
+    const suspend = async () => {
+      const { id, tenant, name } = (await scheduler.schedules.get('default', 'deadly')) ?? assert.fail('not stored');
+      const error = { code: 'internal', message: 'Three gateways died.' };
+      await scheduler.schedules.note({ tenant, name, id }, { at: Date.now(), error, suspended: true });
+      await scheduler.schedules.align(tenant, name);
+      const shown = (await client.schedules.list()).find((one) => one.name === 'deadly');
+      assert.deepEqual([shown?.suspended, shown?.nextAt], ['Three gateways died.', null]);
+      assert.deepEqual(Object.keys(shown?.last ?? {}), ['at', 'error']);
+    };
+    await client.schedules.put('deadly', settings);
+    await suspend();
+    const resumed = await client.schedules.resume('deadly');
+    assert.deepEqual([resumed.suspended, resumed.last, resumed.nextAt?.slice(4, 10)], [undefined, null, '-01-01']);
+    await suspend();
+    const put = await client.schedules.put('deadly', settings);
+    assert.deepEqual([put.suspended, put.nextAt?.slice(4, 10)], [undefined, '-01-01']);
+    await assert.rejects(client.schedules.resume('nothing'), { code: 'unknown-schedule' });
+    const reader = platform.client(await platform.key(['invoke']));
+    await assert.rejects(reader.schedules.resume('deadly'), { code: 'forbidden' });
+    const acts = await scheduler.audit.read({ tenant: 'default', limit: 5 });
+    assert.ok(acts.some(({ action, target }) => action === 'schedule.resume' && target === 'deadly'));
+    await client.schedules.remove('deadly');
+  });
+
   it('a schedule is removed with its function; `repair` starts a job scheduler that is missing or outdated', async () => {
     await platform.register({ name: 'short-lived' });
     await client.schedules.put('of-short-lived', { function: 'short-lived', cron: '0 3 * * *' });

@@ -37,6 +37,16 @@ export class NodeSchedules implements Schedules {
     });
   }
 
+  resume({ principal: { tenant, keyId } }: Call, name: string): Promise<Schedule | null> {
+    return translating(async () => {
+      const { schedules, audit } = this.#scheduler;
+      const schedule = await schedules.resume(tenant, name);
+      if (schedule === null) return null;
+      await audit.record(keyId, tenant, 'schedule.resume', name);
+      return toSchedule(schedule);
+    });
+  }
+
   remove({ principal: { tenant, keyId } }: Call, name: string): Promise<boolean> {
     return translating(async () => {
       const { schedules, audit } = this.#scheduler;
@@ -67,6 +77,7 @@ function toSchedule({
     createdAt: iso(createdAt),
     createdBy,
     nextAt: nextAt === null ? null : iso(nextAt),
-    last: last === null ? null : { ...last, at: iso(last.at) },
+    ...(last?.suspended === true && { suspended: last.error?.message ?? '' }),
+    last: last === null ? null : { at: iso(last.at), invocation: last.invocation, error: last.error },
   };
 }

@@ -22,6 +22,10 @@ export class OriginSchedules implements Schedules {
     return orNull('unknown-function', () => this.#client(call).schedules.put(name, settings, options(call)));
   }
 
+  resume(call: Call, name: string): Promise<Schedule | null> {
+    return orNull('unknown-schedule', () => this.#client(call).schedules.resume(name, options(call)));
+  }
+
   remove(call: Call, name: string): Promise<boolean> {
     return isFound('unknown-schedule', () => this.#client(call).schedules.remove(name, options(call)));
   }

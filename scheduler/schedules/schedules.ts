@@ -14,6 +14,7 @@ const SCRIPTS = {
   put: loadScript(new URL('./scripts/put-schedule.lua', import.meta.url)),
   removeOrphan: loadScript(new URL('./scripts/remove-orphan.lua', import.meta.url)),
   note: loadScript(new URL('./scripts/note-time.lua', import.meta.url)),
+  resume: loadScript(new URL('./scripts/resume-schedule.lua', import.meta.url)),
 };
 
 /** Number of times that BullMQ runs one firing whose invocation cannot be made, for instance while the store is away. */
@@ -91,6 +92,17 @@ export class Schedules {
     return Promise.all((await this.#schedulesOf(tenant)).map((schedule) => this.#withNextTime(schedule)));
   }
 
+  /**
+   * Resumes a suspended schedule (`LastTime.suspended`), and leaves any other one as it is. Null when there is no such schedule. A schedule with an
+   * interval then begins anew, with an invocation at once.
+   */
+  async resume(tenant: string, name: string): Promise<TimedSchedule | null> {
+    await this.#store.script(SCRIPTS.resume, [this.#store.keys.schedules(tenant)], [name]);
+    await this.align(tenant, name);
+    const schedule = await this.get(tenant, name);
+    return schedule && this.#withNextTime(schedule);
+  }
+
   /** Removes a schedule; false when there is no such schedule. Invocations that it has made go on. */
   async remove(tenant: string, name: string): Promise<boolean> {
     const { keys } = this.#store;
@@ -141,9 +153,9 @@ export class Schedules {
     let isStarted = false;
     for (let alignedId: string | null | undefined; ; ) {
       const schedule = await this.get(tenant, name);
-      const id = schedule?.id ?? null;
+      const id = schedule === null || schedule.last?.suspended === true ? null : schedule.id;
       if (id === alignedId) return isStarted;
-      if (schedule === null) await this.stop(tenant, name);
+      if (schedule === null || id === null) await this.stop(tenant, name);
       else if (!(await this.#runs(schedule))) {
         await this.#start(schedule);
         isStarted = true;

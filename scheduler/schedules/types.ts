@@ -17,6 +17,8 @@ export interface LastTime {
   readonly at: number;
   readonly invocation?: string;
   readonly error?: { readonly code: string; readonly message: string };
+  /** True if the schedule makes no invocations from this time on, until it is resumed or put again. */
+  readonly suspended?: boolean;
 }
 
 export interface Schedule extends ScheduleSettings {

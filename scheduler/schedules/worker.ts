@@ -1,8 +1,9 @@
-import { type Job, Worker } from 'bullmq';
+import { DelayedError, type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { SCHEDULE_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { MAX_EXCUSED_MS } from '../policies/silence.ts';
+import { CrashGuard } from '../store/crash-guard.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { WorkerConnection } from '../store/worker-connection.ts';
@@ -13,6 +14,8 @@ import type { LastTime, Schedule } from './types.ts';
 const CONCURRENCY = 16;
 /** Time for which a firing stays locked after its gateway died: longer than a gateway is excused when it gets no core. */
 const LOCK_MS = MAX_EXCUSED_MS + 5000;
+/** Pause before a firing that found another one running alone is tried again. */
+const LATER_MS = 1000;
 
 export interface ScheduleWorkerOptions {
   readonly store: Store;
@@ -32,21 +35,24 @@ export class ScheduleWorker {
   readonly #options: ScheduleWorkerOptions;
   readonly #connection: WorkerConnection;
   readonly #worker: Worker<FiringJob>;
+  readonly #guard: CrashGuard;
   readonly #firings = new Set<Promise<void>>();
   #isStopping = false;
 
   constructor(options: ScheduleWorkerOptions) {
-    const { store, connect } = options;
+    const { store, connect, log } = options;
     this.#options = options;
+    this.#guard = new CrashGuard(store, SCHEDULE_QUEUE, (schedule) =>
+      log.warn({ schedule }, 'a schedule fires alone: the last two gateways that made its invocation died meanwhile'),
+    );
     this.#connection = new WorkerConnection(connect());
-    this.#worker = new Worker<FiringJob>(SCHEDULE_QUEUE, (job) => this.#begin(job), {
+    this.#worker = new Worker<FiringJob>(SCHEDULE_QUEUE, (job, token) => this.#begin(job, token), {
       connection: this.#connection.redis,
       prefix: store.keys.bull,
       autorun: false,
       concurrency: CONCURRENCY,
       lockDuration: LOCK_MS,
-      // A firing that a dying gateway held is repeated, however often that happens.
-      maxStalledCount: 1000,
+      // BullMQ repeats the firing of a job scheduler however often it stalls, whatever `maxStalledCount` says. The guard ends the repetition.
     });
     this.#worker.on('error', (error) => this.#report(error));
     this.#worker.on('failed', (job, error) => {
@@ -71,8 +77,8 @@ export class ScheduleWorker {
     this.#connection.close();
   }
 
-  async #begin(job: Job<FiringJob>): Promise<void> {
-    const firing = this.#fire(job);
+  async #begin(job: Job<FiringJob>, token: string | undefined): Promise<void> {
+    const firing = this.#fire(job, token);
     this.#firings.add(firing);
     try {
       await firing;
@@ -81,17 +87,43 @@ export class ScheduleWorker {
     }
   }
 
-  async #fire(job: Job<FiringJob>): Promise<void> {
+  async #fire(job: Job<FiringJob>, token: string | undefined): Promise<void> {
     const { schedules, run, store } = this.#options;
     const { tenant, name, id } = job.data;
     const schedule = await schedules.get(tenant, name);
-    if (schedule?.id !== id) {
-      // The schedule was removed or replaced since the job was made.
+    if (schedule === null || schedule.id !== id || schedule.last?.suspended === true) {
+      // The schedule was removed, replaced or suspended since the job was made.
       await schedules.align(tenant, name);
       return;
     }
-    const outcome = await run(schedule, `schedule ${tenant}/${name} ${job.id}`);
-    await schedules.note(job.data, { at: store.clock(), ...outcome });
+    const outcome = await this.#guard.run(firingOf(job.data), async () => {
+      const last = await run(schedule, `schedule ${tenant}/${name} ${job.id}`);
+      await schedules.note(job.data, { at: store.clock(), ...last });
+    });
+    switch (outcome) {
+      case 'ended':
+        return;
+      case 'later':
+        await job.moveToDelayed(Date.now() + LATER_MS, token);
+        // Tells BullMQ that the job was moved: it has neither succeeded nor failed.
+        throw new DelayedError();
+      case 'refused':
+        await this.#suspend(schedule, job);
+    }
+  }
+
+  /** Ends the repetition of a firing during which the gateway died each time. */
+  async #suspend(schedule: Schedule, { id: firing, data }: Job<FiringJob>): Promise<void> {
+    const { schedules, store, log } = this.#options;
+    const { tenant, name, function: fn } = schedule;
+    const message = `Three gateways in a row died while they made an invocation of this schedule, at last while it ran alone. Correct the function or the input, then run \`pie schedule resume ${name}\`.`;
+    await schedules.note(data, { at: store.clock(), error: { code: 'internal', message }, suspended: true });
+    await schedules.align(tenant, name);
+    await this.#guard.forget(firingOf(data));
+    log.error(
+      { tenant, schedule: name, function: fn, firing, unendedRuns: 3 },
+      'a schedule is suspended: three gateways in a row died while they made its invocation',
+    );
   }
 
   #note(job: FiringJob, outcome: Omit<LastTime, 'at'>): void {
@@ -104,3 +136,6 @@ export class ScheduleWorker {
     if (!this.#isStopping && !isOutage) this.#options.log.error({ error }, 'the work on schedules failed');
   }
 }
+
+/** The work that the guard counts: all firings of one entry of a schedule. */
+const firingOf = ({ tenant, name, id }: FiringJob): string => `${tenant}/${name}/${id}`;

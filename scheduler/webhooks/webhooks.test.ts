@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import type { Redis } from 'ioredis';
 import { CollectedLog } from '#scheduler/testing/log.ts';
 import { Reach } from '../addresses/reach.ts';
+import { WEBHOOK_QUEUE } from '../keys.ts';
 import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -70,5 +71,34 @@ test("a webhook's signature has the time of the platform's clock", { timeout: 24
     await redis.stop();
     receiver.closeAllConnections();
     receiver.close();
+  }
+});
+
+test('a delivery during which the gateway died three times is given up, and says why', {
+  timeout: 240_000,
+}, async () => {
+  const redis = await TestRedis.start();
+  const log = new CollectedLog();
+  const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
+  const scheduler = openTestScheduler(redis, { log, masterKeys: openMasterKeys('', { create: false, environment }) });
+  const { store, invocations } = scheduler;
+  const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }] });
+  const payload = () => assert.fail('the delivery was tried again');
+  const webhooks = scheduler.createWebhooks({ reach, payload, version: '1' });
+  try {
+    const record = submission({ webhookUrl: 'http://127.0.0.1:1/' });
+    await invocations.create(record);
+    await store.redis.set(store.keys.unendedRuns(WEBHOOK_QUEUE, record.id), 3);
+    await scheduler.cancel(record.id, 'enough');
+    webhooks.start();
+    await eventually(async () => (await invocations.get(record.id))?.webhook?.status === 'failed', 'it is given up');
+    assert.match((await invocations.get(record.id))?.webhook?.lastError ?? '', /three gateways in a row died/);
+    await eventually(() => log.records.length > 0, 'it is logged');
+    const [{ level, fields, message } = assert.fail('nothing logged')] = log.records;
+    assert.deepEqual([level, fields.invocation, message.slice(0, 21)], ['error', record.id, 'a webhook is given up']);
+  } finally {
+    await webhooks.stop();
+    await scheduler.close();
+    await redis.stop();
   }
 });

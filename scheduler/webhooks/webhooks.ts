@@ -8,6 +8,7 @@ import { WEBHOOK_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { MAX_EXCUSED_MS } from '../policies/silence.ts';
 import type { Channels } from '../store/channels.ts';
+import { CrashGuard } from '../store/crash-guard.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -76,6 +77,7 @@ export class Webhooks {
   readonly #connection: WorkerConnection;
   readonly #queue: Queue<Delivery>;
   readonly #worker: Worker<Delivery>;
+  readonly #guard: CrashGuard;
   readonly #slots = new DeliverySlots(MAX_PER_TENANT);
   readonly #stopping = new AbortController();
   #moving: Promise<void> = Promise.resolve();
@@ -83,6 +85,9 @@ export class Webhooks {
   constructor(options: WebhooksOptions) {
     const { store, connect, log, firstWaitMs } = options;
     this.#options = options;
+    this.#guard = new CrashGuard(store, WEBHOOK_QUEUE, (invocation) =>
+      log.warn({ invocation }, 'a webhook is delivered alone: the last two gateways that delivered it died meanwhile'),
+    );
     this.#connection = new WorkerConnection(connect());
     const { redis } = this.#connection;
     this.#queue = new Queue(WEBHOOK_QUEUE, {
@@ -98,7 +103,8 @@ export class Webhooks {
       autorun: false,
       concurrency: CONCURRENCY,
       lockDuration: LOCK_MS,
-      // A delivery that a dying gateway held is repeated, however often that happens.
+      // A delivery that a dying gateway held is repeated, however often that happens: the delivery at fault may be another one. The guard gives up
+      // the one at fault.
       maxStalledCount: 1000,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
@@ -197,7 +203,13 @@ export class Webhooks {
         throw new DelayedError();
       });
       if (invocation?.webhook?.status !== 'pending') return;
-      await this.#attempt(invocation, invocation.webhook, job.attemptsMade + 1);
+      const { webhook } = invocation;
+      const outcome = await this.#guard.run(id, () => this.#attempt(invocation, webhook, job.attemptsMade + 1));
+      if (outcome === 'later') {
+        await job.moveToDelayed(Date.now() + RETRY_MS, token);
+        throw new DelayedError();
+      }
+      if (outcome === 'refused') await this.#giveUp(invocation, job.attemptsMade + 1);
     } finally {
       const now = Date.now();
       this.#slots.leave(tenant, now, now - startedAt);
@@ -224,6 +236,18 @@ export class Webhooks {
     if (status === 'delivered') return;
     const why = 'error' in answer ? answer.error : `status ${answer.status}`;
     throw isLast ? new UnrecoverableError(why) : new Error(why);
+  }
+
+  /** Ends the repetition of a delivery during which the gateway died each time. */
+  async #giveUp({ id, tenant }: Invocation, attempt: number): Promise<void> {
+    const { log, onAttempt } = this.#options;
+    await this.#note(id, [attempt, 'failed', '', 'three gateways in a row died while they delivered this webhook', '']);
+    await this.#guard.forget(id);
+    onAttempt?.('failed');
+    log.error(
+      { tenant, invocation: id, unendedRuns: 3 },
+      'a webhook is given up: three gateways in a row died while they delivered it',
+    );
   }
 
   /**

@@ -26,6 +26,8 @@ export interface Schedules {
    * `invalid-input` for a cron pattern that is invalid or never matches.
    */
   put(call: Call, schedule: NewSchedule): Promise<Schedule | null>;
+  /** Resumes a suspended schedule, and leaves any other one as it is. Null when there is no such schedule. */
+  resume(call: Call, name: string): Promise<Schedule | null>;
   /** False when there was no such schedule. */
   remove(call: Call, name: string): Promise<boolean>;
 }

@@ -115,6 +115,29 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
   define(
     app,
     createRoute({
+      method: 'post',
+      path: '/v1/schedules/{name}/resume',
+      operationId: 'resumeSchedule',
+      tags: ['Schedules'],
+      summary: 'Resume a suspended schedule',
+      description:
+        'The platform suspends a schedule after three gateways in a row died while they made its invocation; `suspended` has the reason. A schedule with an interval begins anew, with an invocation at once. A schedule that is not suspended stays as it is.',
+      security: SECURITY,
+      request: { params: nameParam },
+      responses: { 200: json(ScheduleSchema, 'The schedule'), ...problems('unknown-schedule', 'invalid-input') },
+    }),
+    async (c) => {
+      const { name } = c.req.valid('param');
+      callOf(c, 'invoke');
+      const schedule = await control.schedules.resume(callOf(c, 'deploy'), name);
+      if (schedule === null) throw unknownSchedule(name);
+      return c.json(schedule, 200);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
       method: 'delete',
       path: '/v1/schedules/{name}',
       operationId: 'removeSchedule',
@@ -127,12 +150,13 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const { name } = c.req.valid('param');
-      if (!(await control.schedules.remove(callOf(c, 'deploy'), name)))
-        throw new GatewayError('unknown-schedule', `There is no schedule "${name}".`);
+      if (!(await control.schedules.remove(callOf(c, 'deploy'), name))) throw unknownSchedule(name);
       return c.body(null, 204);
     },
   );
 }
+
+const unknownSchedule = (name: string) => new GatewayError('unknown-schedule', `There is no schedule "${name}".`);
 
 function timingOf({ cron, timezone, everyMs }: Pick<ScheduleSettings, 'cron' | 'timezone' | 'everyMs'>): Timing {
   if ((cron === undefined) === (everyMs === undefined))

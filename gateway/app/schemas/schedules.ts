@@ -14,7 +14,12 @@ export const ScheduleSchema = z
     createdAt: timestamp,
     createdBy: z.string().openapi({ description: 'Id of the API key that set the schedule' }),
     nextAt: timestamp.nullable().openapi({
-      description: 'The next time; null after a change that was interrupted, until a gateway starts and sets the time',
+      description:
+        'The next time; null while the schedule is suspended, and after a change that was interrupted, until a gateway starts and sets the time',
+    }),
+    suspended: z.string().optional().openapi({
+      description:
+        'Present while the schedule makes no invocations, because three gateways in a row died while they made one: why, and how to resume it',
     }),
     last: z
       .object({

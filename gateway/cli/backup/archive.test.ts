@@ -356,6 +356,7 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   concurrency: false,
   schedules: true,
   scheduledTenants: true,
+  unendedRuns: false,
   metrics: false,
   metricsExpiries: false,
   messageQueueChannel: false,

@@ -28,7 +28,11 @@ const BY_FIRST_WORD: readonly (readonly [word: string, load: Load])[] = [
   ['quarantine', () => import('./quarantine.ts').then(({ quarantineLift }) => [quarantineLift])],
   ['quota', () => import('./quota.ts').then(({ quotaList, quotaSet }) => [quotaList, quotaSet])],
   ['usage', () => import('./usage.ts').then(({ usage }) => [usage])],
-  ['schedule', () => import('./schedule.ts').then((of) => [of.scheduleList, of.scheduleCreate, of.scheduleRemove])],
+  [
+    'schedule',
+    () =>
+      import('./schedule.ts').then((of) => [of.scheduleList, of.scheduleCreate, of.scheduleResume, of.scheduleRemove]),
+  ],
   ['secrets', () => import('./secrets.ts').then((of) => [of.secretsList, of.secretsSet, of.secretsRemove])],
   ['webhooks', () => import('./webhooks.ts').then(({ webhooksSecret }) => [webhooksSecret])],
   ['keys', () => import('./keys.ts').then((of) => [of.keysList, of.keysCreate, of.keysRotate, of.keysRemove])],

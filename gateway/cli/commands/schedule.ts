@@ -23,13 +23,15 @@ export const scheduleList = defineCommand({
         schedule.name,
         schedule.function,
         timesOf(schedule),
-        schedule.nextAt ?? '–',
+        schedule.suspended === undefined ? (schedule.nextAt ?? '–') : 'suspended',
         schedule.last === null
           ? '–'
           : `${ago(schedule.last.at)}: ${schedule.last.invocation ?? schedule.last.error?.code ?? ''}`,
       ]),
       'There are none. Next: pie schedule create NAME FUNCTION --cron "0 3 * * *"',
     );
+    for (const { name, suspended } of schedules)
+      if (suspended !== undefined) terminal.print(`${name} is suspended. ${suspended}`);
     return EXIT.ok;
   },
 });
@@ -76,6 +78,22 @@ export const scheduleCreate = defineCommand({
     const next =
       storedSchedule.nextAt === null ? 'next time unknown until a gateway starts' : `next at ${storedSchedule.nextAt}`;
     terminal.print(`${storedSchedule.name}: ${storedSchedule.function} ${timesOf(storedSchedule)}; ${next}`);
+    return EXIT.ok;
+  },
+});
+
+export const scheduleResume = defineCommand({
+  name: 'schedule resume',
+  summary: 'Resume a suspended schedule',
+  description:
+    'The platform suspends a schedule after three gateways in a row died while they made its invocation. pie schedule shows the reason.',
+  arguments: [name],
+  examples: [{ line: 'pie schedule resume nightly', does: 'fires at its times again' }],
+  async run({ args: [schedule], terminal, signal, connect }) {
+    const { client } = await connect();
+    const resumed = await client.schedules.resume(schedule, { signal });
+    terminal.value(resumed);
+    terminal.print(`Resumed ${schedule}: ${resumed.function} ${timesOf(resumed)}; next at ${resumed.nextAt ?? '–'}`);
     return EXIT.ok;
   },
 });

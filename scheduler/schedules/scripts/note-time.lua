@@ -1,5 +1,5 @@
 --[[
-  Stores the outcome of a schedule's last firing. A schedule that was removed or replaced meanwhile stays as it is.
+  Stores the outcome of a schedule's last firing. A schedule that was removed, replaced or suspended meanwhile stays as it is.
 
   KEYS[1] the tenant's schedules (hash)
 
@@ -11,7 +11,7 @@
 ]]
 local text = redis.call('HGET', KEYS[1], ARGV[1])
 local entry = text and cjson.decode(text)
-if not entry or entry.id ~= ARGV[2] then
+if not entry or entry.id ~= ARGV[2] or (type(entry.last) == 'table' and entry.last.suspended == true) then
   return 0
 end
 -- Changes the text instead of encoding the entry again: cjson would write an empty list as an object. Quotes within the entry's texts are

@@ -132,14 +132,23 @@ function scheduleTable(schedules: readonly Schedule[], now: number): Html {
   return table(
     'Schedules of the function',
     [{ head: 'Name' }, { head: 'Runs' }, { head: 'Times' }, { head: 'Next' }, { head: 'Last' }],
-    schedules.map(({ name, function: runs, cron, timezone, everyMs, nextAt, last }) => [
-      name,
-      html`<code>${runs}</code>`,
-      everyMs === undefined ? html`<code>${cron}</code> ${timezone}` : `every ${duration(everyMs)}`,
-      nextAt === null ? '–' : moment(nextAt, now),
-      last === null ? '–' : lastRun(last, now),
+    schedules.map((schedule) => [
+      schedule.name,
+      html`<code>${schedule.function}</code>`,
+      timesOf(schedule),
+      nextRun(schedule, now),
+      schedule.last === null ? '–' : lastRun(schedule.last, now),
     ]),
   );
+}
+
+function timesOf({ cron, timezone, everyMs }: Schedule): Html | string {
+  return everyMs === undefined ? html`<code>${cron}</code> ${timezone}` : `every ${duration(everyMs)}`;
+}
+
+function nextRun({ nextAt, suspended }: Schedule, now: number): Html | string {
+  if (suspended !== undefined) return html`suspended <small>${suspended}</small>`;
+  return nextAt === null ? '–' : moment(nextAt, now);
 }
 
 function lastRun({ at, invocation, error }: NonNullable<Schedule['last']>, now: number): Html {

@@ -1,0 +1,79 @@
+import { loadScript } from './lua-script.ts';
+import type { Store } from './store.ts';
+
+const BEGIN_RUN = loadScript(new URL('./scripts/begin-run.lua', import.meta.url));
+
+/** Runs in a row that did not end, after which a job runs alone in its process, and after which it is refused. */
+const RUNS_BEFORE_ALONE = 2;
+const MOST_RUNS = 3;
+/** Time for which runs that did not end are counted. BullMQ repeats a job about a minute after its process died. */
+const COUNTED_MS = 86_400_000;
+
+/**
+ * Outcome of a job: it ended; it must be run later, because another job runs alone now; or it is refused, because each of its last runs ended with
+ * the death of the process.
+ */
+export type GuardedOutcome = 'ended' | 'later' | 'refused';
+
+/**
+ * Runs the jobs of a queue in this process, and refuses a job that kills its process each time. BullMQ repeats such a job for ever. It counts the
+ * deaths of the process for each job that was running then; after two of them, a job runs alone, so that the third one is its own fault.
+ */
+export class CrashGuard {
+  readonly #store: Store;
+  readonly #queue: string;
+  readonly #onAlone: (job: string) => void;
+  readonly #runs = new Set<Promise<unknown>>();
+  #runsAlone = false;
+
+  /**
+   * @param queue names the jobs of this guard in Redis, so that all processes count the same runs
+   * @param onAlone called when a job is about to run alone
+   */
+  constructor(store: Store, queue: string, onAlone: (job: string) => void) {
+    this.#store = store;
+    this.#queue = queue;
+    this.#onAlone = onAlone;
+  }
+
+  /** Runs a job. Rejects with the error of `work`, and with a `StoreError` before the job runs. */
+  async run(job: string, work: () => Promise<void>): Promise<GuardedOutcome> {
+    if (this.#runsAlone) return 'later';
+    const run = this.#begin(job, work, RUNS_BEFORE_ALONE);
+    this.#runs.add(run);
+    const unended = await run.finally(() => this.#runs.delete(run));
+    if (unended < RUNS_BEFORE_ALONE) return 'ended';
+    if (unended >= MOST_RUNS) return 'refused';
+    if (this.#runsAlone) return 'later';
+    this.#runsAlone = true;
+    try {
+      await Promise.allSettled(this.#runs);
+      this.#onAlone(job);
+      return (await this.#begin(job, work, MOST_RUNS)) < MOST_RUNS ? 'ended' : 'refused';
+    } finally {
+      this.#runsAlone = false;
+    }
+  }
+
+  /** Forgets the runs of a job that did not end. */
+  async forget(job: string): Promise<void> {
+    await this.#store.call((redis) => redis.del(this.#keyOf(job)));
+  }
+
+  /** Runs a job if fewer than `limit` of its last runs did not end. Returns the number of those. */
+  async #begin(job: string, work: () => Promise<void>, limit: number): Promise<number> {
+    const unended = Number(await this.#store.script(BEGIN_RUN, [this.#keyOf(job)], [limit, COUNTED_MS]));
+    if (unended >= limit) return unended;
+    try {
+      await work();
+    } finally {
+      // A process that still lives ends the count, whatever the outcome. A count that stays, while Redis is away, is ended by the next run.
+      await this.forget(job).catch(() => undefined);
+    }
+    return unended;
+  }
+
+  #keyOf(job: string): string {
+    return this.#store.keys.unendedRuns(this.#queue, job);
+  }
+}
