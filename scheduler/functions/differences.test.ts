@@ -60,3 +60,18 @@ test('grants are described in words', () => {
     ],
   );
 });
+
+test('the paths of a deep manifest take little more text than the manifest', () => {
+  let input: object = Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`k${i}`, i]));
+  for (let i = 0; i < 200; i++) input = { ['x'.repeat(150)]: input };
+  const deep = version({ manifest: { name: 'story', input } });
+  const found = differences(version(), deep);
+  assert.ok(JSON.stringify(found).length < 2 * JSON.stringify(deep).length);
+  // A change below a long path is still found.
+  const changed = version({ manifest: { name: 'story', input: { ['x'.repeat(300)]: { a: 1 } } } });
+  const again = version({ manifest: { name: 'story', input: { ['x'.repeat(300)]: { a: 2 } } } });
+  assert.deepEqual(
+    differences(changed, again).map(({ from, to }) => [from, to]),
+    [['{"a":1}', '{"a":2}']],
+  );
+});

@@ -17,6 +17,8 @@ export interface Difference {
 /** Maximum characters shown of a value: an input's schema may have thousands. */
 const MAX_TEXT = 120;
 const HASH_DIGITS = 12;
+/** Characters of a path from which the members below it count as one value. Deep names of an input's schema would make long paths for each leaf. */
+const MAX_PATH = 200;
 
 /** The differences between two versions, by field. @param from null for a function that did not exist */
 export function differences(from: Compared | null, to: Compared): Difference[] {
@@ -44,7 +46,9 @@ function fieldsOf({ manifest, componentHash, componentBytes, secrets = {} }: Com
 function flatten(value: object, path: string, fields: Map<string, string>): void {
   for (const [name, inner] of Object.entries(value)) {
     const fieldPath = path === '' ? name : `${path}.${name}`;
-    if (typeof inner === 'object' && inner !== null && !Array.isArray(inner)) flatten(inner, fieldPath, fields);
+    const isSplit =
+      typeof inner === 'object' && inner !== null && !Array.isArray(inner) && fieldPath.length <= MAX_PATH;
+    if (isSplit) flatten(inner, fieldPath, fields);
     else fields.set(fieldPath, typeof inner === 'string' ? inner : JSON.stringify(inner));
   }
 }
