@@ -62,7 +62,7 @@ test('grants are described in words', () => {
 });
 
 test('the paths of a deep manifest take little more text than the manifest', () => {
-  let input: object = Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`k${i}`, i]));
+  let input: Record<string, unknown> = Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`k${i}`, i]));
   for (let i = 0; i < 200; i++) input = { ['x'.repeat(150)]: input };
   const deep = version({ manifest: { name: 'story', input } });
   const found = differences(version(), deep);
