@@ -24,6 +24,12 @@ const INSTANTS_MS = 4;
 /** Maximum thread time of one call that is not charged: a smaller charge is not worth its bookkeeping. */
 const FREE_MS = 0.1;
 
+/**
+ * Cost of an allocated page in the tenant's share of the thread, ms. An inferlet that allocates and frees pages in a loop computes nothing, but makes
+ * the host evict and swap pages of its tenant. Beside other tenants, it may so allocate some 6,000 pages a second: more than prefills fill.
+ */
+const PAGE_MS = 0.01;
+
 /** Executes the calls of one model that need no step, between two batches. */
 export class Instants {
   readonly #batcher: Batcher;
@@ -83,12 +89,15 @@ export class Instants {
   #execute(call: InstantCall | BarrierCall): void {
     const [startedMs, spentNs] = [performance.now(), this.#time.spentNs];
     this.#start(call);
-    if (call.isLong) this.#thread.spend(call.hostQueue.space.owner.tenant, performance.now() - startedMs);
+    const spentMs = call.isLong ? performance.now() - startedMs : 0;
+    const pagesMs = call instanceof MemoryCall ? call.payPages() * PAGE_MS : 0;
+    if (spentMs + pagesMs > 0) this.#thread.spend(call.hostQueue.space.owner.tenant, Math.max(spentMs, pagesMs));
     this.chargeSince(startedMs, call, (this.#time.spentNs - spentNs) / 1e6);
   }
 
-  #mayWork({ isLong, hostQueue: { space } }: HostCall): boolean {
-    return !isLong || this.#thread.mayWork(space.owner.tenant);
+  #mayWork(call: InstantCall | BarrierCall): boolean {
+    const isPaced = call.isLong || (call instanceof MemoryCall && call.unpaidPages > 0);
+    return !isPaced || this.#thread.mayWork(call.hostQueue.space.owner.tenant);
   }
 
   async #executeInGap(call: InstantCall | BarrierCall): Promise<void> {

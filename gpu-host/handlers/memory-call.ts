@@ -20,6 +20,7 @@ export class MemoryCall extends InstantCall {
   readonly operation: MemoryOperation;
   readonly #vocabularySize: number;
   readonly #gaps: StepGaps;
+  #isPaid = false;
   /** A copy of tokens under way. */
   #copying: TokenCopying | undefined;
 
@@ -43,6 +44,19 @@ export class MemoryCall extends InstantCall {
   /** The page that was set aside for this allocation; with such a page, the allocation claims no memory. */
   get spared(): Page | undefined {
     return this.allocatesPage ? this.hostQueue.sparePage : undefined;
+  }
+
+  /** Pages that the call allocates and that its tenant has not paid for; a page that was set aside for the call costs nothing. */
+  get unpaidPages(): number {
+    const { operation } = this;
+    return operation.op !== 'allocate-pages' || this.#isPaid || this.spared ? 0 : operation.count;
+  }
+
+  /** Counts the pages as paid, also if the call has to wait for memory. @returns the pages that were not paid before */
+  payPages(): number {
+    const pages = this.unpaidPages;
+    this.#isPaid = true;
+    return pages;
   }
 
   override execute(): undefined | Promise<void> {

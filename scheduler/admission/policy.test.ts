@@ -77,11 +77,21 @@ describe('admission policy', () => {
                 .map(({ id }) => player.policy.countedPages(id));
             const all = [...admitted.keys()].map((id) => player.policy.countedPages(id));
             const used = (model: string) => sum(all, model);
+            const sharers = new Set([...admitted.values(), ...waiting.values()].map(({ tenant }) => tenant)).size;
+            const shareOf = (model: string, pages: number): number =>
+              model === MEMORY ? 0 : Math.floor((pages - Math.floor(pages * capacity.reserve)) / Math.max(1, sharers));
             if (step.admitted.length > 0) {
               assert.ok(admitted.size <= capacity.slots);
               for (const [model, pages] of Object.entries(capacity.pages)) {
-                const addsPages = step.admitted.some((id) => (player.policy.countedPages(id)[model] ?? 0) > 0);
-                assert.ok(!addsPages || used(model) <= pages, 'pages above capacity');
+                const last: string | undefined = step.admitted.findLast(
+                  (id) => (player.policy.countedPages(id)[model] ?? 0) > 0,
+                );
+                const tenant: string | undefined = last && admitted.get(last)?.tenant;
+                // A head with kept room may need more than the share.
+                const ownPages: number = tenant === undefined ? 0 : sum(countedOf(tenant), model);
+                const lastPages: number = last === undefined ? 0 : (player.policy.countedPages(last)[model] ?? 0);
+                const isWithinShare = ownPages - lastPages <= shareOf(model, pages);
+                assert.ok(!tenant || used(model) <= pages || isWithinShare, 'pages above capacity');
               }
             }
             const reserveSlots = Math.floor(capacity.slots * capacity.reserve);
@@ -123,7 +133,8 @@ describe('admission policy', () => {
                 (own.length === 0 || total([...own, need]) <= (limit.pages ?? Number.POSITIVE_INFINITY));
               const fits = Object.entries(need).every(([model, count]) => {
                 const pages = capacity.pages[model];
-                return pages === undefined || used(model) === 0 || used(model) + count <= pages;
+                if (pages === undefined || used(model) === 0 || used(model) + count <= pages) return true;
+                return sum(own, model) + count <= shareOf(model, pages);
               });
               // A head that waits for free memory may stay in the queue although its expected pages fit.
               const waits = demand.short !== undefined && admitted.size > 0;
@@ -145,7 +156,7 @@ describe('admission policy', () => {
   });
 
   test('an invocation ended for lack of memory restarts alone, or after a newer report with room; only its tenant waits for it', () => {
-    const policy = new AdmissionPolicy({ slots: 20, starts: MANY, reserve: 0, pages: { m: 128 } });
+    const policy = new AdmissionPolicy({ slots: 20, starts: MANY, reserve: 0, pages: { m: 110 } });
     let arrivals = 0;
     const enter = (id: string, tenant: string, pages: number, since?: number) => {
       arrivals += 1;
@@ -445,5 +456,37 @@ describe('admission policy', () => {
       policy.leave(running.shift()!, second * 1000 + 1);
       running.push(...policy.admit(second * 1000 + 1).map((demand) => demand.id));
     }
+  });
+
+  test('a head of a tenant within its share starts although another tenant has admitted the whole pool', () => {
+    const policy = new AdmissionPolicy({ slots: 100, pages: { m: 100, [MEMORY]: 100 }, reserve: 0, starts: MANY });
+    const enter = (id: string, tenant: string, pages: Pages): string[] => {
+      policy.enter({ id, tenant, arrival: Number(id), pages }, 0);
+      return policy.admit(0).map((demand) => demand.id);
+    };
+    assert.deepEqual(enter('1', 'hoarder', { m: 60 }), ['1']);
+    assert.deepEqual(enter('2', 'hoarder', { m: 40 }), ['2']);
+    assert.deepEqual(enter('3', 'small', { m: 50 }), ['3'], 'half of the pool is the share of each of two tenants');
+    assert.deepEqual(enter('4', 'small', { m: 1 }), [], 'beyond its share, a head needs room');
+    assert.deepEqual(enter('5', 'third', { m: 34 }), [], 'more than a third of the pool');
+    assert.deepEqual(enter('6', 'fourth', { m: 25 }), ['6']);
+    policy.enter({ id: '0', tenant: 'fifth', arrival: 0, pages: { [MEMORY]: 101 } }, 0);
+    assert.deepEqual(
+      policy.admit(0).map(({ id }) => id),
+      ['0'],
+      'no other invocation uses memory',
+    );
+    assert.deepEqual(enter('7', 'sixth', { [MEMORY]: 1 }), [], 'runtime memory cannot be taken back');
+  });
+
+  test('an invocation that ended for lack of memory starts again within its share, whatever the reports say', () => {
+    const policy = new AdmissionPolicy({ slots: 100, pages: { m: 100 }, reserve: 0, starts: MANY });
+    policy.report({ m: [{ pages: 0, readAt: 5 }] });
+    policy.enter({ id: '1', tenant: 'hoarder', arrival: 1, pages: { m: 100 } }, 0);
+    policy.enter({ id: '2', tenant: 'small', arrival: 2, pages: { m: 20 }, short: { pages: { m: 20 }, since: 1 } }, 0);
+    assert.deepEqual(
+      policy.admit(10).map(({ id }) => id),
+      ['1', '2'],
+    );
   });
 });

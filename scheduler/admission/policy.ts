@@ -3,6 +3,7 @@ import {
   byTurn,
   type Demand,
   type Limits,
+  MEMORY,
   mayStart,
   type Pages,
   pagesOf,
@@ -75,6 +76,11 @@ interface RemainingCapacity {
  * turn fits into the room that is not kept. A head that needs more than a whole pool starts when no other invocation uses the pool; the GPU host
  * then refuses it with the reason. An admitted invocation counts at most for all pages outside the reserve, so that it alone keeps no newcomer
  * out. Runtime memory is one more pool (`MEMORY`), never overcommitted.
+ *
+ * Shares: among the tenants that have an invocation, admitted or waiting, each has an equal share of each model's pages outside the reserve. A head
+ * that leaves its tenant within this share fits whatever other tenants have admitted, since the GPU host takes pages from tenants that hold more than
+ * their share. A head with kept room that needs more fits as well if its tenant is within its share without it: it gets its pages on the GPU host when
+ * others give theirs back. Runtime memory cannot be taken back, so it has no such share.
  *
  * On the way: an admitted invocation is on its way to a runtime until it begins. There are two kinds: invocations of tenants with few slots, and all
  * others. At most `starts` of each kind are on their way, so an admitted invocation begins soon; neither kind waits for the other. An invocation of
@@ -246,17 +252,20 @@ export class AdmissionPolicy {
       const total = this.#capacity.pages[model];
       // A head of any size fits into a pool that no admitted invocation and no kept head uses.
       if (room === undefined || total === undefined || room === total) return true;
-      const isWithinShare = (tenant.heldPages.get(model) ?? 0) + count <= (this.#smallShare(model) ?? 0);
-      const mayUseReserve = isRoomKept || isWithinShare || tenant.head?.latency;
+      if (this.#isWithinShare(tenant, model, isRoomKept ? 0 : count)) return true;
+      const holdsFew = (tenant.heldPages.get(model) ?? 0) + count <= (this.#smallShare(model) ?? 0);
+      const mayUseReserve = isRoomKept || holdsFew || tenant.head?.latency;
       return count <= (mayUseReserve ? room : room - Math.floor(total * this.#capacity.reserve));
     });
   }
 
   /** False while a head whose earlier attempt ended for lack of memory must wait for a report of enough memory. */
-  #findsMemory({ head }: Tenant): boolean {
+  #findsMemory(tenant: Tenant): boolean {
+    const { head } = tenant;
     if (!head?.short || this.#ledger.size === 0) return true;
     const { pages, since } = head.short;
     return Object.entries(pages).every(([model, needed]) => {
+      if (this.#isWithinShare(tenant, model, needed)) return true;
       const claimedPages = (readAt: number): number =>
         [...this.#claims.values()]
           .filter(({ at }) => at + CLAIM_MS > readAt)
@@ -368,6 +377,14 @@ export class AdmissionPolicy {
   #smallShare(model: string): number | undefined {
     const total = this.#capacity.pages[model];
     return total === undefined ? undefined : smallShareOf(Math.floor(total * this.#capacity.reserve));
+  }
+
+  /** True when a tenant that takes `count` more pages of a model still has at most an equal part of the pages outside the reserve. */
+  #isWithinShare(tenant: Tenant, model: string, count: number): boolean {
+    const total = this.#capacity.pages[model];
+    if (total === undefined || model === MEMORY) return false;
+    const sharers = [...this.#tenants.values()].filter(({ queue, running }) => queue.length > 0 || running > 0).length;
+    return (tenant.heldPages.get(model) ?? 0) + count <= Math.floor(this.#ordinaryPages(model) / Math.max(1, sharers));
   }
 
   #holdsFewSlots(tenant: Tenant): boolean {

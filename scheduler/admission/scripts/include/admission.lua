@@ -127,8 +127,8 @@ end
 
 -- Returns this script's copy of a tenant. `turn` is its score in STARTABLE: false for none, nil until the score is read; `moved` is set while a new
 -- score is not written yet. These fields mark what `closeTenant` writes: `holdingsChanged` (running, finish, and `held` of the models in
--- `changedHeld`), `changedHome` (models of which `home` has changed), `headChanged`, `comes` and `goes` (add the tenant to the set `tenants`, or
--- remove it).
+-- `changedHeld`), `changedHome` (models of which `home` has changed), `headChanged`, `comes` and `goes` (the tenant's hash stays, or is
+-- forgotten after a while).
 local function openTenant(a, name)
   local tenant = a.tenants[name]
   if tenant then
@@ -208,10 +208,8 @@ local function closeTenant(a, tenant)
   write(tenant.key, set, dropped)
   if tenant.comes then
     redis.call('PERSIST', tenant.key)
-    redis.call('SADD', a.base .. 'tenants', tenant.name)
   end
   if tenant.goes then
-    redis.call('SREM', a.base .. 'tenants', tenant.name)
     redis.call('PEXPIRE', tenant.key, FORGET_MS)
   end
 end
@@ -336,10 +334,14 @@ function settle(a, name, anew)
     tenant.head, tenant.short, tenant.latency, tenant.need, tenant.most, tenant.overtaken = nil, nil, nil, {}, nil, 0
     tenant.displaced, tenant.displacedOvertaken, tenant.displacedKept = nil, nil, nil
     tenant.goes = tenant.running == 0
+    if tenant.goes then
+      redis.call('SREM', a.base .. 'tenants', name)
+    end
     return
   end
   if not tenant.head then
     tenant.comes = true
+    redis.call('SADD', a.base .. 'tenants', name)
   end
   local keepsRoom = false
   tenant.goes = false

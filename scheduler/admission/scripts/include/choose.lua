@@ -62,16 +62,28 @@ local function readingsOf(a, place)
   return list[1] and list or nil
 end
 
+-- True when a tenant that takes `count` more pages of a place still has at most an equal part of the pages outside the reserve. The GPU host takes
+-- pages back from tenants that hold more. Runtime memory cannot be taken back.
+local function isWithinShare(a, tenant, model, count)
+  local total = a.pages[model]
+  if not total or model == MEMORY then
+    return false
+  end
+  local sharers = redis.call('SCARD', a.base .. 'tenants')
+  return (tenant.held[model] or 0) + count <= math.floor((total - reservePages(a, model)) / math.max(1, sharers))
+end
+
 -- True when a GPU host has reported enough memory since a head was requeued for lack of memory (`short`). Claims of invocations that started
--- this way and may not hold their pages yet reduce the report. Also true when no invocation is admitted, or no GPU host reports.
-local function findsMemory(a, short)
+-- this way and may not hold their pages yet reduce the report. Also true when no invocation is admitted, when no GPU host reports, or when the
+-- tenant then holds at most its share.
+local function findsMemory(a, tenant)
   if a.usedSlots == 0 then
     return true
   end
-  local claims
+  local claims, short = nil, tenant.short
   a.readings = a.readings or readOnce(function(place) return readingsOf(a, place) end)
   for model, needed in pairs(short.pages) do
-    local readings = a.readings[model]
+    local readings = not isWithinShare(a, tenant, model, needed) and a.readings[model]
     if readings then
       claims = claims or redis.call('HVALS', a.base .. 'claims')
       local found = false
@@ -91,19 +103,20 @@ local function findsMemory(a, short)
   return true
 end
 
--- True when a head fits into the room left. Only tenants that hold little, and heads with latency targets or kept room, may use the reserve.
+-- True when a head fits into the room left, or within its tenant's share (with kept room, if its tenant is within its share without it). Only tenants that hold little, and heads with latency targets or kept room,
+-- may use the reserve.
 local function fits(a, tenant, left, isRoomKept)
   local slots = left.slots
   if not isRoomKept and not mayUseReserve(a, tenant) then
     slots = left.ordinary
   end
-  if slots < 1 or (tenant.short and not findsMemory(a, tenant.short)) then
+  if slots < 1 or (tenant.short and not findsMemory(a, tenant)) then
     return false
   end
   for model, needed in pairs(tenant.need) do
     local room = left.pages[model]
     -- A head of any size fits into a pool that no admitted invocation and no kept head uses.
-    if room and room ~= a.pages[model] then
+    if room and room ~= a.pages[model] and not isWithinShare(a, tenant, model, isRoomKept and 0 or needed) then
       if not isRoomKept and not tenant.latency and (tenant.held[model] or 0) + needed > smallPages(a, model) then
         room = room - reservePages(a, model)
       end
