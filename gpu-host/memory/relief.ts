@@ -202,6 +202,7 @@ export class Relief {
       if (gives && family.runs && !family.isPinned) this.#preempt(family);
     }
     const heldFamilies = this.#inOrder();
+    for (const family of heldFamilies) family.heldUntilMs = Number.NEGATIVE_INFINITY;
     const fits = (family: Contender): boolean => this.#isInReach(family, this.#returningOrder(family));
     if (!heldFamilies.some(fits)) {
       const forced = heldFamilies.find((family) => {

@@ -23,6 +23,7 @@ export const BENCHES: ReadonlyMap<string, () => Promise<Bench>> = new Map<string
   ['placement', async () => (await import('./placement/bench.ts')).placement],
   ['flood', async () => (await import('./flood.ts')).flood],
   ['classes', async () => (await import('./classes.ts')).classes],
+  ['hoarders', async () => (await import('./hoarders.ts')).hoarders],
   ['tenants', async () => (await import('./tenants.ts')).tenants],
   ['idle', async () => (await import('./idle.ts')).idle],
   ['workflow', async () => (await import('./workflow/bench.ts')).workflow],

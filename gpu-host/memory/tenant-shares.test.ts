@@ -1,0 +1,315 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { CallFault, CallHeld } from './fault.ts';
+import { PRESENT_MS } from './page-accounts.ts';
+import { fillSlot } from './pool.ts';
+import type { PageSpace } from './space.ts';
+import { makeMemory, type TestMemory } from './testing/memory.ts';
+import { seeded } from './testing/random.ts';
+
+const PAGES = 60;
+const PAGE_SIZE = 4;
+/** First address of a text that `cacheText` computes. */
+const FIRST_TEXT = 100_000;
+const SEEDS = process.env.PIE_TEST_ALL ? 400 : 60;
+
+/** Allocates pages with content, so that they need room in swap. */
+function allocateFilled(space: PageSpace, first: number, count: number): void {
+  space.allocate(first, count);
+  for (let i = 0; i < count; i++) fillSlot(space.peek(first + i).page, 0, 0);
+}
+
+/** Computes a text of whole pages and frees them: the prefix tree then keeps them. @param variant texts of one tenant with equal variants are equal */
+function cacheText(space: PageSpace, pages: number, variant = 0): void {
+  const addresses = Uint32Array.from({ length: pages }, (_, i) => FIRST_TEXT + i);
+  space.allocate(FIRST_TEXT, pages);
+  const tokens = Uint32Array.from({ length: pages * PAGE_SIZE }, (_, i) => (i === 0 ? variant : i));
+  const positions = tokens.map((_, i) => i);
+  const run = space.beginPrefix({
+    inPages: addresses,
+    outPages: addresses,
+    positions,
+    tokens,
+    keep: 0,
+    causal: true,
+    adapter: undefined,
+  });
+  const taken = run?.cachedInputs ?? 0;
+  for (const [i, { page, slot }] of space.emptySlots(addresses, tokens.length - taken).entries())
+    fillSlot(page, slot, taken + i);
+  run?.reserve(tokens.subarray(taken));
+  run?.commit();
+  space.free(addresses);
+}
+
+/** Frames, and frames with swap, by tenant, counted from the holders of the pages. */
+function countsOf({ memory }: TestMemory): { frames: Map<string, number>; all: Map<string, number> } {
+  const pages = new Set([...memory.snapshots.held.keys(), ...(memory.prefixes?.pages() ?? [])]);
+  for (const { held } of memory.spaces) for (const page of held.keys()) pages.add(page);
+  const counts = { frames: new Map<string, number>(), all: new Map<string, number>() };
+  for (const { account, frame } of pages) {
+    const { tenant } = account;
+    counts.all.set(tenant, (counts.all.get(tenant) ?? 0) + 1);
+    if (frame >= 0) counts.frames.set(tenant, (counts.frames.get(tenant) ?? 0) + 1);
+  }
+  return counts;
+}
+
+test('a lone tenant may hold the whole pool, and keeps what it had cached until it needs the frames', () => {
+  const kit = makeMemory({ pages: PAGES, pageSize: PAGE_SIZE, prefixCache: true });
+  cacheText(kit.open(), 10);
+  const space = kit.open();
+  space.allocate(0, PAGES);
+  assert.equal(kit.memory.stats().free, 0);
+  kit.memory.audit();
+});
+
+test('a tenant above its share loses cached pages first, and none of a tenant within its share leave for it', () => {
+  const kit = makeMemory({
+    pages: PAGES,
+    pageSize: PAGE_SIZE,
+    prefixCache: true,
+    swapMemoryPages: 1000,
+    preempt: () => undefined,
+  });
+  const neighbour = kit.open({ tenant: 'neighbour' });
+  cacheText(neighbour, 10);
+  kit.memory.closeSpace(neighbour);
+  const churner = kit.open({ tenant: 'churner' });
+  for (let round = 0; round < 20; round++) {
+    churner.allocate(0, 50);
+    churner.free(Uint32Array.from({ length: 50 }, (_, i) => i));
+  }
+  assert.equal(countsOf(kit).frames.get('neighbour'), 10);
+  assert.throws(() => churner.allocate(0, 51), CallHeld, 'the claim waits: it ends no inferlet');
+  assert.equal(countsOf(kit).frames.get('neighbour'), 10);
+  kit.memory.audit();
+});
+
+test('a claim that lacks only what an absent tenant left behind gets it', () => {
+  let nowMs = 0;
+  const kit = makeMemory({
+    pages: PAGES,
+    pageSize: PAGE_SIZE,
+    prefixCache: true,
+    preempt: () => undefined,
+    now: () => nowMs,
+  });
+  const absent = kit.open({ tenant: 'absent' });
+  cacheText(absent, 10);
+  kit.memory.closeSpace(absent);
+  const space = kit.open({ tenant: 'present' });
+  assert.throws(() => space.allocate(0, PAGES), CallHeld);
+  space.contender.heldCalls++;
+  assert.equal(kit.memory.relief.next(), undefined, 'the tenant keeps its share for a while');
+  nowMs += PRESENT_MS;
+  assert.equal(kit.memory.relief.stalled(), true);
+  assert.equal(kit.memory.relief.next(), space.contender);
+  space.contender.heldCalls--;
+  space.allocate(0, PAGES);
+  kit.memory.audit();
+});
+
+test('with a full swap, the newest inferlet of the tenant above its share ends, and only that tenant loses any', () => {
+  const ended: string[] = [];
+  const kit = makeMemory({
+    pages: PAGES,
+    pageSize: PAGE_SIZE,
+    swapMemoryPages: 40,
+    preempt: () => undefined,
+    ended: ({ owner }, cause) => ended.push(`${owner.id}: ${cause}`),
+  });
+  const hoarders = Array.from({ length: 10 }, () => kit.open({ tenant: 'hoarder' }));
+  for (const hoarder of hoarders) {
+    allocateFilled(hoarder, 0, 10);
+    hoarder.waiting = true;
+  }
+  assert.equal(kit.memory.stats().free, 0);
+  const newcomer = kit.open({ tenant: 'neighbour' });
+  allocateFilled(newcomer, 0, 25);
+  assert.equal(ended.length, 3, ended.join('\n'));
+  assert.match(
+    ended[0] as string,
+    /^inferlet-9: memory pressure: the newest inferlet of a tenant that holds 100 pages, 50 more than its share, gave way to an invocation of another tenant$/,
+  );
+  const hoarder = hoarders[6] as PageSpace;
+  assert.throws(() => hoarder.allocate(20, 20), CallHeld, 'the rest of the pool is within the share of the newcomer');
+  assert.equal(newcomer.heldPages, 25);
+  kit.memory.audit();
+});
+
+test('two tenants whose families all need more than their share still advance, one after the other', () => {
+  const kit = makeMemory({ pages: PAGES, pageSize: PAGE_SIZE, swapMemoryPages: 1000, preempt: () => undefined });
+  const { relief } = kit.memory;
+  const [a, b] = [kit.open({ tenant: 'a' }), kit.open({ tenant: 'b' })];
+  allocateFilled(a, 0, 30);
+  allocateFilled(b, 0, 30);
+  for (const space of [a, b]) {
+    assert.throws(() => space.allocate(40, 10), CallHeld);
+    space.contender.heldCalls++;
+  }
+  assert.equal(relief.next(), undefined, 'neither fits beside the share of the other');
+  assert.equal(relief.stalled(), true);
+  assert.equal(relief.next(), a.contender);
+  a.contender.heldCalls--;
+  allocateFilled(a, 40, 10);
+  assert.equal(relief.next(), undefined);
+  kit.memory.closeSpace(a);
+  assert.equal(relief.next(), b.contender);
+  b.contender.heldCalls--;
+  allocateFilled(b, 40, 10);
+  kit.memory.audit();
+});
+
+/** An inferlet that allocates pages until it holds `target` pages, and then ends. */
+interface Program {
+  readonly space: PageSpace;
+  readonly tenant: string;
+  readonly target: number;
+  /** Pages of the claim that is held; 0 without one. */
+  heldClaim: number;
+  isOver: boolean;
+}
+
+/** A random history of programs of several tenants on one model. */
+class History {
+  readonly kit: TestMemory;
+  readonly programs: Program[] = [];
+  preemptions = 0;
+  claimedPages = 0;
+  readonly #random: (below: number) => number;
+  readonly #tenants: number;
+  readonly #ended = new Set<PageSpace>();
+  #nextAddress = 0;
+  #nowMs = 0;
+
+  constructor(seed: number) {
+    this.#random = seeded(seed);
+    this.#tenants = 1 + this.#random(4);
+    this.kit = makeMemory({
+      pages: PAGES,
+      pageSize: PAGE_SIZE,
+      prefixCache: true,
+      swapMemoryPages: [0, 20, 1000][this.#random(3)] as number,
+      now: () => this.#nowMs,
+      preempt: () => {
+        this.preemptions++;
+      },
+      ended: (space) => {
+        this.#ended.add(space);
+        for (const program of this.programs) if (program.space === space) program.isOver = true;
+      },
+    });
+  }
+
+  open(): void {
+    const tenant = `tenant ${this.#random(this.#tenants)}`;
+    const space = this.kit.open({ tenant, maxPages: PAGES });
+    this.programs.push({ space, tenant, target: 1 + this.#random(25), heldClaim: 0, isOver: false });
+  }
+
+  /** Lets each program go on by some pages, as the engine does. */
+  round(): void {
+    const { memory } = this.kit;
+    this.#nowMs += 25;
+    for (const space of this.#ended) memory.closeSpace(space);
+    this.#ended.clear();
+    for (let family = memory.relief.next(); family; family = memory.relief.next()) family.heldCalls = 0;
+    let anyAdvanced = false;
+    for (const program of this.programs) {
+      const { space } = program;
+      if (program.isOver || space.contender.isAway) continue;
+      if (this.#random(8) === 0) space.waiting = !space.waiting;
+      if (!space.waiting) anyAdvanced = this.#advance(program) || anyAdvanced;
+    }
+    memory.stepped();
+    if (anyAdvanced) return;
+    for (const { space } of this.programs) if (this.#random(3) === 0) space.waiting = false;
+    memory.relief.stalled();
+    // Tenants that are away keep their cached prefixes for a while.
+    this.#nowMs += 500;
+  }
+
+  #advance(program: Program): boolean {
+    const { space, tenant } = program;
+    const count = program.heldClaim || 1 + this.#random(4);
+    const before = countsOf(this.kit);
+    const tenants = new Set([...before.all.keys(), tenant]);
+    const share = Math.floor(PAGES / tenants.size);
+    const totalShare = Math.floor((PAGES + (this.kit.swap?.stats().capacity ?? 0)) / tenants.size);
+    const absentPages = [...space.held.keys()].filter(({ frame }) => frame < 0).length;
+    const textPages = this.#random(4) === 0 ? 1 + this.#random(4) : 0;
+    const mayHold = (before.frames.get(tenant) ?? 0) + absentPages + textPages + count <= share;
+    const isOldest = !this.programs.some(
+      (each) => !each.isOver && each.tenant === tenant && each.space.order < space.order,
+    );
+    let isHeld = false;
+    try {
+      this.#claim(program, count, textPages);
+    } catch (error) {
+      isHeld = error instanceof CallHeld;
+      if (!isHeld && !(error instanceof CallFault)) throw error;
+      assert.ok(!mayHold || !isOldest, `the oldest family of ${tenant} did not advance within the share of ${share}`);
+      program.isOver = !isHeld;
+      if (isHeld) {
+        program.heldClaim = count;
+        space.contender.heldCalls = 1;
+      } else if (!this.#ended.has(space)) this.kit.memory.closeSpace(space);
+    }
+    const after = countsOf(this.kit);
+    for (const other of tenants) {
+      if (other === tenant) continue;
+      const [had, has] = [before.frames.get(other) ?? 0, after.frames.get(other) ?? 0];
+      const [hadAll, hasAll] = [before.all.get(other) ?? 0, after.all.get(other) ?? 0];
+      // An inferlet of a tenant above its share ends as a whole.
+      if (hadAll > totalShare && hasAll < hadAll) continue;
+      assert.ok(
+        has >= Math.min(had, share),
+        `a claim of ${tenant} took ${had - has} of the ${had} frames of ${other}; the share is ${share}`,
+      );
+    }
+    return !isHeld;
+  }
+
+  #claim(program: Program, count: number, textPages: number): void {
+    const { space } = program;
+    space.makeResident([...this.#mappings(space)]);
+    if (textPages > 0) cacheText(space, textPages, this.#random(20));
+    allocateFilled(space, this.#nextAddress, count);
+    this.#nextAddress += count;
+    this.claimedPages += count;
+    program.heldClaim = 0;
+    space.contender.stepped();
+    if (space.heldPages < program.target) return;
+    program.isOver = true;
+    this.kit.memory.closeSpace(space);
+  }
+
+  *#mappings(space: PageSpace) {
+    for (let address = 0; address < this.#nextAddress; address++) if (space.pageAt(address)) yield space.peek(address);
+  }
+}
+
+test('in any history of several tenants, none within its share loses pages to another, the oldest within its share is not held, and all end', () => {
+  let [preemptions, claimed] = [0, 0];
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    const history = new History(seed);
+    const { kit, programs } = history;
+    for (let i = 0; i < 12; i++) history.open();
+    for (let round = 0; programs.some(({ isOver }) => !isOver); round++) {
+      assert.ok(round < 3000, `seed ${seed}: the programs come to no end`);
+      try {
+        history.round();
+        kit.memory.audit();
+      } catch (cause) {
+        throw new Error(`seed ${seed}, round ${round}: ${(cause as Error).message}`, { cause });
+      }
+    }
+    preemptions += history.preemptions;
+    claimed += history.claimedPages;
+    const { free, cached, owned, total } = kit.memory.pool.counts();
+    assert.equal(free + cached + owned, total);
+  }
+  assert.ok(preemptions > 50, `only ${preemptions} preemptions`);
+  assert.ok(preemptions <= claimed, `${preemptions} preemptions for ${claimed} pages`);
+});
