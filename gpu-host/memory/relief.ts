@@ -299,6 +299,13 @@ export class Relief {
     }
   }
 
+  /** Evicts cached pages of the claiming tenant, although another tenant holds more than its share and cannot give enough now. */
+  #evictOwn(account: PageAccount, need: FrameNeed): boolean {
+    const tree = this.#options.prefixes;
+    if (!tree || account.cached === 0) return false;
+    return this.#evict(tree, account, framesNeeded(need, []) - this.#pool.free);
+  }
+
   *#cachedBy(missing: number): Generator<{ account: PageAccount; held: number; missing: number }> {
     for (const account of this.#options.accounts)
       if (account.cached > 0) yield { account, held: account.frames, missing };
@@ -473,8 +480,9 @@ export class Relief {
     if (victims && victims.length > 0) return true;
     const later = runningFamilies.filter((other) => order.precedes(ownFamily, other));
     const { free, idle } = this.#claim(requester, need, later, room, order);
-    if (framesNeeded(need, []) - free - framesGained([], idle, room) <= 0) throw this.#hold(requester, need);
-    return false;
+    if (framesNeeded(need, []) - free - framesGained([], idle, room) > 0) return false;
+    if (this.#evictOwn(ownFamily.account, need)) return true;
+    throw this.#hold(requester, need);
   }
 
   get #canPreempt(): boolean {
@@ -531,6 +539,7 @@ export class Relief {
     const claim = this.#claim(requester, need, later, room, order);
     const endingOrder = this.#totalOrderOf({ account: ownFamily.account, pages });
     const decision = chooseVictims(requester, otherSpaces, new EndingShortfall(claim), endingOrder);
+    if (decision.kind !== 'terminate' && this.#evictOwn(ownFamily.account, need)) return;
     // Families that precede this one end, or wait on I/O, at some time. So waiting helps unless the requester's own family holds too much.
     const mayWait = (): boolean =>
       runningFamilies.length > later.length && this.#fitsLater(requester, need, runningFamilies, UNLIMITED_ROOM);

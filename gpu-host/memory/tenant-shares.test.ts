@@ -86,6 +86,25 @@ test('a tenant above its share loses cached pages first, and none of a tenant wi
   kit.memory.audit();
 });
 
+test('a tenant within its share keeps its cached pages while it claims others beside a hoarder', () => {
+  const kit = makeMemory({
+    pages: PAGES,
+    pageSize: PAGE_SIZE,
+    prefixCache: true,
+    swapMemoryPages: 1000,
+    preempt: () => undefined,
+  });
+  const small = kit.open({ tenant: 'small' });
+  cacheText(small, 10);
+  allocateFilled(kit.open({ tenant: 'hoarder' }), 0, 50);
+  for (let first = 0; first < 20; first += 4) allocateFilled(small, first, 4);
+  assert.equal(countsOf(kit).frames.get('small'), 30, 'ten of them are cached');
+  assert.equal(kit.memory.stats().cached, 10);
+  small.allocate(30, 1);
+  assert.equal(kit.memory.stats().cached, 9, 'beyond its share, the tenant loses its own cached pages');
+  kit.memory.audit();
+});
+
 test('a claim that lacks only what an absent tenant left behind gets it', () => {
   let nowMs = 0;
   const kit = makeMemory({

@@ -50,6 +50,8 @@ export class MemoryOrder<A> {
   readonly #absent = new Set<A>();
   readonly #claimant: A | undefined;
   readonly #protectedPages: number;
+  /** True when the claim leaves its tenant within its share, and another tenant holds more than its own. */
+  readonly #othersGiveFirst: boolean;
 
   /** @param capacity pages of the memory */
   constructor(capacity: number, holdings: Iterable<TenantHolding<A>>, claim?: TenantClaim<A>) {
@@ -58,17 +60,22 @@ export class MemoryOrder<A> {
     this.#claimant = claim?.account;
     this.share = Math.floor(capacity / Math.max(1, sharers.length));
     let protectedPages = 0;
+    let othersExcess = 0;
     for (const { account, held, isPresent } of counted) {
       const isClaimant = account === claim?.account;
       if (!isPresent && !isClaimant) {
         this.#absent.add(account);
         this.#excess.set(account, held);
+        othersExcess += held;
         continue;
       }
       this.#excess.set(account, Math.max(0, held + (isClaimant ? claim.pages : 0) - this.share));
-      if (!isClaimant) protectedPages += Math.min(held, this.share);
+      if (isClaimant) continue;
+      protectedPages += Math.min(held, this.share);
+      othersExcess += Math.max(0, held - this.share);
     }
     this.#protectedPages = protectedPages;
+    this.#othersGiveFirst = claim !== undefined && this.excess(claim.account) === 0 && othersExcess > 0;
   }
 
   /** Pages that the tenant holds above its share, the claim included. */
@@ -107,16 +114,17 @@ export class MemoryOrder<A> {
   }
 
   /**
-   * Chooses the tenant that loses cached pages to the claim: the one with most pages above its share, else the claiming tenant itself.
+   * Chooses the tenant that loses cached pages to the claim: the one with most pages above its share, else the claiming tenant itself. A tenant within
+   * its share keeps its cached pages while another one holds more than its own: that one's other pages give way first.
    * @param candidates tenants with cached pages, and the pages that each holds now
-   * @returns undefined when all candidates are other tenants within their shares; otherwise the number of pages after which to choose anew
+   * @returns undefined when no candidate gives way; otherwise the number of pages after which to choose anew
    */
   evicted(
     candidates: Iterable<{ readonly account: A; readonly held: number; readonly missing: number }>,
   ): { readonly account: A; readonly pages: number } | undefined {
     let [first, firstExcess, secondExcess] = [undefined as A | undefined, -1, 0];
     for (const { account, held, missing } of candidates) {
-      if (!this.gives(account, held)) continue;
+      if (!this.gives(account, held) || (account === this.#claimant && this.#othersGiveFirst)) continue;
       const shareOfIts = this.#absent.has(account) ? 0 : this.share;
       const excess = Math.max(0, held + (account === this.#claimant ? missing : 0) - shareOfIts);
       if (excess > firstExcess) [first, firstExcess, secondExcess] = [account, excess, Math.max(0, firstExcess)];
