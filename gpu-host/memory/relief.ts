@@ -136,9 +136,8 @@ export class Relief {
     const firstOrder = this.#returningOrder(first);
     // While a family that precedes all held ones runs, or other tenants' shares keep pages from the first held one, that one may find no room, and a
     // later one that needs less may overtake it.
-    const mayOvertake =
-      !this.#isInReach(first, firstOrder) ||
-      this.#runningFamilies(first).some((other) => other.runs && firstOrder.precedes(other, first));
+    const anyPrecedes = this.#runningFamilies(first).some((other) => other.runs && firstOrder.precedes(other, first));
+    const mayOvertake = anyPrecedes || !this.#isInReach(first, firstOrder);
     // Upper bounds on the frames for later candidates of a tenant: these cannot preempt any family that earlier ones of the tenant cannot.
     const maxAvailable = new Map<PageAccount, number>();
     const nowMs = this.#options.now();
@@ -151,7 +150,10 @@ export class Relief {
       if (!mayReturn({ needed, available: bound, total, isPreceded: true })) continue;
       const order = this.#returningOrder(family);
       const others = this.#runningFamilies(family);
-      const isPreceded = mayOvertake || others.some((other) => order.precedes(other, family) || other.isPinned);
+      const isPreceded =
+        anyPrecedes ||
+        !this.#isInReach(family, order) ||
+        others.some((other) => order.precedes(other, family) || other.isPinned);
       if (!isPreceded) return family;
       const available = this.#gained(family, others, order);
       if (mayReturn({ needed, available, total, isPreceded })) return family;

@@ -233,6 +233,8 @@ class History {
     this.#nowMs += 25;
     for (const space of this.#ended) memory.closeSpace(space);
     this.#ended.clear();
+    // The next call of a preempted family is held.
+    for (const { space, isOver } of this.programs) if (!isOver && space.contender.isAway) space.contender.heldCalls = 1;
     for (let family = memory.relief.next(); family; family = memory.relief.next()) family.heldCalls = 0;
     let anyAdvanced = false;
     for (const program of this.programs) {
