@@ -145,9 +145,6 @@ export class Relief {
       if (family !== first && !mayOvertake) return undefined;
       if (nowMs < family.heldUntilMs) continue;
       const { account } = family;
-      const needed = Math.min(total, family.needed);
-      const bound = maxAvailable.get(account) ?? Number.POSITIVE_INFINITY;
-      if (!mayReturn({ needed, available: bound, total, isPreceded: true })) continue;
       const order = this.#returningOrder(family);
       const others = this.#runningFamilies(family);
       const isPreceded =
@@ -155,6 +152,9 @@ export class Relief {
         !this.#isInReach(family, order) ||
         others.some((other) => order.precedes(other, family) || other.isPinned);
       if (!isPreceded) return family;
+      const needed = Math.min(total, family.needed);
+      const bound = maxAvailable.get(account) ?? Number.POSITIVE_INFINITY;
+      if (!mayReturn({ needed, available: bound, total, isPreceded })) continue;
       const available = this.#gained(family, others, order);
       if (mayReturn({ needed, available, total, isPreceded })) return family;
       // Add the candidate's own pages, which later candidates may take: `#gained` has not counted them.
