@@ -264,6 +264,7 @@ class History {
     const isOldest = !this.programs.some(
       (each) => !each.isOver && each.tenant === tenant && each.space.order < space.order,
     );
+    const { isForced } = space.contender;
     let isHeld = false;
     try {
       this.#claim(program, count, textPages);
@@ -284,6 +285,9 @@ class History {
       const [hadAll, hasAll] = [before.all.get(other) ?? 0, after.all.get(other) ?? 0];
       // An inferlet of a tenant above its share ends as a whole.
       if (hadAll > totalShare && hasAll < hadAll) continue;
+      // When no family fits beside the shares of others, the first one takes pages of tenants that wait as well.
+      if (isForced && this.programs.some((each) => each.tenant === other && each.space.contender.heldCalls > 0))
+        continue;
       assert.ok(
         has >= Math.min(had, share),
         `a claim of ${tenant} took ${had - has} of the ${had} frames of ${other}; the share is ${share}`,
