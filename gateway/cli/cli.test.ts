@@ -71,7 +71,7 @@ describe('the pie command', () => {
     [
       'an unknown command of a group',
       ['schedule', 'crate'],
-      /`pie schedule` has no such command\.[\s\S]*list, create, remove/,
+      /`pie schedule` has no such command\.[\s\S]*list, create, resume, remove/,
     ],
     [
       'a key of another alphabet',

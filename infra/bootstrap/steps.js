@@ -51,7 +51,7 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 export const PLAIN =
   'bad-input|concurrency|contract|hoarder|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
 /** Folders of `test` with tests of whole platforms. */
-const FOLDERS = ['bench', 'browser', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
+const FOLDERS = ['bench', 'browser', 'fuzz', 'layouts', 'oracles', 'stored-state', 'telemetry'];
 
 /** The test file of `gpu-host/handlers` that measures durations. */
 const TIMED = 'run-slices';

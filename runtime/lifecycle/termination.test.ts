@@ -110,8 +110,9 @@ describe('an inferlet that loses its memory on a GPU host', () => {
     platform.runtime = await platform.startRuntime({ name: 'runtime-live', liveSocket });
     const { events, inbox, quotas } = platform.scheduler;
     const { manifest } = restartable;
-    const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
-    const newest = await hold({ pages: 6, do: 'end' }, await platform.deploy(HOLDING, manifest, 'acme'));
+    // Of two tenants, each has a share of 8 pages: the newest inferlet's tenant holds more, and the oldest one's stays within.
+    const oldest = await hold({ pages: 2, do: 'grow', more: 6 });
+    const newest = await hold({ pages: 12, do: 'end' }, await platform.deploy(HOLDING, manifest, 'acme'));
     await eventually(async () => (await events.read(newest, 0)).some(isMessage), 'its message is in the log');
     const noBytes = { quota: 'redis-bytes', function: null, limit: 0, until: null } as const;
     await quotas.set('acme', noBytes, { author: 'test', reason: '' });

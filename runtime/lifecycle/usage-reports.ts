@@ -53,7 +53,7 @@ export class UsageReports {
   /** Runs one round. @param nowMs the time by `performance.now` */
   look(nowMs: number): void {
     let remainingReports = MAX_REPORTS;
-    for (const watched of this.#watched) {
+    for (const watched of [...this.#watched]) {
       if (remainingReports === 0) return;
       const { attempt, usage } = watched;
       const quietMs = nowMs - attempt.lastCallAt;
