@@ -103,6 +103,8 @@ describe('an inferlet that loses its memory on a GPU host', () => {
   });
 
   it('ends as `quota-storage` instead of restarting when its tenant may store no more bytes', async () => {
+    // A new GPU host has no cached pages of the tests before, which would count for their tenant's share.
+    await platform.restartGpuHost();
     await platform.runtime.stop(1000);
     // With a live socket, the restart begins with a write of the attempt's last event, its metrics. Without a live socket, the attempt
     // writes that event before it decides on a restart.
