@@ -40,7 +40,14 @@ const IDLE_MS = 30_000;
 const PROGRAM = new URL('./worker.ts', import.meta.url);
 const local = (...paths: readonly string[]) => paths.map((path) => fileURLToPath(new URL(path, import.meta.url)));
 const CODE = [
-  ...local('.', '../workers', '../../gpu-host/models', '../../gpu-host/protocol', '../../scheduler/functions'),
+  ...local(
+    '.',
+    '../workers',
+    '../../gpu-host/models',
+    '../../gpu-host/protocol',
+    '../../scheduler/functions',
+    '../../scheduler/policies',
+  ),
   ...local('../../package.json'),
   ...['zod', '@cfworker/json-schema', '@huggingface/jinja', '@huggingface/tokenizers'].flatMap(packagePaths),
 ];

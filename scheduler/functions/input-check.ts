@@ -1,3 +1,4 @@
+import { FairCache } from '../policies/fair-cache.ts';
 import type { JsonSchema } from './input-schema.ts';
 import { StepsExhausted, TooDeepError } from './schema/budget.ts';
 import { type Fault, pointerTo } from './schema/fault.ts';
@@ -25,15 +26,15 @@ export interface InputFault {
   readonly cause?: unknown;
 }
 
-/** Maximum compiled schemas kept, and maximum nodes of all together, some 20 MB. A version's schema never changes. */
-const MAX_VALIDATORS = 200;
+/** Nodes of all compiled schemas that are kept, some 20 MB. A version's schema never changes. */
 const MAX_NODES = 40_000;
+/** A kept schema counts as at least this many nodes, so that at most 200 are kept. */
+const LEAST_NODES = 200;
 
 /** Checks inputs against the JSON schema (2020-12) of a function's manifest, in a bounded number of steps. */
 export class InputChecker {
   /** By owner and version. */
-  readonly #validators = new Map<string, SchemaValidator>();
-  #nodeCount = 0;
+  readonly #validators = new FairCache<SchemaValidator>(MAX_NODES);
 
   /**
    * The fault of an input, or null. Never throws.
@@ -51,39 +52,19 @@ export class InputChecker {
     }
   }
 
+  /**
+   * The cache's groups are the owners of functions: a version's id is a short hash of content that its deployer chooses. A deployer who tries enough
+   * manifests can get the id of another tenant's version, with another schema.
+   */
   #validator(fn: CheckedFunction, schema: JsonSchema | boolean): SchemaValidator {
-    const key = keyOf(fn);
-    const cachedValidator = this.#validators.get(key);
-    if (cachedValidator !== undefined) {
-      // Reinserting moves the entry to the end, so the least recently used entry stays first.
-      this.#validators.delete(key);
-      this.#validators.set(key, cachedValidator);
-      return cachedValidator;
-    }
+    const { tenant = '', platform, version } = fn;
+    const owner = ownerOf({ tenant, platform });
+    const cachedValidator = this.#validators.get(owner, version);
+    if (cachedValidator !== undefined) return cachedValidator;
     const validator = new SchemaValidator(schema);
-    this.#validators.set(key, validator);
-    this.#nodeCount += validator.nodeCount;
-    this.#removeOldest();
+    this.#validators.set(owner, version, validator, Math.max(LEAST_NODES, validator.nodeCount));
     return validator;
   }
-
-  /** Removes the validators that were not used for longest until the others keep both limits. The newest one stays. */
-  #removeOldest(): void {
-    for (const [key, { nodeCount }] of this.#validators) {
-      const isWithinLimits = this.#validators.size <= MAX_VALIDATORS && this.#nodeCount <= MAX_NODES;
-      if (isWithinLimits || this.#validators.size === 1) return;
-      this.#validators.delete(key);
-      this.#nodeCount -= nodeCount;
-    }
-  }
-}
-
-/**
- * The key names the owner, because a version's id is a short hash of content that its deployer chooses. A deployer who tries enough
- * manifests can get the id of another tenant's version, with another schema.
- */
-function keyOf({ tenant = '', platform, version }: CheckedFunction): string {
-  return `${ownerOf({ tenant, platform })}/${version}`;
 }
 
 /** Describes the reason why an input could not be checked. */
