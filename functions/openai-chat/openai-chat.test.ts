@@ -386,7 +386,7 @@ describe('openai-chat', () => {
       'messages[0].content[0].type',
       /text/,
     );
-    await refused({ model: STORIES }, undefined, /no chat template/);
+    await refused({ model: STORIES }, 'messages', /no chat template/);
     await refused({ top_logprobs: 2 }, 'top_logprobs', /needs `logprobs`/);
     await refused({ tool_choice: 'required' }, 'tool_choice', /no `tools`/);
     await refused({ tools: [clock, clock] }, 'tools[1].function.name', /Two tools/);

@@ -113,7 +113,7 @@ test('a stopped runtime is replaced; a restartable invocation runs again, and an
   const { message } = plain.events.at(-1)?.data ?? {};
   assert.match(
     String(message),
-    /\(runtime-1\): it ended: its event loop stood still for \d+\.\d s, so it was killed\.$/,
+    /\(runtime-1\): it ended: its event loop stood still for \d+\.\d s, so it was killed\. /,
   );
   const records = logs(platform)
     .split('\n')
