@@ -43,6 +43,13 @@ export function answerBrokenRequests(server: Server): void {
     else refuse(socket, refusalOf(error.code ?? '', first !== undefined));
   });
   server.on('connect', ({ method }, stream) => {
+    // Node has taken its own listener from the connection. Without another one, a reset by the client would end this process.
+    stream.on('error', () => stream.destroy());
+    // An answer would land before those of the requests before this one.
+    if (openAnswers.get(stream as Socket)?.size) {
+      stream.destroy();
+      return;
+    }
     const hint = 'Send requests to the gateway itself; it is no proxy.';
     refuse(stream as Socket, new GatewayError('method-not-allowed', `The gateway does not take ${method}.`, { hint }));
   });

@@ -192,7 +192,8 @@ export class Relief {
 
   /**
    * Call when no family has a call that can run: preempts the families that keep pages from the held ones, so that the first held one returns. When
-   * none fits beside the shares of other tenants, the first one that fits without the shares of waiting tenants may take pages of these.
+   * none fits beside the shares of other tenants, the first one that fits without the shares of tenants that wait for memory, or of which no family
+   * runs, may take pages of these: their pages move to swap, and their cached prefixes go.
    * @returns false when no family can return now
    */
   stalled(): boolean {
@@ -239,15 +240,17 @@ export class Relief {
 
   /**
    * The order of frames, for a claim or for none.
-   * @param claimant the family that claims; one that is forced finds no share of tenants that wait
+   * @param claimant the family that claims; one that is forced finds no share of tenants that wait for memory, or of which no family runs
    */
   #orderOf(claim?: TenantClaim<PageAccount>, claimant?: Contender): MemoryOrder<PageAccount> {
     const nowMs = this.#options.now();
+    const running = new Set<PageAccount>();
+    if (claimant?.isForced) for (const { account, runs } of this.#options.contenders) if (runs) running.add(account);
     const holdings = [...this.#options.accounts].map((account) => ({
       account,
       held: account.frames,
       wants: account.heldCalls > 0 || account.swappedOut > 0,
-      isPresent: account.isPresent(nowMs) && !(claimant?.isForced && account.heldCalls > 0),
+      isPresent: account.isPresent(nowMs) && !(claimant?.isForced && (account.heldCalls > 0 || !running.has(account))),
     }));
     return new MemoryOrder(this.#pool.total, holdings, claim);
   }

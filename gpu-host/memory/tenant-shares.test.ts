@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CallFault, CallHeld } from './fault.ts';
-import { PRESENT_MS } from './page-accounts.ts';
 import { fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
 import { makeMemory, type TestMemory } from './testing/memory.ts';
@@ -105,23 +104,15 @@ test('a tenant within its share keeps its cached pages while it claims others be
   kit.memory.audit();
 });
 
-test('a claim that lacks only what an absent tenant left behind gets it', () => {
-  let nowMs = 0;
-  const kit = makeMemory({
-    pages: PAGES,
-    pageSize: PAGE_SIZE,
-    prefixCache: true,
-    preempt: () => undefined,
-    now: () => nowMs,
-  });
+test('a claim that lacks only what an absent tenant left behind gets it when nothing else runs', () => {
+  const kit = makeMemory({ pages: PAGES, pageSize: PAGE_SIZE, prefixCache: true, preempt: () => undefined });
   const absent = kit.open({ tenant: 'absent' });
   cacheText(absent, 10);
   kit.memory.closeSpace(absent);
   const space = kit.open({ tenant: 'present' });
   assert.throws(() => space.allocate(0, PAGES), CallHeld);
   space.contender.heldCalls++;
-  assert.equal(kit.memory.relief.next(), undefined, 'the tenant keeps its share for a while');
-  nowMs += PRESENT_MS;
+  assert.equal(kit.memory.relief.next(), undefined, 'the tenant keeps its share for a while beside others');
   assert.equal(kit.memory.relief.stalled(), true);
   assert.equal(kit.memory.relief.next(), space.contender);
   space.contender.heldCalls--;
@@ -154,6 +145,32 @@ test('with a full swap, the newest inferlet of the tenant above its share ends, 
   const hoarder = hoarders[6] as PageSpace;
   assert.throws(() => hoarder.allocate(20, 20), CallHeld, 'the rest of the pool is within the share of the newcomer');
   assert.equal(newcomer.heldPages, 25);
+  kit.memory.audit();
+});
+
+test('a claim that lacks only the shares of sleeping tenants gets them when nothing else runs, and their pages move to swap', () => {
+  const ended: string[] = [];
+  const kit = makeMemory({
+    pages: PAGES,
+    pageSize: PAGE_SIZE,
+    swapMemoryPages: 1000,
+    preempt: () => undefined,
+    ended: ({ owner }) => ended.push(owner.id),
+  });
+  const { relief } = kit.memory;
+  const [sleeper, worker] = [kit.open({ tenant: 'sleeper' }), kit.open({ tenant: 'worker' })];
+  allocateFilled(sleeper, 0, 30);
+  sleeper.waiting = true;
+  allocateFilled(worker, 0, 25);
+  assert.throws(() => worker.allocate(30, 10), CallHeld);
+  worker.contender.heldCalls++;
+  assert.equal(relief.next(), undefined);
+  assert.equal(relief.stalled(), true);
+  assert.equal(relief.next(), worker.contender);
+  worker.contender.heldCalls--;
+  allocateFilled(worker, 30, 10);
+  assert.equal(sleeper.heldPages, 30, 'the sleeper has all its pages, some of them in swap');
+  assert.deepEqual(ended, []);
   kit.memory.audit();
 });
 
@@ -265,6 +282,7 @@ class History {
       (each) => !each.isOver && each.tenant === tenant && each.space.order < space.order,
     );
     const { isForced } = space.contender;
+    const running = new Set(this.programs.filter((each) => each.space.contender.runs).map((each) => each.tenant));
     let isHeld = false;
     try {
       this.#claim(program, count, textPages);
@@ -285,9 +303,11 @@ class History {
       const [hadAll, hasAll] = [before.all.get(other) ?? 0, after.all.get(other) ?? 0];
       // An inferlet of a tenant above its share ends as a whole.
       if (hadAll > totalShare && hasAll < hadAll) continue;
-      // When no family fits beside the shares of others, the first one takes pages of tenants that wait as well.
-      if (isForced && this.programs.some((each) => each.tenant === other && each.space.contender.heldCalls > 0))
-        continue;
+      // When no family fits beside the shares of others, the first one takes pages of tenants that wait, or of which no family ran, as well.
+      const ofOther = this.programs
+        .filter((each) => each.tenant === other)
+        .map(({ space: { contender } }) => contender);
+      if (isForced && (ofOther.some(({ heldCalls }) => heldCalls > 0) || !running.has(other))) continue;
       assert.ok(
         has >= Math.min(had, share),
         `a claim of ${tenant} took ${had - has} of the ${had} frames of ${other}; the share is ${share}`,

@@ -216,9 +216,16 @@ export class Fleet {
     if (tenantPrograms.size > 0) this.#keptPrograms.set(tenant, tenantPrograms);
     else this.#keptPrograms.delete(tenant);
     const firstSandbox = this.#places.get(tenant)?.[0]?.found ?? (min > 0 ? this.of(tenant) : undefined);
-    firstSandbox
-      ?.then((sandbox) => sandbox.keep(program, min))
-      .catch((error: unknown) => this.#options.log.warn({ error, tenant }, 'no sandbox keeps ready instances'));
+    if (firstSandbox) void this.#keepIn(firstSandbox, tenant, { program, min });
+  }
+
+  /** Tells a sandbox to keep ready instances. Never rejects. */
+  async #keepIn(found: Sandbox | Promise<Sandbox>, tenant: string, { program, min }: KeptProgram): Promise<void> {
+    try {
+      await (await found).keep(program, min);
+    } catch (error) {
+      this.#options.log.warn({ error, tenant }, 'no sandbox keeps ready instances');
+    }
   }
 
   /** Ends every sandbox. */
@@ -277,7 +284,7 @@ export class Fleet {
     this.#cores?.changed(sandbox);
     // The tenant's first sandbox keeps the ready instances.
     if (!alone && !this.#firstOf(tenant))
-      for (const { program, min } of this.#keptPrograms.get(tenant)?.values() ?? []) void sandbox.keep(program, min);
+      for (const kept of this.#keptPrograms.get(tenant)?.values() ?? []) void this.#keepIn(sandbox, tenant, kept);
     // An immediate start of the next spare would take cores from the launch that this sandbox is for.
     setTimeout(() => this.#look(), NEXT_SPARE_MS).unref();
     return sandbox;
@@ -403,7 +410,7 @@ export class Fleet {
     this.#forget(tenant, place);
     const newFirst = this.#firstOf(tenant);
     if (!wasFirst || !newFirst) return;
-    for (const { program, min } of this.#keptPrograms.get(tenant)?.values() ?? []) void newFirst.keep(program, min);
+    for (const kept of this.#keptPrograms.get(tenant)?.values() ?? []) void this.#keepIn(newFirst, tenant, kept);
   }
 
   #firstOf(tenant: string): Sandbox | null {

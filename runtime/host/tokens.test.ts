@@ -256,3 +256,26 @@ test('a refused quota fails the waiting calls, which then count nowhere, and all
   assert.deepEqual([device.error, tokens.charged, tokens.input, tokens.isHeld], [error, 0, 0, false]);
   assert.equal(tokens.refuse(), error);
 });
+
+test('a call that fails while it is held costs nothing, and the calls behind it go on', async () => {
+  const { tokens } = new Held();
+  tokens.grant(100);
+  const failed = handlerError('limit-exceeded', 'too large');
+  const fails = Promise.withResolvers<Outcome<null>>();
+  const large = tokens.during({ inputs: 150, outputs: 60, cacheable: 40 }, () => fails.promise);
+  const encoding = Promise.withResolvers<Outcome<null>>();
+  const encoded = tokens.encoding(500, () => encoding.promise);
+  const answer = Promise.withResolvers<Outcome<null>>();
+  const small = tokens.during({ inputs: 30, outputs: 1, cacheable: 0 }, () => answer.promise);
+  assert.equal(tokens.isHeld, true);
+  assert.equal(tokens.charged, 0);
+  fails.resolve({ tag: 'err', val: failed });
+  encoding.resolve({ tag: 'err', val: failed });
+  await Promise.all([large, encoded]);
+  assert.equal(tokens.isHeld, false);
+  answer.resolve(ok(null));
+  await small;
+  assert.equal(tokens.charged, 31);
+  tokens.grant(10_000);
+  assert.deepEqual([tokens.input, tokens.output, tokens.charged], [30, 1, 31]);
+});

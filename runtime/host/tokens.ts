@@ -200,7 +200,7 @@ export class Tokens {
     cachedOf?: (answer: T) => number,
   ): Promise<Outcome<T>> {
     let hasEntered = false;
-    this.#enter(inputs + outputs, () => {
+    const held = this.#enter(inputs + outputs, () => {
       hasEntered = true;
       this.#input += inputs - cacheable;
       this.#unsettledInputs += cacheable;
@@ -208,9 +208,9 @@ export class Tokens {
       this.#options.shared()?.count(inputs + outputs);
     });
     const result = call();
-    if (outputs > 0 || cacheable > 0) {
+    if (held || outputs > 0 || cacheable > 0) {
       void result.then((outcome) => {
-        if (!hasEntered) return;
+        if (!hasEntered) return this.#withdraw(held);
         this.#expectedOutputs -= outputs;
         if (outcome.tag === 'ok') this.#output += outputs;
         else this.#options.shared()?.count(-outputs);
@@ -225,13 +225,13 @@ export class Tokens {
   /** Makes an encoder's call, and counts all its inputs against limits and quota while it is under way. Returns the promise of `call`. */
   encoding<T>(inputs: number, call: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
     let hasEntered = false;
-    this.#enter(inputs, () => {
+    const held = this.#enter(inputs, () => {
       hasEntered = true;
       this.#changeEncoders((encoders) => encoders.begin(inputs));
     });
     const result = call();
     void result.then(({ tag }) => {
-      if (!hasEntered) return;
+      if (!hasEntered) return this.#withdraw(held);
       this.#changeEncoders((encoders) => encoders.end(inputs, tag === 'ok'));
       if (tag === 'err') setTimeout(() => this.#encoders.confirm(inputs), LAST_BATCH_MS).unref();
     });
@@ -291,19 +291,31 @@ export class Tokens {
    * Counts a call's tokens: at once when there is room, else when the ceiling allows them. Until then the inferlet's devices hold all its calls.
    *
    * @param wanted tokens that the call would like to have besides; without room for them, too, it asks once
+   * @returns the call that waits, or null
    */
-  #enter(tokens: number, enter: () => void, wanted = 0): void {
+  #enter(tokens: number, enter: () => void, wanted = 0): HeldTokens | null {
     this.#lastChargeMs = performance.now();
     const hasRoom = this.#ceiling === null || this.charged + tokens + wanted <= this.#ceiling;
     if (tokens === 0 || this.#quotaRefusal || (!this.isHeld && hasRoom)) {
       enter();
-      return;
+      return null;
     }
     if (!this.isHeld) this.#options.hold(true);
-    this.#heldCalls.push({ tokens, enter });
+    const held = { tokens, enter };
+    this.#heldCalls.push(held);
     this.#heldTokens += tokens;
     this.#wantedTokens += wanted;
     this.#options.askForTokens();
+    return held;
+  }
+
+  /** Forgets a call that failed while it was held: it is not sent, so it costs nothing. The others may then fit. */
+  #withdraw(held: HeldTokens | null): void {
+    const index = held ? this.#heldCalls.indexOf(held) : -1;
+    if (!held || index < 0) return;
+    this.#heldCalls.splice(index, 1);
+    this.#heldTokens -= held.tokens;
+    if (this.#ceiling === null || !this.isHeld || this.charged + this.#heldTokens <= this.#ceiling) this.#release();
   }
 
   #release(): void {

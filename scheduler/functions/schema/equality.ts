@@ -41,12 +41,14 @@ export function areEqual(one: unknown, other: unknown, budget: StepBudget, depth
  * @throws StepsExhausted, TooDeepError
  */
 export function duplicates(items: readonly unknown[], budget: StepBudget): readonly [number, number] | null {
-  const indexByKey = new Map<string | number, number>();
+  const indexByKey = new Map<string, number>();
   const numberByPart = new Map<string, number>();
   for (const [index, item] of items.entries()) {
     budget.spend(LOOKUP_STEPS);
     if (typeof item === 'number') budget.spend(NUMBER_LOOKUP_STEPS);
-    const key = typeof item === 'number' ? item : hashable(canonical(item, budget), numberByPart, budget);
+    // V8 hashes numbers without a seed: a client could choose numbers of equal hash. It hashes texts with one. No canonical text begins like this.
+    const key =
+      typeof item === 'number' ? `n${item === 0 ? 0 : item}` : hashable(canonical(item, budget), numberByPart, budget);
     const firstIndex = indexByKey.get(key);
     if (firstIndex !== undefined) return [firstIndex, index];
     indexByKey.set(key, index);
