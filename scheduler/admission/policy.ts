@@ -379,12 +379,13 @@ export class AdmissionPolicy {
     return total === undefined ? undefined : smallShareOf(Math.floor(total * this.#capacity.reserve));
   }
 
-  /** True when a tenant that takes `count` more pages of a model still has at most an equal part of the pages outside the reserve. */
+  /** True when a tenant beside others that takes `count` more pages of a model still has at most an equal part of the pages outside the reserve. */
   #isWithinShare(tenant: Tenant, model: string, count: number): boolean {
     const total = this.#capacity.pages[model];
     if (total === undefined || model === MEMORY) return false;
     const sharers = [...this.#tenants.values()].filter(({ queue, running }) => queue.length > 0 || running > 0).length;
-    return (tenant.heldPages.get(model) ?? 0) + count <= Math.floor(this.#ordinaryPages(model) / Math.max(1, sharers));
+    if (sharers < 2) return false;
+    return (tenant.heldPages.get(model) ?? 0) + count <= Math.floor(this.#ordinaryPages(model) / sharers);
   }
 
   #holdsFewSlots(tenant: Tenant): boolean {

@@ -63,14 +63,14 @@ local function readingsOf(a, place)
 end
 
 -- True when a tenant that takes `count` more pages of a place still has at most an equal part of the pages outside the reserve. The GPU host takes
--- pages back from tenants that hold more. Runtime memory cannot be taken back.
+-- pages back from tenants that hold more. Runtime memory cannot be taken back, and a tenant alone has no other to take from.
 local function isWithinShare(a, tenant, model, count)
   local total = a.pages[model]
   if not total or model == MEMORY then
     return false
   end
   local sharers = redis.call('SCARD', a.base .. 'tenants')
-  return (tenant.held[model] or 0) + count <= math.floor((total - reservePages(a, model)) / math.max(1, sharers))
+  return sharers > 1 and (tenant.held[model] or 0) + count <= math.floor((total - reservePages(a, model)) / sharers)
 end
 
 -- True when a GPU host has reported enough memory since a head was requeued for lack of memory (`short`). Claims of invocations that started
