@@ -112,6 +112,26 @@ describe('a broken HTTP request', () => {
     }
   });
 
+  it('may end with a reset by its client, after any of its bytes', async () => {
+    const { hostname, port } = new URL(platform.url);
+    const heads = [
+      'CONNECT x:443 HTTP/1.1',
+      'GET /healthz HTTP/1.1',
+      'GET nothing HTTP/1.1',
+      'GET /healthz HTTP/1.1\r\nexpect: tea',
+    ];
+    for (const head of heads) {
+      for (const waitsForAnswer of [false, true]) {
+        const socket = connect({ host: hostname, port: Number(port) }).on('error', () => undefined);
+        await new Promise<void>((sent) => socket.write(`${head}\r\nhost: x\r\n\r\n`, () => sent()));
+        if (waitsForAnswer) await new Promise((answered) => socket.once('data', answered));
+        socket.resetAndDestroy();
+        // An error without a listener ends the process of the gateway, here that of this test.
+        assert.equal((await fetch(`${platform.url}/healthz`)).status, 200);
+      }
+    }
+  });
+
   it('gets a problem when its head comes too slowly; a connection without a byte is closed in silence', async () => {
     const late = await raw('GET /healthz HTTP/1.1\r\nhost: x\r\nx: ');
     assert.match(late, /^HTTP\/1\.1 408 Request Timeout\r\n/);
