@@ -63,7 +63,7 @@ const NEIGHBOURS_A_MODEL = 2;
 /** Number of different rounds that a neighbour can play. */
 const SCRIPTS = 12;
 /** So few pages that the attackers must swap, and enough that the neighbours stay within the share of their tenant, one of three. */
-const PAGES = 40;
+const PAGES = 30;
 /** Longest wait for the host to free what its closed connections held. */
 const SETTLE_MS = 60_000;
 /** Permitted growth of the process: V8 keeps free heap, and buffer pools fill. */
