@@ -103,8 +103,8 @@ local function findsMemory(a, tenant)
   return true
 end
 
--- True when a head fits into the room left, or within its tenant's share (with kept room, if its tenant is within its share without it). Only tenants that hold little, and heads with latency targets or kept room,
--- may use the reserve.
+-- True when a head fits into the room left, or within its tenant's share. A head with kept room also fits while its tenant is within its share
+-- without it. Only tenants that hold little, and heads with latency targets or kept room, may use the reserve.
 local function fits(a, tenant, left, isRoomKept)
   local slots = left.slots
   if not isRoomKept and not mayUseReserve(a, tenant) then
