@@ -1,8 +1,9 @@
 import { endingArguments, errorData } from '../invocations/ending.ts';
-import { type EndLog, endMessage, type PlatformFailureCode } from '../invocations/platform-end.ts';
+import { type EndLog, endMessage, type PlatformEnd } from '../invocations/platform-end.ts';
 import { unexpected } from '../invocations/replies.ts';
 import type { Retention } from '../invocations/retention.ts';
 import { MAX_ATTEMPTS } from '../invocations/types.ts';
+import { type Loss, lossEnd, UNEXPLAINED } from '../runtimes/loss.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
@@ -99,40 +100,28 @@ export class ActiveJobs {
    *   and stays.
    */
   over(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
-    const message = 'The runtime stopped without ending this invocation.';
-    return this.#leave(id, runtimeId, 'over', 'internal', message, token);
+    const cause = 'The runtime stopped without ending this invocation.';
+    return this.#leave(id, runtimeId, 'over', { code: 'internal', cause, figures: { runtime: runtimeId } }, token);
   }
 
   /**
    * Takes a job from a dead runtime. An attempt that the runtime received fails or restarts; any other job is requeued. `token` as with `over`.
    *
-   * @param message of the error `runtime-lost`, which the client gets
+   * @param loss why the runtime counts as lost; the client gets the reason, and the log gets the figures, too
    */
-  lost(
-    id: string,
-    runtimeId: string,
-    token = '',
-    message = 'The runtime that ran this invocation was lost.',
-  ): Promise<LeaveOutcome> {
-    return this.#leave(id, runtimeId, 'lost', 'runtime-lost', message, token);
+  lost(id: string, runtimeId: string, token = '', loss: Loss = UNEXPLAINED): Promise<LeaveOutcome> {
+    return this.#leave(id, runtimeId, 'lost', lossEnd(runtimeId, loss), token);
   }
 
   /** Gives a job back on behalf of its runtime. A received attempt that cannot restart fails as `terminated`. `token` as with `over`. */
   giveBack(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
-    const message = 'The runtime was shut down before this invocation ended.';
-    return this.#leave(id, runtimeId, 'return', 'terminated', message, token);
+    const cause = 'The runtime was shut down before this invocation ended.';
+    return this.#leave(id, runtimeId, 'return', { code: 'terminated', cause, figures: { runtime: runtimeId } }, token);
   }
 
-  async #leave(
-    id: string,
-    runtimeId: string,
-    mode: string,
-    code: PlatformFailureCode,
-    message: string,
-    token = '',
-  ): Promise<LeaveOutcome> {
+  async #leave(id: string, runtimeId: string, mode: string, end: PlatformEnd, token: string): Promise<LeaveOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
-    const end = { code, cause: message, figures: { runtime: runtimeId } };
+    const { code, cause } = end;
     const text = endMessage(end);
     const queue = this.#queue;
     const reply = await this.#store.script(
@@ -148,7 +137,7 @@ export class ActiveJobs {
         MAX_ATTEMPTS,
         this.#store.keys.prefix,
         token,
-        message,
+        cause,
       ],
     );
     if (Array.isArray(reply)) {

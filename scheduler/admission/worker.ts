@@ -3,7 +3,7 @@ import type { Control } from '../invocations/control.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import type { Logger } from '../policies/logger.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
-import { type Loss, logEnds, lossText, MAX_LOGGED_IDS } from '../runtimes/loss.ts';
+import { type Loss, MAX_LOGGED_IDS } from '../runtimes/loss.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { ActiveJobs } from './active-jobs.ts';
@@ -396,15 +396,14 @@ export class AdmissionWorker {
    * @param fetchedBefore only jobs fetched until this time are settled, milliseconds since the Unix epoch
    */
   async #settleUnknown(fetchedBefore: number): Promise<boolean> {
-    const { active, lease, store, log } = this.#options;
+    const { active, lease } = this.#options;
     const isKnown = (id: string) => this.#jobs.has(id);
     const unknownJobs = await active.heldBy(lease.id, isKnown);
     for (const { id, fetchedAt, fetchToken } of unknownJobs) {
       if (fetchedAt > fetchedBefore || isKnown(id)) continue;
       // The present fetch may answer with this job.
       if (this.#fetching && fetchToken !== null && fetchToken === this.#fetcher.unanswered) continue;
-      const outcome = await active.lost(id, lease.id, fetchToken ?? '', lossText(lease.id, UNKNOWN));
-      if (outcome === 'failed') await logEnds(store, log, [{ id, runtimeId: lease.id }], UNKNOWN);
+      await active.lost(id, lease.id, fetchToken ?? '', UNKNOWN);
     }
     return unknownJobs.length > 0;
   }

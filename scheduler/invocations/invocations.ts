@@ -3,6 +3,7 @@ import type { InvocationJob } from '../admission/job.ts';
 import type { Peak } from '../admission/learned.ts';
 import { type Metered, throwBytesQuota } from '../quotas/exceeded.ts';
 import type { TokenAsk } from '../quotas/grants.ts';
+import { type Loss, lossEnd, UNEXPLAINED } from '../runtimes/loss.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
@@ -207,13 +208,9 @@ export class Invocations {
    * Ends a child whose runtime is dead and returns true. Returns false and leaves the child alone while its parent's attempt runs: a runtime
    * that was slow rather than dead may have registered again.
    *
-   * @param message of the error `runtime-lost`
+   * @param loss why the runtime counts as lost; the client gets the reason, and the log gets the figures, too
    */
-  async loseChild(
-    id: string,
-    runtimeId: string,
-    message = 'The runtime that ran this invocation was lost.',
-  ): Promise<boolean> {
+  async loseChild(id: string, runtimeId: string, loss: Loss = UNEXPLAINED): Promise<boolean> {
     const { keys } = this.#store;
     const [parent, parentEpoch] = await this.#store.call((redis) =>
       redis.hmget(keys.invocation(id), 'parent', 'parentEpoch'),
@@ -221,7 +218,8 @@ export class Invocations {
     const [status, epoch] =
       parent == null ? [] : await this.#store.call((redis) => redis.hmget(keys.invocation(parent), 'status', 'epoch'));
     if (status === 'running' && epoch === parentEpoch) return false;
-    const outcome = await this.fail(id, 'runtime-lost', message, runtimeId);
+    const { code, cause, figures } = lossEnd(runtimeId, loss);
+    const outcome = await this.fail(id, code, cause, runtimeId, figures);
     // The end removes the child from the list, unless its record was gone already.
     if (outcome !== 'ok') await this.#store.call((redis) => redis.hdel(keys.children, id));
     return true;

@@ -5,6 +5,7 @@ import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
+import { END_RECORDS } from '../invocations/platform-end.ts';
 import type { MachineLooks, ProcessState } from '../policies/silence.ts';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
@@ -224,20 +225,28 @@ describe('runtimes', () => {
       message.startsWith(`The runtime that ran this invocation was lost (runtime-1): it ended: ${why}. `),
       message,
     );
-    await eventually(
-      () => log.records.some(({ message }) => message === 'invocations ended as runtime-lost'),
-      'the record of the ends',
-    );
-    const [record, ...more] = log.records.filter(({ message }) => message === 'invocations ended as runtime-lost');
-    assert.deepEqual(more, []);
-    const { silentMs, ...fields } = record?.fields ?? {};
+    const ofLoss = () => log.records.filter(({ fields }) => JSON.stringify(fields).includes(id));
+    await eventually(() => ofLoss().length >= 2, 'the records of the runtime and of the end');
+    const [ofRuntime, ofEnd, ...more] = ofLoss();
+    assert.deepEqual(more, [], 'one record of the end');
+    const { silentMs, ...fields } = ofRuntime?.fields ?? {};
     assert.ok(Number(silentMs) >= REAPER_LEASE_MS, `${silentMs} ms`);
     assert.deepEqual(fields, {
       runtime,
-      tenant: 'acme',
-      invocations: [id],
       why: `it ended: ${why}`,
       leaseMs: REAPER_LEASE_MS,
+      count: 1,
+      invocations: [id],
+    });
+    assert.equal(ofEnd?.message, END_RECORDS.ended);
+    const { cause, ...end } = ofEnd?.fields ?? {};
+    assert.ok(message.startsWith(String(cause)));
+    assert.deepEqual(end, {
+      tenant: 'acme',
+      function: 'story',
+      invocation: id,
+      code: 'runtime-lost',
+      figures: { runtime, silentMs, leaseMs: REAPER_LEASE_MS },
     });
   });
 

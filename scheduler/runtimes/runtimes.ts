@@ -9,7 +9,7 @@ import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { Vital } from '../store/vital.ts';
 import { LEASE_MS, RuntimeLease, unregister } from './lease.ts';
-import { type Loss, logEnds, lossText } from './loss.ts';
+import { type Loss, MAX_LOGGED_IDS, UNEXPLAINED } from './loss.ts';
 import type { Recovery, RuntimeDescription, RuntimeInfo, RuntimeLoad } from './types.ts';
 
 type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
@@ -132,20 +132,25 @@ export class Runtimes {
    * belongs to one attempt. Several processes may recover the same runtime at once. A runtime that was slow rather than dead can write nothing
    * more, and learns of the recovery when it renews its lease or changes its description.
    *
-   * The log gets one record for the runtime, and one for each tenant with invocations that end.
+   * The log gets one record for the runtime, with the ids of its first invocations, and one for each invocation that ends.
    *
    * @param loss why the runtime counts as lost; clients and the log get the reason
    * @param onlyDead true to do nothing when the runtime's lease holds: since the runtime was found dead, it has renewed the lease, or another
    *   process has recovered it and it has registered again.
    */
-  async recover(runtimeId: string, loss: Loss = RECOVERED, onlyDead = false): Promise<Recovery> {
+  async recover(runtimeId: string, loss: Loss = UNEXPLAINED, onlyDead = false): Promise<Recovery> {
     const unregistered = await unregister(this.#store, runtimeId, onlyDead);
     // The lease holds: no job is recovered, and all counts are 0.
     if (unregistered === null) return this.#recoverJobs([], loss);
     const { wasRegistered, jobs } = unregistered;
     if (wasRegistered)
       this.#log.warn(
-        { runtime: runtimeId, ...loss, invocations: jobs.length },
+        {
+          runtime: runtimeId,
+          ...loss,
+          count: jobs.length,
+          invocations: jobs.slice(0, MAX_LOGGED_IDS).map(({ id }) => id),
+        },
         'a runtime is lost; its invocations end or start again',
       );
     try {
@@ -180,14 +185,7 @@ export class Runtimes {
     for (;;) {
       const lostChildren = [...(await this.#invocations.children())].filter(([, runtimeId]) => isLost(runtimeId));
       const results = await Promise.allSettled(
-        lostChildren.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId, lossText(runtimeId, loss))),
-      );
-      const ended = lostChildren.filter((_, i) => settledValue(results[i]) === true);
-      await logEnds(
-        this.#store,
-        this.#log,
-        ended.map(([id, runtimeId]) => ({ id, runtimeId })),
-        loss,
+        lostChildren.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId, loss)),
       );
       if (results.some((one) => one.status === 'fulfilled' && one.value)) continue;
       // Throws the first failure.
@@ -202,15 +200,7 @@ export class Runtimes {
    */
   async #recoverJobs(jobs: readonly HeldJob[], loss: Loss): Promise<Recovery> {
     const results = await Promise.allSettled(
-      jobs.map(({ id, runtimeId, fetchToken }) =>
-        this.#active.lost(id, runtimeId, fetchToken, lossText(runtimeId, loss)),
-      ),
-    );
-    await logEnds(
-      this.#store,
-      this.#log,
-      jobs.filter((_, i) => settledValue(results[i]) === 'failed'),
-      loss,
+      jobs.map(({ id, runtimeId, fetchToken }) => this.#active.lost(id, runtimeId, fetchToken, loss)),
     );
     const outcomes = values(results);
     const count = (outcome: string) => outcomes.filter((value) => value === outcome).length;
@@ -223,12 +213,7 @@ export class Runtimes {
   }
 }
 
-const RECOVERED: Loss = { why: 'its invocations were taken from it' };
 const ORPHANED: Loss = { why: 'it took them after it had been declared lost' };
-
-function settledValue<T>(result: PromiseSettledResult<T> | undefined): T | undefined {
-  return result?.status === 'fulfilled' ? result.value : undefined;
-}
 
 /** The values of calls that have all ended. @throws the error of the first call that failed */
 function values<T>(outcomes: readonly PromiseSettledResult<T>[]): T[] {
