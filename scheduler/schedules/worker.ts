@@ -100,7 +100,7 @@ export class ScheduleWorker {
       const last = await run(schedule, `schedule ${tenant}/${name} ${job.id}`);
       await schedules.note(job.data, { at: store.clock(), ...last });
     });
-    switch (outcome) {
+    switch (outcome.kind) {
       case 'ended':
         return;
       case 'later':

@@ -24,8 +24,9 @@ describe('CrashGuard', () => {
       jobs.map((job) => new Promise<void>((begun) => void guard.run(job, () => new Promise(() => begun())))),
     );
   };
-  const outcomeOf = (job: string): Promise<GuardedOutcome> =>
-    new CrashGuard(store, 'queue', () => undefined).run(job, async () => undefined);
+  const kindOf = async (run: Promise<GuardedOutcome<unknown>>) => (await run).kind;
+  const outcomeOf = (job: string) =>
+    kindOf(new CrashGuard(store, 'queue', () => undefined).run(job, async () => undefined));
 
   it('refuses a job after three deaths of its process, and not one that ran beside it', async () => {
     await dieDuring('poison', 'neighbour');
@@ -58,14 +59,17 @@ describe('CrashGuard', () => {
       suspectBegun.resolve();
       return suspectEnds.promise;
     });
-    await eventually(async () => (await guard.run('other', async () => undefined)) === 'later', 'the suspect waits');
+    await eventually(
+      async () => (await kindOf(guard.run('other', async () => undefined))) === 'later',
+      'the suspect waits',
+    );
     neighbour.resolve();
     await suspectBegun.promise;
-    assert.equal(await guard.run('other', async () => assert.fail('ran beside')), 'later');
+    assert.equal(await kindOf(guard.run('other', async () => assert.fail('ran beside'))), 'later');
     suspectEnds.resolve();
-    assert.deepEqual(await Promise.all([first, alone]), ['ended', 'ended']);
+    assert.deepEqual(await Promise.all([first, alone].map(kindOf)), ['ended', 'ended']);
     assert.deepEqual(events, ['neighbour ends', 'suspect alone', 'suspect begins']);
-    assert.equal(await guard.run('other', async () => undefined), 'ended');
+    assert.deepEqual(await guard.run('other', async () => 'its result'), { kind: 'ended', result: 'its result' });
     assert.equal(await outcomeOf('suspect'), 'ended', 'a run that ends forgets the deaths before it');
   });
 

@@ -13,11 +13,14 @@ const COUNTED_MS = 86_400_000;
  * Outcome of a job: it ended; it must be run later, because another job runs alone now; or it is refused, because each of its last runs ended with
  * the death of the process.
  */
-export type GuardedOutcome = 'ended' | 'later' | 'refused';
+export type GuardedOutcome<Result> =
+  | { readonly kind: 'ended'; readonly result: Result }
+  | { readonly kind: 'later' | 'refused' };
 
 /**
  * Runs the jobs of a queue in this process, and refuses a job that kills its process each time. BullMQ repeats such a job for ever. It counts the
  * deaths of the process for each job that was running then; after two of them, a job runs alone, so that the third one is its own fault.
+ * Guard only the part of a job that evaluates untrusted data, and no wait for another party: while a job runs alone, all others are put off.
  */
 export class CrashGuard {
   readonly #store: Store;
@@ -37,19 +40,20 @@ export class CrashGuard {
   }
 
   /** Runs a job. Rejects with the error of `work`, and with a `StoreError` before the job runs. */
-  async run(job: string, work: () => Promise<void>): Promise<GuardedOutcome> {
-    if (this.#runsAlone) return 'later';
+  async run<Result>(job: string, work: () => Promise<Result>): Promise<GuardedOutcome<Result>> {
+    if (this.#runsAlone) return { kind: 'later' };
     const run = this.#begin(job, work, RUNS_BEFORE_ALONE);
     this.#runs.add(run);
-    const unended = await run.finally(() => this.#runs.delete(run));
-    if (unended < RUNS_BEFORE_ALONE) return 'ended';
-    if (unended >= MOST_RUNS) return 'refused';
-    if (this.#runsAlone) return 'later';
+    const outcome = await run.finally(() => this.#runs.delete(run));
+    if (typeof outcome !== 'number') return outcome;
+    if (outcome >= MOST_RUNS) return { kind: 'refused' };
+    if (this.#runsAlone) return { kind: 'later' };
     this.#runsAlone = true;
     try {
       await Promise.allSettled(this.#runs);
       this.#onAlone(job);
-      return (await this.#begin(job, work, MOST_RUNS)) < MOST_RUNS ? 'ended' : 'refused';
+      const alone = await this.#begin(job, work, MOST_RUNS);
+      return typeof alone === 'number' ? { kind: 'refused' } : alone;
     } finally {
       this.#runsAlone = false;
     }
@@ -60,17 +64,20 @@ export class CrashGuard {
     await this.#store.call((redis) => redis.del(this.#keyOf(job)));
   }
 
-  /** Runs a job if fewer than `limit` of its last runs did not end. Returns the number of those. */
-  async #begin(job: string, work: () => Promise<void>, limit: number): Promise<number> {
+  /** Runs a job if fewer than `limit` of its last runs did not end. Otherwise returns the number of those. */
+  async #begin<Result>(
+    job: string,
+    work: () => Promise<Result>,
+    limit: number,
+  ): Promise<number | { readonly kind: 'ended'; readonly result: Result }> {
     const unended = Number(await this.#store.script(BEGIN_RUN, [this.#keyOf(job)], [limit, COUNTED_MS]));
     if (unended >= limit) return unended;
     try {
-      await work();
+      return { kind: 'ended', result: await work() };
     } finally {
       // A process that still lives ends the count, whatever the outcome. A count that stays, while Redis is away, is ended by the next run.
       await this.forget(job).catch(() => undefined);
     }
-    return unended;
   }
 
   #keyOf(job: string): string {

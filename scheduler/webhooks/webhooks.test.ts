@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import type { Redis } from 'ioredis';
@@ -65,6 +65,49 @@ test("a webhook's signature has the time of the platform's clock", { timeout: 24
     await scheduler.cancel(record.id, 'enough');
     await eventually(() => timestamps.length > 0, 'the receiver has the webhook');
     assert.equal(timestamps[0], String(now / 1000));
+  } finally {
+    await webhooks.stop();
+    await scheduler.close();
+    await redis.stop();
+    receiver.closeAllConnections();
+    receiver.close();
+  }
+});
+
+test('a webhook whose body is made alone does not stop other webhooks while its receiver is slow', {
+  timeout: 240_000,
+}, async () => {
+  const redis = await TestRedis.start();
+  const log = new CollectedLog();
+  const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
+  const scheduler = openTestScheduler(redis, { log, masterKeys: openMasterKeys('', { create: false, environment }) });
+  const { store, invocations } = scheduler;
+  const slow = Promise.withResolvers<ServerResponse>();
+  const receiver = createServer(({ url }, response) => {
+    if (url === '/slow') slow.resolve(response);
+    else response.writeHead(204).end();
+  });
+  receiver.listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  const origin = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`;
+  const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }] });
+  const webhooks = scheduler.createWebhooks({ reach, payload: async () => '{}', version: '1' });
+  const ended = async (path: string, unendedRuns: number) => {
+    const record = submission({ webhookUrl: `${origin}${path}` });
+    await invocations.create(record);
+    await store.redis.set(store.keys.unendedRuns(WEBHOOK_QUEUE, record.id), unendedRuns);
+    await scheduler.cancel(record.id, 'enough');
+    return record.id;
+  };
+  try {
+    webhooks.start();
+    await ended('/slow', 2);
+    const response = await slow.promise;
+    assert.match(log.records.at(-1)?.message ?? '', /^the body of a webhook is made alone/);
+    const quick = await ended('/quick', 0);
+    await eventually(async () => (await invocations.get(quick))?.webhook?.status === 'delivered', 'the other webhook');
+    assert.ok(!response.destroyed, 'the slow receiver still has its request');
+    response.writeHead(204).end();
   } finally {
     await webhooks.stop();
     await scheduler.close();

@@ -62,6 +62,9 @@ export interface WebhooksOptions {
   readonly log: Logger;
 }
 
+/** What is sent to the receiver, or why the platform could not make it. */
+type Message = { readonly body: string } | { readonly error: string };
+
 interface Delivery {
   readonly id: string;
   readonly tenant: string;
@@ -86,7 +89,10 @@ export class Webhooks {
     const { store, connect, log, firstWaitMs } = options;
     this.#options = options;
     this.#guard = new CrashGuard(store, WEBHOOK_QUEUE, (invocation) =>
-      log.warn({ invocation }, 'a webhook is delivered alone: the last two gateways that delivered it died meanwhile'),
+      log.warn(
+        { invocation },
+        'the body of a webhook is made alone: the last two gateways that made it died meanwhile',
+      ),
     );
     this.#connection = new WorkerConnection(connect());
     const { redis } = this.#connection;
@@ -204,21 +210,26 @@ export class Webhooks {
       });
       if (invocation?.webhook?.status !== 'pending') return;
       const { webhook } = invocation;
-      const outcome = await this.#guard.run(id, () => this.#attempt(invocation, webhook, job.attemptsMade + 1));
-      if (outcome === 'later') {
-        await job.moveToDelayed(Date.now() + RETRY_MS, token);
-        throw new DelayedError();
+      const attempt = job.attemptsMade + 1;
+      const made = await this.#guard.run(id, () => this.#make(invocation));
+      switch (made.kind) {
+        case 'ended':
+          return await this.#attempt(invocation, webhook, made.result, attempt);
+        case 'later':
+          await job.moveToDelayed(Date.now() + RETRY_MS, token);
+          throw new DelayedError();
+        case 'refused':
+          await this.#giveUp(invocation, attempt);
       }
-      if (outcome === 'refused') await this.#giveUp(invocation, job.attemptsMade + 1);
     } finally {
       const now = Date.now();
       this.#slots.leave(tenant, now, now - startedAt);
     }
   }
 
-  async #attempt(invocation: Invocation, { url }: WebhookState, attempt: number): Promise<void> {
+  async #attempt(invocation: Invocation, { url }: WebhookState, message: Message, attempt: number): Promise<void> {
     const { store, firstWaitMs, onAttempt } = this.#options;
-    const answer = await this.#send(invocation, url);
+    const answer = 'error' in message ? message : await this.#send(invocation, url, message.body);
     // The stop has interrupted the attempt: the gateway that takes over the delivery repeats it.
     if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
     const verdict = verdictOn(answer);
@@ -241,12 +252,18 @@ export class Webhooks {
   /** Ends the repetition of a delivery during which the gateway died each time. */
   async #giveUp({ id, tenant }: Invocation, attempt: number): Promise<void> {
     const { log, onAttempt } = this.#options;
-    await this.#note(id, [attempt, 'failed', '', 'three gateways in a row died while they delivered this webhook', '']);
+    await this.#note(id, [
+      attempt,
+      'failed',
+      '',
+      'three gateways in a row died while they made the body of this webhook',
+      '',
+    ]);
     await this.#guard.forget(id);
     onAttempt?.('failed');
     log.error(
       { tenant, invocation: id, unendedRuns: 3 },
-      'a webhook is given up: three gateways in a row died while they delivered it',
+      'a webhook is given up: three gateways in a row died while they made its body',
     );
   }
 
@@ -270,17 +287,29 @@ export class Webhooks {
     }
   }
 
-  async #send(invocation: Invocation, url: string): Promise<Answer> {
-    const { store, payload, secrets, reach, version, log } = this.#options;
-    let parts: [body: string, secret: string];
+  /** Makes the body from the invocation's result, which a tenant chose: the only part of a delivery that can kill a gateway. */
+  async #make(invocation: Invocation): Promise<Message> {
     try {
-      parts = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
+      return { body: await this.#options.payload(invocation) };
     } catch (error) {
-      // This failure is stored like any other. Its text shows that the platform is at fault.
-      log.error({ error, invocation: invocation.id, tenant: invocation.tenant }, 'a notification could not be made');
-      return { error: 'the platform could not make the notification' };
+      return this.#unmade(invocation, error);
     }
-    const [body, secret] = parts;
+  }
+
+  /** This failure is stored like any other. Its text shows that the platform is at fault. */
+  #unmade({ id, tenant }: Invocation, error: unknown): { readonly error: string } {
+    this.#options.log.error({ error, invocation: id, tenant }, 'a notification could not be made');
+    return { error: 'the platform could not make the notification' };
+  }
+
+  async #send(invocation: Invocation, url: string, body: string): Promise<Answer> {
+    const { store, secrets, reach, version } = this.#options;
+    let secret: string;
+    try {
+      secret = await secrets.get(invocation.tenant);
+    } catch (error) {
+      return this.#unmade(invocation, error);
+    }
     const headers = {
       'content-type': 'application/json',
       'user-agent': `pie/${version}`,
