@@ -9,7 +9,8 @@ import {
   type EndOutcome,
   endMessage,
   MAX_RECORDS,
-  MORE_ENDS,
+  MORE_OF_ALL,
+  MORE_OF_TENANT,
   PLATFORM_CODES,
   PLATFORM_ENDS,
   type RefusalCode,
@@ -61,20 +62,51 @@ describe('the record of an end that the platform causes', () => {
     const ends = new EndLog(log);
     const note = (tenant: string, code: 'cpu-limit' | 'terminated') =>
       ends.note({ ...OF, tenant }, { code, cause: 'Why.', figures: {} }, 'ended');
-    for (let i = 0; i < MAX_RECORDS + 5; i++) note('flood', 'cpu-limit');
+    for (let i = 0; i < MAX_RECORDS.ends.tenant + 5; i++) note('flood', 'cpu-limit');
     for (let i = 0; i < 3; i++) note('flood', 'terminated');
     note('small', 'terminated');
-    assert.equal(log.records.length, MAX_RECORDS + 1);
+    assert.equal(log.records.length, MAX_RECORDS.ends.tenant + 1);
     ends.flush();
     assert.deepEqual(log.records.at(-1), {
       level: 'warn',
-      message: MORE_ENDS,
+      message: MORE_OF_TENANT,
       fields: { tenant: 'flood', ends: { 'cpu-limit': 5, terminated: 3 } },
     });
     note('flood', 'cpu-limit');
     assert.equal(log.records.at(-1)?.message, END_RECORDS.ended, 'the next window has records again');
     ends.flush();
-    assert.equal(log.records.length, MAX_RECORDS + 3, 'a window without a surplus ends silently');
+    assert.equal(log.records.length, MAX_RECORDS.ends.tenant + 3, 'a window without a surplus ends silently');
+  });
+
+  test('refusals of one tenant, and those of all, have bounds of their own; what they leave out is counted', () => {
+    const log = new CollectedLog();
+    const ends = new EndLog(log);
+    const refuse = (tenant: string, count: number, code: RefusalCode = 'quota-requests') => {
+      for (let i = 0; i < count; i++) ends.refused({ tenant, function: 'story' }, { code, cause: 'Why.', figures: {} });
+    };
+    const { tenant: most, all } = MAX_RECORDS.refusals;
+    const floods = Array.from({ length: all / most }, (_, i) => `flood-${i}`);
+    for (const tenant of floods) refuse(tenant, most + 3);
+    refuse('flood-0', 1, 'quarantined');
+    assert.equal(log.records.length, all);
+    // The log has no room for refusals of other tenants, and still has room for ends.
+    for (let i = 0; i < 10_000; i++) refuse(`small-${i}`, 1);
+    refuse('small-0', 1, 'quarantined');
+    assert.equal(log.records.length, all);
+    ends.note({ ...OF, tenant: 'flood-0' }, { code: 'terminated', cause: 'Why.', figures: {} }, 'ended');
+    assert.equal(log.records.length, all + 1);
+    ends.flush();
+    assert.deepEqual(log.records.slice(all + 1), [
+      ...floods.map((tenant, i) => ({
+        level: 'warn',
+        message: MORE_OF_TENANT,
+        fields: { tenant, refusals: { 'quota-requests': 3, ...(i === 0 && { quarantined: 1 }) } },
+      })),
+      { level: 'warn', message: MORE_OF_ALL, fields: { refusals: { 'quota-requests': 10_000, quarantined: 1 } } },
+    ]);
+    refuse('small-0', 1);
+    assert.equal(log.records.at(-1)?.message, END_RECORDS.refused, 'the next window has records again');
+    ends.flush();
   });
 });
 

@@ -99,41 +99,71 @@ export const END_RECORDS: Readonly<Record<EndOutcome, string>> = {
   refused: 'the platform refused an invocation',
 };
 
-/** Message of the record that stands for the records beyond {@link MAX_RECORDS}. */
-export const MORE_ENDS = 'more invocations of a tenant ended than the log names';
+/** Message of the record that counts the ends and refusals of one tenant which have no record of their own. */
+export const MORE_OF_TENANT = 'more invocations of a tenant ended or were refused than the log names';
+/** Message of the record that counts those of all tenants which were left out because the log had enough records of all of them. */
+export const MORE_OF_ALL = 'more invocations ended or were refused than the log names';
 
 /**
- * Records of one tenant that a process writes within a window. Beyond them, one record counts the others by code, so that a tenant whose invocations
- * fail in a loop neither fills the disk nor displaces the records of others.
+ * Records that a process writes within a window, of one tenant and of all together. One record counts the others by code, so that tenants whose
+ * invocations fail in a loop neither fill the disk nor displace the records of others. A refusal costs its client nothing but a request, so far
+ * fewer of them are named: at 400 bytes a record, 1,000 a minute take more than five hours to fill the 128 MiB of a process's logs.
  */
-export const MAX_RECORDS = 2000;
+export const MAX_RECORDS = {
+  ends: { tenant: 2000, all: 5000 },
+  refusals: { tenant: 200, all: 1000 },
+} as const;
+const KINDS = ['ends', 'refusals'] as const satisfies readonly (keyof typeof MAX_RECORDS)[];
+type Kind = (typeof KINDS)[number];
 const WINDOW_MS = 60_000;
 /** Characters of a cause in a record: that of a trap may come from a sandbox that hostile code took over. */
 const MAX_CAUSE = 1000;
 
-/** The ends of one tenant in the current window. */
-interface TenantEnds {
-  records: number;
-  /** Ends without a record, by code. */
-  readonly unnamed: Map<string, number>;
+/** The ends and refusals in the current window: of a tenant, or of all tenants. */
+class Tally {
+  readonly #records = { ends: 0, refusals: 0 };
+  /** Those without a record, by code. */
+  readonly #unnamed = { ends: new Map<string, number>(), refusals: new Map<string, number>() };
+
+  records(kind: Kind): number {
+    return this.#records[kind];
+  }
+
+  addRecord(kind: Kind): void {
+    this.#records[kind]++;
+  }
+
+  addUnnamed(kind: Kind, code: string): void {
+    const counts = this.#unnamed[kind];
+    counts.set(code, (counts.get(code) ?? 0) + 1);
+  }
+
+  /** The counts of those without a record; null when all have one. */
+  unnamed(): Partial<Record<Kind, Readonly<Record<string, number>>>> | null {
+    const kinds = KINDS.filter((kind) => this.#unnamed[kind].size > 0);
+    if (kinds.length === 0) return null;
+    return Object.fromEntries(kinds.map((kind) => [kind, Object.fromEntries(this.#unnamed[kind])]));
+  }
 }
 
 /** Writes the record of each end that a process decides. Each process has one. */
 export class EndLog {
   readonly #log: Logger;
-  readonly #tenants = new Map<string, TenantEnds>();
+  /** The tenants with records in this window: no more than records, however many tenants there are. */
+  readonly #tenants = new Map<string, Tally>();
+  #all = new Tally();
   #windowEnd: NodeJS.Timeout | undefined;
 
   constructor(log: Logger) {
     this.#log = log;
   }
 
-  /** Writes the record of an end, or counts it when the tenant has many. */
+  /** Writes the record of an end, or counts it when there are many. */
   note(ended: EndedInvocation, end: PlatformEnd, outcome: Exclude<EndOutcome, 'refused'>): void {
     this.#write(ended, end, outcome, PLATFORM_ENDS[end.code].level);
   }
 
-  /** Writes the record of a refusal by admission, or counts it when the tenant has many. */
+  /** Writes the record of a refusal by admission, or counts it when there are many. */
   refused(of: Omit<EndedInvocation, 'invocation'>, refusal: PlatformEnd<RefusalCode>): void {
     this.#write(of, refusal, 'refused', 'info');
   }
@@ -142,11 +172,15 @@ export class EndLog {
   flush(): void {
     clearTimeout(this.#windowEnd);
     this.#windowEnd = undefined;
-    const tenants = [...this.#tenants];
+    const [tenants, all] = [[...this.#tenants], this.#all];
     this.#tenants.clear();
-    for (const [tenant, { unnamed }] of tenants) {
-      if (unnamed.size > 0) this.#log.warn({ tenant, ends: Object.fromEntries(unnamed) }, MORE_ENDS);
+    this.#all = new Tally();
+    for (const [tenant, tally] of tenants) {
+      const unnamed = tally.unnamed();
+      if (unnamed !== null) this.#log.warn({ tenant, ...unnamed }, MORE_OF_TENANT);
     }
+    const unnamed = all.unnamed();
+    if (unnamed !== null) this.#log.warn(unnamed, MORE_OF_ALL);
   }
 
   #write(
@@ -156,13 +190,7 @@ export class EndLog {
     level: keyof Logger,
   ): void {
     this.#windowEnd ??= setTimeout(() => this.flush(), WINDOW_MS).unref();
-    const ends = this.#tenants.get(ended.tenant) ?? { records: 0, unnamed: new Map<string, number>() };
-    this.#tenants.set(ended.tenant, ends);
-    if (ends.records >= MAX_RECORDS) {
-      ends.unnamed.set(code, (ends.unnamed.get(code) ?? 0) + 1);
-      return;
-    }
-    ends.records++;
+    if (!this.#takesRecord(ended.tenant, outcome === 'refused' ? 'refusals' : 'ends', code)) return;
     const { tenant, function: name, invocation } = ended;
     const fields = {
       tenant,
@@ -173,5 +201,24 @@ export class EndLog {
       figures,
     };
     this.#log[level](fields, END_RECORDS[outcome]);
+  }
+
+  /** Counts an end or refusal. Returns true when it gets a record of its own. */
+  #takesRecord(tenant: string, kind: Kind, code: string): boolean {
+    const most = MAX_RECORDS[kind];
+    const known = this.#tenants.get(tenant);
+    if (known !== undefined && known.records(kind) >= most.tenant) {
+      known.addUnnamed(kind, code);
+      return false;
+    }
+    if (this.#all.records(kind) >= most.all) {
+      this.#all.addUnnamed(kind, code);
+      return false;
+    }
+    const tally = known ?? new Tally();
+    if (known === undefined) this.#tenants.set(tenant, tally);
+    tally.addRecord(kind);
+    this.#all.addRecord(kind);
+    return true;
   }
 }
