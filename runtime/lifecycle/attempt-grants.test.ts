@@ -28,6 +28,27 @@ function attempt(need: number) {
   return { state, grants };
 }
 
+test('answers to reports of events count as no wait, however many come', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout', 'setImmediate'] });
+  const { state, grants } = attempt(5);
+  grants.request();
+  t.mock.timers.tick(0);
+  grants.answered({ ceiling: 0, short: SHORT });
+  for (let waits = 1; waits <= 20; waits++) {
+    // A report of events every 5 ms carries an ask, too.
+    for (let ms = 0; ms < 45; ms += 5) {
+      t.mock.timers.tick(5);
+      assert.notEqual(grants.ask(), null);
+      grants.answered({ ceiling: 0, short: SHORT });
+    }
+    t.mock.timers.tick(5);
+    assert.equal(state.asks, 1 + waits);
+    assert.deepEqual(state.refused, [], `wait ${waits} of 20`);
+    grants.answered({ ceiling: 0, short: SHORT });
+  }
+  assert.deepEqual(state.refused, [SHORT]);
+});
+
 test('an attempt without room asks again every 50 ms, and gives up after a second of answers', (t) => {
   t.mock.timers.enable({ apis: ['setTimeout', 'setImmediate'] });
   const { state, grants } = attempt(5);

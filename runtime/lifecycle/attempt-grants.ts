@@ -4,7 +4,7 @@ import type { Tokens } from '../host/tokens.ts';
 
 /** Interval between two asks of an attempt that waits for tokens of other attempts. */
 const RETRY_MS = 50;
-/** Answers without room after which an attempt gives up: a second of waiting. Counting answers leaves out time in which this process stood still. */
+/** Waits of `RETRY_MS` without room after which an attempt gives up: a second. Counting waits leaves out time in which this process stood still. */
 const MAX_WAITS = 20;
 
 /** Calls back all attempts that wait for tokens in the same turn of the event loop, so that one store call carries their asks. */
@@ -45,8 +45,13 @@ export class AttemptGrants {
   #isAsking = false;
   #isOver = false;
   #turnEnd: NodeJS.Immediate | null = null;
+  /** Waits for tokens of other attempts. The answers to other reports, which may come at any rate, do not count. */
   #waits = 0;
-  readonly #retry = () => this.request();
+  #hasWaited = false;
+  readonly #retry = () => {
+    this.#hasWaited = true;
+    this.request();
+  };
 
   constructor(options: AttemptGrantsOptions) {
     this.#options = options;
@@ -74,6 +79,8 @@ export class AttemptGrants {
     this.#isAsking = false;
     if (this.#isOver) return;
     const { tokens, retries, refused } = this.#options;
+    const hasWaited = this.#hasWaited;
+    this.#hasWaited = false;
     if (grant) tokens.grant(grant.ceiling);
     if (!tokens.isShort) {
       this.#waits = 0;
@@ -84,7 +91,8 @@ export class AttemptGrants {
       this.request();
       return;
     }
-    if (grant?.short && (grant.short.isHopeless || ++this.#waits > MAX_WAITS)) {
+    if (grant?.short && hasWaited) this.#waits++;
+    if (grant?.short && (grant.short.isHopeless || this.#waits >= MAX_WAITS)) {
       this.end();
       refused(grant.short);
       return;
