@@ -149,6 +149,13 @@ describe('a runtime', () => {
     assert.equal(again.end.event, 'result');
   });
 
+  it('reports the trap of a component whose memory cannot grow', async () => {
+    const fixed = await platform.deploy(await watComponent(callbackGuest({ run: 'unreachable' })), { name: 'fixed' });
+    const { end } = await platform.invoke(fixed, {});
+    assert.equal(end.data.code, 'trap');
+    assert.match(end.data.message ?? '', /unreachable/);
+  });
+
   it('refuses a component that cannot be instantiated', async () => {
     const spinner = await watComponent(
       callbackGuest({ run: `${RETURN_42} (i32.const 0)`, extra: '(func $s (loop (br 0))) (start $s)' }),

@@ -21,6 +21,8 @@ export interface StoredProgram {
   readonly modules: readonly StoredModule[];
   /** Bound to which the memory of one instance can grow. */
   readonly memoryLimitBytes: number;
+  /** False when the memory of an instance has its largest size from the start. */
+  readonly memoryCanGrow: boolean;
 }
 
 export interface StoredModule {

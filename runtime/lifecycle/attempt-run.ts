@@ -174,7 +174,7 @@ export class AttemptRun {
    */
   async release(end: GuestEnd): Promise<ReleasedRun> {
     const { job, outbox, family } = this.#attempt;
-    const { run, timings, memoryLimitBytes } = this.#launched;
+    const { run, timings, memoryLimitBytes, memoryCanGrow } = this.#launched;
     // Read both now: `release` of the inferlet clears them.
     const { lostDevice, lostConnections: lost } = this.#inferlet;
     const lostHosts = lost.map(({ name }) => name);
@@ -215,6 +215,7 @@ export class AttemptRun {
         stderr: end.stderr,
         memoryBytes,
         memoryLimitBytes,
+        memoryCanGrow,
         cpuMs: rounded(run.cpuMs),
         cpuLimitMs: job.limits.cpuMs,
         redact: family.redactor.redact,

@@ -67,6 +67,8 @@ export interface Launched {
   readonly coldStart: boolean;
   readonly timings: LaunchTimings;
   readonly memoryLimitBytes: number;
+  /** False when the memory has its largest size from the start. */
+  readonly memoryCanGrow: boolean;
 }
 
 /** A request for an instance of a version of a function. */

@@ -21,6 +21,7 @@ const evidence = (parts: Partial<Evidence>): Evidence => ({
   stderr: '',
   memoryBytes: 2 * MB,
   memoryLimitBytes: 64 * MB,
+  memoryCanGrow: true,
   ...parts,
 });
 const failed = (text: string) => ({ kind: 'returned', ok: false, text }) as const;
@@ -197,6 +198,27 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     'error',
     'memory-limit',
     /60 MB of 64 MB/,
+  ],
+  [
+    'a trap in a memory that cannot grow',
+    { ending: trapped('unreachable'), memoryBytes: MB, memoryLimitBytes: MB, memoryCanGrow: false },
+    'error',
+    'trap',
+    /unreachable/,
+  ],
+  [
+    'an error "out of memory" in a memory that cannot grow',
+    { ending: failed('out of memory'), memoryBytes: MB, memoryLimitBytes: MB, memoryCanGrow: false },
+    'error',
+    'inferlet-error',
+    /^out of memory$/,
+  ],
+  [
+    'a trap in a full memory that no failed allocation explains',
+    { ending: trapped('divide by zero'), memoryBytes: 60 * MB },
+    'error',
+    'trap',
+    /divide by zero/,
   ],
   [
     'an error "out of memory" with much memory in use',

@@ -61,6 +61,8 @@ export interface Evidence {
   readonly lostHosts: readonly string[];
   readonly memoryBytes: number;
   readonly memoryLimitBytes: number;
+  /** False when the memory has its largest size from the start, so that no growth can have failed. */
+  readonly memoryCanGrow: boolean;
   readonly cpuMs: number;
   readonly cpuLimitMs: number;
   /** Removes secrets from the error's message. */
@@ -75,6 +77,8 @@ const MAX_PREVIEW = 80;
 export const MAX_RESULT = 4 << 20;
 /** A memory with this share of its limit in use counts as full: it grows in large steps, so the next step may already exceed the limit. */
 const FULL_SHARE = 0.45;
+/** Traps that a failed allocation can lead to: the guest aborts, or uses the pointer that it did not get. */
+const ALLOCATION_TRAP = /^unreachable$|^(memory access|pointer) out of bounds/;
 
 /** Rust's panic message has this word after the name of the thread. */
 const PANIC = 'panicked';
@@ -160,7 +164,7 @@ function verdictOfReturn(evidence: Evidence, ok: boolean, text: string): Verdict
 
 function verdictOfTrap(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped' }>['trap']): Verdict {
   if (trap.code !== 'trap') return failure(trap.code, `The inferlet ${trap.message}.`, trapFigures(evidence, trap));
-  if (isFull(evidence)) return outOfMemory(evidence);
+  if (isFull(evidence) && ALLOCATION_TRAP.test(trap.message)) return outOfMemory(evidence);
   const output = evidence.stderr.trim();
   const lost = lostToPlatform(evidence, output || trap.message);
   if (lost) return lost;
@@ -238,7 +242,8 @@ function detailsOf({ cause, retryAfterMs }: Stop): FailureDetails {
 }
 
 /** True when a failure to grow the memory is plausible. */
-const isFull = ({ memoryBytes, memoryLimitBytes }: Evidence): boolean => memoryBytes >= memoryLimitBytes * FULL_SHARE;
+const isFull = ({ memoryBytes, memoryLimitBytes, memoryCanGrow }: Evidence): boolean =>
+  memoryCanGrow && memoryBytes >= memoryLimitBytes * FULL_SHARE;
 
 function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Failure {
   const megabytes = (bytes: number) => (bytes / 2 ** 20).toFixed(0);

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { type Artifact, type CoreModule, readPlainFile } from '../build/index.ts';
-import type { StoredProgram } from '../fleet/sandbox.ts';
+import { MEMORY_PAGE_BYTES, readDefinitions } from '../build/wasm/limits.ts';
+import type { StoredModule, StoredProgram } from '../fleet/sandbox.ts';
 import type { Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
 import { keptPlan } from './examine.ts';
 
-const WASM_PAGE_BYTES = 65_536;
 /** A module travels to a sandbox in one message of the channel. A message has at most 32 MiB, of which 1 MiB is for its head. */
 const MAX_MODULE_BYTES = 31 << 20;
 
@@ -66,23 +66,39 @@ export async function readProgram(
       `one of its core modules has ${mib(tooLarge.bytes)} MiB with its fuel checks, and ${mib(MAX_MODULE_BYTES)} MiB is the limit`,
     );
   }
+  const stored = await Promise.all(
+    files.map(async (entry) => ({
+      file: entry.file,
+      hash: entry.hash,
+      bytes: await modules.read(artifact.directory, entry),
+    })),
+  );
+  const memoryLimitBytes = memoryLimitOf(artifact, plan);
   return {
     key,
     plan,
-    modules: await Promise.all(
-      files.map(async (entry) => ({
-        file: entry.file,
-        hash: entry.hash,
-        bytes: await modules.read(artifact.directory, entry),
-      })),
-    ),
-    memoryLimitBytes: memoryLimitOf(artifact, plan),
+    modules: stored,
+    memoryLimitBytes,
+    memoryCanGrow: startMemoryOf(stored, plan) < memoryLimitBytes,
   };
 }
 
 /** Returns the limit of all memories of the component's core instances together. */
 function memoryLimitOf({ meta }: Artifact, plan: Plan): number {
-  const defined = new Map(meta.coreModules.map(({ file, memoryPages }) => [file, memoryPages]));
-  const pages = plan.instances.flatMap(({ module }) => defined.get(module) ?? []);
-  return pages.reduce((sum, more) => sum + more, 0) * WASM_PAGE_BYTES;
+  return bytesOf(plan, new Map(meta.coreModules.map(({ file, memoryPages }) => [file, memoryPages])));
+}
+
+/** Returns the size of all memories of the component's core instances together when they are made. */
+function startMemoryOf(modules: readonly StoredModule[], plan: Plan): number {
+  const minima = modules.map(({ file, bytes }) => {
+    const { memories } = readDefinitions(bytes);
+    return [file, memories.map(({ min }) => min)] as const;
+  });
+  return bytesOf(plan, new Map(minima));
+}
+
+/** Bytes of the memories of all core instances together. @param pages sizes of the memories that each module defines */
+function bytesOf(plan: Plan, pages: ReadonlyMap<string, readonly number[]>): number {
+  const sizes = plan.instances.flatMap(({ module }) => pages.get(module) ?? []);
+  return sizes.reduce((sum, more) => sum + more, 0) * MEMORY_PAGE_BYTES;
 }

@@ -70,6 +70,7 @@ export class FunctionLauncher implements Launcher {
       coldStart: !ready,
       timings: { buildMs: isLoaded ? 0 : buildMs, compileMs, instantiateMs },
       memoryLimitBytes: program.memoryLimitBytes,
+      memoryCanGrow: program.memoryCanGrow,
     };
   }
 

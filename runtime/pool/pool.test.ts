@@ -179,6 +179,19 @@ describe('loading a program', () => {
     assert.equal(memoryLimitBytes, plan.instances.length * (3 + 5) * 65_536);
   });
 
+  it('sees whether the memory can grow', async () => {
+    const loaded = async (run: string, pages: number) => {
+      const guest = await watComponent(callbackGuest({ run: `${run} unreachable`, pages }));
+      const artifact = await testArtifact(guest, 17);
+      const plan = () => planFiles(artifact.directory, artifact.coreModules);
+      return readProgram('f', artifact, new ModuleFiles(), plan);
+    };
+    const grow = '(drop (memory.grow (i32.const 1)))';
+    assert.equal((await loaded('', 1)).memoryCanGrow, false, 'its code does not grow it');
+    assert.equal((await loaded(grow, 1)).memoryCanGrow, true);
+    assert.equal((await loaded(grow, 17)).memoryCanGrow, false, 'its limit leaves no room');
+  });
+
   it('rejects a module that claims the hash of another module', async () => {
     const artifact = await testArtifact(await testComponent(COUNTER));
     const [first, second] = artifact.meta.coreModules;

@@ -25,10 +25,14 @@ export function readDefinitions(bytes: Uint8Array): Definitions {
   };
 }
 
-/** Reads a count. Refuses a count that exceeds the section's bytes, because each entry takes at least one byte. */
+/** Maximum memories, and maximum tables, of a core module that V8 compiles. */
+const MAX_DEFINITIONS = 100_000;
+
+/** Reads a count. Refuses a count that V8 refuses, and one that exceeds the section's bytes, because each entry takes at least one byte. */
 function readCount(reader: Reader): number {
   const count = reader.u32();
-  if (count > reader.end) throw new WasmError('section shorter than its count', reader.at);
+  if (count > Math.min(reader.end, MAX_DEFINITIONS))
+    throw new WasmError('section shorter than its count, or too many entries', reader.at);
   return count;
 }
 
