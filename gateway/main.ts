@@ -93,6 +93,7 @@ async function main(): Promise<void> {
     bodies,
     streams,
     connections,
+    corsOrigins: config.http.corsOrigins,
     sessionSecret: await sessionSecret(masterKeys),
     observer: observeRequests(telemetry),
     metrics: platformMetrics({ scheduler, process: NAME, collect, public: config.telemetry.metricsPublic }),

@@ -189,6 +189,33 @@ test('http and webhooks have separate lists of private hosts', () => {
   ]);
 });
 
+test('pages of no other origin may call the API by default', () => {
+  assert.deepEqual(withToml('').http.corsOrigins, []);
+  const origins = [
+    '*',
+    'https://app.example.com',
+    'http://localhost:5173',
+    'http://[::1]:81',
+    'chrome-extension://abcd',
+  ];
+  assert.deepEqual(withToml(`[http]\ncors_origins = ${JSON.stringify(origins)}`).http.corsOrigins, origins);
+  for (const wrong of [
+    'http://a.lan/',
+    'https://a.lan:443',
+    'http://A.lan',
+    'a.lan',
+    'https://*.a.lan',
+    'null',
+    '',
+    'http://[::1]:80',
+  ])
+    assert.throws(
+      () => withToml(`[http]\ncors_origins = ["${wrong}"]`),
+      /http\.cors_origins\.0: must be "\*" or an origin/,
+      wrong,
+    );
+});
+
 test('the gateway bounds body memory, body time, streams and connections', () => {
   assert.deepEqual(withToml('').gateway, {
     heldBodyBytes: 256 * 2 ** 20,

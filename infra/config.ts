@@ -111,8 +111,12 @@ export interface Config {
    * of Redis; below 1 GiB half of it, at most 256 MiB) and `disk-bytes` (an eighth of the disk of the home, at least 1 GiB).
    */
   readonly quotas: Readonly<Partial<Record<string, number>>>;
-  /** Hosts with private addresses that functions may be granted. */
-  readonly http: { readonly privateHosts: readonly PrivateHostConfig[] };
+  readonly http: {
+    /** Hosts with private addresses that functions may be granted. */
+    readonly privateHosts: readonly PrivateHostConfig[];
+    /** Origins whose pages browsers let call the API; `*` for all. */
+    readonly corsOrigins: readonly string[];
+  };
   /** Hosts with private addresses that webhooks may be sent to. */
   readonly webhooks: { readonly privateHosts: readonly PrivateHostConfig[] };
   readonly log: LogSettings;
@@ -128,6 +132,21 @@ export interface Config {
 
 /** Base URL of an OTLP/HTTP receiver. */
 const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL, such as http://127.0.0.1:4318' });
+
+/** An origin as browsers send it in the header `Origin`. Schemes other than http and https are those of apps and extensions. */
+const origin = z
+  .string()
+  .refine(
+    (text) => text === '*' || (/^https?:/.test(text) ? isOrigin(text) : /^[a-z][a-z0-9+.-]*:\/\/[\w.:-]+$/.test(text)),
+    {
+      error:
+        'must be "*" or an origin such as "https://app.example.com": in lower case, without a path and a default port',
+    },
+  );
+
+function isOrigin(text: string): boolean {
+  return !text.includes('*') && URL.canParse(text) && new URL(text).origin === text;
+}
 
 /** A quota has at most 15 digits, as the headers that report limits hold no more. */
 const quota = z.int().min(0).max(999_999_999_999_999).optional();
@@ -216,7 +235,12 @@ export const fileSchema = z.strictObject({
   quotas: quotasSchema.prefault({}),
   redis: redisSchema,
   machine: machineSchema,
-  http: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
+  http: z
+    .strictObject({
+      private_hosts: privateHostsSchema,
+      cors_origins: z.array(origin, 'must be a list of origins').max(256).default([]),
+    })
+    .prefault({}),
   webhooks: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
   log: logSchema,
   telemetry: z
@@ -349,7 +373,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       maxWaiting: file.admission.max_waiting,
     },
     quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),
-    http: { privateHosts: file.http.private_hosts },
+    http: { privateHosts: file.http.private_hosts, corsOrigins: file.http.cors_origins },
     webhooks: { privateHosts: file.webhooks.private_hosts },
     log: logSettings(file.log, env),
     telemetry: telemetrySettings(file, env),

@@ -13,7 +13,7 @@ import { textAnswer } from './http/answer.ts';
 import { authenticate } from './http/authenticate.ts';
 import { Bodies } from './http/bodies.ts';
 import { boundedBodies, boundedStreams } from './http/bounded.ts';
-import { commonHeaders } from './http/common-headers.ts';
+import { commonHeaders, crossOrigin } from './http/common-headers.ts';
 import type { RequestObserver } from './http/observer.ts';
 import { OpenStreams } from './http/open-streams.ts';
 import { rateLimit } from './http/rate-limit.ts';
@@ -58,6 +58,9 @@ const OPEN_PATHS = [
   ...Object.values(ROUTES).map(({ path }) => path),
 ];
 
+/** Routes for programs. Pages of other origins may not call the dashboard, which has sessions. */
+const CROSS_ORIGIN_PATHS = ['/v1/*', '/openapi.json', '/healthz', '/readyz'];
+
 /**
  * The HTTP API over a control plane. It uses only web-standard APIs, so the same app runs on Node and in workerd.
  *
@@ -81,6 +84,7 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
     admit: options.admit ?? (() => undefined),
     metrics: options.metrics,
     guideImage: options.guideImage ?? (async () => null),
+    corsOrigins: options.corsOrigins ?? [],
     log: options.log,
   };
   const app = new OpenAPIHono<AppEnv>({
@@ -100,6 +104,8 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
   app.notFound((c) => answer(c, new GatewayError('not-found', `Nothing is at ${c.req.path}.`)));
 
   app.use(commonHeaders(options.observer));
+  if (settings.corsOrigins.length > 0)
+    for (const path of CROSS_ORIGIN_PATHS) app.use(path, crossOrigin(settings.corsOrigins));
   app.use(boundedBodies(settings.bodies));
   app.use(
     methodNotAllowed({

@@ -80,6 +80,8 @@ export interface AppSettings {
   readonly metrics: MetricsPage | undefined;
   /** Content of the image of the guides with this file name, or null when there is none. */
   readonly guideImage: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
+  /** Origins whose pages may call the API from a browser (CORS); `*` for all. Empty by default: no page of another origin may. */
+  readonly corsOrigins: readonly string[];
   /** Receives faults with their causes, which clients never see. */
   readonly log: Logger;
   /** At least 32 random bytes that seal the dashboard's sessions. Random when absent; sessions then end with this app. */

@@ -112,6 +112,12 @@ describe('a broken HTTP request', () => {
     }
   });
 
+  it('by a page of another origin gets no leave without the setting', async () => {
+    const headers = { origin: 'https://app.example.com', 'access-control-request-method': 'POST' };
+    const answer = await fetch(`${platform.url}/v1/functions`, { method: 'OPTIONS', headers });
+    assert.deepEqual([answer.status, answer.headers.get('access-control-allow-origin')], [401, null]);
+  });
+
   it('may end with a reset by its client, after any of its bytes', async () => {
     const { hostname, port } = new URL(platform.url);
     const heads = [

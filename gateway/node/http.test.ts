@@ -1,7 +1,9 @@
-import { describeHttp, SUITE_HEARTBEAT_MS, SUITE_LIMITS } from '../testing/http/suite.ts';
+import { describeHttp, SUITE_HEARTBEAT_MS, SUITE_LIMITS, SUITE_ORIGIN } from '../testing/http/suite.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 describeHttp('the HTTP API on Node', async () => {
-  const platform = await TestPlatform.start({ serve: { limits: SUITE_LIMITS, heartbeatMs: SUITE_HEARTBEAT_MS } });
+  const platform = await TestPlatform.start({
+    serve: { limits: SUITE_LIMITS, heartbeatMs: SUITE_HEARTBEAT_MS, corsOrigins: [SUITE_ORIGIN] },
+  });
   return { url: platform.url, platform, stop: () => platform.stop() };
 });

@@ -14,7 +14,10 @@ const configSchema = z.object({
 });
 
 /** Starts the gateway's worker in workerd, as `wrangler.jsonc` describes it, in front of a Node gateway. */
-export async function startWorker(originUrl: string): Promise<{ url: string; stop(): Promise<void> }> {
+export async function startWorker(
+  originUrl: string,
+  bindings: Readonly<Record<string, string>> = {},
+): Promise<{ url: string; stop(): Promise<void> }> {
   const text = await readFile(new URL('wrangler.jsonc', folder), 'utf8');
   const config = configSchema.parse(JSON.parse(text.replaceAll(/^\s*\/\/.*$/gm, '')));
   const miniflare = new Miniflare({
@@ -23,7 +26,7 @@ export async function startWorker(originUrl: string): Promise<{ url: string; sto
     ],
     compatibilityDate: config.compatibility_date,
     compatibilityFlags: config.compatibility_flags,
-    bindings: { ORIGIN_URL: originUrl },
+    bindings: { ...bindings, ORIGIN_URL: originUrl },
     host: '127.0.0.1',
     port: 0,
   });

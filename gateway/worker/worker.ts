@@ -8,6 +8,8 @@ export interface Env {
   readonly ORIGIN_URL: string;
   /** A service binding that reaches the origin without the public network; optional. */
   readonly ORIGIN?: { fetch(request: Request | string, init?: RequestInit): Promise<Response> };
+  /** Origins whose pages may call the API from a browser, with commas between them, or `*`; none by default. As `[http] cors_origins` of pie.toml. */
+  readonly CORS_ORIGINS?: string;
   /** Seals the dashboard's sessions; at least 32 characters (`wrangler secret put SESSION_SECRET`). By default, sessions end with the isolate. */
   readonly SESSION_SECRET?: string;
 }
@@ -60,6 +62,10 @@ export default {
         firstFrameMs: FIRST_FRAME_MS,
         clientAddress: (c) => c.req.header('cf-connecting-ip') ?? '',
         ...(env.SESSION_SECRET === undefined ? {} : { sessionSecret: new TextEncoder().encode(env.SESSION_SECRET) }),
+        corsOrigins: (env.CORS_ORIGINS ?? '')
+          .split(',')
+          .map((origin) => origin.trim())
+          .filter((origin) => origin !== ''),
         guideImage: (name) => guideImageOf(env, name),
         log,
       });

@@ -1,4 +1,5 @@
 import type { MiddlewareHandler } from 'hono';
+import { cors } from 'hono/cors';
 import { matchedRoutes } from 'hono/route';
 import type { AppEnv } from '../context.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -44,6 +45,49 @@ export function commonHeaders(observer?: RequestObserver): MiddlewareHandler<App
     headers.set('traceparent', traceparent);
     for (const [name, value] of SECURITY_HEADERS) headers.set(name, value);
     for (const [name, value] of DEFAULT_HEADERS) if (!headers.has(name)) headers.set(name, value);
+  };
+}
+
+/** Headers of answers that a page of another origin may read, besides those that browsers always show. */
+const EXPOSED_HEADERS = [
+  'accept-encoding',
+  'accept-post',
+  'allow',
+  'content-disposition',
+  'content-location',
+  'idempotency-replayed',
+  'location',
+  'ratelimit',
+  'ratelimit-policy',
+  'retry-after',
+  'retry-after-ms',
+  'traceparent',
+  'www-authenticate',
+  'x-request-id',
+  'x-should-retry',
+];
+/** Time for which a browser keeps the answer to a preflight: the longest that Chrome allows. */
+const PREFLIGHT_AGE_S = 7200;
+
+/**
+ * Lets pages of the origins call the API (CORS), and answers their preflights, which carry no key. A page sends its key itself; the API takes no
+ * cookies, so no answer allows credentials.
+ *
+ * @param origins as browsers send them, such as `https://app.example.com`; `*` for all
+ * @example
+ * app.use('/v1/*', crossOrigin(['https://app.example.com']));
+ */
+export function crossOrigin(origins: readonly string[]): MiddlewareHandler<AppEnv> {
+  const answer = cors({
+    origin: origins.includes('*') ? '*' : [...origins],
+    allowMethods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
+    exposeHeaders: EXPOSED_HEADERS,
+    maxAge: PREFLIGHT_AGE_S,
+  });
+  return async function crossOrigin(c, next) {
+    // `cors` would take every OPTIONS request for a preflight.
+    const isPreflight = c.req.header('access-control-request-method') !== undefined;
+    return c.req.method === 'OPTIONS' && !isPreflight ? next() : answer(c, next);
   };
 }
 

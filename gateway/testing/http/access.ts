@@ -78,6 +78,53 @@ export function describeAccess(get: () => Harness): void {
       assert.deepEqual(new Set(answer.headers.get('allow')?.split(', ')), new Set(['PUT', 'GET', 'HEAD', 'DELETE']));
     });
 
+    it('lets pages of the configured origin call it from a browser, streams and refusals included', async () => {
+      const h = get();
+      const asked = {
+        'access-control-request-method': 'POST',
+        'access-control-request-headers': 'authorization,content-type,x-stainless-lang',
+      };
+      const preflight = async (path: string, headers: Record<string, string>) =>
+        fetch(`${h.target.url}${path}`, { method: 'OPTIONS', headers });
+      const origin = 'https://app.example.com';
+      for (const path of ['/v1/chat/completions', '/v1/functions/echo/invocations', '/v1/nowhere']) {
+        const { status, headers } = await preflight(path, { ...asked, origin });
+        assert.equal(status, 204);
+        assert.equal(headers.get('access-control-allow-origin'), origin);
+        assert.match(headers.get('access-control-allow-methods') ?? '', /POST.*DELETE/);
+        assert.equal(headers.get('access-control-allow-headers'), asked['access-control-request-headers']);
+        assert.match(headers.get('vary') ?? '', /\bOrigin\b/);
+        assert.equal(headers.get('access-control-allow-credentials'), null, 'a page sends its key, and no cookies');
+      }
+      const { response, attempt } = await h.stream({ origin });
+      await attempt.succeed(1);
+      await response.text();
+      for (const { status, headers } of [
+        await h.ask('/v1/functions', { headers: { origin } }),
+        await h.ask('/v1/functions', { headers: { origin, authorization: '' } }),
+        await h.ask('/v1/nowhere', { headers: { origin } }),
+        await h.ask('/v1/functions/echo', { method: 'PATCH', headers: { origin } }),
+        response,
+      ]) {
+        assert.equal(headers.get('access-control-allow-origin'), origin, String(status));
+        assert.match(headers.get('access-control-expose-headers') ?? '', /ratelimit,.*retry-after,.*x-request-id/);
+        assert.match(headers.get('vary') ?? '', /\bOrigin\b/);
+        assert.equal(headers.get('content-type') === null, false, 'its own headers stay');
+      }
+      const foreign = { ...asked, origin: 'https://other.example.com' };
+      assert.equal((await preflight('/v1/functions', foreign)).headers.get('access-control-allow-origin'), null);
+      const { headers } = await h.ask('/v1/functions', { headers: { origin: foreign.origin } });
+      assert.equal(headers.get('access-control-allow-origin'), null);
+      assert.match(
+        headers.get('vary') ?? '',
+        /\bOrigin\b/,
+        'a cache must not give this answer to the configured origin',
+      );
+      const dashboard = await preflight('/dashboard', { ...asked, origin });
+      assert.equal(dashboard.headers.get('access-control-allow-origin'), null);
+      h.refused(await h.ask('/v1/functions', { method: 'OPTIONS' }), 'method-not-allowed');
+    });
+
     it('is documented: pages describe every route, every code and the contract, and guides show their images', async () => {
       const h = get();
       const body = await json(await h.send('/openapi.json'));

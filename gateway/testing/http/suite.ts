@@ -17,6 +17,8 @@ import { describeWaiting } from './waiting.ts';
 
 /** Limits that the suite expects of its target; small, so that exceeding them is cheap. */
 export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000, fileBytes: 3000 };
+/** The origin whose pages may call the target. */
+export const SUITE_ORIGIN = 'https://app.example.com';
 /** Heartbeat of a Node gateway under test: the longest time that a stream may outlive its key. */
 export const SUITE_HEARTBEAT_MS = 200;
 
