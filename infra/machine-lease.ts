@@ -52,6 +52,8 @@ export interface ClaimedMachine {
   noteProof(model: string, proof: ModelProof): Promise<void>;
   /** Removes the machine. */
   release(): Promise<void>;
+  /** Leaves the machine in Redis, which has ended: its lease runs out, or the next start replaces it. */
+  abandon(): void;
 }
 
 /**
@@ -119,6 +121,12 @@ export async function claimMachine(
     });
     claimedLease = lease;
     const stopFollowing = await followPeers(config, store, log, onRemoved);
+    const abandon = () => {
+      isOver = true;
+      stopFollowing();
+      lease.abandon();
+      redis.disconnect();
+    };
     const release = async () => {
       isOver = true;
       stopFollowing();
@@ -130,7 +138,7 @@ export async function claimMachine(
       proofs = { ...proofs, [model]: proof };
       return lease.describe({ proofs });
     };
-    if (!signal.aborted) return { noteProof, release };
+    if (!signal.aborted) return { noteProof, release, abandon };
     await release();
     return null;
   } catch (error) {

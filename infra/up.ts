@@ -186,7 +186,9 @@ async function main(): Promise<number> {
     throw error;
   } finally {
     servingMark.end();
+    let isCutShort = false;
     const stopAtOnce = () => {
+      isCutShort = true;
       say('Stopping at once.');
       decisions.warn({}, 'the drain was cut short, and every process is killed');
       supervisor.kill();
@@ -197,10 +199,12 @@ async function main(): Promise<number> {
     if (stopping.signal.aborted)
       decisions.info({ signal, drainMs: config.drainMs }, 'the supervisor stops the machine');
     if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
-    // Release the claim before a private Redis stops; in a shared Redis, keep it while other machines may still use this machine's GPU hosts.
-    if (config.redis.kind === 'private') await machine?.release();
-    await supervisor.stop(stopStages(config));
-    if (config.redis.kind === 'external') await machine?.release();
+    // The lease publishes what the supervisor sees of the draining processes, so that none loses its work for lack of a core. Other machines may
+    // use this machine's GPU hosts until they have stopped. Only a private Redis still runs then.
+    await supervisor.stop(stopStages(config), async () => {
+      if (isCutShort && config.redis.kind === 'private') machine?.abandon();
+      else await machine?.release();
+    });
     releaseHome();
     decisions.info({}, 'the supervisor has stopped');
     await logFile.end();

@@ -162,10 +162,10 @@ export class Child {
     }
   }
 
-  /** Asks the child to end and waits; kills its group after `stopTimeoutMs`. */
+  /** Asks the child to end and waits; kills its group after `stopTimeoutMs`. The watch looks on until the end: others excuse a child without a core. */
   async stop(): Promise<void> {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null || this.pid === undefined) return;
-    this.#endWatch();
+    this.#watched?.lookOnly();
     if (this.spec.stop === 'lifeline') (this.#beatSocket ?? this.#process.stdin)?.end();
     else this.#process.kill('SIGTERM');
     const { stopTimeoutMs } = this.spec;

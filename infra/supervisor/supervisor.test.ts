@@ -232,6 +232,44 @@ test('a watched child in an endless loop is killed and replaced', async () => {
   await supervisor.stop([['spinning']]);
 });
 
+test('a child that drains is looked at until it has ended, and is not killed for a silence', async () => {
+  const { supervisor } = supervise();
+  const asked = path.join(directory, 'asked');
+  const file = program(
+    'draining',
+    `import fs from 'node:fs';
+     process.removeAllListeners('SIGTERM').on('SIGTERM', () => fs.writeFileSync('${asked}', ''));
+     process.on('SIGUSR2', () => process.exit(0));`,
+  );
+  const options = { watch: WATCH, stopTimeoutMs: 240_000 };
+  await supervisor.start([spec('draining', file, options), spec('last', program('last'))]);
+  const { draining: pid = 0, last = 0 } = supervisor.pids();
+  const order: string[] = [];
+  const stopped = supervisor.stop([['draining']], async () => {
+    order.push(`${alive(pid)} ${alive(last)}`);
+  });
+  while (!existsSync(asked)) await sleep(10);
+  const looks = () => supervisor.looks().running.find(({ name }) => name === 'draining');
+  assert.equal(looks()?.state, 'scheduled');
+  process.kill(pid, 'SIGSTOP');
+  while ((looks()?.silentMs ?? assert.fail('no look')) < 2 * WATCH.stillMs) await sleep(10);
+  assert.equal(looks()?.state, 'stopped');
+  process.kill(pid, 'SIGCONT');
+  while (looks()?.state !== 'scheduled') await sleep(10);
+  process.kill(pid, 'SIGUSR2');
+  await stopped;
+  assert.deepEqual(order, ['false true'], 'the last children run until the others have ended');
+  const { running, ended } = supervisor.looks();
+  assert.deepEqual(running, []);
+  assert.deepEqual(
+    ended.map(({ name, why }) => [name, why]),
+    [
+      ['draining', 'exit code 0'],
+      ['last', 'exit code 0'],
+    ],
+  );
+});
+
 test('output of a child does not count as a beat', async () => {
   const { supervisor, events, seen } = supervise();
   const print = `try { fs.writeSync(1, '.\\n'); } catch { /* A full pipe refuses a write; the child goes on. */ }`;

@@ -115,13 +115,16 @@ export class Supervisor {
     return { running, ended: this.#ends.map(({ atMs: _, ...end }) => end) };
   }
 
-  /** Stops the children stage by stage, those of one stage in parallel. Children that no stage names stop last. */
-  async stop(stages: readonly (readonly string[])[]): Promise<void> {
+  /**
+   * Stops the children stage by stage, those of one stage in parallel. Children that no stage names stop last, after `beforeLast`. `looks` has each
+   * child until its end.
+   */
+  async stop(stages: readonly (readonly string[])[], beforeLast?: () => Promise<void>): Promise<void> {
     this.#stopping.abort();
     await Promise.allSettled(this.#spawning);
     const stagedNames = new Set(stages.flat());
     const unnamed = this.#slots.map((slot) => slot.spec.name).filter((name) => !stagedNames.has(name));
-    for (const stage of [...stages, unnamed]) {
+    const stop = async (stage: readonly string[]) => {
       const slots = this.#slots.filter((slot) => stage.includes(slot.spec.name));
       await Promise.all(
         slots.map(async ({ spec, child }) => {
@@ -129,7 +132,10 @@ export class Supervisor {
           this.#decisions?.info({ child: spec.name, cause: await child.exited, ...child.endFields }, 'a process ended');
         }),
       );
-    }
+    };
+    for (const stage of stages) await stop(stage);
+    await beforeLast?.();
+    await stop(unnamed);
     await Promise.all(this.#slots.map((slot) => slot.log.end()));
   }
 

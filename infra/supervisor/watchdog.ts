@@ -14,6 +14,8 @@ import {
 export interface Watch {
   /** What the process did at the last look, and the time since its last beat, ms. */
   readonly seen: { readonly state: State; readonly silentMs: number };
+  /** Goes on looking, but does not report a silence any more: the process has been asked to end, which has a time limit of its own. */
+  lookOnly(): void;
   end(): void;
 }
 
@@ -42,10 +44,11 @@ export function watch(
   };
   beats.on('data', beat);
   let silence = beginWatch(takeLook());
+  let reports = true;
   const timer = setInterval(() => {
     const { silence: next, verdict } = look(silence, takeLook(), limits);
     silence = next;
-    if (verdict === 'alive') return;
+    if (verdict === 'alive' || !reports) return;
     end();
     const why =
       verdict === 'computing'
@@ -62,6 +65,9 @@ export function watch(
       const { state, silentMs } = silence;
       if (silentMs <= BEATING_INTERVALS * limits.everyMs) return { state: 'scheduled', silentMs: 0 };
       return { state, silentMs: Math.round(silentMs) };
+    },
+    lookOnly: () => {
+      reports = false;
     },
     end,
   };
