@@ -28,7 +28,7 @@ import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
 import { GpuHost, type HostedModel } from './server/gpu-host.ts';
-import { measuredSteps } from './telemetry/measure-steps.ts';
+import { measuredSteps, waitedForCoreMs } from './telemetry/measure-steps.ts';
 import { logUnexpected } from './unexpected.ts';
 
 /** Replaced once the configuration is read. */
@@ -135,7 +135,7 @@ async function openModel(
   return {
     name,
     backend,
-    profile: await measuredSteps(backend, { maxTokens, maxSequences }),
+    profile: await measuredSteps(backend, { maxTokens, maxSequences }, () => performance.now(), waitedForCoreMs),
     directory: model.directory,
     embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
     bits: backend.weightBits ?? weightPrecision.bits,

@@ -80,6 +80,40 @@ describe('the bounds of a step', () => {
     new StepBounds(undefined, profileOf([1, 60_000])).check({ inputs: 16, context: 0, outputs: 1 }, false);
   });
 
+  test('steps that waited for cores refuse no call that the device can compute, whatever their order; prompts are cut shorter', () => {
+    let [refused, shorter] = [0, 0];
+    for (let seed = 1; seed <= 300; seed++) {
+      const below = seeded(seed);
+      const [fixedMs, eachMs] = [below(500), (1 + below(2000)) / 10];
+      const profile = new StepProfile();
+      const bounds = new StepBounds(undefined, profile);
+      const accepts = (inputs: number) => {
+        try {
+          bounds.check({ inputs, context: 0, outputs: 1 }, false);
+          return true;
+        } catch {
+          return false;
+        }
+      };
+      /** Notes a step that took `slowdown` times as long as one with all cores. */
+      const step = (inputs: number, slowdown: number) =>
+        profile.note(1, inputs, slowdown * (fixedMs + eachMs * inputs));
+      for (const inputs of [1, 1, 4, 4, 16, 16]) step(inputs, 1);
+      const calls = Array.from({ length: 50 }, () => 1 + below(1 << (1 + below(14))));
+      const acceptedBefore = calls.filter(accepts);
+      const partBefore = bounds.stepInputs({ inputs: 1 << 14, context: 0, outputs: 1 });
+      for (let i = 0; i < 60; i++) step(1 + below(1 << (1 + below(10))), 1 + below(40));
+      // A step of the size of a call with all cores takes no longer than its size at the rate of 16 inputs.
+      for (const inputs of calls) {
+        if ((inputs * (fixedMs + 16 * eachMs)) / 16 <= 20_000) assert.ok(accepts(inputs), `seed ${seed}: ${inputs}`);
+        else if (!accepts(inputs)) refused++;
+      }
+      for (const inputs of acceptedBefore) assert.ok(accepts(inputs), `seed ${seed}: ${inputs} was accepted before`);
+      if (bounds.stepInputs({ inputs: 1 << 14, context: 0, outputs: 1 }) < partBefore) shorter++;
+    }
+    assert.ok(refused > 1000 && shorter > 30, `${refused} calls refused, ${shorter} prompts cut shorter`);
+  });
+
   test('a plan that is refused brings no page back and keeps nothing', () => {
     const kit = makeMemory({ pages: 4 });
     const space = kit.open();

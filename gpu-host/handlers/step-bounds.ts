@@ -7,7 +7,7 @@ import type { StepProfile } from '../telemetry/step-profile.ts';
  * turn of its event loop before the supervisor ends it, so that an error of the estimate by a factor of ten is harmless.
  */
 const CHUNK_MS = 5000;
-/** Expected time, ms, up to which a call that cannot be cut is computed. */
+/** Expected time at the best rate, ms, up to which a call that cannot be cut is computed. */
 const UNCUT_MS = 20_000;
 /** Inputs of a call that cannot be cut for which no time is expected: a guest can hardly split so few, and no step is shorter by much. */
 const LEAST_UNCUT = 16;
@@ -24,7 +24,8 @@ export interface RemainingCall {
 }
 
 /**
- * Bounds steps by their temporary memory, as the backend estimates it, and by their time, as earlier steps took it. Pure: the profile changes as
+ * Bounds steps by their temporary memory, as the backend estimates it, and by their time, as earlier steps took it: parts of prompts by recent steps,
+ * and refusals by the best rate. Pure: the profile changes as
  * steps are computed.
  */
 export class StepBounds {
@@ -56,7 +57,8 @@ export class StepBounds {
   }
 
   /**
-   * Refuses a call that no step can compute.
+   * Refuses a call that no step can compute. The best rate of all steps decides about its time, so that a host without cores, which
+   * computes slowly, refuses no more than others.
    * @param isChunkable true when the call may be cut at any input
    * @throws CallFault `limit-exceeded`
    */
@@ -72,7 +74,7 @@ export class StepBounds {
         `a step of ${least.inputs} inputs over ${least.context} slots needs ${Math.ceil(bytes / MIB)} MiB, and a step of this model may take ${Math.floor(maxBytes / MIB)} (step_memory_mb): ${isChunkable ? 'use a shorter context' : 'give the call out-pages and rising positions, so that it can be cut, or split it'}`,
       );
     }
-    if (isChunkable || inputs <= LEAST_UNCUT || this.#work(call) <= this.#profile.work.sizeWithin(UNCUT_MS)) return;
+    if (isChunkable || inputs <= LEAST_UNCUT || this.#work(call) <= this.#profile.work.possibleWithin(UNCUT_MS)) return;
     throw fault(
       'limit-exceeded',
       `${inputs} inputs over ${context} slots are expected to take more than ${UNCUT_MS / 1000} s in one step of this model: give the call out-pages and rising positions, so that it can be cut, or split it`,

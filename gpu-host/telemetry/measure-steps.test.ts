@@ -7,7 +7,7 @@ import type { Backend } from '../backends/backend.ts';
 import { type Pace, pacedBackend } from '../backends/paced.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { randomModel } from '../models/random-model.ts';
-import { measuredSteps, type StepLimits } from './measure-steps.ts';
+import { measuredSteps, type StepLimits, waitedForCoreMs } from './measure-steps.ts';
 import type { StepPoint } from './step-profile.ts';
 
 const LIMITS: StepLimits = { maxTokens: 512, maxSequences: 64 };
@@ -47,6 +47,21 @@ describe('measuring steps at the start', () => {
     assert.deepEqual(sizesOf(tokens.points), [1, 4, 16, 64, 256]);
     assert.deepEqual(sizesOf(sequences.points), [1, 4, 16, 64]);
     assert.ok(Math.abs((sequences.points.at(-1)?.ms ?? 0) - (21 + 64 * 0.23)) < 1e-6);
+  });
+
+  it('leaves out the time in which the thread waits for a core', async () => {
+    let [nowMs, waitedMs] = [0, 0];
+    const wait = async (ms: number) => {
+      nowMs += 10 * ms;
+      waitedMs += 9 * ms;
+    };
+    const now = () => nowMs;
+    const pace = { stepMs: 5, tokenMs: 0.1, sequenceMs: 0 };
+    const device = pacedBackend(inner, 'tiny', pace, { now, wait });
+    const { tokens } = await measuredSteps(device, LIMITS, now, () => waitedMs);
+    assert.ok(tokens.points.length >= 3);
+    for (const { size, ms } of tokens.points) assert.ok(Math.abs(ms - (5 + 0.1 * size)) < 1e-6, `${size}: ${ms} ms`);
+    assert.ok(waitedForCoreMs() >= 0);
   });
 
   it('ends with the first size that takes far longer than one input, at the limits of a step, or after two seconds', async () => {

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 import { StepProfile } from './step-profile.ts';
 
@@ -26,11 +27,15 @@ export interface StepLimits {
 /**
  * Measures steps of a causal model before it serves, so that its first workflows find its efficient size. The steps have no context and
  * write no keys and values.
+ *
+ * @param clock by which the measuring ends, ms
+ * @param waitedMs time that this thread has waited for a core, which does not count as a step's time: the machine may be busy at the start
  */
 export async function measuredSteps(
   backend: Backend,
   limits: StepLimits,
   clock: () => number = () => performance.now(),
+  waitedMs: () => number = () => 0,
 ): Promise<StepProfile> {
   const profile = new StepProfile();
   const untilMs = clock() + BUDGET_MS;
@@ -38,9 +43,9 @@ export async function measuredSteps(
     const batch = new Array<SequenceInput>(sequences).fill(sequence(inputs));
     let ms = 0;
     for (let step = 0; step < STEPS && clock() < untilMs; step++) {
-      const startMs = clock();
+      const [startMs, waitedBeforeMs] = [clock(), waitedMs()];
       await backend.forward(batch);
-      ms = clock() - startMs;
+      ms = clock() - startMs - (waitedMs() - waitedBeforeMs);
       profile.note(sequences, sequences * inputs, ms);
     }
     return ms;
@@ -51,6 +56,16 @@ export async function measuredSteps(
   for (const sequences of DECODES)
     if (sequences > limits.maxSequences || (await measure(sequences, 1)) > enoughMs) break;
   return profile;
+}
+
+/** Time that this process's main thread has waited for a core since its start, ms; 0 where the system does not tell. */
+export function waitedForCoreMs(): number {
+  try {
+    const [, waitedNs] = readFileSync(`/proc/${process.pid}/task/${process.pid}/schedstat`, 'utf8').split(' ');
+    return Number(waitedNs ?? 0) / 1e6;
+  } catch {
+    return 0;
+  }
 }
 
 /** A sequence that asks for the most probable token after its last input. */

@@ -19,6 +19,8 @@ export interface StepPoint {
 export class StepCurve {
   /** Means by exponent. A group's first step may allocate memory for its size, so the second step replaces it. */
   readonly #means: ({ size: number; ms: number; steps: number } | undefined)[] = [];
+  /** The most size per millisecond of any step; 0 before the first. */
+  #bestRate = 0;
 
   /** The measured sizes, smallest first. */
   get points(): readonly StepPoint[] {
@@ -30,6 +32,7 @@ export class StepCurve {
     const exponent = Math.min(LARGEST_EXPONENT, 32 - Math.clz32(Math.ceil(size) - 1));
     const mean = this.#means[exponent];
     const time = Math.max(ms, LEAST_MS);
+    this.#bestRate = Math.max(this.#bestRate, size / time);
     if (!mean) {
       this.#means[exponent] = { size, ms: time, steps: 1 };
       return;
@@ -41,9 +44,10 @@ export class StepCurve {
   }
 
   /**
-   * The largest size whose step is expected to take at most `maxMs`; at least 1, and Infinity before any step was measured. A step of k times
-   * the size takes at most k times as long, since a part of its time is fixed. This bound is far too low where the fixed part is large, so the
-   * size also may be twice the largest size within the time, unless larger steps were measured: these show that twice the size takes longer.
+   * The largest size whose step is expected to take at most `maxMs`, as steps took lately; at least 1, and Infinity before any step was measured. A
+   * step of k times the size takes at most k times as long, since a part of its time is fixed. This bound is far too low where the fixed part is
+   * large, so the size also may be twice the largest size within the time, unless larger steps were measured: these show that twice the size takes
+   * longer.
    */
   sizeWithin(maxMs: number): number {
     const { points } = this;
@@ -55,6 +59,14 @@ export class StepCurve {
       most = Math.max(most, (size * maxMs) / ms, isLargest ? 2 * size : 0);
     }
     return most;
+  }
+
+  /**
+   * The largest size whose step can take at most `maxMs`, by the best rate of all steps; at least 1, and Infinity before any step was measured. No
+   * slow step lowers it: a process without cores computes slowly, which says nothing about the device.
+   */
+  possibleWithin(maxMs: number): number {
+    return this.#bestRate === 0 ? Number.POSITIVE_INFINITY : Math.max(1, maxMs * this.#bestRate);
   }
 
   /**
