@@ -132,6 +132,27 @@ describe('schedules', () => {
     await platform.scheduler.quotas.setDefaults({});
   });
 
+  it('a list has the inputs as they are stored, without an evaluation of each', async () => {
+    await platform.register({ name: 'verbatim' }, 'verbatim');
+    const key = await platform.key(['deploy', 'invoke'], 'verbatim');
+    // The gateway stores no such text: one that it evaluated would lose the space, the zero and the last digits.
+    const input = '{ "a": 1.0, "b": 9007199254740993 }';
+    const timing = { cron: '0 3 * * *', timezone: 'UTC' };
+    for (const name of ['a', 'b'])
+      await platform.scheduler.schedules.put(
+        'verbatim',
+        { name, function: 'verbatim', reference: '', input, timing },
+        'key_test',
+      );
+    const headers = { authorization: `Bearer ${key}` };
+    const text = await (await fetch(`${platform.url}/v1/schedules`, { headers })).text();
+    assert.equal(text.split(`"input":${input}`).length, 3, text);
+    assert.deepEqual(
+      (await platform.client(key).schedules.list()).map(({ name, input, cron }) => [name, input, cron]),
+      ['a', 'b'].map((name) => [name, { a: 1, b: 2 ** 53 }, timing.cron]),
+    );
+  });
+
   it('a schedule that could not make an invocation stores the error as that of its last run', async () => {
     const owner = platform.client(await platform.key(['deploy', 'invoke'], 'paused'));
     await platform.register({ name: 'paused-story' }, 'paused');

@@ -3,8 +3,7 @@ import { cronFault } from '#scheduler/schedules/cron.ts';
 import type { TimedSchedule } from '#scheduler/schedules/types.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import { exactJson } from '../app/http/exact-json.ts';
-import { type NewSchedule, type Schedule, type Schedules, TIMES_HINT } from '../app/resources/schedules.ts';
+import { type NewSchedule, type Schedules, type StoredSchedule, TIMES_HINT } from '../app/resources/schedules.ts';
 import { translating } from './store-errors.ts';
 
 /** The schedules of the caller's tenant, in Redis. */
@@ -15,11 +14,11 @@ export class NodeSchedules implements Schedules {
     this.#scheduler = scheduler;
   }
 
-  list({ principal }: Call): Promise<readonly Schedule[]> {
+  list({ principal }: Call): Promise<readonly StoredSchedule[]> {
     return translating(async () => (await this.#scheduler.schedules.list(principal.tenant)).map(toSchedule));
   }
 
-  put({ principal }: Call, { name, function: fn, input, timing, check }: NewSchedule): Promise<Schedule | null> {
+  put({ principal }: Call, { name, function: fn, input, timing, check }: NewSchedule): Promise<StoredSchedule | null> {
     return translating(async () => {
       const { schedules, functions, audit } = this.#scheduler;
       const { tenant, keyId } = principal;
@@ -37,7 +36,7 @@ export class NodeSchedules implements Schedules {
     });
   }
 
-  resume({ principal: { tenant, keyId } }: Call, name: string): Promise<Schedule | null> {
+  resume({ principal: { tenant, keyId } }: Call, name: string): Promise<StoredSchedule | null> {
     return translating(async () => {
       const { schedules, audit } = this.#scheduler;
       const schedule = await schedules.resume(tenant, name);
@@ -67,12 +66,12 @@ function toSchedule({
   createdBy,
   nextAt,
   last,
-}: TimedSchedule): Schedule {
+}: TimedSchedule): StoredSchedule {
   const iso = (ms: number) => new Date(ms).toISOString();
   return {
     name,
     function: reference === '' ? fn : `${fn}@${reference}`,
-    input: exactJson(input),
+    inputText: input,
     ...timing,
     createdAt: iso(createdAt),
     createdBy,

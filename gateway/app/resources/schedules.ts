@@ -18,16 +18,21 @@ export interface NewSchedule {
   readonly check: (version: CheckedFunction) => void;
 }
 
+/**
+ * A schedule whose input is the stored JSON text. A list of schedules may have megabytes of inputs, and no caller but the client needs their values.
+ */
+export type StoredSchedule = Omit<Schedule, 'input'> & { readonly inputText: string };
+
 export interface Schedules {
   /** The schedules of the caller's tenant, by name. */
-  list(call: Call): Promise<readonly Schedule[]>;
+  list(call: Call): Promise<readonly StoredSchedule[]>;
   /**
    * Stores a schedule, or replaces the schedule of the same name. Null when the reference leads to no version; throws `quota-schedules`, and
    * `invalid-input` for a cron pattern that is invalid or never matches.
    */
-  put(call: Call, schedule: NewSchedule): Promise<Schedule | null>;
+  put(call: Call, schedule: NewSchedule): Promise<StoredSchedule | null>;
   /** Resumes a suspended schedule, and leaves any other one as it is. Null when there is no such schedule. */
-  resume(call: Call, name: string): Promise<Schedule | null>;
+  resume(call: Call, name: string): Promise<StoredSchedule | null>;
   /** False when there was no such schedule. */
   remove(call: Call, name: string): Promise<boolean>;
 }

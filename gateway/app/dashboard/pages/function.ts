@@ -1,7 +1,7 @@
 import type { FunctionVersion } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import type { Alias, Share } from '../../resources/releases.ts';
-import type { Schedule } from '../../resources/schedules.ts';
+import type { StoredSchedule } from '../../resources/schedules.ts';
 import { bytes, duration, jsonText, moment, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, facts, notice, table } from '../html/parts.ts';
@@ -128,7 +128,7 @@ function versionTable(versions: readonly FunctionVersion[], now: number): Html {
   );
 }
 
-function scheduleTable(schedules: readonly Schedule[], now: number): Html {
+function scheduleTable(schedules: readonly StoredSchedule[], now: number): Html {
   return table(
     'Schedules of the function',
     [{ head: 'Name' }, { head: 'Runs' }, { head: 'Times' }, { head: 'Next' }, { head: 'Last' }],
@@ -142,16 +142,16 @@ function scheduleTable(schedules: readonly Schedule[], now: number): Html {
   );
 }
 
-function timesOf({ cron, timezone, everyMs }: Schedule): Html | string {
+function timesOf({ cron, timezone, everyMs }: StoredSchedule): Html | string {
   return everyMs === undefined ? html`<code>${cron}</code> ${timezone}` : `every ${duration(everyMs)}`;
 }
 
-function nextRun({ nextAt, suspended }: Schedule, now: number): Html | string {
+function nextRun({ nextAt, suspended }: StoredSchedule, now: number): Html | string {
   if (suspended !== undefined) return html`suspended <small>${suspended}</small>`;
   return nextAt === null ? '–' : moment(nextAt, now);
 }
 
-function lastRun({ at, invocation, error }: NonNullable<Schedule['last']>, now: number): Html {
+function lastRun({ at, invocation, error }: NonNullable<StoredSchedule['last']>, now: number): Html {
   const outcome =
     invocation === undefined
       ? code(error?.code ?? '')
