@@ -14,6 +14,7 @@ import { authenticate } from './http/authenticate.ts';
 import { Bodies } from './http/bodies.ts';
 import { boundedBodies, boundedStreams } from './http/bounded.ts';
 import { commonHeaders, crossOrigin } from './http/common-headers.ts';
+import { webDecoders } from './http/decoding.ts';
 import type { RequestObserver } from './http/observer.ts';
 import { OpenStreams } from './http/open-streams.ts';
 import { rateLimit } from './http/rate-limit.ts';
@@ -72,6 +73,7 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
   const settings: AppSettings = {
     limits,
     bodies: options.bodies ?? new Bodies(limits),
+    decoders: options.decoders ?? webDecoders(),
     streams: options.streams ?? new OpenStreams(limits, 'streams'),
     heartbeatMs: options.heartbeatMs ?? DEFAULT_HEARTBEAT_MS,
     firstFrameMs: options.firstFrameMs ?? DEFAULT_FIRST_FRAME_MS,
@@ -106,7 +108,7 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
   app.use(commonHeaders(options.observer));
   if (settings.corsOrigins.length > 0)
     for (const path of CROSS_ORIGIN_PATHS) app.use(path, crossOrigin(settings.corsOrigins));
-  app.use(boundedBodies(settings.bodies));
+  app.use(boundedBodies(settings.bodies, settings.decoders));
   app.use(
     methodNotAllowed({
       app,

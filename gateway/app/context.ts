@@ -4,6 +4,7 @@ import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import type { AnswerMemory } from './http/answer.ts';
 import type { Bodies, Body, BodyLimits } from './http/bodies.ts';
+import type { Decoders } from './http/decoding.ts';
 import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
 import { requireScope } from './require-scope.ts';
 import type { MetricsPage } from './routes/metrics.ts';
@@ -62,6 +63,8 @@ export interface AppSettings {
   readonly limits: Limits;
   /** Accounts for the bodies and answers of all requests. By default the app creates this object; a caller that reads its counts passes one in. */
   readonly bodies: Bodies;
+  /** Decoders of compressed bodies; by default those of `DecompressionStream`. */
+  readonly decoders: Decoders;
   /** Counts the answers that stay open. Created like `bodies`. */
   readonly streams: OpenStreams;
   /** Interval of heartbeats on quiet streams; 15,000 by default. workerd notices a departed client at the next heartbeat. */

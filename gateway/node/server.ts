@@ -1,12 +1,15 @@
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { constants, createZstdDecompress } from 'node:zlib';
 import { getRequestListener, RequestError } from '@hono/node-server';
 import { getConnInfo } from '@hono/node-server/conninfo';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { type Decoders, webDecoders } from '../app/http/decoding.ts';
 import { answerBrokenRequests, hasHost, MAX_HEADER_BYTES, unusableTarget } from './broken-requests.ts';
 import { Connections, connectionsWithin, DEFAULT_CONNECTIONS } from './connections.ts';
 import { guideImageOf } from './guide-images.ts';
@@ -60,6 +63,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   const app = createApp(control, {
     clientAddress: (c) => getConnInfo(c).remote.address ?? '',
     admit: (c, principal) => connections.prove((c.env as { outgoing: ServerResponse }).outgoing, principal),
+    decoders: nodeDecoders(),
     guideImage: guideImageOf,
     ...options,
     draining: draining.signal,
@@ -122,6 +126,18 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
       await closed;
     },
   };
+}
+
+/** Largest window of a zstd body, as a power of two in bytes: the 8 MiB that RFC 9659 allows. */
+const ZSTD_WINDOW_LOG = 23;
+
+/** The decoders of `DecompressionStream`, and zstd, which it lacks. */
+export function nodeDecoders(): Decoders {
+  const zstd = () => {
+    const decoder = createZstdDecompress({ params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG } });
+    return Duplex.toWeb(decoder) as ReadableWritablePair<Uint8Array, Uint8Array>;
+  };
+  return new Map([...webDecoders(), ['zstd', zstd]]);
 }
 
 /** A wildcard address is no address for clients: they use loopback. */

@@ -118,9 +118,10 @@ export const CODES = {
   },
   'unsupported-media-type': {
     status: 415,
-    title: 'The content type is not supported',
+    title: 'The content type or coding is not supported',
     hint: 'Send `Content-Type: application/json` (deployments: `multipart/form-data`).',
-    explanation: 'The `Content-Type` of the request is missing, or not one that the route takes.',
+    explanation:
+      'The `Content-Type` of the request is missing, or not one that the route takes. Or the gateway does not decode its `Content-Encoding`: the header `Accept-Encoding` of the answer names those that it decodes.',
   },
   'not-found': {
     status: 404,

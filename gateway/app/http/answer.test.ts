@@ -15,7 +15,7 @@ describe('an answer', () => {
   const begin = () => {
     const bodies = new Bodies({ heldBodyBytes: HELD_LIMIT, bodyGraceMs: 1000, bodyBytesPerSecond: 2 ** 30 });
     const app = new Hono<AppEnv>();
-    app.use(boundedBodies(bodies));
+    app.use(boundedBodies(bodies, new Map()));
     app.onError((caught, c) => c.text(GatewayError.from(caught).code, GatewayError.from(caught).status));
     app.get('/text/:character/:count', (c) =>
       textAnswer(c, c.req.param('character').repeat(Number(c.req.param('count'))), 200, { 'x-own': 'kept' }),

@@ -3,6 +3,7 @@ import { Shares } from '#scheduler/policies/shares.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { pause } from '../pause.ts';
 import { ByteBuffer } from './byte-buffer.ts';
+import { codingOf, type Decoders, type Decoding, decode } from './decoding.ts';
 
 /** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
@@ -118,16 +119,20 @@ export class Bodies {
 export type NextPiece = () => Promise<Uint8Array | undefined>;
 
 /**
- * The body of one request. The bytes that `read` and `pieces` return count as held, in whole blocks, until `release`. The caller must drop all
- * references to the bytes before it releases the body. A body that arrives too slowly is refused.
+ * The body of one request, decoded as its `Content-Encoding` says. The bytes that `read` and `pieces` return count as held, in whole blocks, until
+ * `release`. The caller must drop all references to the bytes before it releases the body. A body that arrives too slowly is refused.
  */
 export class Body {
   readonly #request: Request;
   readonly #bodies: Bodies;
   readonly #tenant: () => string;
+  readonly #decoders: Decoders;
+  #decoding: Decoding | undefined;
   #startedAt = performance.now();
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   #arrivedBytes = 0;
+  /** Bytes that the caller has got: those that arrived, or those that were made of them. */
+  #readBytes = 0;
   #takenBytes = 0;
   #chargedTenant = '';
   #pace: Pace | undefined;
@@ -137,11 +142,13 @@ export class Body {
   /**
    * @param tenant returns the tenant whose share and pace the body uses, '' while the request's key is not known. The body calls this function only
    *   when it counts bytes, because the request gets its body before its key is checked
+   * @param decoders without one, a compressed body is refused
    */
-  constructor(request: Request, bodies: Bodies, tenant: () => string = () => '') {
+  constructor(request: Request, bodies: Bodies, tenant: () => string = () => '', decoders: Decoders = new Map()) {
     this.#request = request;
     this.#bodies = bodies;
     this.#tenant = tenant;
+    this.#decoders = decoders;
   }
 
   /** The request's `Content-Type`; empty when absent. */
@@ -149,14 +156,18 @@ export class Body {
     return this.#request.headers.get('content-type') ?? '';
   }
 
-  /** Reads all bytes. Refuses the body with `body-too-large` as soon as its declared or actual size passes the limit. */
+  /**
+   * Reads all bytes. Refuses the body with `body-too-large` as soon as its declared size, or its size after decoding, passes the limit.
+   *
+   * @throws GatewayError `unsupported-media-type` for a content coding without a decoder
+   */
   async read(limitBytes: number): Promise<Uint8Array> {
     const { headers, body } = this.#request;
     const declaredBytes = declaredLength(headers);
     if (declaredBytes !== null && declaredBytes > limitBytes) throw tooLarge(limitBytes);
     if (body === null) return new Uint8Array(0);
     // The HTTP server enforces a declared length, so a small body can be counted before it arrives, and read in one step.
-    if (declaredBytes !== null && declaredBytes <= BLOCK_BYTES) {
+    if (declaredBytes !== null && declaredBytes <= BLOCK_BYTES && codingOf(headers, this.#decoders) === null) {
       this.#hold(declaredBytes);
       return new Uint8Array(await this.#inTime(this.#request.arrayBuffer()));
     }
@@ -169,11 +180,18 @@ export class Body {
     return bodyBuffer.bytes();
   }
 
-  /** The body's pieces as they arrive, for a caller that limits their size itself. */
+  /** The body's pieces as they arrive, for a caller that limits their size itself. @throws GatewayError like `read` */
   pieces(): NextPiece {
+    const coding = codingOf(this.#request.headers, this.#decoders);
+    if (coding !== null) this.#decoding ??= decode(() => this.#arrival(), coding, this.#decoders);
+    const next = this.#decoding?.next ?? (() => this.#arrival());
     return async () => {
-      const piece = await this.#next();
-      this.#hold(this.#arrivedBytes);
+      await this.#awaitTurn();
+      const piece = await next();
+      if (piece === undefined) return undefined;
+      this.#readBytes += piece.byteLength;
+      this.#spend(piece.byteLength);
+      this.#hold(this.#readBytes);
       return piece;
     };
   }
@@ -188,9 +206,12 @@ export class Body {
     if (this.#isDiscarded || body === null || (this.#reader === undefined && (bodyUsed || body.locked))) return;
     this.#isDiscarded = true;
     try {
+      await this.#decoding?.cancel();
       const maxArrivedBytes = this.#arrivedBytes + maxBytes;
       while (this.#arrivedBytes <= maxArrivedBytes) {
-        if ((await this.#next()) === undefined) return;
+        const piece = await this.#arrival();
+        if (piece === undefined) return;
+        this.#spend(piece.byteLength);
       }
       await this.#reader?.cancel();
     } catch {
@@ -200,28 +221,32 @@ export class Body {
 
   release(): void {
     this.#isReleased = true;
+    void this.#decoding?.cancel();
     this.#pace?.[Symbol.dispose]();
     this.#pace = undefined;
     if (this.#takenBytes > 0) this.#bodies.give(this.#chargedTenant, this.#takenBytes);
     this.#takenBytes = 0;
   }
 
-  async #next(): Promise<Uint8Array | undefined> {
+  /** The next piece from the connection. */
+  async #arrival(): Promise<Uint8Array | undefined> {
     this.#reader ??= this.#request.body?.getReader();
     if (this.#reader === undefined) return undefined;
-    if (!this.#isDiscarded) await this.#awaitTurn();
     const { done, value } = await this.#inTime(this.#reader.read());
     if (done) return undefined;
     this.#arrivedBytes += value.byteLength;
+    return value;
+  }
+
+  /** Counts bytes towards the pace of the tenant. */
+  #spend(bytes: number): void {
     // A body of up to one block costs too little for a pace (see `Bodies.paces`). After `release`, nothing would end a new pace. A request without a
     // key has no tenant, so its body has no pace either.
-    const isPaced = this.#arrivedBytes > BLOCK_BYTES && !this.#isReleased;
+    const isPaced = Math.max(this.#arrivedBytes, this.#readBytes) > BLOCK_BYTES && !this.#isReleased;
     const tenant = isPaced ? this.#tenant() : '';
-    if (tenant !== '') {
-      this.#pace ??= this.#bodies.paces.enter(tenant);
-      this.#pace.spend(value.byteLength);
-    }
-    return value;
+    if (tenant === '') return;
+    this.#pace ??= this.#bodies.paces.enter(tenant);
+    this.#pace.spend(bytes);
   }
 
   /** Waits while the tenant is ahead of its pace. The wait does not count against the client's speed. */

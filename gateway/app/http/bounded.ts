@@ -2,13 +2,14 @@ import type { MiddlewareHandler } from 'hono';
 import type { AppEnv } from '../context.ts';
 import { AnswerMemory } from './answer.ts';
 import { type Bodies, Body } from './bodies.ts';
+import type { Decoders } from './decoding.ts';
 import type { OpenStreams } from './open-streams.ts';
 
 /** Gives each request its body and the memory of its answer. The body counts as held at most until the handler has answered. */
-export function boundedBodies(bodies: Bodies): MiddlewareHandler<AppEnv> {
+export function boundedBodies(bodies: Bodies, decoders: Decoders): MiddlewareHandler<AppEnv> {
   return async function boundedBodies(c, next) {
     const tenant = () => c.get('principal')?.tenant ?? '';
-    const body = new Body(c.req.raw, bodies, tenant);
+    const body = new Body(c.req.raw, bodies, tenant, decoders);
     const answer = new AnswerMemory(bodies, tenant);
     c.set('body', body);
     c.set('answer', answer);

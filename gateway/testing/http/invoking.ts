@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { affinityKey } from '#scheduler/policies/placement.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
@@ -52,6 +53,37 @@ export function describeInvoking(get: () => Harness): void {
       }
       await attempt.succeed(1);
       await reader.cancel();
+    });
+
+    it('takes compressed bodies, and refuses those that it cannot decode', async () => {
+      const h = get();
+      const post = (body: Uint8Array, coding: string, headers: Record<string, string> = ASYNC) =>
+        h.ask('/v1/functions/echo/invocations', {
+          method: 'POST',
+          body: new Uint8Array(body),
+          headers: { ...JSON_TYPE, 'content-encoding': coding, ...headers },
+        });
+      const plain = Buffer.from('{"prompt":"a"}');
+      assert.equal((await post(gzipSync(plain), 'gzip')).status, 202);
+      assert.equal((await post(deflateSync(plain), 'Deflate')).status, 202);
+      const other = await post(plain, 'compress');
+      h.refused(other, 'unsupported-media-type', 'content-encoding');
+      const codings = other.headers.get('accept-encoding') ?? '';
+      assert.match(codings, /gzip.*deflate/);
+      for (const [coding, press] of [
+        ['br', brotliCompressSync],
+        ['zstd', zstdCompressSync],
+      ] as const) {
+        const answer = await post(press(plain), coding);
+        if (codings.includes(coding)) assert.equal(answer.status, 202, coding);
+        else h.refused(answer, 'unsupported-media-type', 'content-encoding');
+      }
+      h.refused(await post(plain, 'gzip'), 'malformed-request', 'content-encoding');
+      h.refused(await post(gzipSync(plain).subarray(0, -4), 'gzip'), 'malformed-request', 'content-encoding');
+      h.refused(await post(gzipSync('{"prompt":'), 'gzip'), 'malformed-json');
+      const large = JSON.stringify({ prompt: 'x'.repeat(SUITE_LIMITS.inputBytes) });
+      h.refused(await post(gzipSync(large), 'gzip'), 'body-too-large');
+      h.refused(await post(gzipSync(Buffer.alloc(64 << 20)), 'gzip'), 'body-too-large');
     });
 
     it('ends a failed stream with an error that OpenAI clients read', async () => {
