@@ -90,6 +90,8 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
     log: options.log,
   };
   const app = new OpenAPIHono<AppEnv>({
+    // An address with a slash at its end is the same as without it.
+    strict: false,
     defaultHook: (result) => {
       if (!result.success) throw invalidParameter(result.target, result.error.issues[0]);
     },

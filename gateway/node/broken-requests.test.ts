@@ -47,6 +47,11 @@ describe('a broken HTTP request', () => {
     assert.equal(problemIn(endless).code, 'headers-too-large', 'also while the client still sends');
     const many = Array.from({ length: 500 }, (_, i) => `x-${i}: ${'a'.repeat(60)}`).join('\r\n');
     assert.equal(problemIn(await raw(`GET /healthz HTTP/1.1\r\nhost: x\r\n${many}\r\n\r\n`)).code, 'headers-too-large');
+    for (const target of [`/${'a'.repeat(20_000)}`, `/v1/functions?q=${'a'.repeat(2_000_000)}`]) {
+      const long = await raw(`GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`);
+      assert.match(long, /^HTTP\/1\.1 414 URI Too Long\r\n/);
+      assert.equal(problemIn(long).code, 'address-too-long');
+    }
     for (const bytes of [
       'nonsense\r\n\r\n',
       'GET / HTTP/9.9\r\n\r\n',

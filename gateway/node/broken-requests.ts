@@ -31,7 +31,7 @@ export function answerBrokenRequests(server: Server): void {
     openAnswers.set(socket, answers.add(response));
     response.once('close', () => answers.delete(response));
   });
-  server.on('clientError', (error: NodeJS.ErrnoException, stream) => {
+  server.on('clientError', (error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer }, stream) => {
     const socket = stream as Socket;
     if (refused.has(socket)) return;
     const [first, ...others] = openAnswers.get(socket) ?? [];
@@ -40,7 +40,7 @@ export function answerBrokenRequests(server: Server): void {
     // A client may open a connection before it has a request. An answer without a question could be taken for that of its first request.
     const isSilent = socket.bytesRead === 0;
     if (!socket.writable || error.code === 'ECONNRESET' || isAnswering || isSilent) socket.destroy();
-    else refuse(socket, refusalOf(error.code ?? '', first !== undefined));
+    else refuse(socket, refusalOf(error.code ?? '', first !== undefined, error.rawPacket));
   });
   server.on('connect', ({ method }, stream) => {
     // Node has taken its own listener from the connection. Without another one, a reset by the client would end this process.
@@ -82,12 +82,16 @@ export function hasHost(request: IncomingMessage, response: ServerResponse): boo
   return false;
 }
 
-/** The answer to a request for which no address can be made of its target and its header `Host`. */
-export function unusableTarget(cause: unknown, origin: string): Response {
-  const error = new GatewayError('malformed-request', 'The header `Host` or the path of the request is not valid.', {
+/** The refusal of a request for which no address can be made of its target and its header `Host`. */
+export function unusableTarget(cause: unknown): GatewayError {
+  return new GatewayError('malformed-request', 'The header `Host` or the path of the request is not valid.', {
     hint: 'Send the name or the address of the gateway as `Host`, and a path that begins with `/`.',
     cause,
   });
+}
+
+/** The answer to a request that the app did not answer. */
+export function problemResponse(error: GatewayError, origin: string): Response {
   const { body, headers } = documentOf(error, origin);
   return new Response(body, { status: error.status, headers });
 }
@@ -122,12 +126,20 @@ function documentOf(error: GatewayError, origin: string): { body: string; header
   };
 }
 
-/** @param hasHead true when the fault is in the body of a request */
-function refusalOf(code: string, hasHead: boolean): GatewayError {
+/** The beginning of a request line whose address does not end. */
+const ENDLESS_ADDRESS = /^[A-Z]+ [^\s]+$/;
+
+/**
+ * @param hasHead true when the fault is in the body of a request
+ * @param packet the bytes in which Node found the fault: with a short rest of the address, the beginning of the request came before them
+ */
+function refusalOf(code: string, hasHead: boolean, packet: Buffer = Buffer.alloc(0)): GatewayError {
+  if (code === 'HPE_HEADER_OVERFLOW' && ENDLESS_ADDRESS.test(packet.toString('latin1', 0, MAX_HEADER_BYTES)))
+    return new GatewayError('address-too-long', `The address of the request has more than ${MAX_HEADER_BYTES} bytes.`);
   if (code === 'HPE_HEADER_OVERFLOW')
     return new GatewayError(
       'headers-too-large',
-      `The headers of the request have more than ${MAX_HEADER_BYTES} bytes.`,
+      `The request line and the headers of the request have more than ${MAX_HEADER_BYTES} bytes.`,
     );
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
     return hasHead

@@ -10,7 +10,7 @@ import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { type Decoders, webDecoders } from '../app/http/decoding.ts';
-import { answerBrokenRequests, hasHost, MAX_HEADER_BYTES, unusableTarget } from './broken-requests.ts';
+import { answerBrokenRequests, hasHost, MAX_HEADER_BYTES, problemResponse, unusableTarget } from './broken-requests.ts';
 import { Connections, connectionsWithin, DEFAULT_CONNECTIONS } from './connections.ts';
 import { guideImageOf } from './guide-images.ts';
 
@@ -72,10 +72,11 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   let openRequests = 0;
   const answer = getRequestListener(app.fetch, {
     errorHandler: (error) => {
-      if (error instanceof RequestError) return unusableTarget(error, urlOf(server.address() as AddressInfo));
+      const origin = urlOf(server.address() as AddressInfo);
+      if (error instanceof RequestError) return problemResponse(unusableTarget(error), origin);
       // The app itself turns what its handlers throw into answers.
       options.log.error({ error }, 'a request failed');
-      return new Response(null, { status: GatewayError.from(error).status });
+      return problemResponse(GatewayError.from(error), origin);
     },
   });
   const server = createServer(

@@ -222,7 +222,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   });
 
   // People open the URL that `npm start` prints.
-  for (const path of ['/', '/dashboard/']) app.get(path, (c) => c.redirect('/dashboard'));
+  app.get('/', (c) => c.redirect('/dashboard'));
   app.route('/dashboard', dashboard);
 }
 

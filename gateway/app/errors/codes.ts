@@ -248,6 +248,13 @@ export const CODES = {
     hint: 'Use a new key for each separate invocation.',
     explanation: 'A request with this `Idempotency-Key` had another function or another body.',
   },
+  'address-too-long': {
+    status: 414,
+    title: 'The address is too long',
+    hint: 'Send long values in the body; the request line and all headers together may have 16 KiB.',
+    explanation:
+      'The address of the request alone passes the limit of the server for the request line and the headers. Nothing was read beyond it.',
+  },
   'headers-too-large': {
     status: 431,
     title: 'The headers are too large',

@@ -25,6 +25,7 @@ const COMMON_CODES: readonly ErrorCode[] = [
   'unauthorized',
   'forbidden',
   'tenant-suspended',
+  'address-too-long',
   'headers-too-large',
   'body-timeout',
   'too-many-requests',

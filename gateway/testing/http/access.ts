@@ -69,6 +69,24 @@ export function describeAccess(get: () => Harness): void {
       assert.match((await h.ask('/nowhere')).headers.get('x-request-id') ?? '', /^req_/);
     });
 
+    it('is the same with a slash at the end of the address', async () => {
+      const h = get();
+      for (const path of ['/healthz', '/v1/functions', '/v1/functions/echo', '/v1/models', '/openapi.json', '/docs'])
+        assert.equal((await h.send(`${path}/`)).status, 200, path);
+      const body = '{"prompt":"a"}';
+      const headers = { ...JSON_TYPE, prefer: 'respond-async' };
+      const invoked = await h.ask('/v1/functions/echo/invocations/', { method: 'POST', body, headers });
+      assert.equal(invoked.status, 202);
+      h.refused(
+        await h.ask('/v1/chat/completions/', { method: 'POST', body: '{}', headers: JSON_TYPE }),
+        'invalid-parameter',
+        'model',
+      );
+      h.refused(await h.ask('/v1/functions/echo/', { method: 'PATCH' }), 'method-not-allowed');
+      h.refused(await h.ask('/v1/functions/', { headers: { authorization: '' } }), 'unauthorized');
+      h.refused(await h.ask('/v1/nowhere/'), 'not-found');
+    });
+
     it('is a problem for an unknown address or method', async () => {
       const h = get();
       h.refused(await h.ask('/nowhere'), 'not-found');

@@ -24,7 +24,7 @@ export class Conformance {
   constructor({ paths, components }: Document) {
     this.#components = components;
     this.#routes = Object.entries(paths).map(([path, operations]) => ({
-      pattern: new RegExp(`^${path.replaceAll(/\{[^}]+\}/g, '[^/]+')}$`),
+      pattern: new RegExp(`^${path.replaceAll(/\{[^}]+\}/g, '[^/]+')}/?$`),
       operations,
     }));
   }
