@@ -7,8 +7,11 @@ import type { GrantedModel, Inferlet } from './inferlet.ts';
 /** An answer at once, or the answer of a worker, for which the guest waits suspended. */
 type Answer<T> = Outcome<T> | Promise<Outcome<T>>;
 
-/** A text of this length takes a worker a few tens of milliseconds. */
-export const MAX_TEXT_CHARACTERS = 32_768;
+/**
+ * A text of this length takes a worker 30 to 600 ms. The guest library cuts texts of more than 32,768 characters where it can, so that only a word
+ * of such a length takes so long.
+ */
+export const MAX_TEXT_CHARACTERS = 131_072;
 /** Characters of a conversation that one token of the model's context allows. */
 const CHARACTERS_PER_TOKEN = 16;
 /** Characters that every model allows in a conversation, however short its context. */

@@ -544,7 +544,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
 
 /**
  * Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.
- * `limit-exceeded` when one call has more than 32,768 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages.
+ * `limit-exceeded` when one call has more than 131,072 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages.
  */
 declare module 'pie:inferlet/tokenize@0.1.0' {
   import type { Handle } from 'pie:inferlet/types@0.1.0';

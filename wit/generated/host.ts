@@ -869,7 +869,7 @@ export interface FusedHost {
 
 /**
  * Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.
- * `limit-exceeded` when one call has more than 32,768 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages.
+ * `limit-exceeded` when one call has more than 131,072 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages.
  */
 export interface TokenizeHost {
   readonly Detokenizer: new (model: string) => Detokenizer;

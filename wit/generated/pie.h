@@ -1036,7 +1036,7 @@ static inline void pie_fused_run_drop(pie_fused_run self) { pie_raw_fused_run_dr
 
 /* ---- tokenize ------------------------------------------------------------------------------------------------------ */
 /* Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.
- * `limit-exceeded` when one call has more than 32,768 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages. */
+ * `limit-exceeded` when one call has more than 131,072 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages. */
 
 typedef struct {
   pie_option_u32 bos;

@@ -1305,7 +1305,7 @@ export const reference: ContractReference = {
   {
    "name": "tokenize",
    "id": "pie:inferlet/tokenize@0.1.0",
-   "docs": "Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.\n`limit-exceeded` when one call has more than 32,768 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages.",
+   "docs": "Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.\n`limit-exceeded` when one call has more than 131,072 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages.",
    "needs": "Trait `tokenize` of the model.",
    "types": [
     {

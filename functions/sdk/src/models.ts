@@ -1,7 +1,7 @@
 import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
 import { InferletError } from './errors.ts';
-import { MAX_CALL_CHARACTERS, tokenizeLong } from './long-text.ts';
+import { MAX_PART_CHARACTERS, tokenizeLong } from './long-text.ts';
 import { attempt, runtime, tokenize as wire } from './raw.ts';
 
 export type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
@@ -66,14 +66,14 @@ export function specialTokens(name?: string): SpecialTokenIds {
 
 /**
  * Token ids of `content`, without special tokens around it. A long text is cut where the cut changes no token. A text without such a place
- * (32,768 characters without a space or punctuation mark) throws `limit-exceeded`.
+ * (131,072 characters without a space or punctuation mark) throws `limit-exceeded`.
  *
  * @param options.special parse special tokens written in the text (never set this for text that a user wrote)
  */
 export function tokenize(content: string, options: { model?: string; special?: boolean } = {}): number[] {
   const { name } = model(options.model);
   const call = (part: string): number[] => attempt(() => wire.tokenize(name, part, options.special ?? false));
-  if (content.length <= MAX_CALL_CHARACTERS) return call(content);
+  if (content.length <= MAX_PART_CHARACTERS) return call(content);
   return tokenizeLong(content, call, (part) => tokenizeContinuation(part, options));
 }
 
