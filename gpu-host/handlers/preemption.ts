@@ -11,6 +11,11 @@ import type { ModelSpace } from './space.ts';
  * oldest family with a held call goes on. Longer than the time between a result and the next call, shorter than most waits that inferlets announce.
  */
 const STALL_MS = 20;
+/**
+ * Maximum held families for which one search between two steps counts the pages of all others, which takes some tenths of a millisecond each with
+ * many families. The search after the next step goes on with the rest.
+ */
+const MAX_COUNTED = 4;
 /** Time after which held calls that no family could go on with are considered again: other tenants keep their shares for a while after they end. */
 const RETRY_MS = 500;
 
@@ -82,10 +87,14 @@ export class Preemption {
     this.#turns.wanted();
   }
 
-  /** Lets those families return whose pages fit. Returns true when a family returned. */
-  admit(): boolean {
+  /** Lets those families return whose pages fit. Between two steps, it may leave a part of the search to the next call. */
+  admit(): void {
+    this.#admit(MAX_COUNTED);
+  }
+
+  #admit(maxCounted?: number): boolean {
     let anyReturned = false;
-    for (let family = this.#relief.next(); family; family = this.#relief.next()) {
+    for (let family = this.#relief.next(maxCounted); family; family = this.#relief.next(maxCounted)) {
       anyReturned = true;
       for (const pages of family.spaces) this.#goOn(this.spaceOf(pages));
     }
@@ -96,7 +105,7 @@ export class Preemption {
   idle(): boolean {
     if (!this.#relief.holdsCalls) return false;
     this.#relief.noteChange();
-    if (this.admit()) return true;
+    if (this.#admit()) return true;
     this.#timer ??= setTimeout(() => void this.#stalled(), STALL_MS);
     return false;
   }

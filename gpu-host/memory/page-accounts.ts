@@ -42,6 +42,15 @@ export class PageAccounts implements Iterable<PageAccount> {
     return this.#accounts.values();
   }
 
+  all(): PageAccount[] {
+    return [...this.#accounts.values()];
+  }
+
+  /** The account of a tenant that has pages or spaces, or has had them. */
+  find(tenant: string): PageAccount | undefined {
+    return this.#accounts.get(tenant);
+  }
+
   of(tenant: string): PageAccount {
     let account = this.#accounts.get(tenant);
     if (!account) {

@@ -1,17 +1,21 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
+import { MemoryOrder } from '#scheduler/policies/memory-order.ts';
 import type { DeviceMemory } from './device-memory.ts';
 import { CallHeld } from './fault.ts';
-import type { PageAccount } from './page-accounts.ts';
+import { type PageAccount, PRESENT_MS } from './page-accounts.ts';
+import { fillSlot } from './pool.ts';
 import { FrameGain, framesGained, type PageHolding } from './pressure.ts';
 import type { PageSpace } from './space.ts';
-import { makeMemory, type TestMemoryOptions } from './testing/memory.ts';
+import { cacheText, makeMemory, type TestMemoryOptions } from './testing/memory.ts';
 import { seeded } from './testing/random.ts';
 
 const FAMILIES = 500;
 const PAGES = 10_000;
 /** Maximum traversals of families' pages in one claim or one choice: 20 for each family, on average. */
 const MAX_READS = 20 * FAMILIES;
+/** Maximum reads of accounts, comparisons and traversals of pages in one decision among as many tenants: 40 for each. */
+const MAX_TENANT_READS = 40 * FAMILIES;
 const TICKET = { place: 'memory' } as const;
 const AMPLE_SWAP = { swapMemoryPages: 100_000, ended: () => assert.fail('swap has room') };
 
@@ -73,6 +77,102 @@ test('a claim that ends hundreds of inferlets counts the pages of each only a fe
   spaces[0]?.allocate(0, PAGES / 2);
   assert.ok(memory.relief.stats().terminations > FAMILIES / 3);
   assert.ok(reads() < MAX_READS, `the pages of ${FAMILIES} inferlets were counted ${reads()} times`);
+  memory.audit();
+});
+
+/** A pool with one inferlet of each of many tenants. `readsOf` counts what a decision reads: accounts, excesses over shares, and pages of inferlets. */
+function manyTenants(t: TestContext) {
+  const clock = { nowMs: 0 };
+  const now = (): number => clock.nowMs;
+  const { memory, open } = makeMemory({
+    pages: PAGES,
+    prefixCache: true,
+    now,
+    preempt: () => undefined,
+    ...AMPLE_SWAP,
+  });
+  const spaces = Array.from({ length: FAMILIES }, (_, i) => open({ tenant: `tenant ${i}` }));
+  let count = 0;
+  const watch = (target: object, property: string, read: () => unknown): void => {
+    Object.defineProperty(target, property, {
+      get() {
+        count += 1;
+        return read();
+      },
+    });
+  };
+  for (const space of spaces) {
+    const { account, held } = space;
+    watch(account, 'frames', () => account.owned + account.cached);
+    watch(space, 'held', () => held);
+  }
+  const { excess } = MemoryOrder.prototype;
+  MemoryOrder.prototype.excess = function (account) {
+    count += 1;
+    return excess.call(this, account);
+  };
+  t.after(() => {
+    MemoryOrder.prototype.excess = excess;
+  });
+  const readsOf = (decision: () => void): number => {
+    const before = count;
+    decision();
+    const reads = count - before;
+    assert.ok(reads < MAX_TENANT_READS, `a decision among ${FAMILIES} tenants made ${reads} reads`);
+    return reads;
+  };
+  const fill = (space: PageSpace, first: number, pages: number): void => {
+    space.allocate(first, pages);
+    for (let i = 0; i < pages; i++) fillSlot(space.peek(first + i).page, 0, 0);
+  };
+  return { memory, open, spaces, clock, readsOf, fill };
+}
+
+test('with hundreds of tenants that hold and want their shares, no decision reads all tenants for each of them', (t) => {
+  const { memory, spaces, readsOf, fill } = manyTenants(t);
+  const { relief } = memory;
+  for (const space of spaces) fill(space, 0, PAGES / FAMILIES);
+  for (const space of spaces.slice(FAMILIES / 2)) {
+    readsOf(() => assert.throws(() => space.allocate(100, 1), CallHeld));
+    space.contender.heldCalls = 1;
+  }
+  readsOf(() => assert.equal(relief.next(), undefined));
+  readsOf(() => assert.equal(relief.isDue, false));
+  relief.noteChange();
+  readsOf(() => assert.equal(relief.isDue, true));
+  readsOf(() => assert.equal(relief.next(), undefined));
+  readsOf(() => assert.equal(relief.stalled(), true));
+  readsOf(() => assert.notEqual(relief.next(), undefined));
+  memory.audit();
+});
+
+test('beside a hoarder, the claims and returns of hundreds of tenants within their shares do not read all tenants for each', (t) => {
+  const { memory, open, spaces, readsOf, fill } = manyTenants(t);
+  const hoarders = Array.from({ length: 4 }, () => open({ tenant: 'hoarder' }));
+  for (const hoarder of hoarders) fill(hoarder, 0, PAGES / hoarders.length);
+  for (const space of spaces) readsOf(() => fill(space, 0, 5));
+  assert.ok(memory.relief.stats().swapsOut >= 5 * FAMILIES);
+  for (const { contender } of [...spaces, ...hoarders]) {
+    contender.leave();
+    contender.heldCalls = 1;
+    contender.wanted = 1;
+  }
+  for (let i = 0; i < 20; i++) readsOf(() => assert.notEqual(memory.relief.next(), undefined));
+  readsOf(() => memory.relief.isDue);
+  memory.audit();
+});
+
+test('a claim that evicts cached pages of hundreds of tenants does not read all tenants for each page', (t) => {
+  const { memory, open, spaces, clock, readsOf } = manyTenants(t);
+  for (const [i, space] of spaces.entries()) {
+    cacheText(space, 10 + (i % 10));
+    memory.closeSpace(space);
+  }
+  clock.nowMs = PRESENT_MS;
+  const claimant = open({ tenant: 'claimant' });
+  readsOf(() => claimant.allocate(0, PAGES / 2));
+  const cached = spaces.map(({ account }) => account.cached);
+  assert.ok(Math.max(...cached) - Math.min(...cached) <= 1, 'all tenants are left with equally many');
   memory.audit();
 });
 

@@ -16,7 +16,7 @@ export interface FrameNeed {
   readonly copies: ReadonlyMap<Page, number>;
 }
 
-/** Holders whose pages may go to swap: the spaces of waiting and of preempted inferlets, newest first, and the snapshots. */
+/** Holders whose pages may go to swap: the spaces of waiting and of preempted inferlets, and the snapshots. */
 export interface IdleHolders {
   readonly spaces: readonly PageHolding[];
   readonly snapshots: ReadonlyMap<Page, number>;
@@ -49,10 +49,6 @@ export interface SwapRoom {
 export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, room: SwapRoom): number {
   const endedCounts = countHeld(ended);
   const endedHolders = new Set(ended);
-  const movableCounts = countHeld(
-    idle.spaces.filter((space) => !endedHolders.has(space)),
-    idle.snapshots,
-  );
   let swapPlaces = room.pages;
   const gained = new GainedPages(idle);
   for (const [page, count] of endedCounts) {
@@ -60,51 +56,82 @@ export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, r
     if (page.frame >= 0) gained.countEnded(page, 1);
     else if (page.swapped && room.reusable(page.swapped)) swapPlaces++;
   }
-  for (const [page, count] of movableCounts) {
-    if (page.frame < 0 || holders(page) !== count + (endedCounts.get(page) ?? 0)) continue;
-    gained.countIdle(page, 1);
-  }
+  // Most pages have one holder, and need no entry here.
+  const sharedCounts = new Map<Page, number>();
+  const countIdle = (held: ReadonlyMap<Page, number>): void => {
+    for (const [page, count] of held) {
+      if (page.frame < 0) continue;
+      if (holders(page) === count) gained.countIdle(page, 1);
+      else sharedCounts.set(page, (sharedCounts.get(page) ?? 0) + count);
+    }
+  };
+  countIdle(idle.snapshots);
+  for (const space of idle.spaces) if (!endedHolders.has(space)) countIdle(space.held);
+  for (const [page, count] of sharedCounts)
+    if (holders(page) === count + (endedCounts.get(page) ?? 0)) gained.countIdle(page, 1);
   return gained.frames(swapPlaces);
+}
+
+/** Counts of one tenant's pages, and what they add to the sums of all tenants. */
+interface TenantGain {
+  /** Maximum idle pages that may leave beside the ended ones. */
+  readonly takeable: number;
+  ended: number;
+  empty: number;
+  filled: number;
 }
 
 /** Pages whose holders have ended or are idle, by tenant. Of its idle pages, no tenant loses more than `takeable` allows beside the ended ones. */
 class GainedPages {
   readonly #takeable: IdleHolders['takeable'];
-  readonly #tenants = new Map<PageAccount, { ended: number; empty: number; filled: number }>();
+  readonly #tenants = new Map<PageAccount, TenantGain>();
+  /** The tenant of the last counted page: the next page is often of the same one. */
+  #lastTenant: { readonly account: PageAccount; readonly gain: TenantGain } | undefined;
+  // Sums over all tenants, so that a read takes no time for each tenant.
+  #freedFrames = 0;
+  #filledPages = 0;
 
   constructor({ takeable }: Pick<IdleHolders, 'takeable'>) {
     this.#takeable = takeable;
   }
 
   countEnded({ account }: Page, change: 1 | -1): void {
-    this.#of(account).ended += change;
+    const tenant = this.#of(account);
+    this.#sum(tenant, -1);
+    tenant.ended += change;
+    this.#sum(tenant, 1);
   }
 
   countIdle({ account, filled }: Page, change: 1 | -1): void {
+    const tenant = this.#of(account);
+    this.#sum(tenant, -1);
     // An empty page has nothing to keep.
-    if (filled === 0) this.#of(account).empty += change;
-    else this.#of(account).filled += change;
+    if (filled === 0) tenant.empty += change;
+    else tenant.filled += change;
+    this.#sum(tenant, 1);
   }
 
   /** Frames that become free when as many of the pages as possible leave, and swap has `swapPlaces` places. */
   frames(swapPlaces: number): number {
-    let [freedFrames, filledPages] = [0, 0];
-    for (const [account, { ended, empty, filled }] of this.#tenants) {
-      const maxIdle = Math.max(0, this.#takeable(account) - ended);
-      const emptyTaken = Math.min(empty, maxIdle);
-      freedFrames += ended + emptyTaken;
-      filledPages += Math.min(filled, maxIdle - emptyTaken);
-    }
-    return freedFrames + Math.min(filledPages, swapPlaces);
+    return this.#freedFrames + Math.min(this.#filledPages, swapPlaces);
   }
 
-  #of(account: PageAccount): { ended: number; empty: number; filled: number } {
-    let tenant = this.#tenants.get(account);
-    if (!tenant) {
-      tenant = { ended: 0, empty: 0, filled: 0 };
-      this.#tenants.set(account, tenant);
+  #sum({ takeable, ended, empty, filled }: TenantGain, sign: 1 | -1): void {
+    const maxIdle = Math.max(0, takeable - ended);
+    const emptyTaken = Math.min(empty, maxIdle);
+    this.#freedFrames += sign * (ended + emptyTaken);
+    this.#filledPages += sign * Math.min(filled, maxIdle - emptyTaken);
+  }
+
+  #of(account: PageAccount): TenantGain {
+    if (this.#lastTenant?.account === account) return this.#lastTenant.gain;
+    let gain = this.#tenants.get(account);
+    if (!gain) {
+      gain = { takeable: this.#takeable(account), ended: 0, empty: 0, filled: 0 };
+      this.#tenants.set(account, gain);
     }
-    return tenant;
+    this.#lastTenant = { account, gain };
+    return gain;
   }
 }
 
@@ -148,6 +175,12 @@ export class FrameGain {
 
   #change(held: ReadonlyMap<Page, number>, idleChange: 1 | 0 | -1, endedChange: 1 | 0 | -1): void {
     for (const [page, references] of held) {
+      if (holders(page) === references) {
+        // Most pages have one holder, and need no entry.
+        if (idleChange !== 0 && page.frame >= 0) this.#gained.countIdle(page, idleChange);
+        if (endedChange !== 0) this.#countEnded(page, endedChange);
+        continue;
+      }
       let counts = this.#counts.get(page);
       if (counts) this.#count(page, counts, -1);
       else {
@@ -162,31 +195,36 @@ export class FrameGain {
 
   #count(page: Page, counts: Counts, sign: 1 | -1): void {
     const holderCount = holders(page);
-    if (counts.ended === holderCount) {
-      if (page.frame >= 0) this.#gained.countEnded(page, sign);
-      else if (page.swapped && this.#room.reusable(page.swapped)) this.#swapPlaces += sign;
-    } else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.ended === holderCount) {
+    if (counts.ended === holderCount) this.#countEnded(page, sign);
+    else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.ended === holderCount)
       this.#gained.countIdle(page, sign);
-    }
+  }
+
+  #countEnded(page: Page, sign: 1 | -1): void {
+    if (page.frame >= 0) this.#gained.countEnded(page, sign);
+    else if (page.swapped && this.#room.reusable(page.swapped)) this.#swapPlaces += sign;
   }
 }
 
 /**
- * Pages that may go to swap after those that only snapshots hold. First come the pages that a single idle space holds,
+ * Pages that may go to swap after those that only snapshots hold, in the order of the idle spaces. First come the pages that a single one holds,
  * then those that idle spaces and snapshots share. The prefix tree may hold each page, too; any other holder keeps a
  * page on the device.
  */
 export function* swappable(idle: Pick<IdleHolders, 'spaces' | 'snapshots'>): Generator<Page> {
+  const sharedCounts = new Map<Page, number>();
   for (const { held } of idle.spaces) {
-    for (const [page, count] of held) if (page.frame >= 0 && holders(page) === count) yield page;
+    for (const [page, count] of held) {
+      if (page.frame < 0) continue;
+      if (holders(page) === count) yield page;
+      else sharedCounts.set(page, (sharedCounts.get(page) ?? idle.snapshots.get(page) ?? 0) + count);
+    }
   }
-  for (const [page, count] of countHeld(idle.spaces, idle.snapshots)) {
-    if (page.frame >= 0 && holders(page) === count) yield page;
-  }
+  for (const [page, count] of sharedCounts) if (page.frame >= 0 && holders(page) === count) yield page;
 }
 
-function countHeld(spaces: readonly PageHolding[], initialCounts?: ReadonlyMap<Page, number>): Map<Page, number> {
-  const counts = new Map(initialCounts);
+function countHeld(spaces: readonly PageHolding[]): Map<Page, number> {
+  const counts = new Map<Page, number>();
   for (const { held } of spaces) {
     for (const [page, count] of held) counts.set(page, (counts.get(page) ?? 0) + count);
   }

@@ -1,9 +1,9 @@
-import { isNewer, MemoryOrder, type TenantClaim } from '#scheduler/policies/memory-order.ts';
+import { isNewer, MemoryOrder, type TenantClaim, TenantHoldings } from '#scheduler/policies/memory-order.ts';
 import { choosePreempted, isProtectedFrom, mayReturn } from '#scheduler/policies/preemption.ts';
 import { chooseVictims } from '#scheduler/policies/victims.ts';
 import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
-import type { PageAccount } from './page-accounts.ts';
+import type { PageAccount, PageAccounts } from './page-accounts.ts';
 import { isCached, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import { type FrameNeed, framesGained, framesNeeded, type IdleHolders, type SwapRoom, swappable } from './pressure.ts';
@@ -15,7 +15,7 @@ import type { SwapStore, SwapTicket } from './swap/store.ts';
 export interface ReliefOptions {
   readonly pool: PagePool;
   readonly prefixes: PrefixTree<Page, PageAccount> | undefined;
-  readonly accounts: Iterable<PageAccount>;
+  readonly accounts: PageAccounts;
   readonly snapshots: FrozenPages;
   readonly spaces: ReadonlySet<PageSpace>;
   readonly contenders: Iterable<Contender>;
@@ -50,7 +50,12 @@ interface Refusal {
   readonly available: number;
   /** Number of other families that kept pages from the oldest of the refused ones. */
   readonly inTheWay: number;
+  /** The share of that oldest one's tenant. */
+  readonly share: number;
 }
+
+/** Makes the orders of frames of one moment. */
+type Orders = (claim?: TenantClaim<PageAccount>, claimant?: Contender) => MemoryOrder<PageAccount>;
 
 /**
  * Makes room when frames run out. A claim for frames takes these steps in order, until it fits:
@@ -113,49 +118,76 @@ export class Relief {
   /**
    * Ends the preemption of the first family with held calls, by the order. When running families leave no room for that family, a later one that fits
    * may overtake it. The later family then has no protection from the families that it overtakes.
-   * @returns the family that returns to the device; undefined when none fits
+   * @param maxCounted maximum families for which to count the pages of all others; the next call considers the families behind them
+   * @returns the family that returns to the device; undefined when none fits, or none of those considered
    */
-  next(): Contender | undefined {
-    const heldFamilies = this.#inOrder();
-    const [first] = heldFamilies;
-    const candidates = this.#isBetter(first) ? heldFamilies : this.#notConsidered(heldFamilies);
-    const { available } = this.#pool;
-    this.#lastRefusal = first && { families: new Set(heldFamilies), available, inTheWay: this.#inTheWay(first) };
-    if (!first || candidates.length === 0) return undefined;
-    this.#mayReturn = false;
-    const family = this.#firstThatFits(first, candidates);
-    if (!family) return undefined;
-    const lastOvertaken = heldFamilies[heldFamilies.indexOf(family) - 1];
-    family.return(lastOvertaken);
-    this.#lastRefusal = undefined;
+  next(maxCounted = Number.POSITIVE_INFINITY): Contender | undefined {
+    if (!this.holdsCalls) {
+      this.#lastRefusal = undefined;
+      return undefined;
+    }
+    const orders = this.#orders();
+    const heldFamilies = this.#inOrder(orders);
+    const first = heldFamilies[0] as Contender;
+    const isBetter = this.#isBetter(first, orders);
+    const refused = isBetter ? undefined : this.#lastRefusal?.families;
+    const candidates = heldFamilies.filter((each) => !refused?.has(each));
+    const considered = new Set(heldFamilies.filter((each) => refused?.has(each)));
+    if (candidates.length > 0) this.#mayReturn = false;
+    const family = this.#firstThatFits(first, candidates, orders, considered, maxCounted);
+    this.#lastRefusal = family
+      ? undefined
+      : {
+          families: considered,
+          available: this.#pool.available,
+          inTheWay: this.#inTheWay(first, orders),
+          share: this.#returningOrder(first, orders).share,
+        };
+    family?.return(heldFamilies[heldFamilies.indexOf(family) - 1]);
     return family;
   }
 
-  #firstThatFits(first: Contender, candidates: readonly Contender[]): Contender | undefined {
+  /** @param considered receives the candidates that this search has considered, as far as it returns none */
+  #firstThatFits(
+    first: Contender,
+    candidates: readonly Contender[],
+    orders: Orders,
+    considered: Set<Contender>,
+    maxCounted: number,
+  ): Contender | undefined {
     const { total } = this.#pool;
-    const firstOrder = this.#returningOrder(first);
+    const firstOrder = this.#returningOrder(first, orders);
+    const base = orders();
+    // The first in the order come first: a family that precedes a candidate is found at once.
+    const running = this.#runningFamilies().sort((a, b) => base.compare(a, b));
     // While a family that precedes all held ones runs, or other tenants' shares keep pages from the first held one, that one may find no room, and a
     // later one that needs less may overtake it.
-    const anyPrecedes = this.#runningFamilies(first).some((other) => other.runs && firstOrder.precedes(other, first));
+    const anyPrecedes = running.some((other) => other !== first && other.runs && firstOrder.precedes(other, first));
     const mayOvertake = anyPrecedes || !this.#isInReach(first, firstOrder);
     // Upper bounds on the frames for later candidates of a tenant: these cannot preempt any family that earlier ones of the tenant cannot.
     const maxAvailable = new Map<PageAccount, number>();
     const nowMs = this.#options.now();
+    let counted = 0;
     for (const family of candidates) {
-      if (family !== first && !mayOvertake) return undefined;
+      if (family !== first && !mayOvertake) {
+        for (const other of candidates) considered.add(other);
+        return undefined;
+      }
+      if (counted >= maxCounted) return undefined;
+      considered.add(family);
       if (nowMs < family.heldUntilMs) continue;
       const { account } = family;
-      const order = this.#returningOrder(family);
-      const others = this.#runningFamilies(family);
+      const order = this.#returningOrder(family, orders);
       const isPreceded =
         anyPrecedes ||
         !this.#isInReach(family, order) ||
-        others.some((other) => order.precedes(other, family) || other.isPinned);
+        running.some((other) => other !== family && (other.isPinned || order.precedes(other, family)));
       if (!isPreceded) return family;
       const needed = Math.min(total, family.needed);
-      const bound = maxAvailable.get(account) ?? Number.POSITIVE_INFINITY;
+      const bound = Math.min(maxAvailable.get(account) ?? Number.POSITIVE_INFINITY, this.#mostFor(family, order));
       if (!mayReturn({ needed, available: bound, total, isPreceded })) continue;
-      const available = this.#gained(family, others, order);
+      counted++;
+      const available = this.#gained(family, running, order);
       if (mayReturn({ needed, available, total, isPreceded })) return family;
       // Add the candidate's own pages, which later candidates may take: `#gained` has not counted them.
       maxAvailable.set(account, Math.min(bound, available + family.resident));
@@ -163,14 +195,26 @@ export class Relief {
     return undefined;
   }
 
+  /** Upper bound on the frames that `#gained` finds for a family, without a look at the pages of others. */
+  #mostFor({ account, spaces }: Contender, order: MemoryOrder<PageAccount>): number {
+    let ownFrames = 0;
+    for (const { held } of spaces)
+      for (const page of held.keys()) if (page.frame >= 0 && page.account === account) ownFrames++;
+    return this.#pool.free + order.othersExcess + account.frames - ownFrames;
+  }
+
   /** Frames that the family would have after the preemption of all families behind it that are not protected from it. */
-  #gained(family: Contender, others: readonly Contender[], order: MemoryOrder<PageAccount>): number {
-    const later = others.filter((other) => order.precedes(family, other) && !isProtectedFrom(other, family, order));
-    const leavingFamilies = new Set(later);
-    const promised = others.reduce((sum, other) => sum + (leavingFamilies.has(other) ? 0 : other.promised), 0);
+  #gained(family: Contender, running: readonly Contender[], order: MemoryOrder<PageAccount>): number {
+    const leavingFamilies = new Set<Contender>();
+    let promised = 0;
+    for (const other of running) {
+      if (other === family) continue;
+      if (order.precedes(family, other) && !isProtectedFrom(other, family, order)) leavingFamilies.add(other);
+      else promised += other.promised;
+    }
     // A failing swap refuses pages although it has room. If that room counted, the family would return, be held again at once, and so on without end.
     const room = this.#room(this.#swapFails);
-    const gained = framesGained([], this.#movable(later, family, order), room);
+    const gained = framesGained([], this.#movable(leavingFamilies, family, order), room);
     return this.#pool.free + this.#evictable(order) - promised + gained;
   }
 
@@ -180,14 +224,18 @@ export class Relief {
     return Math.min(total, family.resident + family.needed) <= total - order.protectedPages;
   }
 
-  #returningOrder(family: Contender): MemoryOrder<PageAccount> {
-    return this.#orderOf({ account: family.account, pages: family.needed }, family);
+  #returningOrder(family: Contender, orders: Orders): MemoryOrder<PageAccount> {
+    return orders({ account: family.account, pages: family.needed }, family);
   }
 
   /** True when `next` has a family to consider. */
   get isDue(): boolean {
-    const heldFamilies = this.#inOrder();
-    return this.#isBetter(heldFamilies[0]) || this.#notConsidered(heldFamilies).length > 0;
+    if (!this.holdsCalls) return false;
+    // `next` has not considered every held family yet.
+    for (const family of this.#heldFamilies()) if (!this.#lastRefusal?.families.has(family)) return true;
+    const orders = this.#orders();
+    const [first] = this.#inOrder(orders);
+    return first !== undefined && this.#isBetter(first, orders);
   }
 
   /**
@@ -199,14 +247,15 @@ export class Relief {
   stalled(): boolean {
     if (!this.holdsCalls) return false;
     const heldAccounts = new Set([...this.#heldFamilies()].map(({ account }) => account));
-    const order = this.#orderOf();
+    const order = this.#orders()();
     for (const family of this.#options.contenders) {
       const gives = heldAccounts.has(family.account) || order.excess(family.account) > 0;
       if (gives && family.runs && !family.isPinned) this.#preempt(family);
     }
-    const heldFamilies = this.#inOrder();
+    const orders = this.#orders();
+    const heldFamilies = this.#inOrder(orders);
     for (const family of heldFamilies) family.heldUntilMs = Number.NEGATIVE_INFINITY;
-    const fits = (family: Contender): boolean => this.#isInReach(family, this.#returningOrder(family));
+    const fits = (family: Contender): boolean => this.#isInReach(family, this.#returningOrder(family, orders));
     if (!heldFamilies.some(fits)) {
       const forced = heldFamilies.find((family) => {
         family.isForced = true;
@@ -239,39 +288,62 @@ export class Relief {
   }
 
   /**
-   * The order of frames, for a claim or for none.
-   * @param claimant the family that claims; one that is forced finds no share of tenants that wait for memory, or of which no family runs
+   * The orders of frames now, for claims or for none. A claimant that is forced finds no share of tenants that wait for memory, or of which no family
+   * runs. All tenants are read once, however many orders are made.
    */
+  #orders(): Orders {
+    let ordinary: TenantHoldings<PageAccount> | undefined;
+    let forced: TenantHoldings<PageAccount> | undefined;
+    return (claim, claimant) => {
+      if (claimant?.isForced) {
+        forced ??= this.#forcedHoldings();
+        return new MemoryOrder(forced, claim);
+      }
+      ordinary ??= this.#holdings();
+      return new MemoryOrder(ordinary, claim);
+    };
+  }
+
   #orderOf(claim?: TenantClaim<PageAccount>, claimant?: Contender): MemoryOrder<PageAccount> {
+    return this.#orders()(claim, claimant);
+  }
+
+  #holdings(mayHaveShare = (_account: PageAccount): boolean => true): TenantHoldings<PageAccount> {
     const nowMs = this.#options.now();
+    return new TenantHoldings(
+      this.#pool.total,
+      this.#options.accounts.all().map((account) => ({
+        account,
+        held: account.frames,
+        wants: account.heldCalls > 0 || account.swappedOut > 0,
+        isPresent: account.isPresent(nowMs) && mayHaveShare(account),
+      })),
+    );
+  }
+
+  #forcedHoldings(): TenantHoldings<PageAccount> {
     const running = new Set<PageAccount>();
-    if (claimant?.isForced) for (const { account, runs } of this.#options.contenders) if (runs) running.add(account);
-    const holdings = [...this.#options.accounts].map((account) => ({
-      account,
-      held: account.frames,
-      wants: account.heldCalls > 0 || account.swappedOut > 0,
-      isPresent: account.isPresent(nowMs) && !(claimant?.isForced && (account.heldCalls > 0 || !running.has(account))),
-    }));
-    return new MemoryOrder(this.#pool.total, holdings, claim);
+    for (const { account, runs } of this.#options.contenders) if (runs) running.add(account);
+    return this.#holdings((account) => account.heldCalls === 0 && running.has(account));
   }
 
   /** The order of frames and swap together. */
   #totalOrderOf(claim: TenantClaim<PageAccount>): MemoryOrder<PageAccount> {
     const nowMs = this.#options.now();
-    const holdings = [...this.#options.accounts].map((account) => ({
+    const holdings = this.#options.accounts.all().map((account) => ({
       account,
       held: account.frames + account.swappedOut,
       wants: account.heldCalls > 0,
       isPresent: account.isPresent(nowMs),
     }));
-    return new MemoryOrder(this.#pool.total + (this.#options.swap?.stats().capacity ?? 0), holdings, claim);
+    const capacity = this.#pool.total + (this.#options.swap?.stats().capacity ?? 0);
+    return new MemoryOrder(new TenantHoldings(capacity, holdings), claim);
   }
 
   /** True when a claim may end leases of the tenant. */
   #tenantGives(tenant: string, order: MemoryOrder<PageAccount>): boolean {
-    for (const account of this.#options.accounts)
-      if (account.tenant === tenant) return order.gives(account, account.frames);
-    return false;
+    const account = this.#options.accounts.find(tenant);
+    return account !== undefined && order.gives(account, account.frames);
   }
 
   /** True when `a` gets memory before `b` now. */
@@ -299,8 +371,13 @@ export class Relief {
     let order: MemoryOrder<PageAccount> | undefined;
     while (needed > this.#pool.free && this.#pool.cached > 0) {
       order ??= this.#orderOf({ account, pages: needed }, claimant);
-      const chosen = order.evicted(this.#cachedBy(needed - this.#pool.free));
-      if (!chosen || !this.#evict(tree, chosen.account, Math.min(chosen.pages, needed - this.#pool.free))) return;
+      const chosen = order.evicted(this.#cachedBy(), needed - this.#pool.free);
+      let anyLeft = false;
+      for (const each of chosen.accounts) {
+        if (needed <= this.#pool.free) return;
+        anyLeft = this.#evict(tree, each, Math.min(chosen.pages, needed - this.#pool.free)) || anyLeft;
+      }
+      if (!anyLeft) return;
     }
   }
 
@@ -311,9 +388,8 @@ export class Relief {
     return this.#evict(tree, account, framesNeeded(need, []) - this.#pool.free);
   }
 
-  *#cachedBy(missing: number): Generator<{ account: PageAccount; held: number; missing: number }> {
-    for (const account of this.#options.accounts)
-      if (account.cached > 0) yield { account, held: account.frames, missing };
+  *#cachedBy(): Generator<{ account: PageAccount; held: number }> {
+    for (const account of this.#options.accounts) if (account.cached > 0) yield { account, held: account.frames };
   }
 
   /** Evicts up to `pages` cached pages of a tenant; more when pages in use follow the only ones that may leave. @returns false when none left */
@@ -342,57 +418,54 @@ export class Relief {
    * Preempted families with held calls, by the order. The pages that the oldest of a tenant needs count for the tenant, because they show what it would
    * hold: a tenant that has lost all its pages does not precede others for that.
    */
-  #inOrder(): Contender[] {
-    const heldFamilies = [...this.#heldFamilies()];
+  #inOrder(orders: Orders): Contender[] {
+    const heldFamilies = [...this.#heldFamilies()].sort((a, b) => (isNewer(a, b) ? 1 : -1));
     if (heldFamilies.length < 2) return heldFamilies;
-    const ranks = new Map<PageAccount, MemoryOrder<PageAccount>>();
-    const now = this.#orderOf();
-    for (const family of heldFamilies.sort((a, b) => (isNewer(a, b) ? 1 : -1)))
-      if (!ranks.has(family.account)) ranks.set(family.account, this.#returningOrder(family));
-    const excess = ({ account }: Contender): number => (ranks.get(account) ?? now).excess(account);
-    return heldFamilies.sort((a, b) => excess(a) - excess(b) || (isNewer(a, b) ? 1 : -1));
+    /** Excess by tenant, the need of its oldest held family included. */
+    const excesses = new Map<PageAccount, number>();
+    for (const family of heldFamilies) {
+      const { account } = family;
+      if (!excesses.has(account)) excesses.set(account, this.#returningOrder(family, orders).excess(account));
+    }
+    const excess = ({ account }: Contender): number => excesses.get(account) ?? 0;
+    // Sorting keeps the order of age among equals.
+    return heldFamilies.sort((a, b) => excess(a) - excess(b));
   }
 
   /** True when memory has improved for the first held family since its refusal, or when `next` has not considered that family yet. */
-  #isBetter(first: Contender | undefined): boolean {
-    if (!first) return false;
+  #isBetter(first: Contender, orders: Orders): boolean {
     const lastRefusal = this.#lastRefusal;
     if (this.#mayReturn || !lastRefusal?.families.has(first) || this.#pool.available > lastRefusal.available)
       return true;
-    return this.#inTheWay(first) < lastRefusal.inTheWay;
-  }
-
-  /** Held families that the last refusal does not include: `next` has not considered them yet. */
-  #notConsidered(heldFamilies: readonly Contender[]): Contender[] {
-    return heldFamilies.filter((family) => !this.#lastRefusal?.families.has(family));
+    if (this.#returningOrder(first, orders).share > lastRefusal.share) return true;
+    return this.#inTheWay(first, orders) < lastRefusal.inTheWay;
   }
 
   /** Number of other families that keep `ownFamily` from pages now: those that precede it, protected or pinned ones. */
-  #inTheWay(ownFamily: Contender): number {
-    const order = this.#returningOrder(ownFamily);
+  #inTheWay(ownFamily: Contender, orders: Orders): number {
+    const order = this.#returningOrder(ownFamily, orders);
     return this.#runningFamilies(ownFamily).filter(
-      (other) => order.precedes(other, ownFamily) || other.protectedSteps > 0 || other.isPinned,
+      (other) => other.protectedSteps > 0 || other.isPinned || order.precedes(other, ownFamily),
     ).length;
   }
 
-  /** Other families that hold pages and may go on by themselves, or whose pages are in use. */
-  #runningFamilies(ownFamily: Contender): Contender[] {
+  /** Families, without `ownFamily`, that hold pages and may go on by themselves, or whose pages are in use. */
+  #runningFamilies(ownFamily?: Contender): Contender[] {
     return [...this.#options.contenders].filter((family) => family !== ownFamily && (family.runs || family.isPinned));
   }
 
   /** The holders whose pages may go to swap once `preemptedFamilies` are preempted, without the space or the family `excluded`. */
   #movable(
-    preemptedFamilies: readonly Contender[],
+    preemptedFamilies: ReadonlySet<Contender>,
     excluded: PageSpace | Contender,
     order: MemoryOrder<PageAccount>,
-  ): IdleHolders {
-    const families = new Set(preemptedFamilies);
+  ): IdleHolders & { readonly spaces: PageSpace[] } {
     const spaces = [...this.#options.spaces].filter((space) => {
       if (space === excluded || space.contender === excluded) return false;
-      return space.movable || (space.pins === 0 && families.has(space.contender));
+      return space.movable || (space.pins === 0 && preemptedFamilies.has(space.contender));
     });
     return {
-      spaces: spaces.sort((a, b) => order.compare(b, a)),
+      spaces,
       snapshots: this.#options.snapshots.held,
       // Cached prefixes leave before pages that anything holds.
       takeable: (account) => {
@@ -437,7 +510,9 @@ export class Relief {
   /** Pages that may go to swap, those of snapshots first: no inferlet waits for them. */
   *#movablePages(requester: PageSpace, order: MemoryOrder<PageAccount>): Generator<Page> {
     yield* this.#options.snapshots.leavingPages();
-    yield* swappable(this.#movable([], requester, order));
+    const idle = this.#movable(NO_FAMILIES, requester, order);
+    idle.spaces.sort((a, b) => order.compare(b, a));
+    yield* swappable(idle);
   }
 
   /** Moves to swap a page that no running inferlet needs. False when swap refuses it. */
@@ -478,12 +553,12 @@ export class Relief {
     const victims = choosePreempted(
       ownFamily,
       consideredFamilies,
-      new PreemptionShortfall(this.#claim(requester, need, [], room, order)),
+      new PreemptionShortfall(this.#claim(requester, need, NO_FAMILIES, room, order)),
       order,
     );
     for (const family of victims ?? []) this.#preempt(family);
     if (victims && victims.length > 0) return true;
-    const later = runningFamilies.filter((other) => order.precedes(ownFamily, other));
+    const later = new Set(runningFamilies.filter((other) => order.precedes(ownFamily, other)));
     const { free, idle } = this.#claim(requester, need, later, room, order);
     if (framesNeeded(need, []) - free - framesGained([], idle, room) > 0) return false;
     if (this.#evictOwn(ownFamily.account, need)) return true;
@@ -498,7 +573,7 @@ export class Relief {
   #claim(
     requester: PageSpace,
     need: FrameNeed,
-    preemptedFamilies: readonly Contender[],
+    preemptedFamilies: ReadonlySet<Contender>,
     room: SwapRoom,
     order: MemoryOrder<PageAccount>,
   ): Claim {
@@ -506,8 +581,7 @@ export class Relief {
   }
 
   /** True when the request fits after all of `runningFamilies` have given their pages back. */
-  #fitsLater(requester: PageSpace, need: FrameNeed, runningFamilies: readonly Contender[], room: SwapRoom): boolean {
-    const families = new Set(runningFamilies);
+  #fitsLater(requester: PageSpace, need: FrameNeed, families: ReadonlySet<Contender>, room: SwapRoom): boolean {
     const spaces = [...this.#options.spaces].filter(
       (space) => space !== requester && (space.movable || families.has(space.contender)),
     );
@@ -540,14 +614,14 @@ export class Relief {
     const pages = framesNeeded(need, []);
     const otherSpaces = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);
     const runningFamilies = this.#canPreempt ? this.#runningFamilies(ownFamily) : [];
-    const later = runningFamilies.filter((other) => order.precedes(ownFamily, other));
+    const later = new Set(runningFamilies.filter((other) => order.precedes(ownFamily, other)));
     const claim = this.#claim(requester, need, later, room, order);
     const endingOrder = this.#totalOrderOf({ account: ownFamily.account, pages });
     const decision = chooseVictims(requester, otherSpaces, new EndingShortfall(claim), endingOrder);
     if (decision.kind !== 'terminate' && this.#evictOwn(ownFamily.account, need)) return;
     // Families that precede this one end, or wait on I/O, at some time. So waiting helps unless the requester's own family holds too much.
     const mayWait = (): boolean =>
-      runningFamilies.length > later.length && this.#fitsLater(requester, need, runningFamilies, UNLIMITED_ROOM);
+      runningFamilies.length > later.size && this.#fitsLater(requester, need, new Set(runningFamilies), UNLIMITED_ROOM);
     if (decision.kind !== 'terminate' && this.#lacksOnlyShares(claim, order)) {
       ownFamily.heldUntilMs = this.#options.now() + RETRY_MS;
       throw this.#hold(requester, need);
@@ -566,7 +640,7 @@ export class Relief {
       }
       case 'terminate':
         // Pages that a later family is restoring from disk can move to swap soon, so waiting helps.
-        if (later.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, later, room))
+        if ([...later].some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, later, room))
           throw this.#hold(requester, need);
         // A family must not end one of its members for pages that it would get by waiting.
         if (decision.victims.some(({ contender }) => contender === ownFamily) && mayWait())
@@ -600,6 +674,7 @@ export class Relief {
 /** Milliseconds for which a family stays away whose claim lacked pages within the shares of other tenants: it would lack them again at once. */
 const RETRY_MS = 20;
 
+const NO_FAMILIES: ReadonlySet<Contender> = new Set();
 const ONE_FRAME: FrameNeed = { frames: 1, copies: new Map() };
 const UNLIMITED_ROOM: SwapRoom = { pages: Number.POSITIVE_INFINITY, reusable: () => true };
 

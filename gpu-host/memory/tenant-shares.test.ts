@@ -3,42 +3,17 @@ import { test } from 'node:test';
 import { CallFault, CallHeld } from './fault.ts';
 import { fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
-import { makeMemory, type TestMemory } from './testing/memory.ts';
+import { cacheText, makeMemory, type TestMemory } from './testing/memory.ts';
 import { seeded } from './testing/random.ts';
 
 const PAGES = 60;
 const PAGE_SIZE = 4;
-/** First address of a text that `cacheText` computes. */
-const FIRST_TEXT = 100_000;
 const SEEDS = process.env.PIE_TEST_ALL ? 400 : 60;
 
 /** Allocates pages with content, so that they need room in swap. */
 function allocateFilled(space: PageSpace, first: number, count: number): void {
   space.allocate(first, count);
   for (let i = 0; i < count; i++) fillSlot(space.peek(first + i).page, 0, 0);
-}
-
-/** Computes a text of whole pages and frees them: the prefix tree then keeps them. @param variant texts of one tenant with equal variants are equal */
-function cacheText(space: PageSpace, pages: number, variant = 0): void {
-  const addresses = Uint32Array.from({ length: pages }, (_, i) => FIRST_TEXT + i);
-  space.allocate(FIRST_TEXT, pages);
-  const tokens = Uint32Array.from({ length: pages * PAGE_SIZE }, (_, i) => (i === 0 ? variant : i));
-  const positions = tokens.map((_, i) => i);
-  const run = space.beginPrefix({
-    inPages: addresses,
-    outPages: addresses,
-    positions,
-    tokens,
-    keep: 0,
-    causal: true,
-    adapter: undefined,
-  });
-  const taken = run?.cachedInputs ?? 0;
-  for (const [i, { page, slot }] of space.emptySlots(addresses, tokens.length - taken).entries())
-    fillSlot(page, slot, taken + i);
-  run?.reserve(tokens.subarray(taken));
-  run?.commit();
-  space.free(addresses);
 }
 
 /** Frames, and frames with swap, by tenant, counted from the holders of the pages. */

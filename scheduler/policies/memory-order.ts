@@ -34,6 +34,49 @@ export interface TenantClaim<A> {
   readonly pages: number;
 }
 
+/** The pages of all tenants at one moment. Every order of that moment is made from it, in a time that does not grow with the number of tenants. */
+export class TenantHoldings<A> {
+  readonly capacity: number;
+  /** Number of tenants that hold or want pages and are present. */
+  readonly sharers: number;
+  /** Pages of all tenants. */
+  readonly pages: number;
+  /** Tenants that hold or want pages. */
+  readonly #tenants = new Map<A, TenantHolding<A>>();
+  /** By share, the sum of the pages that present tenants hold within it. Orders of one moment have at most two different shares. */
+  readonly #within = new Map<number, number>();
+
+  /** @param capacity pages of the memory */
+  constructor(capacity: number, holdings: Iterable<TenantHolding<A>>) {
+    this.capacity = capacity;
+    let [sharers, pages] = [0, 0];
+    for (const holding of holdings) {
+      if (holding.held === 0 && !holding.wants) continue;
+      this.#tenants.set(holding.account, holding);
+      if (holding.isPresent) sharers++;
+      pages += holding.held;
+    }
+    this.sharers = sharers;
+    this.pages = pages;
+  }
+
+  /** Undefined for a tenant that neither holds nor wants pages. */
+  of(account: A): TenantHolding<A> | undefined {
+    return this.#tenants.get(account);
+  }
+
+  /** Pages that present tenants hold within a share. */
+  within(share: number): number {
+    let pages = this.#within.get(share);
+    if (pages === undefined) {
+      pages = 0;
+      for (const { held, isPresent } of this.#tenants.values()) if (isPresent) pages += Math.min(held, share);
+      this.#within.set(share, pages);
+    }
+    return pages;
+  }
+}
+
 /**
  * The order in which tenants and their families give memory back, at the moment of one decision. Each tenant that holds or wants pages has an equal
  * share of the memory. A family of the tenant with more pages above its share gives way first, whatever its age; among tenants with equally
@@ -45,47 +88,36 @@ export interface TenantClaim<A> {
 export class MemoryOrder<A> {
   /** Pages of an equal part of the memory. */
   readonly share: number;
-  /** Pages above the share, by tenant. */
-  readonly #excess = new Map<A, number>();
-  readonly #absent = new Set<A>();
+  /** Pages of other tenants that the claim cannot take, because they are within the shares of these tenants. */
+  readonly protectedPages: number;
+  /** Pages that other tenants hold above their shares. */
+  readonly othersExcess: number;
+  readonly #holdings: TenantHoldings<A>;
+  readonly #claim: TenantClaim<A> | undefined;
   readonly #claimant: A | undefined;
-  readonly #protectedPages: number;
   /** True when the claim leaves its tenant within its share, and another tenant holds more than its own. */
   readonly #othersGiveFirst: boolean;
 
-  /** @param capacity pages of the memory */
-  constructor(capacity: number, holdings: Iterable<TenantHolding<A>>, claim?: TenantClaim<A>) {
-    const counted = [...holdings].filter(({ account, held, wants }) => held > 0 || wants || account === claim?.account);
-    const sharers = counted.filter(({ account, isPresent }) => isPresent || account === claim?.account);
+  constructor(holdings: TenantHoldings<A>, claim?: TenantClaim<A>) {
+    this.#holdings = holdings;
+    this.#claim = claim;
     this.#claimant = claim?.account;
-    this.share = Math.floor(capacity / Math.max(1, sharers.length));
-    let protectedPages = 0;
-    let othersExcess = 0;
-    for (const { account, held, isPresent } of counted) {
-      const isClaimant = account === claim?.account;
-      if (!isPresent && !isClaimant) {
-        this.#absent.add(account);
-        this.#excess.set(account, held);
-        othersExcess += held;
-        continue;
-      }
-      this.#excess.set(account, Math.max(0, held + (isClaimant ? claim.pages : 0) - this.share));
-      if (isClaimant) continue;
-      protectedPages += Math.min(held, this.share);
-      othersExcess += Math.max(0, held - this.share);
-    }
-    this.#protectedPages = protectedPages;
-    this.#othersGiveFirst = claim !== undefined && this.excess(claim.account) === 0 && othersExcess > 0;
+    const own = claim && holdings.of(claim.account);
+    // The tenant that claims has a share, even when it held nothing before.
+    const sharers = holdings.sharers + (claim && !own?.isPresent ? 1 : 0);
+    this.share = Math.floor(holdings.capacity / Math.max(1, sharers));
+    const ownWithin = own?.isPresent ? Math.min(own.held, this.share) : 0;
+    this.protectedPages = holdings.within(this.share) - ownWithin;
+    this.othersExcess = holdings.pages - (own?.held ?? 0) - this.protectedPages;
+    this.#othersGiveFirst = claim !== undefined && this.excess(claim.account) === 0 && this.othersExcess > 0;
   }
 
   /** Pages that the tenant holds above its share, the claim included. */
   excess(account: A): number {
-    return this.#excess.get(account) ?? 0;
-  }
-
-  /** Pages of other tenants that the claim cannot take, because they are within the shares of these tenants. */
-  get protectedPages(): number {
-    return this.#protectedPages;
+    const holding = this.#holdings.of(account);
+    if (account === this.#claimant) return Math.max(0, (holding?.held ?? 0) + (this.#claim?.pages ?? 0) - this.share);
+    if (!holding) return 0;
+    return holding.isPresent ? Math.max(0, holding.held - this.share) : holding.held;
   }
 
   /** Maximum pages that the claim may take from a tenant without a decision about its families. */
@@ -95,7 +127,7 @@ export class MemoryOrder<A> {
 
   /** True when a tenant that now holds `held` pages may lose one of them to the claim. */
   gives(account: A, held: number): boolean {
-    return account === this.#claimant || this.#absent.has(account) || held > this.share;
+    return account === this.#claimant || held > this.share || this.#isAbsent(account);
   }
 
   /** True when `a` keeps its memory longer than `b`. A strict total order of families, and of inferlets. */
@@ -114,22 +146,32 @@ export class MemoryOrder<A> {
   }
 
   /**
-   * Chooses the tenant that loses cached pages to the claim: the one with most pages above its share, else the claiming tenant itself. A tenant within
+   * Chooses the tenants that lose cached pages to the claim: those with most pages above their share, else the claiming tenant itself. A tenant within
    * its share keeps its cached pages while another one holds more than its own: that one's other pages give way first.
    * @param candidates tenants with cached pages, and the pages that each holds now
-   * @returns undefined when no candidate gives way; otherwise the number of pages after which to choose anew
+   * @param missing pages that the claim still lacks
+   * @returns tenants that hold equally much above their shares (none when no candidate gives way), and the pages of each after which to choose anew
    */
   evicted(
-    candidates: Iterable<{ readonly account: A; readonly held: number; readonly missing: number }>,
-  ): { readonly account: A; readonly pages: number } | undefined {
-    let [first, firstExcess, secondExcess] = [undefined as A | undefined, -1, 0];
-    for (const { account, held, missing } of candidates) {
+    candidates: Iterable<{ readonly account: A; readonly held: number }>,
+    missing: number,
+  ): { readonly accounts: readonly A[]; readonly pages: number } {
+    let accounts: A[] = [];
+    let [largest, second] = [-1, 0];
+    for (const { account, held } of candidates) {
       if (!this.gives(account, held) || (account === this.#claimant && this.#othersGiveFirst)) continue;
-      const shareOfIts = this.#absent.has(account) ? 0 : this.share;
-      const excess = Math.max(0, held + (account === this.#claimant ? missing : 0) - shareOfIts);
-      if (excess > firstExcess) [first, firstExcess, secondExcess] = [account, excess, Math.max(0, firstExcess)];
-      else secondExcess = Math.max(secondExcess, excess);
+      const share = this.#isAbsent(account) ? 0 : this.share;
+      const excess = Math.max(0, held + (account === this.#claimant ? missing : 0) - share);
+      if (excess > largest) {
+        accounts = [account];
+        [largest, second] = [excess, Math.max(0, largest)];
+      } else if (excess === largest) accounts.push(account);
+      else second = Math.max(second, excess);
     }
-    return first === undefined ? undefined : { account: first, pages: Math.max(1, firstExcess - secondExcess) };
+    return { accounts, pages: Math.max(1, Math.min(largest - second, Math.ceil(missing / accounts.length))) };
+  }
+
+  #isAbsent(account: A): boolean {
+    return account !== this.#claimant && this.#holdings.of(account)?.isPresent === false;
   }
 }

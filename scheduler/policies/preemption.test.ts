@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { isNewer, MemoryOrder, type Place } from './memory-order.ts';
+import { isNewer, MemoryOrder, type Place, TenantHoldings } from './memory-order.ts';
 import { choosePreempted, mayReturn, PROTECTED_TOKENS, type Preemptible, RESERVE_SHIFT } from './preemption.ts';
 import { CountedShortfall } from './testing/shortfall.ts';
 
@@ -19,7 +19,7 @@ const family = (name: string, arrival: number, pages: number, protectedSteps = 0
 };
 
 /** The order of a tenant that is alone. */
-const ALONE = new MemoryOrder<string>(1000, []);
+const ALONE = new MemoryOrder<string>(new TenantHoldings(1000, []));
 
 function chosenNames(requester: Family, running: readonly Family[], needed: number, order = ALONE): string | undefined {
   const missing = (departed: readonly Family[]): number => departed.reduce((rest, { pages }) => rest - pages, needed);
@@ -192,7 +192,7 @@ test('a family of a tenant above its share leaves first, however old it is', () 
     { account: 'neighbour', held: other, wants: true, isPresent: true },
   ];
   const order = (claimant: string, pages: number): MemoryOrder<string> =>
-    new MemoryOrder(72, holdings(60, 12), { account: claimant, pages });
+    new MemoryOrder(new TenantHoldings(72, holdings(60, 12)), { account: claimant, pages });
   const preempted = (requester: Family, pages: number) =>
     chosenNames(
       requester,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { isNewer, MemoryOrder } from './memory-order.ts';
+import { isNewer, MemoryOrder, TenantHoldings } from './memory-order.ts';
 import { CountedShortfall } from './testing/shortfall.ts';
 import { chooseVictims, type Endable } from './victims.ts';
 
@@ -22,7 +22,7 @@ function orderOf(capacity: number, all: readonly Holder[], requester: Holder, ne
     const held = all.filter((one) => one.account === account).reduce((sum, { heldPages }) => sum + heldPages, 0);
     return { account, held, wants: false, isPresent: true };
   });
-  return new MemoryOrder(capacity, holdings, { account: requester.account, pages: needed });
+  return new MemoryOrder(new TenantHoldings(capacity, holdings), { account: requester.account, pages: needed });
 }
 
 /** Number of pages that are free once all of `ended` have ended. */
@@ -188,5 +188,40 @@ test('no holder of a tenant within its share ends for another tenant, and a clai
       },
     ),
     { seed: 20261130, numRuns: 5000 },
+  );
+});
+
+test('an order derived from holdings has the share, the excess and the protected pages that a count of all tenants gives', () => {
+  const account = fc.nat(9).map(String);
+  const holding = fc.record({ account, held: fc.nat(12), wants: fc.boolean(), isPresent: fc.boolean() });
+  fc.assert(
+    fc.property(
+      fc.nat(100),
+      fc.uniqueArray(holding, { selector: (each) => each.account, maxLength: 8 }),
+      fc.option(fc.record({ account, pages: fc.nat(20) }), { nil: undefined }),
+      (capacity, holdings, claim) => {
+        const order = new MemoryOrder(new TenantHoldings(capacity, holdings), claim);
+        const isClaimant = (each: { account: string }): boolean => each.account === claim?.account;
+        const counted = holdings.filter((each) => each.held > 0 || each.wants);
+        const others = counted.filter((each) => !isClaimant(each));
+        const sharers = others.filter(({ isPresent }) => isPresent).length + (claim ? 1 : 0);
+        const share = Math.floor(capacity / Math.max(1, sharers));
+        assert.equal(order.share, share);
+        let [protectedPages, othersExcess] = [0, 0];
+        for (const each of others) {
+          const within = each.isPresent ? Math.min(each.held, share) : 0;
+          protectedPages += within;
+          othersExcess += each.held - within;
+          assert.equal(order.excess(each.account), each.held - within);
+          assert.equal(order.takeable(each.account), each.held - within);
+          assert.equal(order.gives(each.account, each.held), !each.isPresent || each.held > share);
+        }
+        assert.deepEqual([order.protectedPages, order.othersExcess], [protectedPages, othersExcess]);
+        if (!claim) return;
+        const own = holdings.find(isClaimant)?.held ?? 0;
+        assert.equal(order.excess(claim.account), Math.max(0, own + claim.pages - share));
+      },
+    ),
+    { seed: 20261201, numRuns: 500 },
   );
 });

@@ -1,4 +1,4 @@
-import { type AccountHolder, isNewer, type MemoryOrder } from './memory-order.ts';
+import { type AccountHolder, isNewer, type MemoryOrder, type Place } from './memory-order.ts';
 
 export type MemoryDecision<H> =
   /** The request does not fit even without all other invocations. It fails, and no invocation is ended. */
@@ -55,34 +55,58 @@ export function chooseVictims<A, H extends Endable<A>>(
   };
 }
 
+/** A tenant's inferlets that may end, with the newest last, and the excess that it has left. */
+interface Ending<H> {
+  excess: number;
+  readonly isRequesters: boolean;
+  readonly holders: H[];
+}
+
 /** The inferlets that may end for the requester, in turn. Each end lowers the excess of its tenant, so that the next may belong to another one. */
 function* endingOrder<A, H extends Endable<A>>(
   requester: AccountHolder<A>,
   others: readonly H[],
   order: MemoryOrder<A>,
 ): Generator<H> {
-  /** By tenant: its excess, and its inferlets with the newest last. */
-  const tenants = new Map<A, { excess: number; readonly holders: H[] }>();
+  const byAccount = new Map<A, Ending<H>>();
   for (const other of others.filter((each) => order.precedes(requester, each)).sort((a, b) => order.compare(a, b))) {
-    const tenant = tenants.get(other.account);
+    const { account } = other;
+    const tenant = byAccount.get(account);
     if (tenant) tenant.holders.push(other);
-    else tenants.set(other.account, { excess: order.excess(other.account), holders: [other] });
+    else
+      byAccount.set(account, {
+        excess: order.excess(account),
+        isRequesters: account === requester.account,
+        holders: [other],
+      });
   }
-  for (;;) {
-    let next: { excess: number; readonly holders: H[] } | undefined;
-    for (const [account, tenant] of tenants) {
-      const newest = tenant.holders.at(-1);
-      if (!newest || (tenant.excess <= 0 && account !== requester.account)) continue;
-      const rival = next?.holders.at(-1);
-      const excess = Math.max(0, tenant.excess);
-      const nextExcess = Math.max(0, next?.excess ?? 0);
-      if (!rival || excess > nextExcess || (excess === nextExcess && isNewer(newest, rival))) next = tenant;
-    }
-    const holder = next?.holders.pop();
-    if (!next || !holder) return;
-    next.excess -= holder.heldPages;
+  // The tenant that loses the next inferlet comes last.
+  const tenants = [...byAccount.values()].filter(mayEnd).sort((a, b) => (endsBefore(a, b) ? 1 : -1));
+  for (let tenant = tenants.pop(); tenant; tenant = tenants.pop()) {
+    const holder = tenant.holders.pop() as H;
+    tenant.excess -= holder.heldPages;
+    if (mayEnd(tenant)) insert(tenants, tenant);
     yield holder;
   }
+}
+
+const mayEnd = <H>({ excess, isRequesters, holders }: Ending<H>): boolean =>
+  holders.length > 0 && (excess > 0 || isRequesters);
+
+function endsBefore<H extends Place>(a: Ending<H>, b: Ending<H>): boolean {
+  const [excessA, excessB] = [Math.max(0, a.excess), Math.max(0, b.excess)];
+  return excessA === excessB ? isNewer(a.holders.at(-1) as H, b.holders.at(-1) as H) : excessA > excessB;
+}
+
+/** Inserts a tenant into a sorted list by binary search. */
+function insert<H extends Place>(tenants: Ending<H>[], tenant: Ending<H>): void {
+  let [low, high] = [0, tenants.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (endsBefore(tenant, tenants[middle] as Ending<H>)) low = middle + 1;
+    else high = middle;
+  }
+  tenants.splice(low, 0, tenant);
 }
 
 /**

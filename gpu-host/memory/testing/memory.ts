@@ -4,6 +4,7 @@ import type { Contender } from '../contender.ts';
 import { DeviceMemory } from '../device-memory.ts';
 import type { FamilyName } from '../family.ts';
 import { CallFault } from '../fault.ts';
+import { fillSlot } from '../pool.ts';
 import type { PageSpace } from '../space.ts';
 import { type TokenCopy, TokenCopying } from '../space-copy.ts';
 import { type SwapOptions, SwapStore } from '../swap/store.ts';
@@ -107,4 +108,30 @@ export function faultOf(action: () => unknown): CallFault {
 export function copyTokens(space: PageSpace, request: TokenCopy): void {
   const copying = new TokenCopying(space, request);
   while (copying.next());
+}
+
+/** First address of a text that `cacheText` computes. */
+const FIRST_TEXT = 100_000;
+
+/** Computes a text of whole pages and frees them: the prefix tree then keeps them. @param variant texts of one tenant with equal variants are equal */
+export function cacheText(space: PageSpace, pages: number, variant = 0): void {
+  const addresses = Uint32Array.from({ length: pages }, (_, i) => FIRST_TEXT + i);
+  space.allocate(FIRST_TEXT, pages);
+  const tokens = Uint32Array.from({ length: pages * space.pool.pageSize }, (_, i) => (i === 0 ? variant : i));
+  const positions = tokens.map((_, i) => i);
+  const run = space.beginPrefix({
+    inPages: addresses,
+    outPages: addresses,
+    positions,
+    tokens,
+    keep: 0,
+    causal: true,
+    adapter: undefined,
+  });
+  const taken = run?.cachedInputs ?? 0;
+  for (const [i, { page, slot }] of space.emptySlots(addresses, tokens.length - taken).entries())
+    fillSlot(page, slot, taken + i);
+  run?.reserve(tokens.subarray(taken));
+  run?.commit();
+  space.free(addresses);
 }
