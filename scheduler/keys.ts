@@ -68,6 +68,8 @@ export function createKeys(prefix = 'pie') {
     admissionTenant: (tenant: string) => at('admission', 'tenant', tenant),
     /** Set: tenants with invocations that wait or are admitted. */
     admissionTenants: at('admission', 'tenants'),
+    /** Set: tenants that have admitted pages of a place (`<model>` or `<model>@<host>`), or whose head needs some: they share its pages. */
+    sharers: (place: string) => at('admission', 'sharers', place),
     /** Sorted set: tenants whose own limits let their head start, by virtual start time. */
     startableTenants: at('admission', 'turns'),
     /** Sorted set: those of `startableTenants` that hold few slots, or whose head has latency targets. */

@@ -75,3 +75,33 @@ for (const { tenants, length, numRuns } of [
     );
   });
 }
+
+test('the script counts only tenants that share a model: 30 sleepers without its pages keep no newcomer out', async () => {
+  const scheduler = openTestScheduler(redis);
+  const { store } = scheduler;
+  const capacity = { slots: 100, starts: 1000, reserve: 0, pages: { m: 100, n: 100 } };
+  const enter = (id: number, tenant: string, pages: object) => ({
+    kind: 'enter',
+    now: 0,
+    id: `i${id}`,
+    tenant,
+    arrival: id,
+    pages,
+  });
+  try {
+    const sleepers = Array.from({ length: 30 }, (_, i) => enter(i, `sleeper${i}`, i % 2 ? { n: 3 } : {}));
+    const others = [enter(30, 'worker', { m: 100 }), enter(31, 'newcomer', { m: 50 }), enter(32, 'newcomer', { m: 1 })];
+    const steps = [{ kind: 'resize', now: 0, ...capacity }, ...sleepers, ...others];
+    const answers = await store.script(
+      STEPS,
+      [`${store.keys.admission}:state`],
+      [store.keys.prefix, JSON.stringify(steps)],
+    );
+    assert.equal((answers as string[]).at(-1)?.split(' ').length, 32, 'all but the last, which is beyond its share');
+    assert.deepEqual((await store.redis.smembers(store.keys.sharers('m'))).sort(), ['newcomer', 'worker']);
+    assert.equal(await store.redis.scard(store.keys.sharers('n')), 15);
+  } finally {
+    await store.redis.flushall();
+    await scheduler.close();
+  }
+});

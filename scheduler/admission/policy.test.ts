@@ -77,9 +77,19 @@ describe('admission policy', () => {
                 .map(({ id }) => player.policy.countedPages(id));
             const all = [...admitted.keys()].map((id) => player.policy.countedPages(id));
             const used = (model: string) => sum(all, model);
-            const sharers = new Set([...admitted.values(), ...waiting.values()].map(({ tenant }) => tenant)).size;
-            const shareOf = (model: string, pages: number): number =>
-              model === MEMORY ? 0 : Math.floor((pages - Math.floor(pages * capacity.reserve)) / Math.max(1, sharers));
+            const openTenants = new Set([...admitted.values(), ...waiting.values()].map(({ tenant }) => tenant));
+            const headNeeds = (tenant: string, model: string): boolean => {
+              const head = waiting.get(player.policy.queue(tenant)[0] ?? '');
+              return head !== undefined && (needed(head, limits.get(tenant) ?? {})[model] ?? 0) > 0;
+            };
+            const shareOf = (model: string, pages: number): number => {
+              if (model === MEMORY) return 0;
+              const sharers = [...openTenants].filter(
+                (tenant) => sum(countedOf(tenant), model) > 0 || headNeeds(tenant, model),
+              ).length;
+              const isAlone = openTenants.size < 2;
+              return Math.floor((pages - Math.floor(pages * capacity.reserve)) / (isAlone ? 1 : Math.max(2, sharers)));
+            };
             if (step.admitted.length > 0) {
               assert.ok(admitted.size <= capacity.slots);
               for (const [model, pages] of Object.entries(capacity.pages)) {
@@ -477,6 +487,21 @@ describe('admission policy', () => {
       'no other invocation uses memory',
     );
     assert.deepEqual(enter('7', 'sixth', { [MEMORY]: 1 }), [], 'runtime memory cannot be taken back');
+  });
+
+  test('tenants without pages of a model, or with pages of another one, take no part in its shares', () => {
+    const policy = new AdmissionPolicy({ slots: 100, pages: { m: 100, n: 100 }, reserve: 0, starts: MANY });
+    const enter = (id: number, tenant: string, pages: Pages): boolean => {
+      policy.enter({ id: String(id), tenant, arrival: id, pages }, 0);
+      return policy.admit(0).length === 1;
+    };
+    for (let i = 0; i < 30; i++) assert.ok(enter(i, `sleeper ${i}`, i % 2 ? { n: 3 } : {}));
+    assert.ok(enter(30, 'worker', { m: 100 }));
+    assert.ok(enter(31, 'newcomer', { m: 50 }), 'half of the pool');
+    assert.ok(!enter(32, 'newcomer', { m: 1 }), 'beyond its share, a head needs room');
+    assert.ok(enter(33, 'third', { m: 33 }));
+    for (let i = 0; i < 30; i++) policy.leave(String(i), 0);
+    assert.ok(!enter(34, 'fourth', { m: 34 }), 'more than a third');
   });
 
   test('an invocation that ended for lack of memory starts again within its share, whatever the reports say', () => {

@@ -77,9 +77,9 @@ interface RemainingCapacity {
  * then refuses it with the reason. An admitted invocation counts at most for all pages outside the reserve, so that it alone keeps no newcomer
  * out. Runtime memory is one more pool (`MEMORY`), never overcommitted.
  *
- * Shares: among the tenants that have an invocation, admitted or waiting, each has an equal share of each model's pages outside the reserve. A head
- * that leaves its tenant within this share fits whatever other tenants have admitted, since the GPU host takes pages from tenants that hold more than
- * their share. A head with kept room that needs more fits as well if its tenant is within its share without it: it gets its pages on the GPU host when
+ * Shares: the tenants that have admitted pages of a model, or whose head needs some, have equal shares of its pages outside the reserve, as on the GPU
+ * host: of half of them at most while another tenant has an invocation, since that one may hold pages that nobody expected. A head that leaves its
+ * tenant within this share fits whatever other tenants have admitted, since the GPU host takes pages from tenants that hold more than their share. A head with kept room that needs more fits as well if its tenant is within its share without it: it gets its pages on the GPU host when
  * others give theirs back. Runtime memory cannot be taken back, so it has no such share.
  *
  * On the way: an admitted invocation is on its way to a runtime until it begins. There are two kinds: invocations of tenants with few slots, and all
@@ -379,12 +379,17 @@ export class AdmissionPolicy {
     return total === undefined ? undefined : smallShareOf(Math.floor(total * this.#capacity.reserve));
   }
 
-  /** True when a tenant beside others that takes `count` more pages of a model still has at most an equal part of the pages outside the reserve. */
+  /**
+   * True when a tenant beside others that takes `count` more pages of a model still has at most an equal part of the pages outside the reserve, among
+   * the tenants that share the model.
+   */
   #isWithinShare(tenant: Tenant, model: string, count: number): boolean {
     const total = this.#capacity.pages[model];
     if (total === undefined || model === MEMORY) return false;
-    const sharers = [...this.#tenants.values()].filter(({ queue, running }) => queue.length > 0 || running > 0).length;
-    if (sharers < 2) return false;
+    const openTenants = [...this.#tenants.values()].filter(({ queue, running }) => queue.length > 0 || running > 0);
+    if (openTenants.length < 2) return false;
+    // Tenants of which admission expects no pages may hold some, so a part is a half at most.
+    const sharers = Math.max(2, openTenants.filter((each) => shares(each, model)).length);
     return (tenant.heldPages.get(model) ?? 0) + count <= Math.floor(this.#ordinaryPages(model) / sharers);
   }
 
@@ -427,4 +432,9 @@ export class AdmissionPolicy {
 /** Maximum of a resource that a tenant may hold and still count as one that holds little: half of the reserve of this resource, at least one. */
 function smallShareOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
+}
+
+/** True when a tenant has admitted pages of a model, or its head needs some. */
+function shares(tenant: Tenant, model: string): boolean {
+  return (tenant.heldPages.get(model) ?? 0) > 0 || pagesOf(tenant).some(([needed]) => needed === model);
 }

@@ -47,7 +47,10 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   await store.redis.del(`${keys.jobs}:${jobless}`);
   await store.redis.hincrby(`${keys.admission}:state`, 'slots', 3);
   await store.redis.hset(`${keys.admission}:tenant:b`, 'held:m', 70, 'held:n', 5);
+  await store.redis.srem(keys.sharers('m'), 'b');
+  await store.redis.sadd(keys.sharers('m'), 'unknown');
   const repairs = await admission.repair(0);
+  assert.deepEqual((await store.redis.smembers(keys.sharers('m'))).sort(), ['a', 'b']);
   // Dropped: `recordless` and `ended`. Returned: `unlisted` and `unqueued`. Sums: slots, `held:m` and `held:n` of tenant b.
   assert.deepEqual(repairs, { dropped: 2, returned: 2, sums: 3, lost: [jobless] });
   assert.ok(!(await queue.waiting()).includes('unknown'));

@@ -236,6 +236,7 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   memoryClaims: false,
   admissionTenant: false,
   admissionTenants: false,
+  sharers: false,
   startableTenants: false,
   reserveUsers: false,
   roomKeptTenants: false,

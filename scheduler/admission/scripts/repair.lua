@@ -5,7 +5,7 @@
     - finds queued invocations that are neither in their queues nor debounced nor admitted, and puts each into its queue again; for those without
       a job, it returns the ids instead;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
-    - sets sums that do not equal their entries;
+    - sets sums that do not equal their entries, and the sets of tenants that share a model;
     - counts the capacity again from all runtimes: once a minute, and while a runtime that takes no more jobs holds some.
   Each call looks at the whole ledger, and at a part of the unended invocations and of the tenants; the next call looks at the next part. It
   settles every tenant of its part, since a limit may have expired.
@@ -154,8 +154,24 @@ if a.leaving == 0 and countedAt <= now and now - countedAt < COUNT_MS then
 else
   recount(a)
 end
+-- Redis may have lost a change of the sets of sharers, and processes of the previous release do not keep these sets.
+local sharers = {}
+for _, field in ipairs(redis.call('HKEYS', prefix .. ':admission:capacity')) do
+  local model = string.match(field, '^pages:(.*)$')
+  if model then
+    sharers[model] = prefix .. ':admission:sharers:' .. model
+    for _, name in ipairs(redis.call('SRANDMEMBER', sharers[model], TENANTS_LOOKED_AT)) do
+      if redis.call('SISMEMBER', prefix .. ':admission:tenants', name) == 0 then
+        redis.call('SREM', sharers[model], name)
+      end
+    end
+  end
+end
 for _, name in ipairs(some) do
-  settle(a, name)
+  local shared = settle(a, name)
+  for model, key in pairs(sharers) do
+    redis.call(shared[model] and 'SADD' or 'SREM', key, name)
+  end
 end
 admit(a)
 closeAdmission(a)

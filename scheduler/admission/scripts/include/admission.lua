@@ -125,6 +125,20 @@ local function recordOf(a, id)
   return a.prefix .. ':invocation:' .. id
 end
 
+-- Returns the models that a tenant shares with others: those of which it has admitted pages, or of which its head needs some.
+local function sharedModels(tenant)
+  local shared = {}
+  for model, count in pairs(tenant.held) do
+    shared[model] = count > 0 and model ~= MEMORY or nil
+  end
+  for model, count in pairs(tenant.need) do
+    if count > 0 and model ~= MEMORY then
+      shared[model] = true
+    end
+  end
+  return shared
+end
+
 -- Returns this script's copy of a tenant. `turn` is its score in STARTABLE: false for none, nil until the score is read; `moved` is set while a new
 -- score is not written yet. These fields mark what `closeTenant` writes: `holdingsChanged` (running, finish, and `held` of the models in
 -- `changedHeld`), `changedHome` (models of which `home` has changed), `headChanged`, `comes` and `goes` (the tenant's hash stays, or is
@@ -152,7 +166,24 @@ local function openTenant(a, name)
       tenant[field] = tonumber(value)
     end
   end
+  tenant.shared = sharedModels(tenant)
   return tenant
+end
+
+-- Updates the sets of the tenants that share a model, after a change of what the tenant holds or its head needs.
+local function countSharer(a, tenant)
+  local before = tenant.shared
+  tenant.shared = sharedModels(tenant)
+  for model in pairs(before) do
+    if not tenant.shared[model] then
+      redis.call('SREM', a.base .. 'sharers:' .. model, tenant.name)
+    end
+  end
+  for model in pairs(tenant.shared) do
+    if not before[model] then
+      redis.call('SADD', a.base .. 'sharers:' .. model, tenant.name)
+    end
+  end
 end
 
 -- Collects the changed sums by model: fields to set, and fields to drop because their sum is zero.
@@ -323,10 +354,8 @@ local function turnOf(a, tenant)
   return tenant.turn
 end
 
--- Settles a tenant: updates its head and turn after a change of its queue, limits or holdings. With `anew`, computes the head's need again even if
--- the head stays the same.
-function settle(a, name, anew)
-  local tenant = openTenant(a, name)
+local function settleHead(a, tenant, anew)
+  local name = tenant.name
   local head, record = headOf(a, name, tenant.head)
   if not head then
     leaveTurns(a, tenant)
@@ -385,6 +414,15 @@ function settle(a, name, anew)
   else
     redis.call('ZREM', a.base .. RESERVE_USERS, name)
   end
+end
+
+-- Settles a tenant: updates its head and turn, and the models that it shares, after a change of its queue, limits or holdings. With `anew`,
+-- computes the head's need again even if the head stays the same. Returns the models that the tenant shares, as keys.
+function settle(a, name, anew)
+  local tenant = openTenant(a, name)
+  settleHead(a, tenant, anew)
+  countSharer(a, tenant)
+  return tenant.shared
 end
 
 -- Settles the next tenants, if settling all tenants is in progress. Tenants that come meanwhile are settled when they enter.

@@ -62,15 +62,16 @@ local function readingsOf(a, place)
   return list[1] and list or nil
 end
 
--- True when a tenant that takes `count` more pages of a place still has at most an equal part of the pages outside the reserve. The GPU host takes
--- pages back from tenants that hold more. Runtime memory cannot be taken back, and a tenant alone has no other to take from.
+-- True when a tenant that takes `count` more pages of a place still has at most an equal part of the pages outside the reserve, among the tenants
+-- that share the place. The GPU host takes pages back from tenants that hold more. Runtime memory cannot be taken back, and a tenant that is alone
+-- on the platform has no other to take from. Beside other tenants its part is a half at most, since these may hold pages that nobody expected.
 local function isWithinShare(a, tenant, model, count)
   local total = a.pages[model]
-  if not total or model == MEMORY then
+  if not total or model == MEMORY or redis.call('SCARD', a.base .. 'tenants') < 2 then
     return false
   end
-  local sharers = redis.call('SCARD', a.base .. 'tenants')
-  return sharers > 1 and (tenant.held[model] or 0) + count <= math.floor((total - reservePages(a, model)) / sharers)
+  local sharers = math.max(2, redis.call('SCARD', a.base .. 'sharers:' .. model))
+  return (tenant.held[model] or 0) + count <= math.floor((total - reservePages(a, model)) / sharers)
 end
 
 -- True when a GPU host has reported enough memory since a head was requeued for lack of memory (`short`). Claims of invocations that started
