@@ -98,6 +98,7 @@ export class Contender implements Preemptible<PageAccount> {
   /** Counts a step of one of the family's calls. */
   stepped(): void {
     this.wanted = 0;
+    this.account.idleSinceMs = undefined;
     if (this.#protectedSteps > 0) this.#protectedSteps--;
   }
 

@@ -1,4 +1,4 @@
-/** Milliseconds for which a tenant keeps its share of a model's memory, for cached prefixes and exports, after its last inferlet has ended. */
+/** Milliseconds for which a tenant keeps its share of a model's memory after its last inferlet has ended, or while all its inferlets wait on I/O. */
 export const PRESENT_MS = 60_000;
 
 /**
@@ -19,6 +19,8 @@ export class PageAccount {
   heldCalls = 0;
   /** Time at which the tenant's last space was closed, ms. */
   leftMs = Number.NEGATIVE_INFINITY;
+  /** Time at which a decision first found all the tenant's inferlets waiting on I/O, ms; undefined once one of them goes on. */
+  idleSinceMs: number | undefined;
 
   constructor(tenant: string) {
     this.tenant = tenant;
@@ -29,8 +31,14 @@ export class PageAccount {
     return this.owned + this.cached;
   }
 
+  /** True when the tenant has inferlets, or has had some a short while ago: of frames and swap together, it then has a share. */
   isPresent(nowMs: number): boolean {
     return this.spaces > 0 || nowMs - this.leftMs < PRESENT_MS;
+  }
+
+  /** True when the tenant has a share of the frames: it is present, and its inferlets have not slept for long. Their pages may then go to swap. */
+  sharesFrames(nowMs: number): boolean {
+    return this.isPresent(nowMs) && (this.idleSinceMs === undefined || nowMs - this.idleSinceMs < PRESENT_MS);
   }
 }
 

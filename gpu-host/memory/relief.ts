@@ -95,6 +95,7 @@ export class Relief {
     // A preempted family gets frames only when it returns.
     if (requester.contender.isAway && framesNeeded(need, []) > 0) throw this.#hold(requester, need);
     const { account } = requester.contender;
+    account.idleSinceMs = undefined;
     for (;;) {
       if (this.#fits(need)) return;
       this.#evictCached(account, need, requester.contender);
@@ -310,13 +311,19 @@ export class Relief {
 
   #holdings(mayHaveShare = (_account: PageAccount): boolean => true): TenantHoldings<PageAccount> {
     const nowMs = this.#options.now();
+    const awake = new Set<PageAccount>();
+    for (const space of this.#options.spaces) if (!space.idle) awake.add(space.account);
+    for (const account of this.#options.accounts) {
+      if (awake.has(account)) account.idleSinceMs = undefined;
+      else account.idleSinceMs ??= nowMs;
+    }
     return new TenantHoldings(
       this.#pool.total,
       this.#options.accounts.all().map((account) => ({
         account,
         held: account.frames,
         wants: account.heldCalls > 0 || account.swappedOut > 0,
-        isPresent: account.isPresent(nowMs) && mayHaveShare(account),
+        isPresent: account.sharesFrames(nowMs) && mayHaveShare(account),
       })),
     );
   }

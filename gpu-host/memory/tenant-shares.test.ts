@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CallFault, CallHeld } from './fault.ts';
+import { PRESENT_MS } from './page-accounts.ts';
 import { fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
 import { cacheText, makeMemory, type TestMemory } from './testing/memory.ts';
@@ -146,6 +147,39 @@ test('a claim that lacks only the shares of sleeping tenants gets them when noth
   allocateFilled(worker, 30, 10);
   assert.equal(sleeper.heldPages, 30, 'the sleeper has all its pages, some of them in swap');
   assert.deepEqual(ended, []);
+  kit.memory.audit();
+});
+
+test('a family above its share gets what sleepers hold while others run, once these have slept for a minute; they take it back', () => {
+  let nowMs = 0;
+  const kit = makeMemory({ pages: PAGES, swapMemoryPages: 1000, preempt: () => undefined, now: () => nowMs });
+  const { relief } = kit.memory;
+  const [sleeper, runner, worker] = [
+    kit.open({ tenant: 'sleeper' }),
+    kit.open({ tenant: 'runner' }),
+    kit.open({ tenant: 'worker' }),
+  ];
+  allocateFilled(sleeper, 0, 20);
+  sleeper.waiting = true;
+  allocateFilled(runner, 0, 5);
+  allocateFilled(worker, 0, 20);
+  assert.throws(() => worker.allocate(30, 20), CallHeld, 'the sleeper has its share');
+  worker.contender.heldCalls++;
+  for (; nowMs < PRESENT_MS; nowMs += 1000) {
+    runner.contender.stepped();
+    assert.equal(relief.next(), undefined);
+    assert.equal(relief.isDue, false);
+  }
+  assert.equal(relief.isDue, true);
+  assert.equal(relief.next(), worker.contender);
+  worker.contender.heldCalls--;
+  allocateFilled(worker, 30, 20);
+  assert.equal(runner.contender.resident, 5);
+  assert.ok(sleeper.contender.resident < 20);
+  assert.equal(sleeper.heldPages, 20, 'the pages are in swap');
+  sleeper.waiting = false;
+  sleeper.makeResident(Array.from({ length: 20 }, (_, i) => sleeper.peek(i)));
+  assert.equal(sleeper.contender.resident, 20, 'awake, it has its share at once');
   kit.memory.audit();
 });
 
