@@ -1,22 +1,22 @@
-import { Environment, Interpreter, Template } from '@huggingface/jinja';
 import { z } from 'zod';
 import { causeText, ModelError } from './errors.ts';
 import { formatTime } from './format-time.ts';
+import { TemplateError } from './jinja/errors.ts';
+import { renderTemplate } from './jinja/interpreter.ts';
+import { parseTemplate, type Statement } from './jinja/parser.ts';
+import { fromJson } from './jinja/values.ts';
 
 /** Variables of a template, plain JSON values. The operator provides the template; untrusted callers may provide the variables. */
 export type TemplateVariables = Readonly<Record<string, unknown>>;
 
-// Bounds on one rendering: it blocks the thread, and two nested loops over untrusted messages take quadratic time.
-/** Maximum number of template nodes that one rendering evaluates. */
-const MAX_STEPS = 1_000_000;
+// Bounds on one rendering, besides those of the interpreter on its steps and texts: it blocks the thread, and two nested loops over untrusted
+// messages take quadratic time.
 const MAX_RENDER_MS = 100;
 /**
- * Maximum number of values in the variables, all of which the library converts before the first step. A message counts as three values (the
+ * Maximum number of values in the variables, all of which are converted before the first step. A message counts as three values (the
  * message, its role and its content), the list of messages as one.
  */
 export const MAX_CHAT_VALUES = 32_768;
-/** Maximum number of numbers in one `range`. */
-const MAX_RANGE = 100_000;
 
 const namedTemplates = z.array(z.looseObject({ name: z.string(), template: z.string() }));
 
@@ -29,27 +29,28 @@ export function pickChatTemplate(field: unknown): string | null {
 }
 
 /**
- * A renderer for a Jinja chat template of a Hugging Face model. The library converts the variables to its own values and maps, so a template
- * cannot reach properties of JavaScript objects, such as their prototypes.
+ * A renderer for a Jinja chat template of a Hugging Face model, as `apply_chat_template` of transformers renders it. The variables become values of
+ * the template engine, so a template cannot reach properties of JavaScript objects, such as their prototypes.
  *
  * @param specialTokens `bos_token`, `eos_token`, … for the template; variables of the same name override them
  * @returns a function that throws a ModelError `invalid-messages` when rendering takes too long, or when the template refuses the variables;
- * the error then has the template's message
- * @throws ModelError `malformed-tokenizer` when the template does not parse
+ * the error then has the template's message and line
+ * @throws ModelError `malformed-tokenizer` with the line when the template does not parse
  */
 export function compileChatTemplate(
   source: string,
   specialTokens: Readonly<Record<string, string>>,
 ): (variables: TemplateVariables) => string {
-  const program = parse(source);
+  const template = parse(source);
   const render = (variables: TemplateVariables): string => {
     try {
       const clock = new RenderClock();
       checkSize(variables);
-      const environment = new Environment();
-      const allVariables = { ...specialTokens, tools: null, documents: null, ...variables };
-      for (const [name, value] of Object.entries({ ...GLOBALS, ...allVariables })) environment.set(name, value);
-      return String(new BoundedInterpreter(environment, clock).run(program).value);
+      const all = Object.entries({ ...specialTokens, tools: null, documents: null, ...variables });
+      return renderTemplate(template, new Map(all.map(([name, value]) => [name, fromJson(value)])), {
+        checkTime: () => clock.check(),
+        formatNow: (format) => formatTime(new Date(), format),
+      });
     } catch (cause) {
       const message = `the chat template refused the messages: ${causeText(cause)}`;
       throw new ModelError('invalid-messages', message, { cause });
@@ -86,73 +87,30 @@ function withParts(variables: TemplateVariables): TemplateVariables {
   return { ...variables, messages };
 }
 
-function parse(source: string): Template['parsed'] {
+function parse(source: string): readonly Statement[] {
   try {
-    return new Template(source).parsed;
+    return parseTemplate(source);
   } catch (cause) {
     throw new ModelError('malformed-tokenizer', `the chat template does not parse: ${causeText(cause)}`, { cause });
   }
 }
-
-/** Global names of every template; the same as the library's own, with a bound on `range`. */
-const GLOBALS = {
-  true: true,
-  false: false,
-  none: null,
-  True: true,
-  False: false,
-  None: null,
-  raise_exception: (message: unknown): never => {
-    throw new Error(String(message));
-  },
-  range: (first: number, second?: number, step = 1): number[] => {
-    const [start, stop] = second === undefined ? [0, first] : [first, second];
-    const count = Math.max(0, Math.ceil((stop - start) / step));
-    if (!(count <= MAX_RANGE)) throw new Error(`range() of ${count} numbers; ${MAX_RANGE} is the limit`);
-    return Array.from({ length: count }, (_, i) => start + i * step);
-  },
-  strftime_now: (format: string): string => formatTime(new Date(), format),
-};
-
-/** Type of the interpreter's members used here: the library's own type declarations do not resolve under Node's module rules. */
-const Unbounded: new (
-  environment: object,
-) => {
-  run(program: object): { readonly value: unknown };
-  evaluate(node: object | undefined, environment: object): object;
-} = Interpreter;
 
 /** The time of one rendering, including the conversion of its variables. Time in which the thread got no CPU does not count. */
 class RenderClock {
   readonly #endsAt = performance.now() + MAX_RENDER_MS;
   readonly #cpuEndsAt = cpuMs() + MAX_RENDER_MS;
 
-  get isLate(): boolean {
-    return performance.now() > this.#endsAt && cpuMs() > this.#cpuEndsAt;
+  /** @throws TemplateError when the time is over */
+  check(): void {
+    if (performance.now() > this.#endsAt && cpuMs() > this.#cpuEndsAt) {
+      throw new TemplateError('the rendering takes too long; send fewer or shorter messages');
+    }
   }
 }
 
 function cpuMs(): number {
   const { user, system } = process.threadCpuUsage();
   return (user + system) / 1000;
-}
-
-class BoundedInterpreter extends Unbounded {
-  readonly #clock: RenderClock;
-  #steps = 0;
-
-  constructor(environment: object, clock: RenderClock) {
-    super(environment);
-    this.#clock = clock;
-  }
-
-  override evaluate(node: object | undefined, environment: object): object {
-    // One step may turn all messages into JSON, so every step checks the clock.
-    if (++this.#steps > MAX_STEPS || this.#clock.isLate) {
-      throw new Error('the rendering takes too long; send fewer or shorter messages');
-    }
-    return super.evaluate(node, environment);
-  }
 }
 
 /** @throws Error when the variables have more than {@link MAX_CHAT_VALUES} values */

@@ -25,6 +25,9 @@ const DIRECTIVES: Readonly<Record<string, (date: Date) => string>> = {
   H: (date) => twoDigits(date.getHours()),
   M: (date) => twoDigits(date.getMinutes()),
   S: (date) => twoDigits(date.getSeconds()),
+  I: (date) => twoDigits(date.getHours() % 12 || 12),
+  p: (date) => (date.getHours() < 12 ? 'AM' : 'PM'),
+  j: (date) => String(dayOfYear(date)).padStart(3, '0'),
   b: (date) => month(date).slice(0, SHORT),
   B: (date) => month(date),
   a: (date) => day(date).slice(0, SHORT),
@@ -32,11 +35,17 @@ const DIRECTIVES: Readonly<Record<string, (date: Date) => string>> = {
   '%': () => '%',
 };
 
-/** Formats a local time as Python's `strftime` does; an unknown directive stays unchanged. */
+/** Formats a local time as Python's `strftime` does; an unknown directive stays unchanged. `%-d` has no zeros in front. */
 export function formatTime(date: Date, format: string): string {
-  return format.replaceAll(/%([a-zA-Z%])/g, (written, directive: string) => DIRECTIVES[directive]?.(date) ?? written);
+  return format.replaceAll(/%(-?)([a-zA-Z%])/g, (written, sign: string, directive: string) => {
+    const text = DIRECTIVES[directive]?.(date) ?? written;
+    return sign === '' ? text : text.replace(/^0+(?=\d)/, '');
+  });
 }
 
 const month = (date: Date): string => MONTHS[date.getMonth()] ?? '';
 const day = (date: Date): string => DAYS[date.getDay()] ?? '';
+const MS_A_DAY = 86_400_000;
+const dayOfYear = (date: Date): number =>
+  (Date.UTC(date.getFullYear(), date.getMonth(), date.getDate()) - Date.UTC(date.getFullYear(), 0, 0)) / MS_A_DAY;
 const twoDigits = (value: number): string => String(value).padStart(2, '0');

@@ -1,0 +1,198 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { formatTime } from '../format-time.ts';
+import { TemplateError } from './errors.ts';
+import { renderTemplate } from './interpreter.ts';
+import { parseTemplate } from './parser.ts';
+import { fromJson } from './values.ts';
+
+interface Case {
+  readonly template: string;
+  readonly variables: Readonly<Record<string, unknown>>;
+}
+
+/** What Jinja2 gave: a text, or an error. */
+interface Result {
+  readonly output?: string;
+  readonly error?: string;
+}
+
+const FIXTURES = join(import.meta.dirname, 'fixtures');
+const SNIPPETS: readonly (Case & Result)[] = linesOf(readFileSync(join(FIXTURES, 'snippets.jsonl'), 'utf8'));
+/** Snippets whose result differs from that of Jinja2. */
+const KNOWN_DIFFERENCES = [
+  // `lipsum` writes random text.
+  '{{ lipsum is defined }}{{ dict is defined }}',
+  // JavaScript knows capital letters, but not title case, which a few ligatures have.
+  "{{ 'İ'.lower() | length }}{{ 'ǆ'.title() }}{{ 'ß'.upper() }}{{ 'ŉ'.upper() }}",
+];
+/** The time in `fixtures/oracle.py`. */
+const NOW = new Date(2026, 10, 30, 9, 5, 7);
+
+const PYTHON = ['/usr/bin/python3', 'python3'].find((path) => spawnSync(path, ['-c', 'import jinja2']).status === 0);
+const NO_ORACLE = PYTHON === undefined && 'no python3 with jinja2; install python3-jinja2';
+const TEMPLATES = process.env.PIE_CASES === undefined ? null : join(process.env.PIE_CASES, 'data/templates');
+const NO_TEMPLATES = !(TEMPLATES !== null && existsSync(TEMPLATES)) && 'PIE_CASES names no folder with data/templates';
+
+function linesOf<T>(text: string): T[] {
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line): T => JSON.parse(line));
+}
+
+function render(template: string, variables: Readonly<Record<string, unknown>> = {}): string {
+  const values = new Map(Object.entries(variables).map(([name, value]) => [name, fromJson(value)]));
+  return renderTemplate(parseTemplate(template), values, {
+    checkTime: () => {},
+    formatNow: (format) => formatTime(NOW, format),
+  });
+}
+
+/** Differences between the engine and the results of Jinja2; where Jinja2 failed, the engine must fail, too, with an error of its own. */
+function differences(cases: readonly Case[], results: readonly Result[]): Case[] {
+  return cases.filter(({ template, variables }, i) => {
+    const { output } = results[i]!;
+    try {
+      return render(template, variables) !== output;
+    } catch (error) {
+      return output !== undefined || !(error instanceof TemplateError);
+    }
+  });
+}
+
+function oracle(cases: readonly Case[]): Result[] {
+  const input = cases.map((each) => `${JSON.stringify(each)}\n`).join('');
+  const { stdout, stderr } = spawnSync(PYTHON!, [join(FIXTURES, 'oracle.py')], {
+    input,
+    encoding: 'utf8',
+    maxBuffer: 1 << 28,
+  });
+  assert.equal(stderr, '');
+  return linesOf(stdout);
+}
+
+describe('the template engine', () => {
+  it('renders as Jinja2 does in the environment of transformers', () => {
+    assert.ok(SNIPPETS.length > 100);
+    const different = differences(SNIPPETS, SNIPPETS).map(({ template }) => template);
+    assert.deepEqual(different, KNOWN_DIFFERENCES);
+  });
+
+  it('is held against results that Jinja2 gives today', { skip: NO_ORACLE }, () => {
+    const kind = ({ output, error }: Result) => output ?? `failed: ${error?.split(':', 1)}`;
+    assert.deepEqual(oracle(SNIPPETS).map(kind), SNIPPETS.map(kind));
+  });
+
+  it('renders published templates as Jinja2 does', { skip: NO_ORACLE || NO_TEMPLATES }, () => {
+    const conversations = conversationsOf();
+    const cases = readdirSync(TEMPLATES!).flatMap((name) => {
+      const template = readFileSync(join(TEMPLATES!, name), 'utf8');
+      return conversations.map((variables) => ({ name, template, variables }));
+    });
+    assert.ok(cases.length > 0);
+    assert.deepEqual(differences(cases, oracle(cases)), []);
+  });
+
+  it('says where a template does not parse, and what is not supported', () => {
+    const refused: readonly (readonly [string, RegExp, number])[] = [
+      ['a\n{{ 1', /^a tag without its end, "}}" \(line 2 of the template\)$/, 2],
+      ["{% include 'x' %}", /^the statement "include" is not supported: a chat template is one text/, 1],
+      ['\n\n{% frobnicate %}', /^unknown statement "frobnicate" \(line 3/, 3],
+      ['{% for m in messages %}\n{{ m }}\n', /^"{% for %}" has no end; expected "{% endfor %}"/, 1],
+      ['{% if a %}\n{% endfor %}', /^"{% endfor %}" ends nothing/, 2],
+      ['{{ (1 }}', /^unexpected "}", expected "\)"/, 1],
+      ['{{ 1 ? 2 }}', /^unexpected "\?"/, 1],
+      ['{% if %}x{% endif %}', /^expected an expression, got "%}"/, 1],
+      ['{{ a b }}', /^expected "}}", got "b"/, 1],
+      ['{{ a is }}', /^expected the name of a test, got "}}"/, 1],
+      ['{% break %}', /^"{% break %}" is outside of a loop/, 1],
+      [`{{ ${'('.repeat(300)}1${')'.repeat(300)} }}`, /nested deeper than/, 1],
+    ];
+    for (const [template, message, line] of refused) {
+      assert.throws(() => parseTemplate(template), { name: 'TemplateError', message, line }, template);
+    }
+  });
+
+  it('says where a rendering fails', () => {
+    const failing: readonly (readonly [string, RegExp, number])[] = [
+      ["\n{{ raise_exception('user first') }}", /^user first \(line 2 of the template\)$/, 2],
+      ["{{ 'a' }}\n{{ 'a' | frobnicate }}", /^there is no filter "frobnicate" \(line 2/, 2],
+      ['{{ 1 is frobnicated }}', /^there is no test "frobnicated"/, 1],
+      ["{{ 'a' | wordwrap }}", /^the filter "wordwrap" is not supported in chat templates/, 1],
+      ["{{ 'a'.encode() }}", /^the method str\.encode is not supported in chat templates/, 1],
+      ['{{ x.y }}', /^'x' is undefined/, 1],
+      ['{{ none.a.b }}', /^'None' has no attribute 'a'/, 1],
+      ["{{ 'a' + 1 }}", /^can only concatenate str \(not "int"\) to str/, 1],
+      ['{{ [].append(1) }}', /^access to attribute 'append' of 'list' object is unsafe/, 1],
+      ['{% macro m() %}\n{{ x.y }}{% endmacro %}\n{{ m() }}', /^'x' is undefined \(line 2/, 2],
+    ];
+    for (const [template, message, line] of failing) {
+      assert.throws(() => render(template), { name: 'TemplateError', message, line }, template);
+    }
+  });
+
+  it('bounds the steps, the text and the depth of a rendering', () => {
+    const endless: readonly string[] = [
+      "{{ 'x' * 10 ** 9 }}",
+      '{{ [1] * 10 ** 9 }}',
+      '{{ range(10 ** 9) }}',
+      '{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}',
+      '{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}',
+      "{% set ns = namespace(s='x' * 1000) %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+      "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s.replace('x', 'xx') %}{% endfor %}",
+      "{% set ns = namespace(s='x' * 100000) %}{% for i in range(100000) %}{% set a = ns.s | upper %}{% endfor %}",
+      '{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}{% endfor %}',
+      '{% set ns = namespace(l=[1]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}',
+      '{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}',
+      "{{ '%999999999d' % 1 }}",
+      "{{ '{:999999999}'.format(1) }}",
+      "{{ 'a'.center(10 ** 9) }}{{ 'a'.zfill(10 ** 9) }}",
+      "{{ 'a' | indent(10 ** 9) }}",
+    ];
+    for (const template of endless) assert.throws(() => render(template), { name: 'TemplateError' }, template);
+  });
+
+  it('asks for the time while it renders', () => {
+    const options = {
+      formatNow: () => '',
+      checkTime: () => {
+        throw new TemplateError('late');
+      },
+    };
+    assert.throws(
+      () => renderTemplate(parseTemplate('{% for i in range(99) %}x{% endfor %}'), new Map(), options),
+      /late/,
+    );
+  });
+});
+
+/** Conversations of many shapes: with and without a system message, tools, calls, parts, documents, and some that templates refuse. */
+function conversationsOf(): Case['variables'][] {
+  const call = { id: 'c1', type: 'function', function: { name: 'f', arguments: { x: 1, y: ['é', null] } } };
+  const parameters = { type: 'object', properties: { x: { type: 'integer' } }, required: ['x'] };
+  const tools = [{ type: 'function', function: { name: 'f', description: 'd', parameters } }];
+  const user = { role: 'user', content: ' Hi\n' };
+  const assistant = { role: 'assistant', content: 'Yo ' };
+  const system = { role: 'system', content: 'Sys' };
+  const calling = { role: 'assistant', content: '', tool_calls: [call] };
+  const result = { role: 'tool', name: 'f', content: '2', tool_call_id: 'c1' };
+  const tokens = { bos_token: '<s>', eos_token: '</s>', pad_token: '', unk_token: '', tools: null, documents: null };
+  return [
+    { messages: [user] },
+    { messages: [user], add_generation_prompt: true },
+    { messages: [system, user, assistant, user], add_generation_prompt: true },
+    { messages: [user, assistant, user, assistant] },
+    { messages: [system, user], tools, add_generation_prompt: true },
+    { messages: [user, calling, result, assistant, user], tools, add_generation_prompt: true },
+    { messages: [user, { ...calling, content: null }] },
+    { messages: [assistant] },
+    { messages: [] },
+    { messages: [user, user] },
+    { messages: [{ role: 'user', content: [{ type: 'text', text: 'p' }] }] },
+    { messages: [system, user], documents: [{ title: 'T', text: 'b' }] },
+  ].map((variables) => ({ ...tokens, ...variables }));
+}
