@@ -166,7 +166,10 @@ export function thoughtSwitches(template: string, render: ThoughtSources['render
   };
 }
 
-/** Variables of a template for the effort of a request: toggles are off for `none`, and the effort is the nearest one that the template takes. */
+/**
+ * Variables of a template for the effort of a request: toggles are off for `none`, and the effort is the nearest one that the template takes. Only a
+ * request for `none` turns thoughts off.
+ */
 export function thoughtVariables(
   { toggles, efforts }: ThoughtSwitches,
   effort: Effort,
@@ -174,7 +177,7 @@ export function thoughtVariables(
   const variables: Record<string, boolean | string> = {};
   for (const name of toggles) variables[name] = effort !== 'none';
   const distance = (each: Effort): number => Math.abs(EFFORTS.indexOf(each) - EFFORTS.indexOf(effort));
-  const [first, ...rest] = efforts;
+  const [first, ...rest] = effort === 'none' ? efforts : efforts.filter((each) => each !== 'none');
   if (first !== undefined) {
     variables.reasoning_effort = rest.reduce((best, each) => (distance(each) < distance(best) ? each : best), first);
   }
