@@ -91,12 +91,7 @@ function uncheckedFault(subject: string, cause: unknown): InputFault {
   };
 }
 
-function faultInWords(subject: string, { place, kind, message }: Fault): InputFault {
+function faultInWords(subject: string, { place, message }: Fault): InputFault {
   const field = pointerTo(place);
-  const fieldText = field === '' ? 'as a whole' : field;
-  const faultText =
-    kind === 'other'
-      ? `${fieldText}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
-      : `${fieldText} ${message}`;
-  return { field, message: `${subject} is not valid: ${faultText}` };
+  return { field, message: `${subject} is not valid: ${field === '' ? 'it' : field} ${message}` };
 }

@@ -25,6 +25,13 @@ const completion = functionWith({
     stop: { anyOf: [{ type: 'string' }, { type: 'array', items: { type: 'string' } }] },
     options: { type: 'object', properties: { 'a/b c': { enum: [1, 2] } } },
     list: { type: 'array', items: { type: 'object', required: ['x'] } },
+    form: {
+      oneOf: [
+        { enum: ['a', 'b'] },
+        { type: 'object', properties: { type: { const: 'a' }, size: { type: 'string' } } },
+        { type: 'object', properties: { type: { const: 'b' }, size: { type: 'integer' } } },
+      ],
+    },
   },
   required: ['prompt'],
   additionalProperties: false,
@@ -50,15 +57,19 @@ describe('InputChecker', () => {
 
   const cases: [input: unknown, field: string, message: RegExp][] = [
     [{}, '/prompt', /missing/],
-    [{ prompt: 1 }, '/prompt', /"number" is invalid. Expected "string"/],
-    [{ prompt: '', maxTokens: 0 }, '/maxTokens', /0 is less than 1/],
+    [{ prompt: 1 }, '/prompt', /\/prompt must be string, not number\./],
+    [{ prompt: '', maxTokens: 0 }, '/maxTokens', /is 0, less than 1/],
     [{ prompt: '', maxTokens: 1.5 }, '/maxTokens', /integer/],
     [{ prompt: '', other: 1 }, '/other', /not expected/],
-    [{ prompt: '', stop: 3 }, '/stop', /does not match any/],
+    [{ prompt: '', stop: 3 }, '/stop', /must be string or array, not number/],
     [{ prompt: '', options: { 'a/b c': 3 } }, '/options/a~1b c', /\[1,2\]/],
     [{ prompt: '', list: [{ x: 1 }, {}] }, '/list/1/x', /missing/],
-    [[], '', /as a whole/],
-    [null, '', /as a whole/],
+    [{ prompt: '', stop: ['a', 3] }, '/stop/1', /must be string, not number/],
+    [{ prompt: '', stop: null }, '/stop', /must be string or array, not null/],
+    [{ prompt: '', form: { type: 'b', size: 'x' } }, '/form/size', /must be integer, not string/],
+    [{ prompt: '', form: 'c' }, '/form', /must be one of \["a","b"\]/],
+    [[], '', /it must be object, not array/],
+    [null, '', /it must be object, not null/],
   ];
   for (const [input, field, message] of cases) {
     it(`names ${field === '' ? 'the input as a whole' : field} for ${JSON.stringify(input)}`, () => {
@@ -115,14 +126,14 @@ describe('InputChecker', () => {
 
   it('answers in bounded time for costly patterns and for uniqueItems of many items', () => {
     for (const pattern of ['^(a+)+$', '^(a|a)*$', '^(([a-z])+.)+[A-Z]([a-z])+$']) {
-      assert.match(refusal(functionWith({ pattern }), `${'a'.repeat(5000)}!`).message, /does not match pattern/);
+      assert.match(refusal(functionWith({ pattern }), `${'a'.repeat(5000)}!`).message, /does not match its pattern/);
     }
     const unique = functionWith({ uniqueItems: true });
     const items = Array.from({ length: 20_000 }, (_, n) => ({ n, m: [n] }));
     checker.check(unique, items);
-    assert.match(refusal(unique, [...items, { m: [7], n: 7 }]).message, /Duplicate items at indexes 7 and 20000/i);
+    assert.match(refusal(unique, [...items, { m: [7], n: 7 }]).message, /equal items at the indexes 7 and 20000/);
     const url = functionWith({ format: 'url' });
-    assert.match(refusal(url, `http://${'a'.repeat(100)}!`).message, /format "url"/);
+    assert.match(refusal(url, `http://${'a'.repeat(100)}!`).message, /the format "url"/);
     checker.check(
       functionWith({ type: 'array' }),
       Array.from({ length: 400_000 }, () => 299),

@@ -10,10 +10,8 @@ export interface Place {
 /** The first rule that a value breaks. */
 export interface Fault {
   readonly place: Place | null;
-  /** A whole sentence if `kind` is `other`. Otherwise the end of a sentence that begins with the place, such as `is missing.`. */
+  /** The end of a sentence that begins with the place, such as `is missing.`. */
   readonly message: string;
-  /** `missing`: a required member is absent. `unexpected`: the schema for this place is `false`, which allows no value. */
-  readonly kind: 'missing' | 'unexpected' | 'other';
 }
 
 /** Maximum characters of a step in a pointer. Property names come from clients, so they may be long. */

@@ -198,7 +198,7 @@ describe('the cost of a check', () => {
       },
     });
     const validator = new SchemaValidator({ type: 'array', contains: { const: only } });
-    assert.match(validator.check(Array(1000).fill(0))?.message ?? '', /at least 1 items/);
+    assert.match(validator.check(Array(1000).fill(0))?.message ?? '', /0 items that fit .* less than 1/);
     assert.ok(serialisations <= 1, `${serialisations} times`);
   });
 

@@ -45,13 +45,17 @@ export class SchemaValidator {
     const { root, tracksEvaluated } = this.#compilation;
     const run = new Run(tracksEvaluated, new StepBudget(steps));
     const refusal = run.check(value, root, null, run.newEvaluated(null));
-    return refusal && { place: refusal.place, kind: refusal.kind, message: refusal.message() };
+    return refusal && { place: refusal.place, message: refusal.message() };
   }
 }
 
 /** A fault whose message has not been written yet: under `anyOf` or `contains`, most of them are never shown. */
 interface Refusal extends Omit<Fault, 'message'> {
   readonly message: () => string;
+  /** The allowed types, if the value has another one. */
+  readonly types?: readonly string[];
+  /** The only allowed value. */
+  readonly constant?: unknown;
 }
 
 class Run {
@@ -72,7 +76,7 @@ class Run {
   check(value: unknown, schema: Compiled, place: Place | null, evaluated: Evaluated | null): Refusal | null {
     this.#budget.spend(VISIT_STEPS);
     if (schema === true) return null;
-    if (schema === false) return { place, kind: 'unexpected', message: () => 'is not expected.' };
+    if (schema === false) return { place, message: () => 'is not expected.' };
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH) throw new TooDeepError();
     const refusal =
@@ -94,14 +98,14 @@ class Run {
     if (types !== undefined) {
       this.#budget.spend(types.length);
       if (!types.some((type) => isOf(value, type)))
-        return refusal(place, () => `Instance type "${typeOf(value)}" is invalid. Expected ${typesText(types)}.`);
+        return refusal(place, () => `must be ${typesText(types)}, not ${typeOf(value)}.`, { types });
     }
     if (constant !== undefined && !areEqual(value, constant, this.#budget))
-      return refusal(place, () => `Instance does not match ${textOf(constant)}.`);
+      return refusal(place, () => `must be ${textOf(constant)}.`, { constant });
     if (allowed !== undefined && !allowed.some((each) => areEqual(value, each, this.#budget)))
-      return refusal(place, () => `Instance does not match any of ${textOf(allowed)}.`);
+      return refusal(place, () => `must be one of ${textOf(allowed)}.`);
     if (not !== undefined && this.check(value, not, place, this.newEvaluated(null)) === null)
-      return refusal(place, () => 'Instance matched "not" schema.');
+      return refusal(place, () => 'fits the schema of `not`, which it must not fit.');
     return null;
   }
 
@@ -117,19 +121,23 @@ class Run {
     };
     // Each alternative may evaluate further members. So all alternatives must run when evaluated members are tracked.
     if (anyOf !== undefined) {
-      const matches = this.#tracksEvaluated
-        ? anyOf.filter((inner) => tryBranch(inner) === null).length > 0
-        : anyOf.some((inner) => tryBranch(inner) === null);
-      if (!matches) return refusal(place, () => 'Instance does not match any subschemas.');
+      const refused: Refusal[] = [];
+      for (const inner of anyOf) {
+        const branchRefusal = tryBranch(inner);
+        if (branchRefusal !== null) refused.push(branchRefusal);
+        else if (!this.#tracksEvaluated) break;
+      }
+      if (refused.length === anyOf.length) return closestOf(refused, value, place);
     }
     for (const inner of allOf ?? []) {
       const refused = tryBranch(inner);
       if (refused !== null) return refused;
     }
     if (oneOf !== undefined) {
-      const matches = oneOf.filter((inner) => tryBranch(inner) === null).length;
-      if (matches !== 1)
-        return refusal(place, () => `Instance does not match exactly one subschema (${matches} matches).`);
+      const refused = oneOf.map(tryBranch).filter((branchRefusal) => branchRefusal !== null);
+      const matches = oneOf.length - refused.length;
+      if (matches === 0) return closestOf(refused, value, place);
+      if (matches > 1) return refusal(place, () => `fits ${matches} alternatives; exactly one is allowed.`);
     }
     for (const each of acceptedBranches) this.#merge(evaluated, each);
     return null;
@@ -158,28 +166,28 @@ class Run {
     if (minLength !== undefined || maxLength !== undefined) {
       const length = this.#lengthOf(value);
       if (minLength !== undefined && length < minLength)
-        return refusal(place, () => `String is too short (${length} < ${minLength}).`);
+        return refusal(place, () => `is too short (${length} < ${minLength}).`);
       if (maxLength !== undefined && length > maxLength)
-        return refusal(place, () => `String is too long (${length} > ${maxLength}).`);
+        return refusal(place, () => `is too long (${length} > ${maxLength}).`);
     }
     if (pattern !== undefined && !this.#matches(pattern, value))
-      return refusal(place, () => 'String does not match pattern.');
+      return refusal(place, () => 'does not match its pattern.');
     if (format !== undefined && !hasFormat(value, format, this.#budget))
-      return refusal(place, () => `String does not match format "${clipped(format, MAX_SHOWN_TEXT)}".`);
+      return refusal(place, () => `does not match the format "${clipped(format, MAX_SHOWN_TEXT)}".`);
     return null;
   }
 
   #number(value: number, schema: SchemaNode, place: Place | null): Refusal | null {
     const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf } = schema;
-    if (minimum !== undefined && value < minimum) return refusal(place, () => `${value} is less than ${minimum}.`);
-    if (maximum !== undefined && value > maximum) return refusal(place, () => `${value} is greater than ${maximum}.`);
+    if (minimum !== undefined && value < minimum) return refusal(place, () => `is ${value}, less than ${minimum}.`);
+    if (maximum !== undefined && value > maximum) return refusal(place, () => `is ${value}, greater than ${maximum}.`);
     if (exclusiveMinimum !== undefined && value <= exclusiveMinimum)
-      return refusal(place, () => `${value} is less than or equal to ${exclusiveMinimum}.`);
+      return refusal(place, () => `is ${value}, less than or equal to ${exclusiveMinimum}.`);
     if (exclusiveMaximum !== undefined && value >= exclusiveMaximum)
-      return refusal(place, () => `${value} is greater than or equal to ${exclusiveMaximum}.`);
+      return refusal(place, () => `is ${value}, greater than or equal to ${exclusiveMaximum}.`);
     return multipleOf === undefined || isMultiple(value, multipleOf, this.#budget)
       ? null
-      : refusal(place, () => `${value} is not a multiple of ${multipleOf}.`);
+      : refusal(place, () => `is ${value}, not a multiple of ${multipleOf}.`);
   }
 
   #list(
@@ -191,9 +199,9 @@ class Run {
     const { minItems, maxItems, prefixItems = [], items: restSchema, contains, unevaluatedItems, uniqueItems } = schema;
     const { length } = items;
     if (maxItems !== undefined && length > maxItems)
-      return refusal(place, () => `Array has too many items (${length} > ${maxItems}).`);
+      return refusal(place, () => `has too many items (${length} > ${maxItems}).`);
     if (minItems !== undefined && length < minItems)
-      return refusal(place, () => `Array has too few items (${length} < ${minItems}).`);
+      return refusal(place, () => `has too few items (${length} < ${minItems}).`);
     // With `items`, every item is checked.
     const checkedCount = restSchema === undefined ? Math.min(prefixItems.length, length) : length;
     for (let at = 0; at < checkedCount; at++) {
@@ -214,7 +222,7 @@ class Run {
     const duplicateIndexes = uniqueItems ? duplicates(items, this.#budget) : null;
     return duplicateIndexes === null
       ? null
-      : refusal(place, () => `Duplicate items at indexes ${duplicateIndexes.join(' and ')}.`);
+      : refusal(place, () => `has equal items at the indexes ${duplicateIndexes.join(' and ')}.`);
   }
 
   #contains(
@@ -233,12 +241,12 @@ class Run {
     if (matchCount < minContains)
       return refusal(
         place,
-        () => `Array must contain at least ${minContains} items matching schema. ${matchCount} items were found.`,
+        () => `has ${matchCount} items that fit the schema of \`contains\`, less than ${minContains}.`,
       );
     if (maxContains !== undefined && matchCount > maxContains)
       return refusal(
         place,
-        () => `Array may contain at most ${maxContains} items matching schema. ${matchCount} items were found.`,
+        () => `has ${matchCount} items that fit the schema of \`contains\`, more than ${maxContains}.`,
       );
     return null;
   }
@@ -246,8 +254,7 @@ class Run {
   #object(value: JsonSchema, schema: SchemaNode, place: Place | null, evaluated: Evaluated | null): Refusal | null {
     const { required, minProperties, maxProperties, propertyNames } = schema;
     for (const name of required) {
-      if (!this.#hasMember(value, name))
-        return { place: { parent: place, step: name }, kind: 'missing', message: () => 'is missing.' };
+      if (!this.#hasMember(value, name)) return { place: { parent: place, step: name }, message: () => 'is missing.' };
     }
     // Most schemas of objects name their properties. Only the others look at each name of the value.
     const needsNames =
@@ -259,12 +266,12 @@ class Run {
       schema.unevaluatedProperties !== undefined;
     const names = needsNames ? this.#budget.namesOf(value) : [];
     if (minProperties !== undefined && names.length < minProperties)
-      return refusal(place, () => `Instance does not have at least ${minProperties} properties.`);
+      return refusal(place, () => `has fewer than ${minProperties} members.`);
     if (maxProperties !== undefined && names.length > maxProperties)
-      return refusal(place, () => `Instance has more than ${maxProperties} properties.`);
+      return refusal(place, () => `has more than ${maxProperties} members.`);
     for (const name of propertyNames === undefined ? [] : names) {
       if (this.#member(name, propertyNames ?? true, place, name) !== null)
-        return refusal(place, () => `Property name "${clipped(name, MAX_SHOWN_TEXT)}" does not match schema.`);
+        return refusal(place, () => `has the member name "${clipped(name, MAX_SHOWN_TEXT)}", which is not allowed.`);
     }
     return (
       this.#dependent(value, schema.dependentRequired, place, evaluated) ??
@@ -291,8 +298,7 @@ class Run {
       if (missingName !== undefined)
         return refusal(
           place,
-          () =>
-            `Instance has "${clipped(name, MAX_SHOWN_TEXT)}" but does not have "${clipped(missingName, MAX_SHOWN_TEXT)}".`,
+          () => `has the member "${clipped(name, MAX_SHOWN_TEXT)}" without "${clipped(missingName, MAX_SHOWN_TEXT)}".`,
         );
     }
     return null;
@@ -387,12 +393,43 @@ function typeOf(value: unknown): string {
   return Array.isArray(value) ? 'array' : typeof value;
 }
 
-const typesText = (types: readonly string[]): string =>
-  clipped(types.map((type) => `"${type}"`).join(', '), MAX_SHOWN_TEXT);
+const typesText = (types: readonly string[]): string => clipped(types.join(' or '), MAX_SHOWN_TEXT);
 
 const textOf = (value: unknown): string =>
   typeof value === 'string' ? clipped(value, MAX_SHOWN_TEXT) : shownJson(value, MAX_SHOWN_TEXT);
 
-function refusal(place: Place | null, message: () => string): Refusal {
-  return { place, kind: 'other', message };
+function refusal(
+  place: Place | null,
+  message: () => string,
+  expected: Pick<Refusal, 'types' | 'constant'> = {},
+): Refusal {
+  return { place, message, ...expected };
+}
+
+/**
+ * The refusal of a value that fits none of several alternatives: that of the alternative which fits most. An alternative with a wrong constant, such as
+ * the `type` of another kind of object, fits least; of the others, the one whose fault lies deepest fits most. When the type of the value is wrong
+ * for all alternatives, the refusal names their types.
+ */
+function closestOf(refused: readonly Refusal[], value: unknown, place: Place | null): Refusal {
+  const ofAnotherType = ({ types, place: at }: Refusal) => types !== undefined && at === place;
+  const fitting = refused.filter((each) => !ofAnotherType(each));
+  if (fitting.length === 0) {
+    const types = [...new Set(refused.flatMap((each) => each.types ?? []))];
+    if (types.length === 0) return refusal(place, () => 'fits none of its alternatives.');
+    return refusal(place, () => `must be ${typesText(types)}, not ${typeOf(value)}.`, { types });
+  }
+  const ofThisKind = fitting.filter(({ constant }) => constant === undefined);
+  const closest = (ofThisKind.length > 0 ? ofThisKind : fitting).reduce((best, each) =>
+    depthOf(each.place) > depthOf(best.place) ? each : best,
+  );
+  if (ofThisKind.length > 0 || fitting.length === 1) return closest;
+  const constants = fitting.map(({ constant }) => constant);
+  return refusal(closest.place, () => `must be one of ${textOf(constants)}.`);
+}
+
+function depthOf(place: Place | null): number {
+  let depth = 0;
+  for (let at = place; at !== null; at = at.parent) depth += 1;
+  return depth;
 }
