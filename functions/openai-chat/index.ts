@@ -1,28 +1,51 @@
 import { type ChatMessage, type Constraint, type Context, jsonSchema, sendJson } from '@pie/inferlet';
-import { type Answer, answer, begin, type Conversation, type Part } from '../openai-shared/chat.ts';
+import { type Answer, answer, begin, type Call, type Conversation, type Part } from '../openai-shared/chat.ts';
 import { choicesOf, frameAround, stopsOf } from '../openai-shared/generate.ts';
 import { chatLogprobs, TokenTexts } from '../openai-shared/logprobs.ts';
-import { type ContentPart, templateCallId, textOf, toolCallsOf } from '../openai-shared/messages.ts';
-import { RequestError, serve, stamp } from '../openai-shared/request.ts';
+import { type ContentPart, type EarlierCall, templateCallId, textOf, toolCallOf } from '../openai-shared/messages.ts';
+import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
-import { checkTools, schemaConstraint, type Tool } from '../openai-shared/tools.ts';
+import { type RequestedChoice, type RequestedTool, requestedTools } from '../openai-shared/tool-request.ts';
+import { schemaConstraint, TEXT_PARAMETER } from '../openai-shared/tools.ts';
 import { usageOf } from '../openai-shared/usage.ts';
 
 /** A message in the client's form. */
 interface Message {
-  readonly role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
+  readonly role: 'system' | 'developer' | 'user' | 'assistant' | 'tool' | 'function';
   readonly content?: string | readonly ContentPart[] | null;
-  readonly tool_calls?: readonly { id: string; function: { name: string; arguments: string } }[] | null;
-  readonly tool_call_id?: string;
+  /** The text of a refusal, beside `content`. */
+  readonly refusal?: string | null;
+  readonly tool_calls?: readonly MessageCall[] | null;
+  readonly tool_call_id?: string | null;
+  /** The call of an answer to the deprecated `functions`. A message of the role `function` has its result. */
+  readonly function_call?: FunctionCall | null;
   readonly name?: string | null;
+}
+
+interface FunctionCall {
+  readonly name: string;
+  readonly arguments: string;
+}
+
+interface MessageCall {
+  readonly id: string;
+  readonly function?: FunctionCall;
+  readonly custom?: { readonly name: string; readonly input: string };
 }
 
 /** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {
   readonly model: string;
   readonly messages: readonly Message[];
-  readonly tools?: readonly { readonly function: Tool }[];
-  readonly tool_choice?: 'none' | 'auto' | 'required' | { readonly function: { readonly name: string } };
+  readonly tools?: readonly RequestedTool[];
+  readonly tool_choice?: RequestedChoice;
+  /** Deprecated: `tools`, of which an answer calls one at most. */
+  readonly functions?: readonly {
+    readonly name: string;
+    readonly description?: string;
+    readonly parameters?: object;
+  }[];
+  readonly function_call?: 'none' | 'auto' | { readonly name: string };
   readonly parallel_tool_calls?: boolean;
   readonly response_format?: {
     readonly type: 'text' | 'json_object' | 'json_schema';
@@ -39,10 +62,18 @@ interface Input extends SamplingInput {
   readonly stream_options?: { readonly include_usage?: boolean };
 }
 
+/** Parameters of OpenAI's API for what no model here can do. */
+const UNSUPPORTED = {
+  audio: 'no model here speaks. Leave it out.',
+  moderation: 'there is no moderation. Leave it out.',
+  web_search_options: 'no model here searches the web. Leave it out, and offer a tool that searches.',
+};
+
 /** `POST /v1/chat/completions`. */
 export const run = serve(async (input: Input, invocation) => {
-  const { model, n = 1, logprobs = false, top_logprobs, stream = false, stream_options } = input;
-  if (top_logprobs !== undefined && !logprobs) {
+  const { model, n = 1, logprobs = false, top_logprobs = 0, stream = false, stream_options } = input;
+  refuseUnsupported(input, UNSUPPORTED);
+  if (top_logprobs > 0 && !logprobs) {
     throw new RequestError('`top_logprobs` needs `logprobs` to be true.', 'top_logprobs');
   }
   const conversation = await conversationOf(input);
@@ -58,6 +89,7 @@ export const run = serve(async (input: Input, invocation) => {
   });
   const texts = logprobs ? new TokenTexts(model) : undefined;
   const callId = (choice: number, index: number): string => `call_${head.id.slice(-16)}_${choice}_${index}`;
+  const form = input.functions ? 'function_call' : 'tool_calls';
 
   const answerChoice = async (fork: Context, index: number) => {
     using _ = fork;
@@ -73,20 +105,21 @@ export const run = serve(async (input: Input, invocation) => {
       if (part.kind === 'piped') openingSent = true;
       if (!openingSent) await send(part.kind === 'text' ? opening : { ...opening, content: null });
       openingSent = true;
-      const delta = deltaOf(part, (call) => callId(index, call));
+      const delta = form === 'function_call' ? legacyDeltaOf(part) : deltaOf(part, (call) => callId(index, call));
       const logs = part.kind === 'text' && texts ? { content: chatLogprobs(texts, part.logs), refusal: null } : null;
       if (delta) await send(delta, { logprobs: logs });
     };
     const stop = stopsOf(input.stop);
     const frame =
       stream && !texts ? frameAround((content) => deltaChunk({ content }), [deltaChunk(opening)]) : undefined;
-    const options = { sampling: input, choice: index, stop, topLogprobs: texts && (top_logprobs ?? 0), frame };
+    const options = { sampling: input, choice: index, stop, topLogprobs: texts && top_logprobs, frame };
     const answered = await answer(fork, conversation, options, emit);
     if (!openingSent) await send(opening);
-    await send({}, { finish_reason: answered.finish });
+    await send({}, { finish_reason: finishReasonOf(answered) });
     return answered;
   };
-  const answers = await Promise.all((await choicesOf(ctx, n)).map(answerChoice));
+  const finishReasonOf = ({ finish }: Answer) => (finish === 'tool_calls' ? FINISH_REASONS[form] : finish);
+  const answers = await choicesOf(ctx, n, answerChoice);
 
   const usage = usageOf({ prompt: promptTokens, completion: answers.reduce((sum, { tokens }) => sum + tokens, 0) });
   if (stream) {
@@ -95,27 +128,51 @@ export const run = serve(async (input: Input, invocation) => {
   }
   const choices = answers.map((answered, index) => ({
     index,
-    message: messageOf(answered, (call) => callId(index, call)),
+    message: {
+      role: 'assistant',
+      content: answered.text === '' && answered.calls.length > 0 ? null : answered.text,
+      refusal: null,
+      ...(answered.calls.length > 0 && callsOf(answered.calls, form, (call) => callId(index, call))),
+    },
     logprobs: texts ? { content: chatLogprobs(texts, answered.logs), refusal: null } : null,
-    finish_reason: answered.finish,
+    finish_reason: finishReasonOf(answered),
   }));
   return { ...head, object: 'chat.completion', choices, usage };
 });
 
+/** The finish reason of an answer that ends with calls. */
+const FINISH_REASONS = { tool_calls: 'tool_calls', function_call: 'function_call' } as const;
+
 async function conversationOf(input: Input): Promise<Conversation> {
-  const { model, tools = [], tool_choice: choice, max_completion_tokens, max_tokens } = input;
-  const functions = tools.map((tool) => tool.function);
-  checkTools(functions);
+  const { model, functions, max_completion_tokens, max_tokens } = input;
+  const { tools, toolChoice } = functions ? legacyTools(input) : toolsOf(input);
   return {
     model,
-    messages: input.messages.map(templateMessage),
-    tools: functions,
-    toolChoice: typeof choice === 'object' ? choice.function : choice,
-    parallelCalls: input.parallel_tool_calls ?? true,
+    messages: templateMessages(input.messages),
+    tools,
+    toolChoice,
+    parallelCalls: functions === undefined && (input.parallel_tool_calls ?? true),
     constraint: await constraintOf(model, input.response_format),
     maxTokens: max_completion_tokens ?? max_tokens,
     templateVariables: input.chat_template_kwargs,
   };
+}
+
+const toolsOf = ({ tools = [], tool_choice }: Input) => requestedTools(tools, tool_choice, 'chat');
+
+/** The deprecated `functions` and `function_call`, as tools. */
+function legacyTools({ functions = [], function_call: choice, tools }: Input): ReturnType<typeof toolsOf> {
+  if (tools) throw new RequestError('`functions` is the older name of `tools`: use one of them.', 'functions');
+  const requested = functions.map((members) => ({ type: 'function', function: members }));
+  const requestedChoice = typeof choice === 'object' ? { type: 'function', function: choice } : choice;
+  try {
+    return requestedTools(requested, requestedChoice, 'chat');
+  } catch (error) {
+    if (!(error instanceof RequestError)) throw error;
+    const renamed = (text: string) =>
+      text.replaceAll(/tools\[(\d+)\]\.function/g, 'functions[$1]').replaceAll('tool_choice', 'function_call');
+    throw new RequestError(renamed(error.message), error.param && renamed(error.param), error.code);
+  }
 }
 
 async function constraintOf(model: string, format: Input['response_format']): Promise<Constraint | undefined> {
@@ -126,39 +183,66 @@ async function constraintOf(model: string, format: Input['response_format']): Pr
   return schemaConstraint(model, named.schema, `the schema "${named.name}"`, 'response_format.json_schema.schema');
 }
 
-/** Converts a message to the form of chat templates. */
-function templateMessage({ role, content, tool_calls, tool_call_id, name }: Message, i: number): ChatMessage {
-  return {
-    role: role === 'developer' ? 'system' : role,
-    content: textOf(content, `messages[${i}].content`),
-    ...(name && { name }),
-    ...(tool_calls && { tool_calls: toolCallsOf(tool_calls) }),
-    ...(tool_call_id !== undefined && { tool_call_id: templateCallId(tool_call_id) }),
-  };
+/** Converts messages to the form of chat templates. */
+function templateMessages(messages: readonly Message[]): ChatMessage[] {
+  /** Id of the last `function_call`, which has none itself. */
+  let functionCallId = 'function_call';
+  return messages.map(({ role, content, refusal, tool_calls, tool_call_id, function_call, name }, i) => {
+    const at = `messages[${i}]`;
+    const text = textOf(content, `${at}.content`) || (refusal ?? '');
+    if (role === 'function')
+      return { role: 'tool', content: text, name: name ?? '', tool_call_id: templateCallId(functionCallId) };
+    if (function_call) functionCallId = `function_call_${i}`;
+    const calls = [
+      ...(tool_calls ?? []).map((call, c) => earlierCall(call, `${at}.tool_calls[${c}]`)),
+      ...(function_call ? [{ id: functionCallId, ...function_call }] : []),
+    ];
+    return {
+      role: role === 'developer' ? 'system' : role,
+      content: text,
+      ...(name && { name }),
+      ...(calls.length > 0 && { tool_calls: calls.map(toolCallOf) }),
+      ...(tool_call_id && { tool_call_id: templateCallId(tool_call_id) }),
+    };
+  });
+}
+
+function earlierCall({ id, function: called, custom }: MessageCall, at: string): EarlierCall {
+  if (called) return { id, ...called };
+  if (custom) return { id, name: custom.name, arguments: { [TEXT_PARAMETER]: custom.input } };
+  throw new RequestError(`${at}.function is missing.`, `${at}.function`);
 }
 
 function deltaOf(part: Part, callId: (index: number) => string): object | undefined {
-  switch (part.kind) {
-    case 'text':
-      return { content: part.text };
-    case 'call': {
-      const { index, name } = part;
-      return { tool_calls: [{ index, id: callId(index), type: 'function', function: { name, arguments: '' } }] };
-    }
-    case 'arguments':
-      return { tool_calls: [{ index: part.index, function: { arguments: part.text } }] };
-    case 'called':
-    case 'piped':
-      return undefined;
+  if (part.kind === 'text') return { content: part.text };
+  if (part.kind !== 'call' && part.kind !== 'arguments') return undefined;
+  const { index } = part;
+  if (part.kind === 'call') {
+    const call = callOf({ ...part, arguments: '' });
+    return { tool_calls: [{ index, id: callId(index), ...call }] };
   }
-}
-
-function messageOf({ text, calls }: Answer, callId: (index: number) => string): object {
-  const tool_calls = calls.map((call, index) => ({ id: callId(index), type: 'function', function: call }));
   return {
-    role: 'assistant',
-    content: text === '' && calls.length > 0 ? null : text,
-    refusal: null,
-    ...(calls.length > 0 && { tool_calls }),
+    tool_calls: [
+      { index, ...(part.isCustom ? { custom: { input: part.text } } : { function: { arguments: part.text } }) },
+    ],
   };
 }
+
+/** The delta of an answer to the deprecated `functions`. */
+function legacyDeltaOf(part: Part): object | undefined {
+  if (part.kind === 'call') return { function_call: { name: part.name, arguments: '' } };
+  if (part.kind === 'arguments') return { function_call: { arguments: part.text } };
+  return part.kind === 'text' ? { content: part.text } : undefined;
+}
+
+/** The calls of a message. */
+function callsOf(calls: readonly Call[], form: keyof typeof FINISH_REASONS, callId: (index: number) => string): object {
+  const [{ name = '', arguments: text = '' } = {}] = calls;
+  if (form === 'function_call') return { function_call: { name, arguments: text } };
+  return { tool_calls: calls.map((call, index) => ({ id: callId(index), ...callOf(call) })) };
+}
+
+const callOf = ({ name, arguments: text, isCustom }: Call) =>
+  isCustom
+    ? { type: 'custom', custom: { name, input: text } }
+    : { type: 'function', function: { name, arguments: text } };

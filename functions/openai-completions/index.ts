@@ -16,7 +16,7 @@ import { type Usage, usageOf } from '../openai-shared/usage.ts';
 /** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {
   readonly model: string;
-  readonly prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
+  readonly prompt?: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
   readonly max_tokens?: number;
   readonly n?: number;
   readonly best_of?: number;
@@ -47,6 +47,8 @@ interface Show {
   readonly message: ((choice: Choice) => object) | undefined;
 }
 
+/** Maximum choices of all prompts together. */
+const MAX_CHOICES = 1024;
 /** The default of OpenAI's API. */
 const DEFAULT_MAX_TOKENS = 16;
 
@@ -63,7 +65,13 @@ export const run = serve(async (input: Input, invocation) => {
     if (stream) await sendJson(message(choice));
   };
   const show: Show = { send, message: stream ? message : undefined };
-  const prompts = await map(promptsOf(input.prompt), ({ prompt, param }) => prepare(input, prompt, param));
+  const places = promptsOf(input.prompt ?? '');
+  if (places.length * n > MAX_CHOICES)
+    throw new RequestError(
+      `\`n\` asks for ${places.length * n} choices in all, for each prompt ${n}; ${MAX_CHOICES} are allowed.`,
+      'n',
+    );
+  const prompts = await map(places, ({ prompt, param }) => prepare(input, prompt, param));
   const answers = await Promise.all(prompts.map((prompt, i) => complete(input, prompt, i * n, show)));
   const sum = (of: keyof Usage): number => answers.reduce((total, { usage }) => total + usage[of], 0);
   const usage = usageOf({ prompt: sum('prompt'), completion: sum('completion') });
@@ -134,13 +142,13 @@ async function complete(input: Input, { ctx, before }: Prepared, firstIndex: num
     };
   };
 
-  const choices = await Promise.all((await choicesOf(ctx, n)).map(choice));
+  const choices = await choicesOf(ctx, n, choice);
   const completion = choices.reduce((total, { tokens }) => total + tokens, 0);
   return { choices: choices.map(({ shown }) => shown), usage: { prompt: promptTokens, completion } };
 }
 
 /** The prompts of a request, each with its place in the request. */
-function promptsOf(prompt: Input['prompt']): { prompt: string | readonly number[]; param: string }[] {
+function promptsOf(prompt: NonNullable<Input['prompt']>): { prompt: string | readonly number[]; param: string }[] {
   if (typeof prompt === 'string') return [{ prompt, param: 'prompt' }];
   if (typeof prompt[0] === 'number') return [{ prompt: prompt as readonly number[], param: 'prompt' }];
   return (prompt as readonly (string | number[])[]).map((each, i) => ({ prompt: each, param: `prompt[${i}]` }));

@@ -1,23 +1,13 @@
-import { type ChatMessage, type Constraint, jsonSchema, sendJson } from '@pie/inferlet';
+import { type Constraint, jsonSchema, sendJson } from '@pie/inferlet';
 import { answer, begin, type Conversation } from '../openai-shared/chat.ts';
 import { TokenTexts } from '../openai-shared/logprobs.ts';
-import { type ContentPart, templateCallId, textOf, toolCallsOf } from '../openai-shared/messages.ts';
-import { RequestError, serve, stamp } from '../openai-shared/request.ts';
+import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
-import { checkTools, schemaConstraint, type Tool } from '../openai-shared/tools.ts';
+import { type RequestedChoice, type RequestedTool, requestedTools } from '../openai-shared/tool-request.ts';
+import { schemaConstraint } from '../openai-shared/tools.ts';
 import { cachedTokens } from '../openai-shared/usage.ts';
+import { type Item, messagesOf } from './items.ts';
 import { Output } from './output.ts';
-
-/** An item of the conversation in the client's form: a message, a call, a call's output, or another model's reasoning (ignored). */
-interface Item {
-  readonly type?: 'message' | 'function_call' | 'function_call_output' | 'reasoning';
-  readonly role?: 'system' | 'developer' | 'user' | 'assistant';
-  readonly content?: string | readonly ContentPart[];
-  readonly call_id?: string;
-  readonly name?: string;
-  readonly arguments?: string;
-  readonly output?: string | readonly ContentPart[];
-}
 
 interface Format {
   readonly type: 'text' | 'json_object' | 'json_schema';
@@ -28,30 +18,58 @@ interface Format {
 /** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {
   readonly model: string;
-  readonly input: string | readonly Item[];
-  readonly instructions?: string;
-  readonly tools?: readonly (Tool & { readonly type: 'function' })[];
-  readonly tool_choice?: 'none' | 'auto' | 'required' | { readonly type: 'function'; readonly name: string };
+  readonly input?: string | readonly Item[];
+  /** The items of earlier turns. The route fills them in for a `previous_response_id`. */
+  readonly previous_items?: readonly Item[];
+  readonly instructions?: string | readonly Item[];
+  readonly tools?: readonly RequestedTool[];
+  readonly tool_choice?: RequestedChoice;
   readonly parallel_tool_calls?: boolean;
-  readonly text?: { readonly format?: Format };
+  readonly max_tool_calls?: number;
+  readonly text?: { readonly format?: Format; readonly verbosity?: string };
   readonly max_output_tokens?: number;
   readonly include?: readonly string[];
   readonly top_logprobs?: number;
   readonly chat_template_kwargs?: Readonly<Record<string, unknown>>;
   readonly metadata?: Readonly<Record<string, string>>;
   readonly user?: string;
+  readonly prompt_cache_key?: string;
+  readonly safety_identifier?: string;
+  readonly reasoning?: object;
+  readonly truncation?: 'auto' | 'disabled';
   readonly previous_response_id?: string;
+  readonly store?: boolean;
   readonly stream?: boolean;
 }
+
+/** Parameters of OpenAI's API for what the platform does not do. */
+const UNSUPPORTED = {
+  background:
+    'a response is made while its client waits. Leave it out, or invoke the function openai-responses with `Prefer: respond-async`.',
+  conversation:
+    'conversations are not stored. Leave it out, and send `previous_response_id` or the whole conversation.',
+  context_management: 'conversations are not compacted. Leave it out; `truncation: "auto"` drops the oldest turns.',
+  moderation: 'there is no moderation. Leave it out.',
+  prompt: 'prompts are not stored. Leave it out, and send `instructions` and `input`.',
+};
+
+/**
+ * What the platform keeps of a response that may be stored. The route `/v1/responses` answers with `response`, and finds in the result what
+ * `item_reference` and `previous_response_id` refer to.
+ */
+interface Stored {
+  readonly response: object;
+  /** The request's own items; absent when they are too long to be kept. */
+  readonly input?: readonly Item[];
+}
+
+/** Maximum characters of the items that are kept with a response. */
+const MAX_KEPT_INPUT = 256 * 1024;
 
 /** `POST /v1/responses`. */
 export const run = serve(async (input: Input, invocation) => {
   const { model, stream = false, include = [], top_logprobs: topLogprobs = 0 } = input;
-  if (input.previous_response_id !== undefined) {
-    const text =
-      'Responses are not stored: leave `previous_response_id` out and send the whole conversation as `input`.';
-    throw new RequestError(text, 'previous_response_id');
-  }
+  refuseUnsupported(input, UNSUPPORTED);
   const conversation = await conversationOf(input);
   using ctx = begin(conversation, 'input');
   const promptTokens = ctx.length;
@@ -96,26 +114,38 @@ export const run = serve(async (input: Input, invocation) => {
       total_tokens: promptTokens + answered.tokens,
     },
   };
-  if (!stream) return response;
-  await send({ type: cut ? 'response.incomplete' : 'response.completed', response });
-  return null;
+  if (stream) await send({ type: cut ? 'response.incomplete' : 'response.completed', response });
+  if (input.store === false) return stream ? null : response;
+  return storedOf(response, itemsOf(input.input));
 });
+
+function storedOf(response: object, input: readonly Item[]): Stored {
+  return JSON.stringify(input).length > MAX_KEPT_INPUT ? { response } : { response, input };
+}
 
 /** The request's fields that the response repeats. */
 const echoed = (input: Input) => ({
+  background: false,
   instructions: input.instructions ?? null,
   max_output_tokens: input.max_output_tokens ?? null,
+  max_tool_calls: input.max_tool_calls ?? null,
   metadata: input.metadata ?? {},
   parallel_tool_calls: input.parallel_tool_calls ?? true,
-  previous_response_id: null,
-  store: false,
+  previous_response_id: input.previous_response_id ?? null,
+  prompt_cache_key: input.prompt_cache_key ?? null,
+  reasoning: { effort: null, summary: null, ...input.reasoning },
+  safety_identifier: input.safety_identifier ?? null,
+  service_tier: 'default',
+  store: input.store ?? true,
   temperature: input.temperature ?? 1,
-  text: { format: input.text?.format ?? { type: 'text' } },
+  text: { format: input.text?.format ?? { type: 'text' }, verbosity: input.text?.verbosity ?? 'medium' },
   tool_choice: input.tool_choice ?? 'auto',
-  tools: (input.tools ?? []).map((tool) => ({ strict: false, parameters: null, ...tool })),
+  tools: (input.tools ?? []).map((tool) =>
+    tool.type === 'function' ? { strict: false, parameters: null, ...tool } : tool,
+  ),
   top_logprobs: input.top_logprobs ?? 0,
   top_p: input.top_p ?? 1,
-  truncation: 'disabled',
+  truncation: input.truncation ?? 'disabled',
   user: input.user ?? null,
 });
 
@@ -129,16 +159,23 @@ const outcome = (status: string, incomplete_details: object | null = null) => ({
 });
 
 async function conversationOf(input: Input): Promise<Conversation> {
-  const { model, tools = [], instructions, tool_choice: toolChoice } = input;
-  checkTools(tools);
-  const items: readonly Item[] =
-    typeof input.input === 'string' ? [{ role: 'user', content: input.input }] : input.input;
-  const spoken = turnsOf(items.flatMap((item, i) => messageOf(item, `input[${i}]`)));
+  const { model, instructions = [], previous_items: previous = [], truncation } = input;
+  const { tools, toolChoice } = requestedTools(input.tools ?? [], input.tool_choice, 'responses');
+  const items = itemsOf(input.input);
+  if (items.length === 0 && previous.length === 0 && instructions.length === 0)
+    throw new RequestError('`input` is missing: send a text or items.', 'input');
+  const guidance =
+    typeof instructions === 'string' ? [{ role: 'system' as const, content: instructions }] : instructions;
   return {
     model,
-    messages: instructions === undefined ? spoken : [{ role: 'system', content: instructions }, ...spoken],
-    tools: tools.map(({ name, description, parameters, strict }) => ({ name, description, parameters, strict })),
+    messages: [
+      ...messagesOf(guidance, 'instructions'),
+      ...messagesOf(previous, 'previous_items'),
+      ...messagesOf(items, 'input'),
+    ],
+    tools,
     toolChoice,
+    truncates: truncation === 'auto',
     parallelCalls: input.parallel_tool_calls ?? true,
     constraint: await constraintOf(model, input.text?.format),
     maxTokens: input.max_output_tokens,
@@ -146,43 +183,13 @@ async function conversationOf(input: Input): Promise<Conversation> {
   };
 }
 
+const itemsOf = (input: Input['input'] = []): readonly Item[] =>
+  typeof input === 'string' ? [{ role: 'user', content: input }] : input;
+
 async function constraintOf(model: string, format: Format | undefined): Promise<Constraint | undefined> {
   if (format?.type === 'json_object') return jsonSchema({ type: 'object' });
   if (format?.type !== 'json_schema') return undefined;
   const { schema, name = '' } = format;
   if (!schema) throw new RequestError('`schema` is missing.', 'text.format.schema');
   return schemaConstraint(model, schema, `the schema "${name}"`, 'text.format.schema');
-}
-
-/** Adds each call to the assistant's message before it: texts and calls are items of their own here, but one turn in chat templates. */
-function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
-  const turns: ChatMessage[] = [];
-  for (const message of messages) {
-    const last = turns.at(-1);
-    const calls = message.tool_calls ?? [];
-    if (calls.length === 0 || last?.role !== 'assistant') turns.push(message);
-    else turns[turns.length - 1] = { ...last, tool_calls: [...(last.tool_calls ?? []), ...calls] };
-  }
-  return turns;
-}
-
-/** Converts an item to the form of chat templates: one message, or none for reasoning. `at` is the item's place in the request. */
-function messageOf(item: Item, at: string): ChatMessage[] {
-  const need = (member: 'call_id' | 'name' | 'arguments' | 'role'): string => {
-    const value = item[member];
-    if (value !== undefined) return value;
-    throw new RequestError(`\`${member}\` is missing.`, `${at}.${member}`);
-  };
-  if (item.type === 'reasoning') return [];
-  if (item.type === 'function_call_output') {
-    return [
-      { role: 'tool', content: textOf(item.output, `${at}.output`), tool_call_id: templateCallId(need('call_id')) },
-    ];
-  }
-  if (item.type === 'function_call') {
-    const call = { id: need('call_id'), function: { name: need('name'), arguments: need('arguments') } };
-    return [{ role: 'assistant', content: '', tool_calls: toolCallsOf([call]) }];
-  }
-  const role = need('role');
-  return [{ role: role === 'developer' ? 'system' : role, content: textOf(item.content, `${at}.content`) }];
 }

@@ -9,7 +9,13 @@ type Status = 'in_progress' | 'completed' | 'incomplete';
 /** The item under construction: text or a call. */
 type OpenItem =
   | Message
-  | { readonly kind: 'call'; readonly id: string; readonly callId: string; readonly name: string; text: string };
+  | {
+      readonly kind: 'call' | 'custom';
+      readonly id: string;
+      readonly callId: string;
+      readonly name: string;
+      text: string;
+    };
 
 interface Message {
   readonly kind: 'message';
@@ -27,7 +33,7 @@ export class Output {
   #open: OpenItem | undefined;
 
   constructor(responseId: string, texts: TokenTexts | undefined, send: Send) {
-    this.#idSuffix = responseId.slice(-24);
+    this.#idSuffix = responseId.slice('resp_'.length);
     this.#texts = texts;
     this.#send = send;
   }
@@ -56,11 +62,13 @@ export class Output {
         return;
       case 'call':
         await this.#close('completed');
-        await this.#openCall(part.name);
+        await this.#openCall(part.name, part.isCustom);
         return;
       case 'arguments':
         if (this.#open) this.#open.text += part.text;
-        await this.#sendItemEvent('function_call_arguments.delta', { delta: part.text });
+        await this.#sendItemEvent(part.isCustom ? 'custom_tool_call_input.delta' : 'function_call_arguments.delta', {
+          delta: part.text,
+        });
         return;
       case 'called':
         await this.#close('completed');
@@ -86,9 +94,10 @@ export class Output {
     return { kind: 'message', id: `msg_${this.#idSuffix}_${this.#index}`, text: '', logprobs: [] };
   }
 
-  async #openCall(name: string): Promise<void> {
+  async #openCall(name: string, isCustom: boolean): Promise<void> {
     const id = `${this.#idSuffix}_${this.#index}`;
-    this.#open = { kind: 'call', id: `fc_${id}`, callId: `call_${id}`, name, text: '' };
+    const [kind, prefix] = isCustom ? (['custom', 'ctc'] as const) : (['call', 'fc'] as const);
+    this.#open = { kind, id: `${prefix}_${id}`, callId: `call_${id}`, name, text: '' };
     const item = itemOf(this.#open, 'in_progress');
     await this.#send({ type: 'response.output_item.added', output_index: this.#index, item });
   }
@@ -101,6 +110,8 @@ export class Output {
       const { text, logprobs } = open;
       await this.#sendItemEvent('output_text.done', { content_index: 0, text, logprobs });
       await this.#sendItemEvent('content_part.done', { content_index: 0, part: textPart(text, logprobs) });
+    } else if (open.kind === 'custom') {
+      await this.#sendItemEvent('custom_tool_call_input.done', { input: open.text });
     } else {
       await this.#sendItemEvent('function_call_arguments.done', { name: open.name, arguments: open.text });
     }
@@ -157,5 +168,6 @@ function itemOf(open: OpenItem, status: Status): object {
     return { id, type: 'message', status, role: 'assistant', content: [textPart(text, logprobs)] };
   }
   const { id, callId, name, text } = open;
+  if (open.kind === 'custom') return { id, type: 'custom_tool_call', status, call_id: callId, name, input: text };
   return { id, type: 'function_call', status, call_id: callId, name, arguments: text };
 }

@@ -2,18 +2,28 @@ import { type ChatMessage, type Constraint, Context, type GenerateOptions, Infer
 import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, type PlacedLog } from './generate.ts';
 import { callBeginnings } from './marker.ts';
 import { prompting, RequestError } from './request.ts';
-import { argumentsOf, type CallFormat, callFormat, forcedNames, type Tool } from './tools.ts';
+import {
+  argumentsOf,
+  type CallFormat,
+  callFormat,
+  TEXT_PARAMETER,
+  type Tool,
+  type ToolChoice,
+  textConstraint,
+} from './tools.ts';
 
 /** A conversation that the model answers. Requests of the chat API and of the responses API are both converted to this form. */
 export interface Conversation {
   readonly model: string;
   readonly messages: readonly ChatMessage[];
   readonly tools: readonly Tool[];
-  readonly toolChoice: 'none' | 'auto' | 'required' | { readonly name: string } | undefined;
+  readonly toolChoice: ToolChoice;
   readonly parallelCalls: boolean;
   /** Constrains the text of the answer, but not its calls. */
   readonly constraint: Constraint | undefined;
   readonly maxTokens: number | undefined;
+  /** True to drop the oldest messages of a conversation that is too long for the model. */
+  readonly truncates?: boolean;
   readonly templateVariables: Readonly<Record<string, unknown>> | undefined;
 }
 
@@ -22,14 +32,16 @@ export type Part =
   | ({ readonly kind: 'text' } & Piece)
   /** Text that the platform has already sent to the client, in messages made with `ChoiceOptions.frame`. */
   | { readonly kind: 'piped'; readonly text: string }
-  | { readonly kind: 'call'; readonly index: number; readonly name: string }
-  | { readonly kind: 'arguments'; readonly index: number; readonly text: string }
+  | { readonly kind: 'call'; readonly index: number; readonly name: string; readonly isCustom: boolean }
+  | { readonly kind: 'arguments'; readonly index: number; readonly text: string; readonly isCustom: boolean }
   /** The arguments of the call with this index are complete. */
   | { readonly kind: 'called'; readonly index: number };
 
 export interface Call {
   readonly name: string;
+  /** JSON, or the text for a custom tool. */
   readonly arguments: string;
+  readonly isCustom: boolean;
 }
 
 export interface Answer {
@@ -44,11 +56,46 @@ export interface Answer {
 
 /** Makes a context that holds the conversation, ready for the answer. @param param names the field of the request that an error refers to */
 export function begin(conversation: Conversation, param: string): Context {
-  const { model, messages, tools, toolChoice, templateVariables: variables } = conversation;
-  const offeredTools = toolChoice === 'none' ? [] : tools;
+  const { messages, truncates = false } = conversation;
+  if (!truncates || messages.every(({ role }) => role === 'system')) return beginWith(conversation, messages, param);
+  const first = messages.findIndex(({ role }) => role !== 'system');
+  // A shortened conversation begins with a user's message, as chat templates expect.
+  const beginnings = [...messages.keys()].filter((i) => i > first && messages[i]?.role === 'user');
+  const from = (i: number) => [...messages.slice(0, first), ...messages.slice(i === 0 ? first : beginnings[i - 1])];
+  // Find the first beginning from which on the conversation fits: the later ones fit, too.
+  let [low, high] = [0, beginnings.length];
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    if (fits(conversation, from(middle), param)) high = middle;
+    else low = middle + 1;
+  }
+  return beginWith(conversation, from(low), param);
+}
+
+/** True when the model's context has room for the messages and for an answer. */
+function fits(conversation: Conversation, messages: readonly ChatMessage[], param: string): boolean {
+  try {
+    using ctx = beginWith(conversation, messages, param);
+    const answerTokens = Math.min(conversation.maxTokens ?? ANSWER_TOKENS, ctx.model.contextLength / 4);
+    return ctx.length + answerTokens <= ctx.model.contextLength;
+  } catch (error) {
+    if (error instanceof RequestError && error.code === 'context_length_exceeded') return false;
+    throw error;
+  }
+}
+
+/** Room for an answer without `maxTokens` that a shortened conversation leaves. */
+const ANSWER_TOKENS = 1024;
+
+function beginWith(conversation: Conversation, messages: readonly ChatMessage[], param: string): Context {
+  const { model, tools, toolChoice, templateVariables: variables } = conversation;
+  const offeredTools = toolChoice.mode === 'none' ? [] : tools;
   const ctx = new Context({ model });
   try {
-    const specs = offeredTools.map(({ strict, ...tool }) => ({ type: 'function', function: tool }));
+    const specs = offeredTools.map(({ name, description, parameters }) => ({
+      type: 'function',
+      function: { name, description, parameters },
+    }));
     return prompting(param, () => ctx.chat(messages, { tools: specs, variables }));
   } catch (error) {
     ctx.release();
@@ -89,10 +136,10 @@ class Turn {
   }
 
   async run(): Promise<Answer> {
-    const { model, tools, toolChoice, constraint } = this.#conversation;
-    const forced = forcedNames(tools, toolChoice);
-    if (forced) return this.#answer(await this.#call(callFormat(model), forced));
-    if (tools.length === 0 || toolChoice === 'none') {
+    const { model, toolChoice, constraint } = this.#conversation;
+    const { mode, names } = toolChoice;
+    if (mode === 'required') return this.#answer(await this.#call(callFormat(model), names));
+    if (names.length === 0 || mode === 'none') {
       const { reason } = await this.#say({ constraint });
       return this.#answer(finishOf(reason));
     }
@@ -102,7 +149,7 @@ class Turn {
 
   /** Lets the model write text until it begins a call, then generates this call under a grammar. Repeats both if parallel calls are allowed. */
   async #sayAndCall(format: CallFormat): Promise<Answer['finish']> {
-    const { tools, parallelCalls } = this.#conversation;
+    const { toolChoice, parallelCalls } = this.#conversation;
     const { marker, markerToken } = format;
     const stops = markerToken === undefined ? { marker } : { stopTokens: [markerToken] };
     for (;;) {
@@ -115,10 +162,7 @@ class Turn {
       // Remove the beginning of a call that the model wrote: `#call` writes the template's own text. Keep the text before the call.
       this.#ctx.truncate(from);
       if (said.text.trim() !== '') this.#ctx.fill(said.text.trimEnd());
-      const finish = await this.#call(
-        format,
-        tools.map(({ name }) => name),
-      );
+      const finish = await this.#call(format, toolChoice.names);
       if (finish !== 'tool_calls' || !parallelCalls) return finish;
     }
   }
@@ -128,8 +172,8 @@ class Turn {
    * Otherwise generates a text under `constraint`. With parallel calls, repeats this after each call, until the characters begin no call.
    */
   async #callOrSay(format: CallFormat, constraint: Constraint): Promise<Answer['finish']> {
-    const { tools, parallelCalls } = this.#conversation;
-    const names = tools.map(({ name }) => name);
+    const { toolChoice, parallelCalls } = this.#conversation;
+    const { names } = toolChoice;
     const { markerToken } = format;
     const stop = markerToken === undefined ? callBeginnings(format, names) : [];
     const stopTokens = markerToken === undefined ? [] : [markerToken];
@@ -194,20 +238,59 @@ class Turn {
     }
     const tool = tools.find((candidate) => candidate.name === name);
     if (!tool) throw new RequestError(`The model called "${name}", which is not a tool.`, 'tools');
-    const constraint = await argumentsOf(model, tool);
-    await this.#emit({ kind: 'call', index, name });
-    const args = await this.#silently({ constraint }, (text) => this.#emit({ kind: 'arguments', index, text }));
-    this.#calls.push({ name, arguments: args.text });
+    const isCustom = tool.text !== undefined;
+    const textOnly = await textConstraint(model, tool);
+    const constraint = textOnly ?? (await argumentsOf(model, tool));
+    await this.#emit({ kind: 'call', index, name, isCustom });
+    const emit = (text: string) => this.#emit({ kind: 'arguments', index, text, isCustom });
+    const args = textOnly
+      ? await this.#customText(textOnly, emit)
+      : isCustom
+        ? await this.#customJson(constraint, emit)
+        : await this.#silently({ constraint }, emit);
+    this.#calls.push({ name, arguments: args.text, isCustom });
     if (finishOf(args.reason) === 'length') return 'length';
     await this.#emit({ kind: 'called', index });
     return this.#fillTemplate(close) ? 'tool_calls' : 'length';
   }
 
+  /** Generates the arguments of a custom tool that takes any text: JSON with one string. Emits and returns this string. */
+  async #customJson(
+    constraint: Constraint,
+    emit: (text: string) => Promise<void>,
+  ): Promise<Pick<Generated, 'text' | 'reason'>> {
+    let written = '';
+    let shown = '';
+    const { reason } = await this.#silently({ constraint }, async (piece) => {
+      written += piece;
+      const text = stringIn(written);
+      if (text.length > shown.length) await emit(text.slice(shown.length));
+      shown = text;
+    });
+    return { text: shown, reason };
+  }
+
+  /**
+   * Generates the text of a custom tool under its grammar. The grammar describes the text itself, so the model writes it without JSON's escapes; the
+   * context then gets the JSON in which a template shows the text.
+   */
+  async #customText(
+    constraint: Constraint,
+    emit: (text: string) => Promise<void>,
+  ): Promise<Pick<Generated, 'text' | 'reason'>> {
+    const from = this.#ctx.length;
+    if (!this.#fillTemplate(`{"${TEXT_PARAMETER}": "`)) return { text: '', reason: 'max-tokens' };
+    const { text, reason } = await this.#silently({ constraint }, emit);
+    this.#ctx.truncate(from);
+    const isWhole = this.#fillTemplate(JSON.stringify({ [TEXT_PARAMETER]: text }), { special: false });
+    return { text, reason: isWhole ? reason : 'max-tokens' };
+  }
+
   /** Adds text of the template to the context. @returns false when the context or the request's limit has no room for the text */
-  #fillTemplate(text: string): boolean {
+  #fillTemplate(text: string, { special = true } = {}): boolean {
     const before = this.#ctx.length;
     try {
-      this.#ctx.fill(text, { special: true });
+      this.#ctx.fill(text, { special });
     } catch (error) {
       if (error instanceof InferletError && error.code === 'context-overflow') return false;
       throw error;
@@ -244,6 +327,15 @@ class Turn {
     return { text: this.#text, calls: this.#calls, logs: this.#logs, finish, tokens: this.#usedTokens() };
   }
 }
+
+/** The beginning of a custom tool's text, in the beginning of its JSON: without an escape or a character that is not complete. */
+export function stringIn(json: string): string {
+  const [, body = ''] = STRING_BODY.exec(json) ?? [];
+  const text = JSON.parse(`"${body}"`) as string;
+  return /[\ud800-\udbff]$/.test(text) ? text.slice(0, -1) : text;
+}
+
+const STRING_BODY = /^\s*\{\s*"\w+"\s*:\s*"((?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*)/;
 
 /** A regular expression that matches exactly this text. */
 const escaped = (text: string): string => text.replaceAll(/[^\w]/g, (character) => `\\${character}`);

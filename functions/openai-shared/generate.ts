@@ -1,4 +1,11 @@
-import { type Context, type FinishReason, type GenerateOptions, InferletError, type MessageFrame } from '@pie/inferlet';
+import {
+  type Context,
+  type FinishReason,
+  type GenerateOptions,
+  InferletError,
+  type MessageFrame,
+  map,
+} from '@pie/inferlet';
 import { type Place, Places } from './places.ts';
 import { type SamplingInput, samplerOf, type TokenLog } from './sampling.ts';
 
@@ -106,7 +113,15 @@ export const finishOf = (reason: FinishReason): 'stop' | 'length' =>
 export const stopsOf = (stop: string | readonly string[] | undefined): readonly string[] =>
   typeof stop === 'string' ? [stop] : (stop ?? []);
 
-/** A context and its forks, one for each of `n` choices. The common prefix is computed once. */
-export async function choicesOf(ctx: Context, n: number): Promise<Context[]> {
-  return [ctx, ...(await Promise.all(Array.from({ length: n - 1 }, () => ctx.fork())))];
+/** Choices of one prompt that are generated at the same time. Together they take pages of memory, of which an invocation may hold a limited number. */
+const CONCURRENT_CHOICES = 16;
+
+/** Makes `n` choices for the prompt of a context, each on a fork that `choose` releases. The common prefix is computed once. */
+export function choicesOf<T>(
+  ctx: Context,
+  n: number,
+  choose: (fork: Context, index: number) => Promise<T>,
+): Promise<T[]> {
+  const indices = Array.from({ length: n }, (_, i) => i);
+  return map(indices, async (i) => choose(n === 1 ? ctx : await ctx.fork(), i), { concurrency: CONCURRENT_CHOICES });
 }

@@ -1,5 +1,6 @@
 import type { ToolCall } from '@pie/inferlet';
 import { RequestError } from './request.ts';
+import { TEXT_PARAMETER } from './tools.ts';
 
 /** A part of a message's content. */
 export interface ContentPart {
@@ -18,20 +19,28 @@ export function textOf(content: string | readonly ContentPart[] | null | undefin
     .map(({ type, text, refusal }, i) => {
       const value = type === 'refusal' ? refusal : text;
       if (TEXT_PARTS.includes(type) && typeof value === 'string') return value;
-      throw new RequestError(`Only text is understood here, not "${type}".`, `${at}[${i}].type`);
+      const problem = TEXT_PARTS.includes(type)
+        ? `${at}[${i}] has no text.`
+        : `${at}[${i}] has the type "${type}", but only text is understood here.`;
+      throw new RequestError(problem, `${at}[${i}].type`);
     })
     .join('');
 }
 
-/** Converts calls of an earlier turn to the form of chat templates: arguments that are a JSON object become an object. */
-export function toolCallsOf(
-  calls: readonly { readonly id: string; readonly function: { readonly name: string; readonly arguments: string } }[],
-): ToolCall[] {
-  return calls.map(({ id, function: { name, arguments: text } }) => ({
+/** A call of an earlier turn. `arguments` is JSON; a custom tool has a text `input` instead. */
+export interface EarlierCall {
+  readonly id: string;
+  readonly name: string;
+  readonly arguments: string | { readonly [TEXT_PARAMETER]: string };
+}
+
+/** Converts a call of an earlier turn to the form of chat templates: arguments that are a JSON object become an object. */
+export function toolCallOf({ id, name, arguments: given }: EarlierCall): ToolCall {
+  return {
     id: templateCallId(id),
     type: 'function',
-    function: { name, arguments: objectIn(text) },
-  }));
+    function: { name, arguments: typeof given === 'string' ? objectIn(given) : given },
+  };
 }
 
 /**

@@ -59,6 +59,16 @@ function refusalOf(error: unknown): RequestError {
   throw error;
 }
 
+/** Refuses the parameters for which `reasons` has a text: they ask for what no model here can do. False, an empty list and absence ask for nothing. */
+export function refuseUnsupported(input: object, reasons: Readonly<Record<string, string>>): void {
+  for (const [param, reason] of Object.entries(reasons)) {
+    const value: unknown = (input as Readonly<Record<string, unknown>>)[param];
+    const asksForNothing = value === undefined || value === false || (Array.isArray(value) && value.length === 0);
+    if (!asksForNothing)
+      throw new RequestError(`\`${param}\` is not supported: ${reason}`, param, 'unsupported_parameter');
+  }
+}
+
 /** The members that every response has. */
 export const stamp = (prefix: string, { id, functionVersion }: Invocation, model: string) => ({
   id: `${prefix}${id.replace(/^inv_/, '')}`,

@@ -1,17 +1,43 @@
-import { type Constraint, detokenize, InferletError, jsonSchema, specialTokens, tokenize } from '@pie/inferlet';
+import {
+  type Constraint,
+  detokenize,
+  ebnf,
+  InferletError,
+  jsonSchema,
+  regex,
+  specialTokens,
+  tokenize,
+} from '@pie/inferlet';
 import { attempt, Compiled, settle, tokenize as tokenizer } from '@pie/inferlet/raw';
 import { isRequestFault } from './faults.ts';
+import { gbnfOfLark } from './lark.ts';
 import { markerTokenOf } from './marker.ts';
 import { RequestError } from './request.ts';
 
 /** A function that the model may call. */
 export interface Tool {
   readonly name: string;
-  readonly description?: string;
+  readonly description?: string | undefined;
   /** JSON schema of the arguments. */
-  readonly parameters?: object;
-  readonly strict?: boolean | null;
+  readonly parameters?: object | undefined;
+  readonly strict?: boolean;
+  /** Set for a custom tool, which takes a text. Chat templates show it as a function with the one parameter {@link TEXT_PARAMETER}. */
+  readonly text?: TextFormat;
+  /** Place of the schema or of the grammar in the request, such as `tools[1].function.parameters`. */
+  readonly at: string;
 }
+
+/** The form of a custom tool's text: any text, or a text of a grammar. */
+export type TextFormat = { readonly type: 'text' } | { readonly type: 'lark' | 'regex'; readonly definition: string };
+
+/** The tools that the model may call in this turn, by name. `required`: it must call one of them. `none`: chat templates show no tools. */
+export interface ToolChoice {
+  readonly mode: 'none' | 'auto' | 'required';
+  readonly names: readonly string[];
+}
+
+/** The only parameter of the function as which a chat template shows a custom tool. */
+export const TEXT_PARAMETER = 'input';
 
 /** The form of a model's calls: `open` NAME `middle` ARGUMENTS `close`. */
 export interface CallFormat {
@@ -62,47 +88,31 @@ function probe(model: string): typeof DEFAULT_FORMAT | undefined {
   }
 }
 
-/** The names of the functions from which the model must call one; undefined when the model may answer without a call. */
-export function forcedNames(
-  tools: readonly Tool[],
-  choice: string | { readonly name: string } | undefined,
-): readonly string[] | undefined {
-  if (choice === undefined || choice === 'auto' || choice === 'none') return undefined;
-  if (tools.length === 0)
-    throw new RequestError('`tool_choice` asks for a call, but there are no `tools`.', 'tool_choice');
-  if (typeof choice === 'string') return tools.map(({ name }) => name);
-  if (tools.some(({ name }) => name === choice.name)) return [choice.name];
-  throw new RequestError(`There is no tool "${choice.name}" among \`tools\`.`, 'tool_choice');
-}
-
-/** Throws for invalid function names. */
-export function checkTools(tools: readonly Tool[]): void {
-  const names = new Set<string>();
-  for (const [i, { name }] of tools.entries()) {
-    const at = `tools[${i}].function.name`;
-    if (!/^[\w.-]{1,64}$/.test(name)) {
-      throw new RequestError(
-        `"${name}" is not a valid function name: letters, digits, "_", "-" and "." are allowed.`,
-        at,
-      );
-    }
-    if (names.has(name)) throw new RequestError(`Two tools are named "${name}".`, at);
-    names.add(name);
-  }
-}
-
 /**
  * The constraint that enforces a tool's schema. A schema that no grammar can express is refused if the tool is `strict`; otherwise the
  * constraint requires only an object.
  */
-export async function argumentsOf(model: string, { name, parameters, strict }: Tool): Promise<Constraint> {
+export async function argumentsOf(model: string, { name, parameters, strict, at }: Tool): Promise<Constraint> {
   const schema = parameters === undefined || Object.keys(parameters).length === 0 ? { type: 'object' } : parameters;
   try {
-    return await schemaConstraint(model, schema, `the parameters of "${name}"`, 'tools');
+    return await schemaConstraint(model, schema, `the parameters of "${name}"`, at);
   } catch (error) {
     if (strict || !(error instanceof RequestError)) throw error;
     return jsonSchema({ type: 'object' });
   }
+}
+
+/** The constraint that enforces the grammar of a custom tool; undefined for a tool that takes any text. @throws RequestError for a faulty grammar */
+export async function textConstraint(model: string, { name, text, at }: Tool): Promise<Constraint | undefined> {
+  if (text === undefined || text.type === 'text') return undefined;
+  const what = `the grammar of "${name}"`;
+  if (text.type === 'regex') {
+    await checkGrammar(model, { tag: 'regex', val: text.definition }, what, at);
+    return regex(text.definition);
+  }
+  const gbnf = gbnfOfLark(text.definition, at);
+  await checkGrammar(model, { tag: 'ebnf', val: gbnf }, what, at);
+  return ebnf(gbnf);
 }
 
 /** A constraint from a schema, compiled once in advance, so that a faulty schema is reported before any generation. */
@@ -112,7 +122,18 @@ export async function schemaConstraint(
   what: string,
   param: string,
 ): Promise<Constraint> {
-  const compiled = new Compiled(model, { tag: 'json-schema', val: JSON.stringify(schema) });
+  await checkGrammar(model, { tag: 'json-schema', val: JSON.stringify(schema) }, what, param);
+  return jsonSchema(schema);
+}
+
+/** Compiles a grammar once. @throws RequestError, which names `what`, when it cannot be compiled */
+async function checkGrammar(
+  model: string,
+  source: ConstructorParameters<typeof Compiled>[1],
+  what: string,
+  param: string,
+): Promise<void> {
+  const compiled = new Compiled(model, source);
   try {
     await settle(compiled.ready());
   } catch (error) {
@@ -123,5 +144,4 @@ export async function schemaConstraint(
   } finally {
     compiled.drop();
   }
-  return jsonSchema(schema);
 }

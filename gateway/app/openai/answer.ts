@@ -7,6 +7,7 @@ import { BEGINNING } from '../invocations/event-id.ts';
 import { clientClosedRequest, outcomeAnswer, Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 import { OpenAiFrames, type StreamStyle } from './frames.ts';
+import { responseIn } from './stored-responses.ts';
 
 /** The invocation that produces the answer. */
 export interface Answering {
@@ -44,7 +45,7 @@ export class OpenAiAnswers {
     if (outcome === null) return clientClosedRequest();
     const refusal = refusalIn(outcome.output);
     if (refusal !== null) throw refusal;
-    const { output } = outcome;
+    const output = responseIn(outcome.output);
     const text = output instanceof JsonText ? output.text : JSON.stringify(output);
     return outcomeAnswer(c, id, text, headersOf(answering));
   }

@@ -22,12 +22,18 @@ export function asOpenAiError(caught: unknown): GatewayError {
   if (error.code !== 'invalid-input') return error;
   const param = paramOf(error.field ?? '');
   const ownHint = error.hint === CODES['invalid-input'].hint ? undefined : error.hint;
-  return new GatewayError('invalid-parameter', error.message.replace(/^The input of "[^"]*" is not valid: /, ''), {
+  return new GatewayError('invalid-parameter', messageOf(error, param), {
     ...(param !== '' && { field: param }),
     hint: ownHint ?? (param === '' ? BODY_HINT : undefined),
     headers: error.headers,
     cause: error,
   });
+}
+
+/** The message of an input's fault, with the place in the notation of `param`. */
+function messageOf({ message, field = '' }: GatewayError, param: string): string {
+  const fault = message.replace(/^The input of "[^"]*" is not valid: /, '');
+  return fault.startsWith(field) && param !== '' ? `${param}${fault.slice(field.length)}` : fault;
 }
 
 /** The error with the advice to send the request again. */

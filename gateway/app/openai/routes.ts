@@ -15,6 +15,7 @@ import { type Documented, ROUTES } from './documents.ts';
 import { asOpenAiError, asRetryable } from './errors.ts';
 import type { StreamStyle } from './frames.ts';
 import { findModel, modelRoutes } from './models.ts';
+import { StoredResponses } from './stored-responses.ts';
 
 /** A route, the function that serves it, and how it streams. */
 interface ServedRoute extends Documented {
@@ -22,13 +23,21 @@ interface ServedRoute extends Documented {
   readonly kind: ModelKind;
   /** Absent for a route that never streams. */
   readonly style?: StreamStyle;
+  /** True when later requests may refer to an answer. */
+  readonly isStored?: boolean;
 }
 
 const SERVED_ROUTES: readonly ServedRoute[] = [
   { ...ROUTES.completions, functionName: 'openai-completions', kind: 'causal', style: { numbered: false, done: true } },
   { ...ROUTES.chat, functionName: 'openai-chat', kind: 'causal', style: { numbered: false, done: true } },
   // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
-  { ...ROUTES.responses, functionName: 'openai-responses', kind: 'causal', style: { numbered: true, done: false } },
+  {
+    ...ROUTES.responses,
+    functionName: 'openai-responses',
+    kind: 'causal',
+    style: { numbered: true, done: false },
+    isStored: true,
+  },
   { ...ROUTES.embeddings, functionName: 'openai-embeddings', kind: 'embedding' },
   { ...ROUTES.rerank, functionName: 'rerank', kind: 'reranker' },
 ];
@@ -41,11 +50,13 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
   modelRoutes(app, control);
   const answers = new OpenAiAnswers(control, settings);
   const inputs = new InputChecker();
+  const stored = new StoredResponses(control);
 
   /** Makes the invocation that produces the answer. Releases the memory of the request's body, since the answer may take long. */
-  const begin = async (c: Context<AppEnv>, call: Call, { functionName, kind }: ServedRoute) => {
+  const begin = async (c: Context<AppEnv>, call: Call, { functionName, kind, isStored = false }: ServedRoute) => {
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
-    const body = objectOf(value);
+    const sent = objectOf(value);
+    const body = isStored ? await stored.resolve(call, sent) : sent;
     const model = await findModel(control, call, modelOf(body), kind);
     const input = { ...body, model: model.aliasOf ?? model.name };
     const key = keyOf(c.req.header('idempotency-key'));
@@ -167,13 +178,26 @@ async function digestOf(text: string): Promise<string> {
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** The body as an object, without its null parameters: clients write null to ask for a parameter's default. */
+/** The body as an object, without members that are null: clients write null for a member that they leave to its default. */
 function objectOf(value: unknown): Readonly<Record<string, unknown>> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value))
-    return Object.fromEntries(Object.entries(value).filter(([, parameter]) => parameter !== null));
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return withoutNulls(value);
   throw new GatewayError('invalid-parameter', 'The body is not a JSON object.', {
     hint: 'Send one JSON object whose members are the parameters.',
   });
+}
+
+/** Members whose value is data in a form of its own, in which null has a meaning: JSON schemas, and variables of a chat template. */
+const FREE_FORM: ReadonlySet<string> = new Set(['parameters', 'schema', 'input_schema', 'chat_template_kwargs']);
+
+/** The object without its null members, at any depth. Items of lists stay, and so does {@link FREE_FORM} data. */
+function withoutNulls(members: object): Record<string, unknown> {
+  const kept = Object.entries(members).filter(([, value]) => value !== null);
+  return Object.fromEntries(kept.map(([name, value]) => [name, FREE_FORM.has(name) ? value : nullsRemoved(value)]));
+}
+
+function nullsRemoved(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  return Array.isArray(value) ? value.map(nullsRemoved) : withoutNulls(value);
 }
 
 /** Writes an input as JSON. @throws GatewayError `body-too-large`: the input may be longer than the body, since `1e20` becomes 21 digits */

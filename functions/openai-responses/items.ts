@@ -1,0 +1,116 @@
+import type { ChatMessage } from '@pie/inferlet';
+import { type ContentPart, type EarlierCall, templateCallId, textOf, toolCallOf } from '../openai-shared/messages.ts';
+import { RequestError } from '../openai-shared/request.ts';
+import { TEXT_PARAMETER } from '../openai-shared/tools.ts';
+
+/** An item of the conversation in the client's form. The members depend on the type; a message may leave the type out. */
+export interface Item {
+  readonly type?: string;
+  readonly role?: 'system' | 'developer' | 'user' | 'assistant';
+  readonly content?: string | readonly ContentPart[];
+  readonly id?: string;
+  readonly call_id?: string;
+  readonly name?: string;
+  readonly arguments?: string;
+  readonly input?: string;
+  /** The result of a call: a text, parts, or what a hosted tool reports. */
+  readonly output?: unknown;
+  readonly error?: unknown;
+  /** What a call of a hosted tool asks for: `action` of a shell or computer, `operation` of a patch. */
+  readonly action?: object;
+  readonly operation?: object;
+}
+
+/** Items without a text that a chat template could show: reports of tools that OpenAI ran, and thoughts. */
+const PASSED_OVER =
+  /^(reasoning|web_search_call|file_search_call|image_generation_call|code_interpreter_call|mcp_list_tools|mcp_approval_(request|response)|tool_search_(call|output)|additional_tools|program|program_output)$/;
+
+/** Calls of the client's own tools that OpenAI defines, such as `local_shell_call`, and their results. */
+const DEFINED_CALL = /^(local_shell|shell|apply_patch|computer)_call$/;
+const DEFINED_OUTPUT = /^(local_shell|shell|apply_patch|computer)_call_output$/;
+
+/**
+ * Converts the items of a conversation to the form of chat templates.
+ *
+ * @param at place of the items in the request
+ * @throws RequestError for an item that cannot be read, with its place and its type
+ */
+export function messagesOf(items: readonly Item[], at: string): ChatMessage[] {
+  return turnsOf(items.flatMap((item, i) => messageOf(item, `${at}[${i}]`)));
+}
+
+/** Adds each call to the assistant's message before it: texts and calls are items of their own here, but one turn in chat templates. */
+function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
+  const turns: ChatMessage[] = [];
+  for (const message of messages) {
+    const last = turns.at(-1);
+    const calls = message.tool_calls ?? [];
+    if (calls.length === 0 || last?.role !== 'assistant') turns.push(message);
+    else turns[turns.length - 1] = { ...last, tool_calls: [...(last.tool_calls ?? []), ...calls] };
+  }
+  return turns;
+}
+
+/** The messages for one item: none for an item that is passed over, two for a call with its result. */
+function messageOf(item: Item, at: string): ChatMessage[] {
+  const { type = 'message' } = item;
+  const need = (member: 'call_id' | 'name' | 'arguments' | 'input' | 'role'): string => {
+    const value = item[member];
+    if (value !== undefined) return value;
+    throw new RequestError(`${at}.${member} is missing.`, `${at}.${member}`);
+  };
+  if (PASSED_OVER.test(type)) return [];
+  if (type === 'message') {
+    const role = need('role');
+    return [{ role: role === 'developer' ? 'system' : role, content: textOf(item.content, `${at}.content`) }];
+  }
+  if (type === 'function_call')
+    return [calling({ id: need('call_id'), name: need('name'), arguments: need('arguments') })];
+  if (type === 'custom_tool_call')
+    return [calling({ id: need('call_id'), name: need('name'), arguments: { [TEXT_PARAMETER]: need('input') } })];
+  if (type === 'function_call_output' || type === 'custom_tool_call_output')
+    return [resultOf(need('call_id'), outputText(item.output, `${at}.output`))];
+  if (DEFINED_CALL.test(type)) {
+    const asked = JSON.stringify(item.action ?? item.operation ?? {});
+    return [calling({ id: item.call_id ?? item.id ?? type, name: type.replace(/_call$/, ''), arguments: asked })];
+  }
+  if (DEFINED_OUTPUT.test(type)) {
+    const text = type.startsWith('computer') ? '' : outputText(item.output, `${at}.output`);
+    return [resultOf(item.call_id ?? item.id ?? type.replace(/_output$/, ''), text)];
+  }
+  if (type === 'mcp_call') {
+    const id = item.id ?? at;
+    const text = outputText(item.output ?? item.error ?? '', `${at}.output`);
+    return [calling({ id, name: need('name'), arguments: item.arguments ?? '{}' }), resultOf(id, text)];
+  }
+  if (type === 'item_reference')
+    throw new RequestError(
+      `${at} is an item_reference, which only the route /v1/responses resolves: send the item itself.`,
+      `${at}.id`,
+    );
+  throw new RequestError(
+    `${at} has the type "${type}", which is not known here: leave the item out, or send its text as a message.`,
+    `${at}.type`,
+  );
+}
+
+const calling = (call: EarlierCall): ChatMessage => ({
+  role: 'assistant',
+  content: '',
+  tool_calls: [toolCallOf(call)],
+});
+
+const resultOf = (callId: string, content: string): ChatMessage => ({
+  role: 'tool',
+  content,
+  tool_call_id: templateCallId(callId),
+});
+
+/** The text of a call's result. A list of content parts has their texts; any other value, such as the reports of a shell, is shown as JSON. */
+function outputText(output: unknown, at: string): string {
+  if (typeof output === 'string') return output;
+  if (output === undefined) return '';
+  const isContent =
+    Array.isArray(output) && output.every((part) => typeof part === 'object' && part !== null && 'type' in part);
+  return isContent ? textOf(output as ContentPart[], at) : JSON.stringify(output);
+}

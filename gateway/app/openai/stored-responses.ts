@@ -1,0 +1,148 @@
+import type { Call, ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { JsonText } from '../http/json-text.ts';
+
+/** The function whose results are responses. */
+const FUNCTION = 'openai-responses';
+/** An id of a response or of one of its items: a prefix for the kind, the id of the invocation without `inv_`, and the index of an item. */
+const ID = /^[a-z]+_([0-9a-z]{20,60})(?:_\d+)?$/;
+/** Maximum kept responses that one request may refer to. */
+const MAX_REFERENCES = 512;
+/** Responses that are read at the same time. */
+const CONCURRENT_READS = 16;
+const WAY_OUT = 'Send the item itself instead of the reference: clients do so with `store: false`.';
+
+/** A kept response. */
+interface Response {
+  readonly id: string;
+  readonly object: 'response';
+  readonly store?: boolean;
+  readonly previous_response_id?: string | null;
+  readonly output: readonly Item[];
+}
+
+interface Item {
+  readonly id?: string;
+}
+
+/** The result of an invocation of `openai-responses` whose response may be stored. */
+interface Kept {
+  readonly response: Response;
+  /** The items of the request itself; absent when they are too long to be kept. */
+  readonly input?: readonly Item[];
+}
+
+type Body = Readonly<Record<string, unknown>>;
+
+/**
+ * Responses that later requests refer to. They are the results of their invocations, so they are kept as long as these, and only their tenant
+ * finds them.
+ */
+export class StoredResponses {
+  readonly #control: ControlPlane;
+
+  constructor(control: ControlPlane) {
+    this.#control = control;
+  }
+
+  /**
+   * The body with the items that it refers to: each `item_reference` becomes the item itself, and the conversation of `previous_response_id` becomes
+   * `previous_items`.
+   *
+   * @throws GatewayError `invalid-parameter` for a reference to what is not kept
+   */
+  async resolve(call: Call, body: Body): Promise<Body> {
+    const { input, previous_response_id: previous } = body;
+    const items = Array.isArray(input) ? await this.#resolveItems(call, input) : input;
+    if (previous === undefined) return { ...body, ...(items !== undefined && { input: items }) };
+    return {
+      ...body,
+      previous_items: await this.#conversation(call, previous),
+      ...(items !== undefined && { input: items }),
+    };
+  }
+
+  async #resolveItems(call: Call, input: readonly unknown[]): Promise<readonly unknown[]> {
+    const ids = new Map(
+      input.flatMap((item, i) => (isReference(item) ? [[invocationOf(item.id, `input[${i}].id`), i] as const] : [])),
+    );
+    if (ids.size === 0) return input;
+    if (ids.size > MAX_REFERENCES)
+      throw refusal(`The input refers to ${ids.size} responses; ${MAX_REFERENCES} are allowed.`, 'input');
+    const kept = new Map<string, Kept | null>();
+    const remaining = [...ids.keys()];
+    const reader = async () => {
+      for (let id = remaining.pop(); id !== undefined; id = remaining.pop()) kept.set(id, await this.#read(call, id));
+    };
+    await Promise.all(Array.from({ length: CONCURRENT_READS }, reader));
+    return input.map((item, i) => {
+      if (!isReference(item)) return item;
+      const at = `input[${i}]`;
+      const found = kept.get(invocationOf(item.id, `${at}.id`))?.response.output.find(({ id }) => id === item.id);
+      if (found) return found;
+      throw refusal(`${at} is an item_reference to "${item.id}", which is not kept, or no longer.`, `${at}.id`);
+    });
+  }
+
+  /** The items of a response's conversation: the input and the output of each response that precedes it, and its own. */
+  async #conversation(call: Call, last: unknown): Promise<readonly Item[]> {
+    const turns: Item[][] = [];
+    const at = 'previous_response_id';
+    for (let id = last; id !== undefined && id !== null; ) {
+      if (turns.length >= MAX_REFERENCES)
+        throw refusal(`The conversation of \`${at}\` has more than ${MAX_REFERENCES} responses.`, at);
+      const kept: Kept | null = typeof id === 'string' ? await this.#read(call, invocationOf(id, at)) : null;
+      if (kept === null) throw refusal(`The response "${String(id)}" of \`${at}\` is not kept, or no longer.`, at);
+      if (kept.input === undefined)
+        throw refusal(`The input of the response "${String(id)}" of \`${at}\` was too long to be kept.`, at);
+      turns.push([...kept.input, ...kept.response.output]);
+      id = kept.response.previous_response_id;
+    }
+    return turns.reverse().flat();
+  }
+
+  /** What is kept of the response that an invocation made. */
+  async #read(call: Call, invocation: string): Promise<Kept | null> {
+    const found = await this.#control.invocation(call, invocation);
+    if (found === null || found.function !== FUNCTION || found.status !== 'succeeded') return null;
+    return keptIn(found.output);
+  }
+}
+
+/** The part of a function's output that the client gets: the response, if the output is a {@link Kept} response. */
+export function responseIn(output: unknown): unknown {
+  const isKept =
+    output instanceof JsonText ? output.text.startsWith(KEPT_BEGINNING) : isObject(output) && 'response' in output;
+  return isKept ? (keptIn(output)?.response ?? output) : output;
+}
+
+/** The beginning of a kept response as JSON. */
+const KEPT_BEGINNING = '{"response":{';
+
+function keptIn(output: unknown): Kept | null {
+  const value = output instanceof JsonText ? output.value : output;
+  if (!isObject(value) || !isObject(value.response)) return null;
+  const { response, input } = value;
+  if (response.object !== 'response' || !Array.isArray(response.output)) return null;
+  return { response: response as unknown as Response, ...(Array.isArray(input) && { input }) };
+}
+
+function isReference(item: unknown): item is { readonly id: string } {
+  if (!isObject(item) || typeof item.id !== 'string') return false;
+  // The type of a reference may be left out.
+  return item.type === 'item_reference' || (item.type === undefined && item.role === undefined);
+}
+
+/** The id of the invocation that made a response or an item. */
+function invocationOf(id: string, at: string): string {
+  const [, invocation] = ID.exec(id) ?? [];
+  if (invocation !== undefined) return `inv_${invocation}`;
+  const shown = id.length > 100 ? `${id.slice(0, 100)}…` : id;
+  throw refusal(`${at} is "${shown}", which is the id of no response and of no item that this platform made.`, at);
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const refusal = (message: string, field: string): GatewayError =>
+  new GatewayError('invalid-parameter', message, { field, hint: WAY_OUT });
