@@ -25,6 +25,8 @@ export function gbnfOfLark(source: string, at: string): string {
     if (head === undefined || name === undefined) return fail('a rule has the form `name: …`.');
     rules.push(`${gbnfName(name)} ::= ${new Expression(text.slice(head.length), fail).translate()}`);
   }
+  if (!rules.some((rule) => rule.startsWith('root ')))
+    throw new RequestError('The Lark grammar has no rule named start, with which a text begins.', at);
   for (const [name, terminal] of imported) rules.push(`${gbnfName(name)} ::= ${terminal}`);
   return rules.join('\n');
 }

@@ -10,7 +10,9 @@ const ID = /^[a-z]+_([0-9a-z]{20,60})(?:_\d+)?$/;
 const MAX_REFERENCES = 512;
 /** Responses that are read at the same time. */
 const CONCURRENT_READS = 16;
-const WAY_OUT = 'Send the item itself instead of the reference: clients do so with `store: false`.';
+/** What a client can do about a reference to what is not kept. */
+const SEND_ITEMS = 'Send the item itself instead of the reference: clients do so with `store: false`.';
+const SEND_ALL = 'Leave it out, and send the whole conversation as `input`.';
 
 /** A kept response. */
 interface Response {
@@ -90,11 +92,12 @@ export class StoredResponses {
     const at = 'previous_response_id';
     for (let id = last; id !== undefined && id !== null; ) {
       if (turns.length >= MAX_REFERENCES)
-        throw refusal(`The conversation of \`${at}\` has more than ${MAX_REFERENCES} responses.`, at);
+        throw refusal(`The conversation of \`${at}\` has more than ${MAX_REFERENCES} responses.`, at, SEND_ALL);
       const kept: Kept | null = typeof id === 'string' ? await this.#read(call, invocationOf(id, at)) : null;
-      if (kept === null) throw refusal(`The response "${String(id)}" of \`${at}\` is not kept, or no longer.`, at);
+      if (kept === null)
+        throw refusal(`The response "${String(id)}" of \`${at}\` is not kept, or no longer.`, at, SEND_ALL);
       if (kept.input === undefined)
-        throw refusal(`The input of the response "${String(id)}" of \`${at}\` was too long to be kept.`, at);
+        throw refusal(`The input of the response "${String(id)}" of \`${at}\` was too long to be kept.`, at, SEND_ALL);
       turns.push([...kept.input, ...kept.response.output]);
       id = kept.response.previous_response_id;
     }
@@ -144,5 +147,5 @@ function invocationOf(id: string, at: string): string {
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-const refusal = (message: string, field: string): GatewayError =>
-  new GatewayError('invalid-parameter', message, { field, hint: WAY_OUT });
+const refusal = (message: string, field: string, hint = SEND_ITEMS): GatewayError =>
+  new GatewayError('invalid-parameter', message, { field, hint });
