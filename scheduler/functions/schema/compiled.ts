@@ -42,7 +42,7 @@ export interface Dependency {
  * whatever the schema looks like.
  */
 export class SchemaNode {
-  target: Compiled | undefined = undefined;
+  targets: readonly Compiled[] = [];
   types: readonly string[] | undefined = undefined;
   const: unknown = undefined;
   enum: readonly unknown[] | undefined = undefined;
@@ -157,7 +157,7 @@ class Compiler {
     const { place, resource } = position;
     try {
       const target = resolve(reference, resource);
-      node.target = this.#schema(target.value, { place: target.place, resource, depth: 0 });
+      node.targets = [...node.targets, this.#schema(target.value, { place: target.place, resource, depth: 0 })];
     } catch (error) {
       if (!(error instanceof SchemaError)) throw error;
       if (reference.startsWith('#')) this.#unusable(place, `cannot be used: ${error.message}`, error);
@@ -194,10 +194,11 @@ class Compiler {
     for (const [keyword, value] of entries) {
       if (value !== undefined) this.#keyword(node, keyword, value, { ...position, place: inside(place, keyword) });
     }
-    const keyword = REFERENCE_KEYWORDS.find((each) => schema[each] !== undefined) ?? '$ref';
-    const reference = schema[keyword];
-    if (typeof reference === 'string')
-      this.#references.push({ node, keyword, reference, position: { ...position, place } });
+    for (const keyword of REFERENCE_KEYWORDS) {
+      const reference = schema[keyword];
+      if (typeof reference === 'string')
+        this.#references.push({ node, keyword, reference, position: { ...position, place } });
+    }
     return node;
   }
 

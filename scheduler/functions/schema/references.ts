@@ -26,7 +26,7 @@ export const SCHEMA_KEYWORDS = {
   ofNamed: ['$defs', 'definitions', 'properties', 'patternProperties', 'dependentSchemas', 'dependencies'],
 } as const;
 
-/** Keywords with a reference. A check follows the first one that a schema has. */
+/** Keywords with a reference. A value must fit the targets of all that a schema has. */
 export const REFERENCE_KEYWORDS = ['$ref', '$recursiveRef', '$dynamicRef'] as const;
 
 /** A schema that cannot be used. The message names the reason. */

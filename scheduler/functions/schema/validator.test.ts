@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Schema, Validator } from '@cfworker/json-schema';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { StepsExhausted, TooDeepError } from './budget.ts';
 import { pointerTo } from './fault.ts';
@@ -74,15 +75,7 @@ const schema = fc.letrec<{ node: unknown; keyword: object }>((tie) => {
       one('dependentRequired', record(fc.array(name, { maxLength: 2 }), 2)),
       ...['anyOf', 'allOf', 'oneOf', 'prefixItems'].map((each) => one(each, some)),
       ...['properties', 'dependentSchemas'].map((each) => one(each, record(inner, 3))),
-      ...[
-        'not',
-        'items',
-        'contains',
-        'additionalProperties',
-        'unevaluatedProperties',
-        'unevaluatedItems',
-        'propertyNames',
-      ].map((each) => one(each, inner)),
+      ...['not', 'items', 'contains', 'additionalProperties', 'propertyNames'].map((each) => one(each, inner)),
       one(
         'patternProperties',
         fc.array(fc.tuple(pattern, inner), { maxLength: 2 }).map((entries) => Object.fromEntries(entries)),
@@ -109,6 +102,26 @@ function libraryVerdict(of: object, each: unknown): boolean | null {
 }
 
 describe('SchemaValidator', () => {
+  it('applies adjacent references together, and lets no inner schema see what an outer one evaluates', () => {
+    const $defs = { a: { properties: { a: true } }, b: { $dynamicAnchor: 'b', required: ['b'] } };
+    const cases: readonly [schema: object, value: object, accepted: boolean][] = [
+      [{ $ref: '#/$defs/a', $dynamicRef: '#b' }, { a: 1 }, false],
+      [{ $ref: '#/$defs/a', $dynamicRef: '#b' }, { b: 1 }, true],
+      [{ $ref: '#/$defs/a', unevaluatedProperties: false }, { a: 1 }, true],
+      [{ $ref: '#/$defs/a', allOf: [{ unevaluatedProperties: false }] }, { a: 1 }, false],
+      // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+      [{ allOf: [{ $ref: '#/$defs/a' }], if: true, then: { unevaluatedProperties: false } }, { a: 1 }, false],
+      [{ $ref: '#/$defs/a', dependentSchemas: { a: { unevaluatedProperties: false } } }, { a: 1 }, false],
+    ];
+    for (const [schema, each, accepted] of cases) {
+      const of = { ...schema, $defs };
+      // ajv calls itself without end for these `$dynamicRef`s.
+      if (!('$dynamicRef' in schema))
+        assert.equal(new Ajv2020({ strict: false }).compile(of)(each), accepted, JSON.stringify(schema));
+      assert.equal(new SchemaValidator(of).check(each) === null, accepted, JSON.stringify(schema));
+    }
+  });
+
   it('accepts what @cfworker/json-schema accepts', () => {
     const verdicts = { accepted: 0, refused: 0, endless: 0 };
     fc.assert(
@@ -122,7 +135,8 @@ describe('SchemaValidator', () => {
           } catch (error) {
             if (!(error instanceof TooDeepError || error instanceof StepsExhausted)) throw error;
             verdicts.endless += 1;
-            assert.equal(expected, null, 'the library fails, too');
+            // The library may not look into a list that has too few items for `minContains`.
+            assert.ok(expected === null || JSON.stringify(of).includes('minContains'), 'the library fails, too');
             continue;
           }
           // Our validator stops at the first fault, so it may finish where the library does not.
@@ -210,15 +224,16 @@ describe('the cost of a check', () => {
     assert.throws(() => validator.check(text, 99_000), StepsExhausted);
   });
 
-  it('a name costs steps for each schema that may have accepted it already', () => {
+  it('a name costs steps for each schema that passes it on as accepted', () => {
     const names = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`n${i}`, 0]));
     const $defs: Record<string, object> = { s0: { unevaluatedProperties: {} } };
     for (let i = 1; i <= 400; i++) $defs[`s${i}`] = { allOf: [{ $ref: `#/$defs/s${i - 1}` }] };
     const checkAt = (depth: number, steps: number) =>
       new SchemaValidator({ $defs, $ref: `#/$defs/s${depth}` }).check(names, steps);
     assert.equal(checkAt(0, 30_000), null);
-    // 400 sets at 4 sets a step, for each of 1,000 names: 100,000 steps.
-    assert.throws(() => checkAt(400, 30_000), StepsExhausted);
+    // 800 sets to which 1,000 names are added, at 3 steps each.
+    assert.throws(() => checkAt(400, 2_400_000), StepsExhausted);
+    assert.equal(checkAt(400, 2_500_000), null);
   });
 
   it('a list of types costs a step for each name', () => {

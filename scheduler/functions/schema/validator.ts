@@ -17,8 +17,6 @@ const VISIT_STEPS = 4;
 const MEMBER_STEPS = 2;
 /** Noting that a schema has evaluated a member. */
 const EVALUATED_STEPS = 3;
-/** Enclosing sets of evaluated members that one step looks into. */
-const SETS_PER_STEP = 4;
 /** Maximum characters of a name or of a part of the schema in a message. */
 const MAX_SHOWN_TEXT = 300;
 
@@ -44,7 +42,7 @@ export class SchemaValidator {
   check(value: unknown, steps = MAX_STEPS): Fault | null {
     const { root, tracksEvaluated } = this.#compilation;
     const run = new Run(tracksEvaluated, new StepBudget(steps));
-    const refusal = run.check(value, root, null, run.newEvaluated(null));
+    const refusal = run.check(value, root, null, run.newEvaluated());
     return refusal && { place: refusal.place, message: refusal.message() };
   }
 }
@@ -69,8 +67,8 @@ class Run {
   }
 
   /** A new set of evaluated members; null in schemas without `unevaluated…` keywords. */
-  newEvaluated(enclosing: Evaluated | null): Evaluated | null {
-    return this.#tracksEvaluated ? new Evaluated(enclosing) : null;
+  newEvaluated(): Evaluated | null {
+    return this.#tracksEvaluated ? new Evaluated() : null;
   }
 
   check(value: unknown, schema: Compiled, place: Place | null, evaluated: Evaluated | null): Refusal | null {
@@ -89,8 +87,28 @@ class Run {
     return refusal;
   }
 
-  #reference(value: unknown, { target }: SchemaNode, place: Place | null, evaluated: Evaluated | null): Refusal | null {
-    return target === undefined ? null : this.check(value, target, place, evaluated);
+  #reference(
+    value: unknown,
+    { targets }: SchemaNode,
+    place: Place | null,
+    evaluated: Evaluated | null,
+  ): Refusal | null {
+    for (const target of targets) {
+      const refused = this.#beside(value, target, place, evaluated);
+      if (refused !== null) return refused;
+    }
+    return null;
+  }
+
+  /**
+   * Checks the same value against a schema that another one applies. The members that it evaluates count for the other one, if it accepts the value.
+   * It does not see those that the other one has evaluated (JSON Schema 2020-12, 11.3: only adjacent keywords count).
+   */
+  #beside(value: unknown, schema: Compiled, place: Place | null, evaluated: Evaluated | null): Refusal | null {
+    const own = this.newEvaluated();
+    const refused = this.check(value, schema, place, own);
+    if (refused === null) this.#merge(evaluated, own);
+    return refused;
   }
 
   #anyValue(value: unknown, schema: SchemaNode, place: Place | null): Refusal | null {
@@ -104,7 +122,7 @@ class Run {
       return refusal(place, () => `must be ${textOf(constant)}.`, { constant });
     if (allowed !== undefined && !allowed.some((each) => areEqual(value, each, this.#budget)))
       return refusal(place, () => `must be one of ${textOf(allowed)}.`);
-    if (not !== undefined && this.check(value, not, place, this.newEvaluated(null)) === null)
+    if (not !== undefined && this.check(value, not, place, this.newEvaluated()) === null)
       return refusal(place, () => 'fits the schema of `not`, which it must not fit.');
     return null;
   }
@@ -112,13 +130,7 @@ class Run {
   #combined(value: unknown, schema: SchemaNode, place: Place | null, evaluated: Evaluated | null): Refusal | null {
     const { anyOf, allOf, oneOf } = schema;
     if (anyOf === undefined && allOf === undefined && oneOf === undefined) return null;
-    const acceptedBranches: (Evaluated | null)[] = [];
-    const tryBranch = (inner: Compiled): Refusal | null => {
-      const branchEvaluated = this.newEvaluated(evaluated);
-      const refused = this.check(value, inner, place, branchEvaluated);
-      if (refused === null) acceptedBranches.push(branchEvaluated);
-      return refused;
-    };
+    const tryBranch = (inner: Compiled) => this.#beside(value, inner, place, evaluated);
     // Each alternative may evaluate further members. So all alternatives must run when evaluated members are tracked.
     if (anyOf !== undefined) {
       const refused: Refusal[] = [];
@@ -139,19 +151,14 @@ class Run {
       if (matches === 0) return closestOf(refused, value, place);
       if (matches > 1) return refusal(place, () => `fits ${matches} alternatives; exactly one is allowed.`);
     }
-    for (const each of acceptedBranches) this.#merge(evaluated, each);
     return null;
   }
 
   #conditional(value: unknown, schema: SchemaNode, place: Place | null, evaluated: Evaluated | null): Refusal | null {
     const { if: condition, then: consequence, else: alternative } = schema;
     if (condition === undefined) return null;
-    const conditionEvaluated = this.newEvaluated(null);
-    if (this.check(value, condition, place, conditionEvaluated) === null) {
-      this.#merge(evaluated, conditionEvaluated);
-      return consequence === undefined ? null : this.check(value, consequence, place, evaluated);
-    }
-    return alternative === undefined ? null : this.check(value, alternative, place, evaluated);
+    const chosen = this.#beside(value, condition, place, evaluated) === null ? consequence : alternative;
+    return chosen === undefined ? null : this.#beside(value, chosen, place, evaluated);
   }
 
   #byType(value: unknown, schema: SchemaNode, place: Place | null, evaluated: Evaluated | null): Refusal | null {
@@ -290,7 +297,7 @@ class Run {
     for (const { name, on, evaluates } of dependencies) {
       if (!this.#hasMember(value, name)) continue;
       if (typeof on === 'boolean' || !('length' in on)) {
-        const refused = this.check(value, on, place, evaluates ? evaluated : this.newEvaluated(null));
+        const refused = this.#beside(value, on, place, evaluates ? evaluated : null);
         if (refused !== null) return refused;
         continue;
       }
@@ -342,7 +349,7 @@ class Run {
   }
 
   #member(value: unknown, schema: Compiled, parent: Place | null, step: string | number): Refusal | null {
-    return this.check(value, schema, { parent, step }, this.newEvaluated(null));
+    return this.check(value, schema, { parent, step }, this.newEvaluated());
   }
 
   #hasMember(value: JsonSchema, name: string): boolean {
@@ -357,7 +364,7 @@ class Run {
   }
 
   #isEvaluated(evaluated: Evaluated | null, member: string | number): boolean {
-    this.#budget.spend(MEMBER_STEPS + (evaluated?.depth ?? 0) / SETS_PER_STEP);
+    this.#budget.spend(MEMBER_STEPS);
     return evaluated?.has(member) === true;
   }
 
