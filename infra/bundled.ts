@@ -143,6 +143,8 @@ async function deployOnce(
   }: Pick<DeployRestOptions, 'pending' | 'signal' | 'log'> & { readonly failed: (name: string, why: string) => void },
 ): Promise<void> {
   const remaining = new Set(names);
+  /** The error of no function in particular, such as a gateway that does not answer. */
+  let commonError = '';
   /** The last line that is neither a report nor a failure: a crash ends with its reason. */
   let lastLine = '';
   const beginNext = () => {
@@ -159,9 +161,11 @@ async function deployOnce(
       const { code, message, why } = parsed.data.error;
       // Of several functions, the message begins with the name of the one that failed.
       const name = names.length === 1 ? names[0] : names.find((one) => message.startsWith(`${one}: `));
+      const text = message.startsWith(`${name}: `) ? message.slice(`${name}: `.length) : message;
+      const reason = `${code}: ${text}${why === undefined ? '' : ` (${why})`}`;
+      if (name === undefined) commonError = reason;
       if (name === undefined || !remaining.delete(name)) return;
-      const text = message.startsWith(`${name}: `) ? message.slice(name.length + 2) : message;
-      failed(name, `${code}: ${text}${why === undefined ? '' : ` (${why})`}`);
+      failed(name, reason);
     } else {
       const { name, version } = parsed.data;
       if (!remaining.delete(name)) return;
@@ -177,7 +181,8 @@ async function deployOnce(
     (error: Error) => `\`pie deploy\` could not be started: ${error.message}`,
   );
   if (signal.aborted) return;
-  for (const name of remaining) failed(name, lastLine === '' ? end : `${end}: ${lastLine.slice(0, MAX_LINE)}`);
+  const cause = (commonError || lastLine).slice(0, MAX_LINE);
+  for (const name of remaining) failed(name, cause === '' ? end : `${end}: ${cause}`);
 }
 
 /** Maximum characters of a program's last line in the reason of a failure. */

@@ -243,7 +243,15 @@ export class Fleet {
   }
 
   async #find(tenant: string, alone = false): Promise<Sandbox> {
-    const beganAtMs = performance.now();
+    /** Waits for a start and for a place have a limit each: a long start takes no time from the wait for a place. */
+    const waits = new Map<'start' | 'place', number>();
+    const waitFor = async (what: 'start' | 'place', limitMs: number): Promise<boolean> => {
+      const beganAtMs = performance.now();
+      const waitedMs = waits.get(what) ?? 0;
+      const changed = await this.#waitForChange(beganAtMs + limitMs - waitedMs);
+      waits.set(what, waitedMs + performance.now() - beganAtMs);
+      return changed;
+    };
     for (;;) {
       const spare = this.#spare();
       if (spare) return this.#bind(spare, tenant, alone);
@@ -253,12 +261,12 @@ export class Fleet {
       const background = alone || this.#cores?.isHeavy(tenant) === true;
       if (this.#beginningCount > 0) {
         if (!background) this.#hurry();
-        if (!(await this.#waitForChange(beganAtMs + MAX_START_MS))) throw new LaunchError('internal', LATE_SANDBOX);
+        if (!(await waitFor('start', MAX_START_MS))) throw new LaunchError('internal', LATE_SANDBOX);
       } else if (this.#sandboxes.size < most) await this.#begin(background);
       else {
         const leaving = leastNeeded(this.#view());
         if (leaving) this.#retire(leaving, 'another tenant needed its place');
-        if (!(await this.#waitForChange(beganAtMs + PLACE_DEADLINE_MS))) {
+        if (!(await waitFor('place', PLACE_DEADLINE_MS))) {
           const message = `All ${most} sandboxes of this runtime were busy for ${PLACE_DEADLINE_MS / 1000} s. Try again, or raise [runtime] max_sandboxes.`;
           throw new LaunchError('internal', message);
         }
