@@ -28,7 +28,7 @@ const MODES = [
   { name: 'KV pages that compute', mode: 'spin', within: WITHIN, over: OVER, invocations: HOARDERS },
   { name: 'KV pages and swap, idle', mode: 'hold', within: WITHIN, over: OVER, invocations: HOARDERS },
   // For a flood, the number of different texts of ten pages.
-  { name: 'prefix cache', mode: 'flood', within: 10, over: 100_000, invocations: 2 },
+  { name: 'prefix cache', mode: 'flood', within: 10, over: 100_000, invocations: 1 },
   { name: 'allocate and free', mode: 'churn', within: WITHIN, over: OVER, invocations: 1 },
 ] as const;
 
