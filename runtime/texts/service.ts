@@ -49,7 +49,7 @@ const CODE = [
     '../../scheduler/policies',
   ),
   ...local('../../package.json'),
-  ...['zod', '@cfworker/json-schema', '@huggingface/jinja', '@huggingface/tokenizers'].flatMap(packagePaths),
+  ...['zod', '@cfworker/json-schema', '@huggingface/tokenizers'].flatMap(packagePaths),
 ];
 
 /**
