@@ -61,6 +61,9 @@ describe('the Vercel AI SDK', () => {
         const references = recorder.bodies.map(
           ({ input }) => input.filter(({ type }: { type?: string }) => type === 'item_reference').length,
         );
-        assert.deepEqual(references, [0, 2, 3, 4], 'the SDK refers to earlier items');
+        assert.ok(
+          references.every((count, request) => (request === 0 ? count === 0 : count > 0)),
+          `the SDK refers to earlier items: ${references}`,
+        );
       });
 });
