@@ -249,9 +249,8 @@ describe('openai-responses', () => {
       }
     };
     await refused({ previous_response_id: 'resp_1' }, 'previous_response_id');
-    await refused({ store: true }, 'store');
     await refused({ background: true }, 'background');
     await refused({ input: [{ type: 'function_call_output', output: 'x' }] }, 'input[0].call_id');
-    await refused({ tools: [{ type: 'function', name: 'a b' }] }, 'tools[0].function.name');
+    await refused({ tools: [{ type: 'function', name: 'a b' }] }, 'tools[0].name');
   });
 });

@@ -1,18 +1,20 @@
-import { RequestError } from './request.ts';
+/** A Lark grammar, or a part of it, that has no counterpart in GBNF. */
+export class LarkError extends Error {
+  override readonly name = 'LarkError';
+}
 
 /**
  * Translates a grammar in Lark's notation, as custom tools define it, to GBNF. Supports rules and terminals, strings (`"a"i` too), ranges, regular
  * expressions without anchors and lookaround, `| ? * + ~n ~n..m ( ) [ ]`, aliases and `%import common.NAME`. The grammar starts at `start`.
  *
- * @param at the place of the grammar in the request
- * @throws RequestError for a part that is not supported, with its line
+ * @throws LarkError for a part that is not supported, with its line
  */
-export function gbnfOfLark(source: string, at: string): string {
+export function gbnfOfLark(source: string): string {
   const rules: string[] = [];
   const imported = new Map<string, string>();
   for (const { text, line } of statementsOf(source)) {
     const fail = (what: string): never => {
-      throw new RequestError(`The Lark grammar cannot be enforced: line ${line}: ${what}`, at);
+      throw new LarkError(`line ${line}: ${what}`);
     };
     if (text.startsWith('%')) {
       const [, name = '', alias = name] = /^%import\s+common\.(\w+)(?:\s*->\s*(\w+))?\s*$/.exec(text) ?? [];
@@ -26,7 +28,7 @@ export function gbnfOfLark(source: string, at: string): string {
     rules.push(`${gbnfName(name)} ::= ${new Expression(text.slice(head.length), fail).translate()}`);
   }
   if (!rules.some((rule) => rule.startsWith('root ')))
-    throw new RequestError('The Lark grammar has no rule named start, with which a text begins.', at);
+    throw new LarkError('no rule is named start, with which a text begins.');
   for (const [name, terminal] of imported) rules.push(`${gbnfName(name)} ::= ${terminal}`);
   return rules.join('\n');
 }

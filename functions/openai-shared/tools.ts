@@ -10,7 +10,7 @@ import {
 } from '@pie/inferlet';
 import { attempt, Compiled, settle, tokenize as tokenizer } from '@pie/inferlet/raw';
 import { isRequestFault } from './faults.ts';
-import { gbnfOfLark } from './lark.ts';
+import { gbnfOfLark, LarkError } from './lark.ts';
 import { markerTokenOf } from './marker.ts';
 import { RequestError } from './request.ts';
 
@@ -110,9 +110,18 @@ export async function textConstraint(model: string, { name, text, at }: Tool): P
     await checkGrammar(model, { tag: 'regex', val: text.definition }, what, at);
     return regex(text.definition);
   }
-  const gbnf = gbnfOfLark(text.definition, at);
+  const gbnf = gbnfOf(text.definition, what, at);
   await checkGrammar(model, { tag: 'ebnf', val: gbnf }, what, at);
   return ebnf(gbnf);
+}
+
+function gbnfOf(lark: string, what: string, at: string): string {
+  try {
+    return gbnfOfLark(lark);
+  } catch (error) {
+    if (!(error instanceof LarkError)) throw error;
+    throw new RequestError(`No grammar can keep ${what}: ${error.message}`, at);
+  }
 }
 
 /** A constraint from a schema, compiled once in advance, so that a faulty schema is reported before any generation. */
