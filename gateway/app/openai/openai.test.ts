@@ -386,6 +386,101 @@ for (const [where, url] of [
       assert.deepEqual([response.status, error.code], [413, 'body-too-large']);
     });
 
+    it('take null members as absent at any depth, except in schemas and in variables of a template', async () => {
+      const schema = {
+        type: 'object',
+        properties: { a: { enum: [null, 1] }, b: { default: null, description: null } },
+      };
+      const asked = raw({
+        ...REQUEST,
+        messages: [{ role: 'user', content: 'Hi', name: null, tool_call_id: null, tool_calls: null }],
+        tools: [{ type: 'function', function: { name: 'f', description: null, parameters: schema } }],
+        tool_choice: null,
+        stream_options: { include_usage: null },
+        response_format: { type: 'json_schema', json_schema: { name: 'n', description: null, schema, strict: null } },
+        chat_template_kwargs: { thinking: null },
+      });
+      const id = await nextInvocation('openai-chat');
+      assert.deepEqual(await platform.client().input(id), {
+        ...REQUEST,
+        tools: [{ type: 'function', function: { name: 'f', parameters: schema } }],
+        stream_options: {},
+        response_format: { type: 'json_schema', json_schema: { name: 'n', schema } },
+        chat_template_kwargs: { thinking: null },
+      });
+      const attempt = await platform.attempt(id);
+      await attempt.start();
+      await attempt.succeed({ id: 'chatcmpl-1' });
+      assert.deepEqual(await (await asked).json(), { id: 'chatcmpl-1' });
+      const refused = (await (await raw({ ...REQUEST, messages: [{ role: null }] })).json()) as { error: object };
+      assert.partialDeepStrictEqual(refused.error, {
+        message: 'messages[0].role is missing.',
+        param: 'messages[0].role',
+      });
+    });
+
+    it('find the items and the conversation that a request refers to, among the kept responses of its tenant', async () => {
+      const ask = (body: object, by = client()) => by.responses.create({ model: 'tiny', ...body });
+      const inputOf = async (id: string) => (await platform.client().input(id)) as Record<string, unknown>;
+      const said = (suffix: string) => ({ id: `msg_${suffix}_0`, type: 'message', role: 'assistant', content: [] });
+      /** Makes a response as the function does, and returns the input that the function got. */
+      const answer = async (body: object, kept: object | null = {}, more: object = {}) => {
+        const asking = ask(body);
+        const id = await nextInvocation('openai-responses');
+        const suffix = id.slice('inv_'.length);
+        const input = await inputOf(id);
+        const { previous_response_id = null, input: own } = input;
+        const response = {
+          id: `resp_${suffix}`,
+          object: 'response',
+          previous_response_id,
+          output: [said(suffix)],
+          ...more,
+        };
+        const attempt = await platform.attempt(id);
+        await attempt.start();
+        await attempt.succeed(kept ? { response, input: own, ...kept } : response);
+        assert.deepEqual(JSON.parse(JSON.stringify(await asking)), { ...response, output_text: '' });
+        return { response: response.id, item: said(suffix), input };
+      };
+      const question = (content: string) => ({ role: 'user', content });
+      const first = await answer({ input: [question('1')] });
+      const second = await answer({ input: [question('2')], previous_response_id: first.response });
+      assert.deepEqual(second.input.previous_items, [question('1'), first.item]);
+      assert.deepEqual(second.input.input, [question('2')]);
+      const third = await answer({ input: [question('3')], previous_response_id: second.response });
+      assert.deepEqual(third.input.previous_items, [question('1'), first.item, question('2'), second.item]);
+
+      const reference = (item: { id: string }) => ({ type: 'item_reference', id: item.id });
+      const referring = await answer({ input: [reference(second.item), question('4'), { id: first.item.id }] });
+      assert.deepEqual(referring.input.input, [second.item, question('4'), first.item]);
+
+      const refused = async (body: object, param: string, message: RegExp, by = client()) => {
+        await assert.rejects(ask(body, by), (error) => {
+          assert.ok(error instanceof BadRequestError, String(error));
+          assert.deepEqual([error.param, error.code], [param, 'invalid-parameter']);
+          assert.match(error.message, message);
+          return true;
+        });
+      };
+      const foreign = client(await platform.key(['invoke'], 'other'));
+      const referred = { input: [question('5'), reference(first.item)] };
+      await refused(referred, 'input[1].id', /item_reference to "msg_.*is not kept/, foreign);
+      const previous = { input: [], previous_response_id: first.response };
+      await refused(previous, 'previous_response_id', /is not kept/, foreign);
+      await refused({ input: [reference({ id: 'msg_1' })] }, 'input[0].id', /no item that this platform made/);
+      const unstored = await answer({ input: [question('6')], store: false }, null);
+      await refused({ input: [], previous_response_id: unstored.response }, 'previous_response_id', /is not kept/);
+      await refused({ input: [reference(unstored.item)] }, 'input[0].id', /is not kept/);
+      const long = await answer({ input: [question('7')] }, { input: undefined });
+      await refused({ input: [], previous_response_id: long.response }, 'previous_response_id', /too long to be kept/);
+      const other = raw(REQUEST);
+      const chat = await beginNext();
+      await chat.succeed({ response: { object: 'response', output: [{ id: `msg_${chat.id.slice(4)}_0` }] } });
+      await other;
+      await refused({ input: [reference({ id: `msg_${chat.id.slice(4)}_0` })] }, 'input[0].id', /is not kept/);
+    });
+
     it('accept the aliases of models', async () => {
       const { id, ...model } = await client().models.retrieve('gpt-4o-mini');
       assert.deepEqual([id, { ...model }], ['gpt-4o-mini', { ...model, object: 'model', aliasOf: 'tiny' }]);
