@@ -366,7 +366,7 @@ export class NodeControlPlane implements ControlPlane {
     if (fault !== null)
       throw new GatewayError('invalid-webhook', `The webhook is refused: ${fault}.`, { field: 'webhook-url' });
     const { name, version, manifest } = storedVersion;
-    const limits = resolveLimits(manifest, this.#limits);
+    const limits = resolveLimits(manifest, this.#limits, input);
     const id = newInvocationId();
     const { submitter } = this.#scheduler;
     const submission = {

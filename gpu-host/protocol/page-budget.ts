@@ -7,7 +7,8 @@ import { type HandlerError, handlerError } from './errors.ts';
  * family's name and limit, and also counts the copies of pages that it makes.
  */
 export class SharedPages {
-  readonly maxPages: number;
+  /** Maximum pages of all inferlets of the family together, on each model; set before any inferlet of the family is opened. */
+  maxPages: number;
   /** Name of the family; not empty. */
   readonly family: string;
   /** Attempt of the root invocation; set before any inferlet of the family is opened. */

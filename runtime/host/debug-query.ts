@@ -1,4 +1,5 @@
 import type { Inferlet } from './inferlet.ts';
+import { roomOf } from './room.ts';
 import { traitsOf } from './traits.ts';
 
 const QUERIES = {
@@ -14,6 +15,10 @@ const QUERIES = {
     ...inferlet.hooks.usage(),
   }),
   pages: (inferlet: Inferlet) => inferlet.heldPages(),
+  room: (inferlet: Inferlet) =>
+    Object.fromEntries(
+      [...inferlet.description.models.values()].map((model) => [model.summary.name, roomOf(inferlet, model)]),
+    ),
   grants: ({ description }: Inferlet) => description.grants,
   models: ({ description }: Inferlet) =>
     [...description.models.values()].map((model) => ({

@@ -292,6 +292,11 @@ export class Inferlet {
     return { id, epoch, tenant, functionName, arrival, maxPages: limits.pages, ...(tenantPages && { tenantPages }) };
   }
 
+  /** The tenant's quota of KV pages on a GPU host, as last read; null without a quota. */
+  get tenantPages(): number | null {
+    return this.#tenantPages?.pages ?? null;
+  }
+
   /** Sends the tenant's limit to the GPU hosts: a changed one at once, the same one every 10 s, since another runtime may have sent an older one. */
   limitTenant(limit: TenantLimit): void {
     const previous = this.#tenantPages;

@@ -97,6 +97,7 @@ describe('runtime', () => {
     const report = JSON.parse(value(query('all')));
     assert.deepEqual(report.pages, { [TEST_MODEL]: 3 });
     assert.deepEqual([report.limits.pages, report.limits.tokens], [32, 500]);
+    assert.equal(report.room[TEST_MODEL].tokens, 256);
     assert.deepEqual([report.usage.inputTokens, report.usage.outputTokens], [7, 2]);
     assert.deepEqual([report.grants.store, report.grants.hosts], ['read', ['a.b']]);
     assert.deepEqual([report.models[0].name, report.models[0].connected], [TEST_MODEL, true]);

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { TextService } from '../texts/service.ts';
 import { Account } from '../workers/account.ts';
-import { refuseInput } from './child-job.ts';
+import { childJob, refuseInput } from './child-job.ts';
 import { Family, MAX_CHILDREN, MAX_LAUNCHES } from './family.ts';
 
 const LIMITS = { cpuMs: 1, wallMs: 1, memoryMb: 1, pages: 1, tokens: 1 };
@@ -41,6 +41,38 @@ test("a child's input is bounded in length and checked against its schema in a b
   assert.equal(await check('[1]', schemaless), 'ok');
   assert.match(await check('[1', schemaless), /^the text is not JSON: /);
   assert.match(await check(`[${' '.repeat(100_000)}`, schemaless), /^the text is not JSON: /);
+});
+
+test('a child has the pages of its manifest, at most those that its root was bound to', () => {
+  const job = {
+    id: 'r',
+    tenant: 't',
+    function: 'f',
+    version: 'v',
+    input: '',
+    arrival: 1,
+    submittedAt: 0,
+    deadlineMs: 1,
+  };
+  const family = new Family({ ...job, limits: { ...LIMITS, pages: 512, contexts: 1 } });
+  family.bound(2049);
+  assert.equal(family.pages.maxPages, 2049);
+  const { root } = family;
+  const jobs = {
+    functionOf: async () => assert.fail(),
+    texts: { check: async () => assert.fail() },
+    limits: { ...LIMITS, pages: 512 },
+  };
+  const limitsOf = (pages: number | 'context' | undefined) => {
+    const manifest = { name: 'f', ...(pages !== undefined && { limits: { pages } }) };
+    const version = { ...job, name: 'f', manifest, componentHash: '', componentBytes: 0, createdAt: 0 };
+    const { limits } = childJob(jobs, root, root, version, '{"n":2}', 1);
+    return [limits.pages, limits.contexts];
+  };
+  assert.deepEqual(limitsOf(2000), [2000, undefined]);
+  assert.deepEqual(limitsOf(9000), [2049, undefined]);
+  assert.deepEqual(limitsOf(undefined), [512, undefined]);
+  assert.deepEqual(limitsOf('context'), [512, 2]);
 });
 
 test('a root launches a bounded number of children, not counting those that never began', () => {

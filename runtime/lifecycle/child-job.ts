@@ -80,7 +80,7 @@ export function childJob(
   input: string,
   parentLeftMs: number,
 ): InvocationJob {
-  const ownLimits = resolveLimits(version.manifest, defaults);
+  const ownLimits = resolveLimits(version.manifest, defaults, input);
   const wallMs = Math.max(1, Math.min(ownLimits.wallMs, Math.floor(parentLeftMs)));
   const now = clock();
   return {

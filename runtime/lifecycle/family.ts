@@ -19,7 +19,7 @@ export const MAX_DEPTH = 8;
  * limit applies to each inferlet separately.
  */
 export class Family implements SharedLimits {
-  readonly root: InvocationJob;
+  #root: InvocationJob;
   readonly pages: SharedPages;
   readonly memory = new FamilyMemory();
   /** Time during which GPU hosts held calls of the family. */
@@ -33,8 +33,18 @@ export class Family implements SharedLimits {
   #launches = 0;
 
   constructor(root: InvocationJob) {
-    this.root = root;
+    this.#root = root;
     this.pages = new SharedPages(root.id, root.limits.pages);
+  }
+
+  get root(): InvocationJob {
+    return this.#root;
+  }
+
+  /** Sets the pages of each model that the family may hold, once its models are known and before any of its inferlets is opened. */
+  bound(pages: number): void {
+    this.#root = { ...this.#root, limits: { ...this.#root.limits, pages } };
+    this.pages.maxPages = pages;
   }
 
   /** Number of descendants that run or are being launched. */

@@ -15,6 +15,7 @@ import type { Logger } from '#scheduler/policies/logger.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
 import type { InferletDescription } from '../host/inferlet.ts';
+import { pagesWithin } from '../host/room.ts';
 import type { Services } from '../host/services.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { RunObserver } from '../telemetry/run-observer.ts';
@@ -253,8 +254,12 @@ export class InvocationRunner {
 
   /** Runs the inferlet of an attempt, and writes the attempt's end. */
   async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
-    const { job, signal, family } = attempt;
-    const { models, encoders } = await this.#options.modelsOf(job, family);
+    const { job: unboundJob, signal, family } = attempt;
+    const { models, encoders } = await this.#options.modelsOf(unboundJob, family);
+    const ownPages = pagesWithin(unboundJob.limits, models.values());
+    if (attempt.depth === 0) family.bound(ownPages);
+    const pages = Math.min(ownPages, family.pages.maxPages);
+    const job = { ...unboundJob, limits: { ...unboundJob.limits, pages } };
     using _served = this.#served.enter(models, encoders);
     const [grants, variables] = await Promise.all([
       this.#options.grantsOf(job),
@@ -264,7 +269,12 @@ export class InvocationRunner {
       launched.run.dispose();
       return this.#finish(attempt, { kind: 'silent' }, {});
     }
-    const run = new AttemptRun(attempt, launched, { models, encoders, grants, variables }, this.#runServices);
+    const run = new AttemptRun(
+      { ...attempt, job },
+      launched,
+      { models, encoders, grants, variables },
+      this.#runServices,
+    );
     const end = await run.run();
     // Await the end here: `_served` counts the attempt until this function returns.
     return await this.#conclude(attempt, run, await run.release(end));

@@ -194,7 +194,7 @@ export class TestPlatform {
       deadlineMs,
       restartable: version.manifest.restartable ?? false,
       input: JSON.stringify(input),
-      limits: resolveLimits(version.manifest),
+      limits: resolveLimits(version.manifest, DEFAULT_LIMITS, JSON.stringify(input)),
       ...(version.manifest.expectedPages !== undefined && { expectedPages: version.manifest.expectedPages }),
       models: manifestModels(version.manifest),
     });

@@ -56,6 +56,11 @@ describe('warnings of a deploy', () => {
       /limits\.pages is 200, but no model that the function may use has more than 128/,
     ],
     [
+      'no warning for a whole context, and expected pages that no number bounds',
+      { manifest: { name: 'story', limits: { pages: 'context' }, expectedPages: 128 } },
+      null,
+    ],
+    [
       'no warning for as many pages as one model has',
       { manifest: { name: 'story', limits: { pages: 128 }, expectedPages: 128 } },
       null,

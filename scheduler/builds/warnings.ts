@@ -85,9 +85,10 @@ function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly Runtim
   const maxPageCount = Math.max(0, ...usable.map(({ pageCount }) => pageCount));
   if (maxPageCount === 0) return [];
   const warnings: string[] = [];
-  if (limits?.pages !== undefined && limits.pages > maxPageCount)
+  const maxPages = limits?.pages === 'context' ? undefined : limits?.pages;
+  if (maxPages !== undefined && maxPages > maxPageCount)
     warnings.push(
-      `limits.pages is ${limits.pages}, but no model that the function may use has more than ${maxPageCount} KV pages.`,
+      `limits.pages is ${maxPages}, but no model that the function may use has more than ${maxPageCount} KV pages.`,
     );
   const expected =
     typeof expectedPages === 'number' ? [['', expectedPages] as const] : Object.entries(expectedPages ?? {});
@@ -96,7 +97,7 @@ function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly Runtim
     const field = model === '' ? 'expectedPages' : `expectedPages.${model}`;
     // Admission expects at most `limits.pages`. An invocation that expects more pages than the model has starts only when no other
     // invocation holds pages of that model.
-    const boundedPages = Math.min(pages, limits?.pages ?? pages);
+    const boundedPages = Math.min(pages, maxPages ?? pages);
     if (pageCount === undefined)
       warnings.push(`${field} names a model that the function may not use, or that no GPU host serves.`);
     else if (boundedPages > pageCount)

@@ -13,7 +13,8 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   'limits.cpuMs': 'CPU time of its own code, milliseconds; waiting for the model does not count',
   'limits.wallMs': 'Time from its start to its end, milliseconds; time while it is preempted does not count',
   'limits.memoryMb': 'Memory of its instance, MiB',
-  'limits.pages': 'KV pages that it may hold at once, its children included',
+  'limits.pages':
+    'KV pages of each model that it may hold at once, its children included. "context": enough for a whole context of its largest model, for each choice (`n`) and each `prompt` that the input asks for, and at least the default',
   'limits.tokens': 'Tokens that it may embed and sample, its children included',
   'limits.priority': 'Highest and, negated, lowest priority that its queues may have',
   latency:

@@ -47,6 +47,37 @@ describe('manifest', () => {
     assert.deepEqual(parseManifest(without), { ok: true, manifest: without });
   });
 
+  test('counts the contexts of an input for `limits.pages: "context"`, and keeps the default pages', () => {
+    const outcome = parseManifest({ name: 'a', limits: { pages: 'context' } });
+    assert.ok(outcome.ok);
+    const contextsOf = (input: string) => {
+      const { pages, contexts } = resolveLimits(outcome.manifest, { ...DEFAULT_LIMITS, pages: 512 }, input);
+      assert.equal(pages, 512);
+      return contexts;
+    };
+    const inputs: [input: unknown, contexts: number][] = [
+      [{}, 1],
+      [{ prompt: 'a', n: 1 }, 1],
+      [{ messages: [], n: 4 }, 4],
+      [{ prompt: ['a', 'b', 'c'], n: 2 }, 6],
+      [{ prompt: [[1, 2], [3]] }, 2],
+      [{ prompt: [1, 2, 3], n: 2 }, 2],
+      [{ prompt: [] }, 1],
+      [{ prompt: ['say "n": 9'] }, 1],
+      [{ deep: { n: 9 } }, 1],
+      [{ n: 0 }, 1],
+      [{ n: 1.5 }, 1],
+      [{ n: '3' }, 1],
+      [{ n: 1e9 }, 1_000_000],
+      [[{ n: 3 }], 1],
+      [null, 1],
+    ];
+    for (const [input, contexts] of inputs)
+      assert.equal(contextsOf(JSON.stringify(input)), contexts, JSON.stringify(input));
+    assert.equal(contextsOf('{"n": 3'), 1, 'text that is not JSON');
+    assert.equal(resolveLimits({ name: 'a', limits: { pages: 9 } }, undefined, '{"n":3}').contexts, undefined);
+  });
+
   const faults: [what: string, manifest: unknown, field: string, message: RegExp][] = [
     ['a value that is not an object', 7, '', /must be a JSON object/],
     ['a missing name', {}, 'name', /is missing/],
@@ -57,6 +88,13 @@ describe('manifest', () => {
     ['a limit below its bound', { name: 'a', limits: { cpuMs: 0 } }, 'limits.cpuMs', /from 1 to 600000/],
     ['a limit above its bound', { name: 'a', limits: { memoryMb: 1e6 } }, 'limits.memoryMb', /from 1 to 1024/],
     ['a limit that is not a number', { name: 'a', limits: { tokens: '5' } }, 'limits.tokens', /whole number/],
+    [
+      'pages that are neither',
+      { name: 'a', limits: { pages: 'all' } },
+      'limits.pages',
+      /from 0 to 1000000, or "context"/,
+    ],
+    ['too many pages', { name: 'a', limits: { pages: 1e7 } }, 'limits.pages', /from 0 to 1000000, or "context"/],
     ['limits that are not an object', { name: 'a', limits: 5 }, 'limits', /must be an object/],
     ['a negative priority', { name: 'a', limits: { priority: -1 } }, 'limits.priority', /^must not be below 0$/],
     ['a negative pool', { name: 'a', pool: { min: -1 } }, 'pool.min', /^must not be below 0$/],

@@ -20,7 +20,7 @@ export const LIMIT_BOUNDS = {
   memoryMb: [1, 1024],
   pages: [0, 1_000_000],
   tokens: [1, 10_000_000],
-} as const satisfies Record<keyof Omit<InvocationLimits, 'maxPriority'>, readonly [number, number]>;
+} as const satisfies Record<keyof Omit<InvocationLimits, 'contexts' | 'maxPriority'>, readonly [number, number]>;
 
 /**
  * Limits of a function whose manifest sets none. QuickJS itself takes about 2 of the 64 MiB; `wallMs` is also the default
@@ -47,7 +47,7 @@ const MAX_MANIFEST_DEPTH = 256;
 
 const MODEL_NAME = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$/;
 
-const limit = (name: keyof typeof LIMIT_BOUNDS) => {
+const limit = (name: Exclude<keyof typeof LIMIT_BOUNDS, 'pages'>) => {
   const [least, most] = LIMIT_BOUNDS[name];
   const message = `must be a whole number from ${least} to ${most}`;
   return z.int(message).min(least, message).max(most, message).optional();
@@ -59,11 +59,18 @@ const target = (name: keyof typeof LATENCY_BOUNDS) => {
   return z.int(message).min(least, message).max(most, message);
 };
 
+const [LEAST_PAGES, MOST_PAGES] = LIMIT_BOUNDS.pages;
+const pagesFault = `must be a whole number from ${LEAST_PAGES} to ${MOST_PAGES}, or "context"`;
+const pagesLimit = z
+  .union([z.int(pagesFault).min(LEAST_PAGES, pagesFault).max(MOST_PAGES, pagesFault), z.literal('context')], {
+    error: pagesFault,
+  })
+  .optional();
+
 const modelName = z
   .string('must be the name of a model, or a list of names')
   .regex(MODEL_NAME, 'is not a name of a model (letters, digits, ".", "_", "-" and "/", up to 128)');
 
-const [, MOST_PAGES] = LIMIT_BOUNDS.pages;
 const expectedPages = z
   .int('must be a whole number')
   .min(0, 'must not be below 0')
@@ -138,7 +145,7 @@ export const manifestSchema = z
             cpuMs: limit('cpuMs'),
             wallMs: limit('wallMs'),
             memoryMb: limit('memoryMb'),
-            pages: limit('pages'),
+            pages: pagesLimit,
             tokens: limit('tokens'),
             priority: z
               .int(`must be a whole number from 0 to ${MAX_PRIORITY}`)
@@ -277,10 +284,43 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
   return [{ field, message: issue.message }];
 }
 
-/** The limits of an invocation: the manifest's, otherwise the platform's defaults. */
-export function resolveLimits(manifest: Manifest, defaults: InvocationLimits = DEFAULT_LIMITS): InvocationLimits {
-  const { priority, ...requestedLimits } = manifest.limits ?? {};
-  return { ...defaults, ...requestedLimits, maxPriority: priority ?? MAX_PRIORITY };
+/**
+ * The limits of an invocation: the manifest's, otherwise the platform's defaults. With pages that are "context", the limits have the default pages
+ * and `contexts`: the number of pages depends on the models, which the runtime knows.
+ *
+ * @param input JSON text, which decides how many contexts a function with `limits.pages: "context"` may hold
+ */
+export function resolveLimits(
+  manifest: Manifest,
+  defaults: InvocationLimits = DEFAULT_LIMITS,
+  input = '',
+): InvocationLimits {
+  const { priority, pages, ...requestedLimits } = manifest.limits ?? {};
+  const pageLimits = pages === 'context' ? { contexts: contextsOf(input) } : pages === undefined ? {} : { pages };
+  return { ...defaults, ...requestedLimits, ...pageLimits, maxPriority: priority ?? MAX_PRIORITY };
+}
+
+/**
+ * Number of contexts of a model that an input asks for: its choices, `n`, of each of its prompts where `prompt` is a list of texts or of lists of
+ * tokens. 1 for an input without these members.
+ */
+function contextsOf(input: string): number {
+  // In JSON text, a quotation mark inside a string has a backslash before it, so most other inputs need not be parsed.
+  if (!/"n"\s*:\s*\d|"prompt"\s*:\s*\[/.test(input)) return 1;
+  const { n, prompt } = membersOf(input);
+  const choices = typeof n === 'number' && Number.isInteger(n) ? Math.max(1, n) : 1;
+  const prompts = Array.isArray(prompt) && typeof prompt[0] !== 'number' ? Math.max(1, prompt.length) : 1;
+  return Math.min(choices * prompts, MOST_PAGES);
+}
+
+/** The members of an object in JSON text; none for other text. */
+function membersOf(input: string): Readonly<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(input);
+    return typeof value === 'object' && value !== null ? { ...value } : {};
+  } catch {
+    return {};
+  }
 }
 
 /** The models that a manifest names, in order; the first is the function's default. */

@@ -12,7 +12,7 @@ export interface Submission
   extends NewInvocation,
     Pick<InvocationJob, 'input' | 'limits' | 'traceparent' | 'submitter'> {
   /**
-   * Expected KV pages, at most `limits.pages`: by model, or a number for the first model. When absent, admission
+   * Expected KV pages, at most `limits.pages` unless these are "context": by model, or a number for the first model. When absent, admission
    * learns them from past runs of the version.
    */
   readonly expectedPages?: number | Readonly<Record<string, number>>;
@@ -98,7 +98,8 @@ function admissionFields(keys: Keys, submission: Submission): string[] {
   if (latency !== undefined) fields.push('latency', JSON.stringify(latency));
   const [firstModel] = models ?? [];
   if (firstModel !== undefined) fields.push('firstModel', firstModel);
-  if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(atMost(limits.pages, expectedPages)));
+  const maxPages = limits.contexts === undefined ? limits.pages : Number.POSITIVE_INFINITY;
+  if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(atMost(maxPages, expectedPages)));
   return fields;
 }
 

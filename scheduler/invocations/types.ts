@@ -84,8 +84,13 @@ export interface InvocationLimits {
   /** Wall time from the start of the attempt. */
   readonly wallMs: number;
   readonly memoryMb: number;
-  /** KV pages that the invocation may hold at once. */
+  /** KV pages of each model that the invocation may hold at once. */
   readonly pages: number;
+  /**
+   * For `limits.pages: "context"`: number of whole contexts of its largest model that the invocation may hold. The runtime, which knows the models,
+   * raises `pages` to them.
+   */
+  readonly contexts?: number;
   /** Tokens that the invocation may embed and sample. */
   readonly tokens: number;
   /** The GPU host clamps the priorities of the invocation's command queues to ±this; without it, to ± the host's default. */

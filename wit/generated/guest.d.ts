@@ -118,7 +118,7 @@ declare module 'pie:inferlet/runtime@0.1.0' {
   export function efficientTokens(model: string): number | null;
   /**
    * The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by
-   * model), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
+   * model), `room` (by model, the tokens that this inferlet can hold at once: its context, or fewer with the reason), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
    * @throws {Thrown} with the error as `payload`
    */
   export function debugQuery(query: string): string;

@@ -667,7 +667,7 @@ export interface RuntimeHost {
   efficientTokens(model: string): Outcome<number | undefined, HandlerError>;
   /**
    * The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by
-   * model), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
+   * model), `room` (by model, the tokens that this inferlet can hold at once: its context, or fewer with the reason), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
    */
   debugQuery(query: string): Outcome<string, HandlerError>;
   /** Writes a line to the function's log and to the invocation's event stream. */

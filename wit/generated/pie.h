@@ -244,7 +244,7 @@ static inline pie_result_option_u32 pie_runtime_efficient_tokens(pie_string mode
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "debug-query") void pie_raw_runtime_debug_query(int32_t, int32_t, void *);
 /* The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by
- * model), `grants`, `models` or `all`. Fails with `invalid-argument` for another query. */
+ * model), `room` (by model, the tokens that this inferlet can hold at once: its context, or fewer with the reason), `grants`, `models` or `all`. Fails with `invalid-argument` for another query. */
 static inline pie_result_string pie_runtime_debug_query(pie_string query) {
   pie_result_string result;
   pie_raw_runtime_debug_query((int32_t)query.data, (int32_t)query.length, &result);

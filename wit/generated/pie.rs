@@ -626,7 +626,7 @@ pub mod runtime {
     }
 
     /// The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by
-    /// model), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
+    /// model), `room` (by model, the tokens that this inferlet can hold at once: its context, or fewer with the reason), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.
     #[inline]
     pub fn debug_query(query: &str) -> Result<String, crate::types::Error> {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]

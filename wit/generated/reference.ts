@@ -299,7 +299,7 @@ export const reference: ContractReference = {
     {
      "name": "debug-query",
      "signature": "debug-query: func(query: string) -> result<string, error>",
-     "docs": "The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by\nmodel), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.",
+     "docs": "The state of this inferlet as JSON text, for debugging. `query` chooses the part: `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by\nmodel), `room` (by model, the tokens that this inferlet can hold at once: its context, or fewer with the reason), `grants`, `models` or `all`. Fails with `invalid-argument` for another query.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument"
