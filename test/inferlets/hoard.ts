@@ -6,18 +6,19 @@ interface Input {
   readonly model: string;
   /**
    * `hold`: fills pages with copies of one and waits for a message, so that they may go to swap. `spin`: the same, but goes on computing with them.
-   * `churn`: allocates and frees the pages without a pause. `flood`: computes texts that fill the prefix cache.
+   * `churn`: allocates and frees the pages without a pause. `flood`: computes texts that fill the prefix cache. `compute`: computes texts of the same
+   * length that the cache does not take, and frees their pages.
    */
-  readonly mode: 'hold' | 'spin' | 'churn' | 'flood';
+  readonly mode: 'hold' | 'spin' | 'churn' | 'flood' | 'compute';
   /** Pages; for `flood`, the number of different texts. */
   readonly pages: number;
-  /** Time after which `spin`, `churn` and `flood` end, ms. */
+  /** Time after which `spin`, `churn`, `flood` and `compute` end, ms. */
   readonly forMs: number;
 }
 
 /** Pages that one call allocates. */
 const PART = 50;
-/** Tokens of one text of a flood. */
+/** Tokens of one text of a flood, or of its like that the cache does not take. */
 const TEXT_TOKENS = 160;
 
 export const run = defineInferlet(async ({ model, mode, pages, forMs }: Input) => {
@@ -43,6 +44,18 @@ export const run = defineInferlet(async ({ model, mode, pages, forMs }: Input) =
     return { rounds };
   }
   const pageSize = allocate.pageSize(queue);
+  if (mode === 'compute') {
+    await send('begun');
+    for (; runtime.now() < untilMs; rounds++) {
+      const outPages = allocate.allocatePages(queue, pages);
+      const tokens = Array.from({ length: TEXT_TOKENS }, (_, i) => 5 + ((i * 7 + rounds * 13) % 900));
+      // The cache takes only texts whose first token is at position 0.
+      const positions = tokens.map((_, i) => i + 1);
+      await settle(fused.step(queue, { tokens, positions, inPages: [], outPages, rows: 0, output: { tag: 'none' } }));
+      allocate.freePages(queue, outPages);
+    }
+    return { rounds };
+  }
   const [seed = 0] = allocate.allocatePages(queue, 1);
   const positions = Array.from({ length: pageSize }, (_, i) => i);
   const tokens = positions.map((i) => i + 5);
