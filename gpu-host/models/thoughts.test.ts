@@ -39,6 +39,17 @@ const TEMPLATES = {
   closing: `{%- for m in messages %}{{- '<|' + m.role + '|>' }}{%- if m.role == 'assistant' %}
 {{- '<think>' + m.reasoning_content if m.reasoning_content }}{{- '</think>' }}{%- endif %}{{- m.content }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|assistant|></think>' }}{%- endif %}`,
+  /** Kimi K2: only thoughts of turns with calls stay. */
+  calling: `{%- for m in messages %}{{- '<|im_user|>' + m.role + '<|im_middle|>' }}
+{%- if m.role == 'assistant' %}{{- '<think>' ~ (m.reasoning_content if m.tool_calls else '') ~ '</think>' }}{%- endif %}
+{{- m.content + '<|im_end|>' }}{%- endfor %}{%- if add_generation_prompt %}<|im_user|>assistant<|im_middle|>{%- endif %}`,
+  /** Gemma 4: only thoughts of turns with calls stay, and calls come before the text. */
+  callFirst: `{%- for m in messages %}{{- '<|turn>' + m.role + '\n' }}{%- if m.tool_calls %}{{- '<|channel>thought\n' + m.reasoning_content + '\n<channel|>' if m.reasoning_content }}
+{{- '<|tool_call>' + m.tool_calls[0].function.name + '<tool_call|>' }}{%- endif %}{{- m.content + '<turn|>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|turn>assistant\n' }}{%- endif %}`,
+  /** Apriel: the prompt opens a thought by words. */
+  words: `{%- for m in messages %}{{- '<|begin_' + m.role + '|>\n' }}{{- m.reasoning_content + '\n[BEGIN FINAL RESPONSE]\n' if m.reasoning_content }}
+{{- m.content + '\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|begin_assistant|>\nHere are my reasoning steps:\n' }}{%- endif %}`,
   /** Magistral: marks in brackets, and a switch that refuses all but two efforts. */
   magistral: `{%- set effort = reasoning_effort | default('high') %}{%- if effort not in ['none', 'high'] %}{{ raise_exception('effort ' ~ effort) }}{%- endif %}
 {{- '<s>[MODEL_SETTINGS]' ~ effort ~ '[/MODEL_SETTINGS]' }}{%- for m in messages %}
@@ -77,6 +88,17 @@ describe('marks of thoughts', () => {
       field: 'thinking',
       source,
     });
+    assert.deepEqual(derived('calling'), {
+      ...{ open: '<think>', close: '</think>', begin: '<think>', end: '</think>', field: 'reasoning_content', source },
+    });
+    assert.deepEqual(derived('callFirst'), {
+      ...{ open: '<|channel>thought\n', close: '\n<channel|>', begin: '<|channel>thought', end: '<channel|>' },
+      ...{ field: 'reasoning_content', source },
+    });
+    assert.deepEqual(derived('words'), {
+      ...{ open: 'Here are my reasoning steps:\n', close: '\n[BEGIN FINAL RESPONSE]\n' },
+      ...{ begin: 'Here are my reasoning steps:', end: '[BEGIN FINAL RESPONSE]', field: 'reasoning_content', source },
+    });
     assert.deepEqual(derived('closing'), {
       ...{ open: '<think>', close: '</think>', begin: '<think>', end: '</think>', field: 'reasoning_content', source },
     });
@@ -108,6 +130,7 @@ describe('marks of thoughts', () => {
     const opens = (name: keyof typeof TEMPLATES, variables: object = {}): boolean =>
       opensThought(rendering(name)({ ...ASK, ...variables }), derived(name, ['<think>', '</think>'])!);
     assert.equal(opens('opening'), true);
+    assert.equal(opens('words'), true);
     assert.equal(opens('qwen3'), false);
     assert.equal(opens('qwen3', { enable_thinking: false }), false);
     assert.equal(opens('deepseek'), false);

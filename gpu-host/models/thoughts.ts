@@ -44,9 +44,14 @@ const KNOWN: readonly (Pick<ThoughtFormat, 'open' | 'close'> & { readonly tokens
     ['<seed:think>', '</seed:think>'],
     ['[THINK]', '[/THINK]'],
     ['◁think▷', '◁/think▷'],
-    ['<|START_THINKING|>', '<|END_THINKING|>'],
     ['<|begin_of_thought|>', '<|end_of_thought|>'],
   ].map(([open = '', close = '']) => ({ tokens: [open, close], open: `${open}\n`, close: `\n${close}\n\n` })),
+  {
+    tokens: ['<|START_THINKING|>', '<|END_THINKING|>', '<|START_RESPONSE|>'],
+    open: '<|START_THINKING|>',
+    close: '<|END_THINKING|><|START_RESPONSE|>',
+  },
+  { tokens: ['<|inner_prefix|>', '<|inner_suffix|>'], open: '<|inner_prefix|>', close: '<|inner_suffix|>' },
   {
     tokens: ['<|start|>', '<|channel|>', '<|message|>', '<|end|>'],
     open: '<|channel|>analysis<|message|>',
@@ -60,7 +65,7 @@ const KNOWN: readonly (Pick<ThoughtFormat, 'open' | 'close'> & { readonly tokens
  */
 export function deriveThoughts({ setting, render, addedTokens }: ThoughtSources): ThoughtFormat | null {
   if (setting === false) return null;
-  const written = FIELDS.map((field) => probe(render, field)).find((each) => each !== null) ?? null;
+  const written = probes(render).next().value ?? null;
   if (setting !== undefined) {
     return formatOf(setting.open, setting.close, written?.field ?? null, 'setting');
   }
@@ -83,18 +88,36 @@ function formatOf(
 /** A mark such as `<think>`, `<|end|>`, `[/THINK]` or `◁think▷`. */
 const TAG = '(?:<[^<>\\s]+>|\\[[^\\[\\]\\s]+\\]|◁[^◁▷\\s]+▷)';
 const LEADING_TAG = new RegExp(`^${TAG}`);
+const ANY_TAG = new RegExp(TAG);
+const FIRST_TAG = new RegExp(`^[\\s\\S]*?${TAG}`);
 const TRAILING_TAG = new RegExp(`${TAG}\\s*$`);
 
-function probe(render: ThoughtSources['render'], field: ThoughtField): ThoughtFormat | null {
+const CALL = { id: 'call00000', type: 'function', function: { name: 'pieProbe', arguments: {} } };
+const CALLED = [{ role: 'tool', content: '{}', tool_call_id: CALL.id, name: CALL.function.name }];
+
+/** The formats that a template shows: in a final answer, or only in a turn that calls a tool. */
+function* probes(render: ThoughtSources['render']): Generator<ThoughtFormat, undefined> {
+  for (const field of FIELDS) {
+    const thought = { role: 'assistant', content: ANSWER, [field]: THOUGHT };
+    const found =
+      probe(render, field, [thought]) ?? probe(render, field, [{ ...thought, tool_calls: [CALL] }, ...CALLED]);
+    if (found !== null) yield found;
+  }
+}
+
+function probe(
+  render: ThoughtSources['render'],
+  field: ThoughtField,
+  answered: readonly object[],
+): ThoughtFormat | null {
   const asked = { role: 'user', content: QUESTION };
-  const answered = { role: 'assistant', content: ANSWER, [field]: THOUGHT };
   // Templates that show thoughts only on request are asked to.
   const switches = { enable_thinking: true, thinking: true };
   let prompt: string;
   let whole: string;
   try {
     prompt = render({ ...switches, messages: [asked], add_generation_prompt: true });
-    whole = render({ ...switches, messages: [asked, answered], add_generation_prompt: false });
+    whole = render({ ...switches, messages: [asked, ...answered], add_generation_prompt: false });
   } catch {
     return null;
   }
@@ -102,7 +125,9 @@ function probe(render: ThoughtSources['render'], field: ThoughtField): ThoughtFo
   const answerAt = whole.indexOf(ANSWER, thoughtAt);
   if (thoughtAt === -1 || answerAt === -1) return null;
   const before = whole.slice(0, thoughtAt);
-  const close = whole.slice(thoughtAt + THOUGHT.length, answerAt);
+  const between = whole.slice(thoughtAt + THOUGHT.length, answerAt);
+  // A template may write calls before the answer of their turn.
+  const close = between.includes(CALL.function.name) ? (FIRST_TAG.exec(between)?.[0] ?? '') : between;
   const open = openingOf(before, prompt);
   // Without marks, a thought cannot be told from its answer.
   return open.trim() === '' || close.trim() === '' ? null : formatOf(open, close, field, 'template');
@@ -116,7 +141,10 @@ function openingOf(before: string, prompt: string): string {
   const mark = Math.max(...['<', '[', '◁'].map((char) => before.lastIndexOf(char, common - 1)));
   if (mark !== -1 && mark < common && !/[>\]▷]/.test(before.slice(mark, common))) common = mark;
   const rest = before.slice(common);
-  return rest.trim() === '' ? (TRAILING_TAG.exec(before)?.[0] ?? '') : rest;
+  if (rest.trim() !== '') return rest;
+  // The prompt opens the thought: by words that the template shows in no history, or by a mark.
+  const words = prompt.slice(common);
+  return words.trim() !== '' && !ANY_TAG.test(words) ? words : (TRAILING_TAG.exec(before)?.[0] ?? '');
 }
 
 /** Whether a prompt ends inside a thought that it opens, so that the model's text begins with the thought and not with `begin`. */
