@@ -181,15 +181,14 @@ function toJson(value: Value, args: readonly (Value | undefined)[], rendering: R
     separators: pair === null ? null : [pair[0] ?? '', pair[1] ?? ''],
     sortKeys: flag(sortKeys),
   };
-  const text = jsonText(value, options);
-  rendering.text(text.length);
-  return text;
+  return jsonText(value, options, rendering);
 }
 
 function indent(value: Value, [width, first, blank]: readonly (Value | undefined)[], rendering: Rendering): Value {
-  const margin = typeof width === 'string' ? width : ' '.repeat(asInteger(width ?? 4, 'indent'));
+  const columns = typeof width === 'string' ? width.length : Math.max(0, asInteger(width ?? 4, 'indent'));
   const lines = splitLines(`${asText(value, 'indent')}\n`);
-  rendering.text(lines.length * margin.length);
+  rendering.text(lines.length * columns);
+  const margin = typeof width === 'string' ? width : ' '.repeat(columns);
   const indented = lines.map((line, i) => (i > 0 && (line !== '' || flag(blank)) ? margin + line : line));
   return (flag(first) ? margin : '') + indented.join('\n');
 }
@@ -293,7 +292,7 @@ function truncate(value: Value, args: readonly (Value | undefined)[]): Value {
 }
 
 const HTML: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', "'": '&#39;', '"': '&#34;' };
-const escapeHtml = (text: string): string => text.replace(/[&<>'"]/g, (char) => HTML[char] ?? char);
+export const escapeHtml = (text: string): string => text.replace(/[&<>'"]/g, (char) => HTML[char] ?? char);
 
 /** Removes comments and tags, and joins what is left by single spaces. */
 function stripTags(text: string): string {

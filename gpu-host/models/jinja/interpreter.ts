@@ -1,5 +1,5 @@
 import { TemplateError } from './errors.ts';
-import { applyFilter, applyTest, listOf } from './filters.ts';
+import { applyFilter, applyTest, escapeHtml, listOf } from './filters.ts';
 import { asInteger, asText, bind, methodOf, type Rendering } from './methods.ts';
 import { areEqual, binary, compareValues, contains, itemAt, numberOf, sliceOf } from './operators.ts';
 import type { Arguments, Expression, ForNode, MacroNode, Statement, Target } from './parser.ts';
@@ -54,7 +54,26 @@ export function renderTemplate(
   return new Interpreter(options).render(template, variables);
 }
 
-type Scope = { readonly values: Map<string, Value>; readonly parent: Scope | null };
+/**
+ * A text that `safe` or `escape` marked as HTML. It escapes a text that is added to it, even though a chat template escapes nothing else. Names keep
+ * the mark; all other uses read the text.
+ */
+class Markup {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+const MARKING_FILTERS = new Set(['safe', 'e', 'escape', 'forceescape']);
+/** Filters that leave a marked text as it is. */
+const KEEPING_FILTERS = new Set(['safe', 'e', 'escape', 'string']);
+
+const unmarked = (value: Value | Markup): Value => (value instanceof Markup ? value.text : value);
+const asMarkup = (value: string | Markup): string => (value instanceof Markup ? value.text : escapeHtml(value));
+
+type Scope = { readonly values: Map<string, Value | Markup>; readonly parent: Scope | null };
 type Flow = 'break' | 'continue' | undefined;
 
 const inside = (parent: Scope): Scope => ({ values: new Map(), parent });
@@ -80,8 +99,10 @@ class Interpreter implements Rendering {
       return output.text;
     } catch (error) {
       if (error instanceof TemplateError) throw error.at(this.#line);
-      if (error instanceof RangeError)
-        throw new TemplateError('the template or its variables nest too deep', this.#line);
+      // JavaScript's stack is full.
+      if (error instanceof RangeError && /call stack/.test(error.message)) {
+        throw new TemplateError('the template or its values nest too deep', this.#line);
+      }
       throw error;
     }
   }
@@ -152,7 +173,7 @@ class Interpreter implements Rendering {
         this.#loop(node, this.#evaluate(node.iterable, scope), scope, output, 0);
         return undefined;
       case 'set':
-        this.#assign(node.target, this.#evaluate(node.value, scope), scope);
+        this.#assign(node.target, this.#marked(node.value, scope), scope);
         return undefined;
       case 'setBlock': {
         const text = this.#captured(node.body, inside(scope));
@@ -228,7 +249,7 @@ class Interpreter implements Rendering {
     }
   }
 
-  #assign(target: Target, value: Value, scope: Scope): void {
+  #assign(target: Target, value: Value | Markup, scope: Scope): void {
     switch (target.kind) {
       case 'name':
         scope.values.set(target.name, value);
@@ -236,11 +257,11 @@ class Interpreter implements Rendering {
       case 'namespace': {
         const object = this.#lookup(target.name, scope);
         if (!(object instanceof Namespace)) throw new TemplateError('cannot assign attribute on non-namespace object');
-        object.set(target.attribute, value);
+        object.set(target.attribute, unmarked(value));
         return;
       }
       case 'tuple': {
-        const items = listOf(value, this);
+        const items = listOf(unmarked(value), this);
         const { length } = target.items;
         if (items.length < length) {
           throw new TemplateError(`not enough values to unpack (expected ${length}, got ${items.length})`);
@@ -251,7 +272,7 @@ class Interpreter implements Rendering {
     }
   }
 
-  #lookup(name: string, scope: Scope): Value {
+  #lookup(name: string, scope: Scope): Value | Markup {
     for (let each: Scope | null = scope; each !== null; each = each.parent) {
       const value = each.values.get(name);
       if (value !== undefined) return value;
@@ -331,6 +352,10 @@ class Interpreter implements Rendering {
 
   /** @param operand the text that a filter without an operand takes, in a filter block or a block of `set` */
   #evaluate(node: Expression, scope: Scope, operand?: string): Value {
+    return unmarked(this.#marked(node, scope, operand));
+  }
+
+  #marked(node: Expression, scope: Scope, operand?: string): Value | Markup {
     this.#line = node.line;
     this.steps(1);
     switch (node.kind) {
@@ -366,13 +391,17 @@ class Interpreter implements Rendering {
         return this.#call(callee, args);
       }
       case 'filter': {
-        const value = node.operand === null ? (operand ?? '') : this.#evaluate(node.operand, scope, operand);
+        const value = node.operand === null ? (operand ?? '') : this.#marked(node.operand, scope, operand);
+        if (value instanceof Markup && KEEPING_FILTERS.has(node.name)) return value;
         const args = this.#arguments(node.args, scope);
         this.#line = node.line;
-        return applyFilter(node.name, value, args, this);
+        const result = applyFilter(node.name, unmarked(value), args, this);
+        return typeof result === 'string' && MARKING_FILTERS.has(node.name) ? new Markup(result) : result;
       }
-      case 'test':
+      case 'test': {
+        if (node.name === 'escaped') return this.#marked(node.operand, scope) instanceof Markup;
         return applyTest(node.name, this.#evaluate(node.operand, scope), this.#arguments(node.args, scope), this);
+      }
       case 'not':
         return !isTrue(this.#evaluate(node.operand, scope));
       case 'negative':
@@ -380,11 +409,11 @@ class Interpreter implements Rendering {
         return signed(this.#evaluate(node.operand, scope), node.kind === 'negative');
       case 'and':
       case 'or': {
-        const left = this.#evaluate(node.left, scope);
-        return isTrue(left) === (node.kind === 'or') ? left : this.#evaluate(node.right, scope);
+        const left = this.#marked(node.left, scope);
+        return isTrue(unmarked(left)) === (node.kind === 'or') ? left : this.#marked(node.right, scope);
       }
       case 'binary':
-        return this.#binary(node.operator, this.#evaluate(node.left, scope), this.#evaluate(node.right, scope));
+        return this.#binary(node.operator, this.#marked(node.left, scope), this.#marked(node.right, scope));
       case 'compare': {
         let left = this.#evaluate(node.first, scope);
         for (const [operator, right] of node.rest) {
@@ -400,14 +429,22 @@ class Interpreter implements Rendering {
         return texts.join('');
       }
       case 'condition':
-        if (isTrue(this.#evaluate(node.test, scope))) return this.#evaluate(node.value, scope);
+        if (isTrue(this.#evaluate(node.test, scope))) return this.#marked(node.value, scope);
         return node.otherwise === null
           ? new Undefined('the condition of an "if" without "else" is false')
-          : this.#evaluate(node.otherwise, scope);
+          : this.#marked(node.otherwise, scope);
     }
   }
 
-  #binary(operator: string, left: Value, right: Value): Value {
+  #binary(operator: string, first: Value | Markup, second: Value | Markup): Value | Markup {
+    const [left, right] = [unmarked(first), unmarked(second)];
+    const isMarked = first instanceof Markup || second instanceof Markup;
+    if (isMarked && operator === '+' && typeof left === 'string' && typeof right === 'string') {
+      this.text(left.length + right.length);
+      return new Markup(
+        asMarkup(first instanceof Markup ? first : left) + asMarkup(second instanceof Markup ? second : right),
+      );
+    }
     if (operator === '%' && typeof left === 'string') {
       return applyFilter('format', left, formatArguments(right), this);
     }

@@ -186,11 +186,17 @@ export class Namespace extends PythonObject {
 /** JavaScript writes larger numbers with an exponent, so that a program of another language reads them as floats. */
 const MAX_INTEGER = 1e21;
 
+/** Maximum depth of lists and objects in variables. */
+const MAX_DEPTH = 256;
+
 /**
  * A value of a template from a JSON value. A number with a fraction is a float. Properties come from the object itself only, never from its
  * prototype.
+ *
+ * @throws TemplateError for a value that nests too deep, or that JSON does not have
  */
-export function fromJson(json: unknown): Value {
+export function fromJson(json: unknown, depth = 0): Value {
+  if (depth > MAX_DEPTH) throw new TemplateError(`the variables nest deeper than ${MAX_DEPTH}`);
   switch (typeof json) {
     case 'string':
     case 'boolean':
@@ -201,8 +207,8 @@ export function fromJson(json: unknown): Value {
       return new Undefined('the value is undefined');
     case 'object':
       if (json === null) return null;
-      if (Array.isArray(json)) return json.map(fromJson);
-      return new Dict(Object.entries(json).map(([key, value]) => [key, fromJson(value)] as const));
+      if (Array.isArray(json)) return json.map((item) => fromJson(item, depth + 1));
+      return new Dict(Object.entries(json).map(([key, value]) => [key, fromJson(value, depth + 1)] as const));
     default:
       throw new TemplateError(`a variable is a ${typeof json}, which no template can read`);
   }
@@ -321,7 +327,11 @@ export interface JsonOptions {
 }
 
 /** Python's `json.dumps`, which transformers uses for `tojson`. @throws TemplateError for values that JSON does not have */
-export function jsonText(value: Value, { ensureAscii, indent, separators, sortKeys }: JsonOptions): string {
+export function jsonText(
+  value: Value,
+  { ensureAscii, indent, separators, sortKeys }: JsonOptions,
+  meter: { text(characters: number): void },
+): string {
   const [comma, colon] = separators ?? [indent === null ? ', ' : ',', ': '];
   const string = (text: string): string => (ensureAscii ? asciiJson(text) : `"${text.replace(UNSAFE, escaped)}"`);
   const keyText = (key: Value): string => {
@@ -331,6 +341,8 @@ export function jsonText(value: Value, { ensureAscii, indent, separators, sortKe
   };
   const bracketed = (open: string, close: string, items: readonly string[], newline: string): string => {
     if (items.length === 0) return open + close;
+    const space = indent === null ? 0 : newline.length + indent.length;
+    meter.text(items.reduce((sum, item) => sum + item.length + space, 0));
     if (indent === null) return open + items.join(comma) + close;
     return `${open}${newline}${indent}${items.join(`${comma}${newline}${indent}`)}${newline}${close}`;
   };
