@@ -90,7 +90,7 @@ const LIGHT = [
   'gpu-host/backends/adapter.test.ts',
   `gpu-host/backends/onnx/!(${OWN_PROCESS.onnx}).test.ts`,
   `gpu-host/models/!(${OWN_PROCESS.models}).test.ts`,
-  'gpu-host/models/@(convert|encoder|vision)/**/*.test.ts',
+  'gpu-host/models/@(convert|encoder|jinja|vision)/**/*.test.ts',
   `gpu-host/protocol/!(${OWN_PROCESS.protocol}).test.ts`,
   'index-host/@(engine|protocol|service)/*.test.ts',
   'infra/*.test.ts',

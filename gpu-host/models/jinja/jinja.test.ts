@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { formatTime } from '../format-time.ts';
 import { TemplateError } from './errors.ts';
@@ -39,8 +40,8 @@ const NO_ORACLE = PYTHON === undefined && 'no python3 with jinja2; install pytho
 const TEMPLATES = process.env.PIE_CASES === undefined ? null : join(process.env.PIE_CASES, 'data/templates');
 const NO_TEMPLATES = !(TEMPLATES !== null && existsSync(TEMPLATES)) && 'PIE_CASES names no folder with data/templates';
 
-function linesOf<T>(text: string): T[] {
-  return text
+function linesOf<T>(lines: string): T[] {
+  return lines
     .split('\n')
     .filter((line) => line !== '')
     .map((line): T => JSON.parse(line));
@@ -66,15 +67,10 @@ function differences(cases: readonly Case[], results: readonly Result[]): Case[]
   });
 }
 
-function oracle(cases: readonly Case[]): Result[] {
-  const input = cases.map((each) => `${JSON.stringify(each)}\n`).join('');
-  const { stdout, stderr } = spawnSync(PYTHON!, [join(FIXTURES, 'oracle.py')], {
-    input,
-    encoding: 'utf8',
-    maxBuffer: 1 << 28,
-  });
-  assert.equal(stderr, '');
-  return linesOf(stdout);
+async function oracle(cases: readonly Case[]): Promise<Result[]> {
+  const child = spawn(PYTHON!, [join(FIXTURES, 'oracle.py')], { stdio: ['pipe', 'pipe', 'inherit'] });
+  child.stdin.end(cases.map((each) => `${JSON.stringify(each)}\n`).join(''));
+  return linesOf(await text(child.stdout));
 }
 
 describe('the template engine', () => {
@@ -84,19 +80,19 @@ describe('the template engine', () => {
     assert.deepEqual(different, KNOWN_DIFFERENCES);
   });
 
-  it('is held against results that Jinja2 gives today', { skip: NO_ORACLE }, () => {
+  it('is held against results that Jinja2 gives today', { skip: NO_ORACLE }, async () => {
     const kind = ({ output, error }: Result) => output ?? `failed: ${error?.split(':', 1)}`;
-    assert.deepEqual(oracle(SNIPPETS).map(kind), SNIPPETS.map(kind));
+    assert.deepEqual((await oracle(SNIPPETS)).map(kind), SNIPPETS.map(kind));
   });
 
-  it('renders published templates as Jinja2 does', { skip: NO_ORACLE || NO_TEMPLATES }, () => {
+  it('renders published templates as Jinja2 does', { skip: NO_ORACLE || NO_TEMPLATES }, async () => {
     const conversations = conversationsOf();
     const cases = readdirSync(TEMPLATES!).flatMap((name) => {
       const template = readFileSync(join(TEMPLATES!, name), 'utf8');
       return conversations.map((variables) => ({ name, template, variables }));
     });
     assert.ok(cases.length > 0);
-    assert.deepEqual(differences(cases, oracle(cases)), []);
+    assert.deepEqual(differences(cases, await oracle(cases)), []);
   });
 
   it('says where a template does not parse, and what is not supported', () => {
