@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config, GpuHostConfig } from '#infra/config.ts';
@@ -19,6 +20,7 @@ import { measured } from './encoders/measure.ts';
 import { DEFAULT_ADAPTER_BYTES } from './handlers/model.ts';
 import { uncutInputs } from './handlers/plan.ts';
 import { type LoadedAdapter, loadAdapter } from './models/adapter.ts';
+import { defaultPages } from './models/config.ts';
 import { loadEncoder } from './models/encoder/load.ts';
 import { ModelError } from './models/errors.ts';
 import { type FingerprintOptions, fingerprint } from './models/fingerprint.ts';
@@ -226,7 +228,10 @@ async function createBackend(
   model: LoadedModel,
   onDeviceLost: (failure: DeviceFailure) => void,
 ): Promise<Backend> {
-  const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
+  // The CUDA backend itself computes how many pages fit on its card.
+  const isCounted = entry.pages > 0 || entry.backend === 'cuda';
+  const pageCount = isCounted ? entry.pages : defaultPages(model.config, entry.pageSize, memoryBytes());
+  const pool = { pageSize: entry.pageSize, pageCount };
   switch (entry.backend) {
     case 'reference': {
       const { createReferenceBackend } = await import('./backends/reference/index.ts');
@@ -251,6 +256,9 @@ async function createBackend(
       throw unknownBackend(entry.backend);
   }
 }
+
+/** Memory that this process may use: the machine's, or that of its container. */
+const memoryBytes = (): number => Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY);
 
 /** Only the file of `PIE_GPU_HOST_CONFIG`, which is not checked, can name an unknown backend. */
 function unknownBackend(name: never): Error {

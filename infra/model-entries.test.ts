@@ -111,7 +111,7 @@ test('a CUDA model has a device, memory, precision, pages and a step deadline', 
   const { backend, precision, device, memoryMb, pages } = modelOf('')!;
   assert.deepEqual([backend, precision, device, memoryMb, pages], ['cuda', undefined, undefined, undefined, 0]);
   assert.equal(modelOf('pages = 77')?.pages, 77);
-  assert.equal(modelOf('', { PIE_BACKEND: 'onnx' })?.pages, 1024);
+  assert.equal(modelOf('', { PIE_BACKEND: 'onnx' })?.pages, 0);
   const set = modelOf(
     'device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0\nstep_deadline_s = 5\nwarm_up_s = 0',
   )!;
@@ -126,7 +126,7 @@ test('a CUDA model has a device, memory, precision, pages and a step deadline', 
   assert.equal(set.sharedPrefixes, undefined);
   assert.equal(modelOf('shared_prefixes = false')?.sharedPrefixes, false);
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
-  assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
+  assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 0]);
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');
 });
 
@@ -146,7 +146,7 @@ test('of models that share a card, one that would take all free memory is refuse
   assert.deepEqual(models('pages = 5', 'memory_mb = 9000'), [5, 0]);
   assert.deepEqual(models('memory_mb = 9000', 'memory_mb = 9000'), [0, 0]);
   assert.deepEqual(models('', 'device = 1'), [0, 0]);
-  assert.deepEqual(models('', '', { PIE_BACKEND: 'reference' }), [1024, 1024]);
+  assert.deepEqual(models('', '', { PIE_BACKEND: 'reference' }), [0, 0]);
   const two = '[[model]]\nname = "m"\n[[model]]\nname = "n"';
   assert.throws(() => withToml(two, { PIE_BACKEND: 'cuda' }), refused('m'));
 });

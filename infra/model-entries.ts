@@ -4,7 +4,6 @@ import {
   batchPolicy,
   bits,
   causalSchema,
-  DEFAULT_PAGES,
   type EncoderEntry,
   type ModelEntry,
   type ModelEnvironment,
@@ -40,8 +39,14 @@ function checkCards(models: readonly ModelEntry[]): void {
   }
 }
 
-/** A story model, which serves functions that name no model, and a chat model. A fixed number of pages lets both share a card. */
-const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
+/**
+ * A story model, which serves functions that name no model, and a chat model. Fixed numbers of pages let both share a card: 1,024, and enough for a
+ * context of the chat model and an eighth more.
+ */
+const DEFAULT_MODELS = [
+  { name: 'stories15m', pages: 1024 },
+  { name: 'minimind2-small', pages: 2304 },
+];
 
 /** The causal models of the `[[model]]` entries; without entries, the model that the environment names, or the defaults. @throws ConfigError */
 export function modelEntries(writtenEntries: readonly WrittenEntry[] | undefined, env: ModelEnvironment): ModelEntry[] {
@@ -74,8 +79,7 @@ export function modelEntries(writtenEntries: readonly WrittenEntry[] | undefined
       ...(entry.warm_up_s !== undefined && { warmUpS: entry.warm_up_s }),
       ...(entry.dependent_launch !== undefined && { dependentLaunch: entry.dependent_launch }),
       ...(entry.shared_prefixes !== undefined && { sharedPrefixes: entry.shared_prefixes }),
-      // 0 stands for as many pages as fit, which only `cuda` computes. The environment may have replaced that backend.
-      pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
+      pages: entry.pages ?? 0,
       pageSize: entry.page_size,
       maxBatchTokens: entry.max_batch_tokens,
       maxBatchSequences: entry.max_batch_sequences,

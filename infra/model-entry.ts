@@ -26,7 +26,7 @@ export interface ModelEntry {
   readonly dependentLaunch?: boolean;
   /** `cuda` only: true (the default) when a step may read a prefix's keys once for all sequences that share the prefix. */
   readonly sharedPrefixes?: boolean;
-  /** KV pages of the pool, fixed at start; 0 means as many as fit (`cuda` only, and its default). */
+  /** KV pages of the pool, fixed at start; 0 (the default) means as many as fit on the card, or `defaultPages` in the machine's memory. */
   readonly pages: number;
   /** Slots of a page. */
   readonly pageSize: number;
@@ -98,9 +98,6 @@ export const modelEnvironment = {
   PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
 };
 export type ModelEnvironment = z.output<z.ZodObject<typeof modelEnvironment>>;
-
-/** Pages of the backends that do not compute how many fit. */
-export const DEFAULT_PAGES = 1024;
 
 /** Settings that only some backends support, with those backends. */
 const BACKEND_SETTINGS = {

@@ -94,7 +94,7 @@ async function prepare(
   param: string,
 ): Promise<Prepared> {
   const ctx = new Context({ model });
-  prompting(param, () => ctx.fill(prompt, { field: param }));
+  prompting(param, ctx, () => ctx.fill(prompt, { field: param }));
   if (!echo || logprobs === undefined) return { ctx, before: [] };
   const scored = await promptLogs(ctx, logprobs);
   // `fill` puts the begin-of-text token before a text; that token is not a part of the prompt.

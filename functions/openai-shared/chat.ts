@@ -96,7 +96,8 @@ function beginWith(conversation: Conversation, messages: readonly ChatMessage[],
       type: 'function',
       function: { name, description, parameters },
     }));
-    return prompting(param, () => ctx.chat(messages, { tools: specs, variables }));
+    prompting(param, ctx, () => ctx.chat(messages, { tools: specs, variables }));
+    return ctx;
   } catch (error) {
     ctx.release();
     throw error;

@@ -7,6 +7,7 @@ import {
   map,
 } from '@pie/inferlet';
 import { type Place, Places } from './places.ts';
+import { tokensLeft } from './request.ts';
 import { type SamplingInput, samplerOf, type TokenLog } from './sampling.ts';
 
 /** Options of one choice. */
@@ -59,8 +60,10 @@ export async function generate(
 ): Promise<Generated> {
   const logs: TokenLog[] | undefined = topLogprobs === undefined ? undefined : [];
   const { marker, ...rest } = options;
+  const maxTokens = Math.min(options.maxTokens ?? Number.POSITIVE_INFINITY, tokensLeft(ctx));
   const generation = ctx.generate({
     ...rest,
+    maxTokens: Number.isFinite(maxTokens) ? maxTokens : undefined,
     stop: marker === undefined ? stop : [...stop, marker],
     sampler: samplerOf(sampling, { choice, reply }, logs, topLogprobs ?? 0),
   });

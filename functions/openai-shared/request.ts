@@ -1,4 +1,5 @@
-import { defineInferlet, InferletError, type Invocation } from '@pie/inferlet';
+import { type Context, ContextOverflowError, defineInferlet, InferletError, type Invocation } from '@pie/inferlet';
+import { attempt, runtime } from '@pie/inferlet/raw';
 import { isRequestFault } from './faults.ts';
 
 /** A request that the API must refuse with status 400. */
@@ -30,23 +31,54 @@ export function serve<Input>(handler: (input: Input, invocation: Invocation) => 
   });
 }
 
-/** Error codes of a prompt that is too long. */
-const TOO_LONG: ReadonlySet<string> = new Set(['context-overflow', 'limit-exceeded']);
+/** The tokens of a model that this invocation can hold, and what leaves it fewer than the model's context has (`runtime/host/room.ts`). */
+interface Room {
+  readonly tokens: number;
+  readonly cap?: string;
+}
+
+function roomOf({ model }: Context): Room {
+  const whole = { tokens: model.contextLength };
+  try {
+    const rooms = JSON.parse(attempt(() => runtime.debugQuery('room'))) as Readonly<Record<string, Room>>;
+    return rooms[model.name] ?? whole;
+  } catch {
+    // A runtime of an earlier release does not know the query.
+    return whole;
+  }
+}
+
+/** Number of tokens that the invocation can still add to a context, where something leaves it less than the model's context. */
+export function tokensLeft(ctx: Context): number {
+  const { tokens, cap } = roomOf(ctx);
+  return cap === undefined ? Number.POSITIVE_INFINITY : Math.max(0, tokens - ctx.length);
+}
 
 /**
- * Runs `begin`, which reads the prompt in the parameter `param`. Refuses a prompt that is too long for the tokenizer or the context, that is empty
- * although the model has no token to begin a text with, or that the model's chat template refuses.
+ * Runs `begin`, which fills `ctx` with the prompt in the parameter `param`. Refuses a prompt that is too long for the tokenizer, the context or a
+ * limit of the platform, that is empty although the model has no token to begin a text with, or that the model's chat template refuses.
  */
-export function prompting<T>(param: string, begin: () => T): T {
+export function prompting(param: string, ctx: Context, begin: () => void): void {
   try {
-    return begin();
+    begin();
   } catch (error) {
     if (!(error instanceof InferletError)) throw error;
-    if (TOO_LONG.has(error.code))
-      throw new RequestError(`The prompt is too long: ${error.message}`, param, 'context_length_exceeded');
+    if (error instanceof ContextOverflowError) throw tooLong(param, ctx, `resulted in ${error.tokens} tokens`);
+    if (error.code === 'limit-exceeded') throw tooLong(param, ctx, `cannot be tokenized: ${error.message}`);
     if (isRequestFault(error.code)) throw new RequestError(error.message, param);
     throw error;
   }
+  if (ctx.length > roomOf(ctx).tokens) throw tooLong(param, ctx, `resulted in ${ctx.length} tokens`);
+}
+
+/** The refusal of a prompt that is too long, in OpenAI's words: clients that shorten their history look for them. */
+function tooLong(param: string, ctx: Context, fault: string): RequestError {
+  const { tokens, cap } = roomOf(ctx);
+  const [noun] = param.split('[', 1);
+  const message = `This model's maximum context length is ${tokens} tokens. However, your ${noun} ${fault}. Please reduce the length of the ${noun}.`;
+  const more =
+    cap === undefined ? '' : ` The model itself has a context of ${ctx.model.contextLength} tokens, but ${cap}.`;
+  return new RequestError(message + more, param, 'context_length_exceeded');
 }
 
 /** Converts an error caused by the request itself; throws any other error again. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { configToJson, parseConfig } from './config.ts';
+import { configToJson, defaultPages, type ModelConfig, parseConfig } from './config.ts';
 import { ModelError } from './errors.ts';
 import { expectedTensors } from './load.ts';
 
@@ -359,4 +359,21 @@ describe('published models', () => {
       assert.equal(total, parameters);
     });
   }
+});
+
+describe('defaultPages', () => {
+  // A slot has 8 layers × 2 × 2 heads × 64 floats, so a page of 16 slots takes 128 KiB.
+  const config = { layers: 8, kvHeads: 2, headDim: 64, contextLength: 32_768 } as ModelConfig;
+  const GIB = 2 ** 30;
+
+  it('hold a whole context and an eighth more', () => {
+    assert.equal(defaultPages(config, 16, 24 * GIB), 2304);
+    assert.equal(defaultPages(config, 32, 24 * GIB), 1152);
+  });
+
+  it('take at most a sixteenth of the memory, and are at least 1,024', () => {
+    assert.equal(defaultPages(config, 16, 4 * GIB), 2048);
+    assert.equal(defaultPages(config, 16, GIB), 1024);
+    assert.equal(defaultPages({ ...config, contextLength: 256 }, 16, 24 * GIB), 1024);
+  });
 });

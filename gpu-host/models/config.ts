@@ -50,6 +50,23 @@ export function kvSize(config: ModelConfig): number {
   return config.kvHeads * config.headDim;
 }
 
+/** Fewest pages of a pool by default. */
+const LEAST_DEFAULT_PAGES = 1024;
+/** Part of the machine's memory that a default of more pages may take. */
+const DEFAULT_POOL_PART = 1 / 16;
+
+/**
+ * Pages of a pool in the machine's memory for which no setting gives a number: enough for one whole context of the model and an eighth more, so that
+ * other inferlets find room beside a full one. A model with a long context gets as many as a sixteenth of the memory holds, and at least 1,024.
+ *
+ * @param memoryBytes memory of the machine
+ */
+export function defaultPages(config: ModelConfig, pageSize: number, memoryBytes: number): number {
+  const wanted = Math.ceil((config.contextLength / pageSize) * (9 / 8));
+  const pageBytes = pageSize * 2 * config.layers * kvSize(config) * Float32Array.BYTES_PER_ELEMENT;
+  return Math.max(LEAST_DEFAULT_PAGES, Math.min(wanted, Math.floor((memoryBytes * DEFAULT_POOL_PART) / pageBytes)));
+}
+
 /** The `model_type`s that the backends implement. */
 export const FAMILIES = ['llama', 'mistral', 'qwen2', 'qwen3'] as const;
 

@@ -57,6 +57,20 @@ export class InferletError extends Error {
   }
 }
 
+/** The error `context-overflow` of a text that has more tokens than the model's context. */
+export class ContextOverflowError extends InferletError {
+  /** Tokens that the context would have. */
+  readonly tokens: number;
+  /** Tokens of the model's context. */
+  readonly contextLength: number;
+
+  constructor(message: string, tokens: number, contextLength: number) {
+    super('context-overflow', message);
+    this.tokens = tokens;
+    this.contextLength = contextLength;
+  }
+}
+
 /**
  * The result of `call`, or undefined when it fails with `code`.
  *

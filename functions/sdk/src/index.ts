@@ -39,7 +39,7 @@ export {
   rerank,
 } from './encoders.ts';
 export { environment } from './environment.ts';
-export { InferletError, type InferletErrorCode, unless } from './errors.ts';
+export { ContextOverflowError, InferletError, type InferletErrorCode, unless } from './errors.ts';
 export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './fetch.ts';
 export { type FileInfo, type FileOptions, KvFile, type Rights } from './files.ts';
 export { type ExchangedFile, listFiles, type ReceivedFile, receiveFile, sendFile } from './files-exchange.ts';

@@ -1,4 +1,4 @@
-import { InferletError } from './errors.ts';
+import { ContextOverflowError, InferletError } from './errors.ts';
 import { type ModelInfo, specialTokens } from './models.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -20,10 +20,11 @@ export function checkRoom({ name, contextLength }: ModelInfo, length: number, co
   const total = length + count;
   if (total <= contextLength) return;
   const onTop = length > 0 ? ` on top of the ${length} already there` : '';
-  throw new InferletError(
-    'context-overflow',
+  throw new ContextOverflowError(
     `The prompt has ${count} tokens${onTop}, but ${name} sees at most ${contextLength} at once. ` +
       `Leave out at least ${total - contextLength}.`,
+    total,
+    contextLength,
   );
 }
 
