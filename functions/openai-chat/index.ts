@@ -145,7 +145,8 @@ const FINISH_REASONS = { tool_calls: 'tool_calls', function_call: 'function_call
 
 async function conversationOf(input: Input): Promise<Conversation> {
   const { model, functions, max_completion_tokens, max_tokens } = input;
-  const { tools, toolChoice } = functions ? legacyTools(input) : toolsOf(input);
+  const { tools, toolChoice } =
+    functions || typeof input.function_call === 'object' ? legacyTools(input) : toolsOf(input);
   return {
     model,
     messages: templateMessages(input.messages),
@@ -170,7 +171,10 @@ function legacyTools({ functions = [], function_call: choice, tools }: Input): R
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
     const renamed = (text: string) =>
-      text.replaceAll(/tools\[(\d+)\]\.function/g, 'functions[$1]').replaceAll('tool_choice', 'function_call');
+      text
+        .replaceAll(/tools\[(\d+)\]\.function/g, 'functions[$1]')
+        .replaceAll('tool_choice', 'function_call')
+        .replaceAll('`tools`', '`functions`');
     throw new RequestError(renamed(error.message), error.param && renamed(error.param), error.code);
   }
 }
