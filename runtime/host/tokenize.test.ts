@@ -78,12 +78,11 @@ describe('a tokenizing or rendering call', () => {
   });
 
   it('ends at its time limit although a single step is slow', () => {
-    let renderedRows = 0;
     const rows = Array.from({ length: 2000 }, (_, i) => i);
-    const template = '{% for row in rows %}{% set text = tools | tojson %}{% set seen = countRow() %}{% endfor %}';
+    const template =
+      "{% for row in rows %}{% set text = tools | tojson %}{{ raise_exception('200 times JSON') if row == 200 }}{% endfor %}";
     const render = compileChatTemplate(template, {});
     const tools = Array.from({ length: 20_000 }, (_, i) => `${i}`);
-    assert.throws(() => render({ rows, tools, countRow: () => ++renderedRows }), { message: /too long/ });
-    assert.ok(renderedRows < 200, `${renderedRows} times 20,000 values were written as JSON`);
+    assert.throws(() => render({ rows, tools }), { message: /too long/ });
   });
 });
