@@ -33,8 +33,11 @@ export interface Backend {
   readonly ahead?: boolean;
   /** True when the sequences of one batch may have different adapters. */
   readonly mixesAdapters?: boolean;
-  /** True when `forward` takes `changes` of logits. */
-  readonly changesLogits?: boolean;
+  /**
+   * True when the backend draws from no more than the row's `topK` most probable tokens, also where the draw allows more. The other backends draw
+   * from the whole vocabulary.
+   */
+  readonly truncatesDraws?: boolean;
   /**
    * Computes all sequences in one device step. A sequence may read slots that an earlier sequence of the batch writes, because each layer
    * stores all keys and values before attention. No two sequences may write the same slot, and none may write a slot that an earlier one reads.
@@ -188,15 +191,9 @@ export interface TopRequest {
    * are then over the allowed tokens; when fewer than `topK` are allowed, the entries left over are token 0 with log-probability -Infinity.
    */
   readonly allowed?: Uint32Array;
-  /**
-   * One draw per row, when the caller wants only a token drawn from the row's `topK`. A backend that can draw returns `drawn`;
-   * other backends ignore this field, and the caller draws.
-   */
+  /** One draw per row, when the caller wants only a drawn token: the output is `drawn`. `topK` is then the number of tokens that nearly always decide. */
   readonly draws?: readonly Draw[];
-  /**
-   * Changes of the row's logits, applied before all other steps. Allowed only on backends that set `changesLogits`, and only with one row.
-   * `forward` copies the lists before it returns.
-   */
+  /** Changes of the row's logits, applied before all other steps. Allowed only with one row. `forward` copies the lists before it returns. */
   readonly changes?: RowChanges;
 }
 
@@ -217,10 +214,15 @@ export interface RowChanges {
 /** A bit beside a token's id in `RowChanges`. */
 export const CHOSEN_TOKEN = 0x8000_0000;
 
-/** Parameters for drawing one of a row's top tokens: temperature applies first, then top-p, then min-p. Seed and position determine the draw. */
+/**
+ * Parameters for drawing one of a row's tokens: temperature applies first, then top-k, top-p and min-p. Each cut keeps the first tokens in order of
+ * falling logit, then rising id, and is relative to those that the cut before it kept. Seed and position determine the draw.
+ */
 export interface Draw {
   /** Above 0. The temperature and the cuts are 32-bit floats. */
   readonly temperature: number;
+  /** Number of most probable tokens to draw from; 0 for the whole vocabulary. */
+  readonly topK: number;
   readonly topP: number;
   readonly minP: number;
   readonly seed: number;

@@ -60,7 +60,7 @@ export class DeviceStep<P extends StepRow = StepPart> {
 /** Classifies a part of a step for `rowsAhead`. */
 export function rowOf({ call }: StepPart): RowUnderWay {
   if (call.state === 'done') return 'ended';
-  return call instanceof RunCall && !call.awaitsToken && !call.hostQueue.isStopped ? call : 'other';
+  return call instanceof RunCall && !call.hostQueue.isStopped ? call : 'other';
 }
 
 /** The runs of a step that have not ended since its hand-over. */

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import type { Backend, SequenceInput } from '../backends/backend.ts';
+import type { Backend } from '../backends/backend.ts';
 import { NOTHING_DRAWN } from '../backends/backend.ts';
 import { createOnnxBackend } from '../backends/onnx/index.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
@@ -64,7 +64,7 @@ async function sampledTokens(inferlet: DeviceClient, queue: number): Promise<num
   return all;
 }
 
-test('a device that draws returns the tokens that the host would pick, and no candidates', async () => {
+test('runs and steps get the tokens that the backend draws, equal on all backends, and the backend gives no candidates', async () => {
   let drawn = 0;
   /** Total size of the outputs beside the drawn tokens. */
   let sizes = 0;
@@ -82,34 +82,66 @@ test('a device that draws returns the tokens that the host would pick, and no ca
         return outputs;
       },
     });
-  const withoutDeviceDraws = (inner: Backend) =>
-    wrapBackend(inner, { ahead: false, forward: (batch) => inner.forward(batch.map(withoutDraws)) });
   const results: number[][][] = [];
-  for (const wrap of [watch, withoutDeviceDraws]) {
-    await using host = await startTestHost({ backend: 'cuda', seed: 9, wrap });
+  for (const backend of ['reference', 'onnx', 'cuda'] as const) {
+    await using host = await startTestHost({ backend, seed: 9, wrap: watch });
     const inferlet = (await host.connect()).openInferlet({ id: 'draws', maxPages: 40, arrival: 1 });
     results.push(await sampledTokens(inferlet, inferlet.createQueue('tiny')));
   }
-  assert.deepEqual(results[0], results[1]);
+  const [reference, onnx, cuda] = results;
+  assert.deepEqual(onnx, reference);
+  assert.deepEqual(cuda, reference);
   // For each sampler, a run draws 24 tokens and each of two steps draws 12.
-  assert.equal(drawn, (SAMPLERS.length - 1) * (24 + 2 * 12), 'a greedy sampler draws nothing');
+  assert.equal(drawn, 3 * (SAMPLERS.length - 1) * (24 + 2 * 12), 'a greedy sampler draws nothing');
   assert.equal(sizes, 0);
-  assert.ok(new Set(results[0]?.flat()).size > 20, 'the samplers give different tokens');
+  assert.ok(new Set(reference?.flat()).size > 20, 'the samplers give different tokens');
 });
 
-function withoutDraws(sequence: SequenceInput): SequenceInput {
-  const { output } = sequence;
-  if (output.kind !== 'top') return sequence;
-  const { draws: _, ...rest } = output;
-  return { ...sequence, output: rest };
-}
+/** Runs on a vocabulary of which the listed tokens hold little: most draws depend on the others. */
+test('a run alone, beside others, and continued after a part of it gives the same tokens', async () => {
+  const shape = { vocabularySize: 600 };
+  const sampler = { temperature: 3, topK: 0, topP: 1, minP: 0 };
+  for (const backend of ['reference', 'onnx'] as const) {
+    await using host = await startTestHost({ backend, seed: 9, shape });
+    const inferlet = (await host.connect()).openInferlet({ id: 'draws', maxPages: 40, arrival: 1 });
+    const tokensOf = async (seed: number, parts: readonly number[] = [20]) => {
+      // The calls of one queue follow each other.
+      const queue = inferlet.createQueue('tiny');
+      const pages = must(inferlet.allocatePages(queue, 3));
+      const tokens: number[] = [];
+      for (const maxTokens of parts) {
+        const run = inferlet.run(queue, {
+          token: tokens.at(-1) ?? 5,
+          position: tokens.length,
+          pages,
+          maxTokens,
+          sampler: { ...sampler, seed },
+          stopTokens: NONE,
+        });
+        for (let ended = false; !ended; ) {
+          const chunk = must(await run.next());
+          tokens.push(...chunk.tokens);
+          ended = chunk.finished !== undefined;
+        }
+      }
+      inferlet.freePages(queue, pages);
+      return tokens;
+    };
+    const alone = await tokensOf(1);
+    const beside = await Promise.all([4, 3, 2, 1].map((seed) => tokensOf(seed)));
+    assert.deepEqual(beside[3], alone);
+    assert.deepEqual(await tokensOf(1, [8, 1, 11]), alone);
+    assert.ok(host.host.stats().models[0]!.meanBatchSize > 1, 'the runs share steps');
+    assert.ok(new Set(beside.flat()).size > 60, 'tokens from all over the vocabulary');
+  }
+});
 
 test('when the device draws no token because the logits are not numbers, the call gets an error', async () => {
   const drawNothing = (inner: Backend) =>
     wrapBackend(inner, {
       ahead: false,
       forward: async (batch) => {
-        const outputs = await inner.forward(batch.map(withoutDraws));
+        const outputs = await inner.forward(batch);
         return outputs.map((output) =>
           output.kind === 'top' ? { ...output, drawn: Uint32Array.of(NOTHING_DRAWN) } : output,
         );

@@ -1,11 +1,8 @@
-import type { Draw, TopTokens } from '../backends/backend.ts';
-import { drawPlace } from '../backends/draw.ts';
-import { type CallFault, fault } from '../memory/fault.ts';
-import type { LogitChanges, Sampler } from '../protocol/calls.ts';
+import { fault } from '../memory/fault.ts';
+import type { LogitChanges } from '../protocol/calls.ts';
 import { MAX_CHOSEN } from '../protocol/wire.ts';
 import { checkTokens } from './checks.ts';
 import { RowChangeList } from './row-changes.ts';
-import { candidatesWanted } from './sampler.ts';
 
 /** Maximum biases of a run: to sort them takes time of the host's thread, which all inferlets share. */
 const MAX_BIASES = 1024;
@@ -13,27 +10,21 @@ const MAX_BIASES = 1024;
 const MAX_CHANGE = 1e6;
 
 /**
- * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen. The run asks the backend for the most
- * probable tokens that no bias excludes: as many as its sampler wants, and one more for each token that a change can move below those. The changes
- * are kept as sorted lists, which take no more memory than the lists of the call, for which the inferlet is charged.
+ * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen, which the backend
+ * applies. They are kept as sorted lists, which take about as much memory as the lists of the call, for which the inferlet is charged.
  */
 export class Penalties {
   readonly #frequency: number;
   readonly #presence: number;
   /** The tokens that the text had chosen before the run, sorted; none without penalties. */
   readonly #chosenBefore: Uint32Array;
-  readonly #distinctChosenCount: number;
   /** Number of times that the run has sampled each token. */
   readonly #sampleCounts = new Map<number, number>();
   /** Sorted; the bias of the token at an index is at the same index of `#biasValues`. */
   readonly #biasedTokens: Uint32Array;
   readonly #biasValues: Float32Array;
-  /** Tokens with a bias of negative infinity; the list may name one more than once. */
-  readonly #excludedTokens: Uint32Array;
-  readonly #vocabularySize: number;
-  /** True when a change may raise a token: then any token may become one of the most probable. */
-  readonly #mayRaise: boolean;
-  #list: RowChangeList | undefined;
+  /** The current changes, in the form that a backend takes. */
+  readonly changes: RowChangeList;
 
   /**
    * @param position position of the run's first input. The limit of `chosen` grows with it: a run that continues one that a quota cut short
@@ -54,9 +45,9 @@ export class Penalties {
     checkTokens(biasTokens, vocabularySize);
     checkTokens(chosen, vocabularySize);
     for (const value of biasValues) if (value !== Number.NEGATIVE_INFINITY) checkValue('bias', value);
-    this.#excludedTokens = biasTokens.filter((_, i) => biasValues[i] === Number.NEGATIVE_INFINITY);
-    this.#vocabularySize = vocabularySize;
-    if (new Set(this.#excludedTokens).size === vocabularySize) throw nothingLeft();
+    const excludedTokens = biasTokens.filter((_, i) => biasValues[i] === Number.NEGATIVE_INFINITY);
+    if (new Set(excludedTokens).size === vocabularySize)
+      throw fault('invalid-argument', 'the changes of the logits leave no token');
     const order = Uint32Array.from(biasTokens.keys()).sort(
       (a, b) => (biasTokens[a] as number) - (biasTokens[b] as number),
     );
@@ -64,98 +55,20 @@ export class Penalties {
     this.#biasValues = Float32Array.from(order, (place) => biasValues[place] as number);
     this.#frequency = frequency;
     this.#presence = presence;
-    this.#mayRaise = frequency < 0 || presence < 0 || biasValues.some((value) => value > 0);
     this.#chosenBefore = this.#penalizes ? chosen.toSorted() : new Uint32Array();
-    this.#distinctChosenCount = this.#chosenBefore.reduce(
-      (sum, token, i) => (token === this.#chosenBefore[i - 1] ? sum : sum + 1),
-      0,
-    );
-  }
-
-  /** The same changes for a device that applies them; `noteToken` keeps them up to date. */
-  onDevice(): RowChangeList {
-    const penalties = { frequency: this.#frequency, presence: this.#presence };
-    this.#list ??= new RowChangeList(
-      penalties,
+    this.changes = new RowChangeList(
+      { frequency, presence },
       (token) => this.#changeOf(token),
       this.#biasedTokens,
       this.#chosenBefore,
     );
-    return this.#list;
   }
 
   /** Counts a token that the run has sampled. */
   noteToken(token: number): void {
     if (!this.#penalizes) return;
     this.#sampleCounts.set(token, (this.#sampleCounts.get(token) ?? 0) + 1);
-    this.#list?.noteToken(token);
-  }
-
-  /**
-   * The tokens that no bias excludes, in the form of `StepRequest.allowed`; undefined when no bias excludes any. Each step makes the words
-   * anew: if the run kept them, they would take memory for which the inferlet is not charged.
-   */
-  allowed(): Uint32Array | undefined {
-    if (this.#excludedTokens.length === 0) return undefined;
-    const words = new Uint32Array(Math.ceil(this.#vocabularySize / 32)).fill(0xffff_ffff);
-    for (const token of this.#excludedTokens)
-      words[token >>> 5] = (words[token >>> 5] as number) & ~(1 << (token & 31));
-    return words;
-  }
-
-  /** Number of most probable `allowed` tokens that the run must ask for, so that the changes leave the sampler as many as it wants. */
-  candidates(sampler: Sampler, maxTopK: number): number {
-    if (this.#mayRaise) return maxTopK;
-    const changedCount =
-      this.#distinctChosenCount + this.#sampleCounts.size + this.#biasedTokens.length - this.#excludedTokens.length;
-    return Math.min(maxTopK, candidatesWanted(sampler, maxTopK) + changedCount);
-  }
-
-  /**
-   * Draws the token after the input at `position`.
-   * @param top the input's most probable `allowed` tokens, before penalties and other biases
-   * @throws CallFault `internal` when the model computed no numbers, `invalid-argument` when the changes leave no token
-   */
-  tokenOf(sampler: Sampler, top: TopTokens, maxTopK: number, position: number): number {
-    if (Number.isNaN(top.logProbabilities[0])) throw fault('internal', 'the model computed no numbers for this input');
-    const { tokens, logits } = this.#applyChanges(top);
-    const candidateCount = Math.min(tokens.length, candidatesWanted(sampler, maxTopK));
-    if (candidateCount === 0) throw nothingLeft();
-    if (sampler.temperature === 0 || candidateCount === 1) return tokens[0] as number;
-    const draw: Draw = { ...sampler, position };
-    return tokens[drawPlace(draw, Float32Array.from(logits), 0, candidateCount)] as number;
-  }
-
-  /** Applies penalties and biases to `top`. Returns the tokens that remain, most probable first, equally probable ones by token id. */
-  #applyChanges({ tokens, logProbabilities }: TopTokens): { readonly tokens: number[]; readonly logits: number[] } {
-    const changedTokens: { readonly token: number; readonly logit: number }[] = [];
-    const unchangedIndices: number[] = [];
-    for (const [index, token] of tokens.entries()) {
-      const change = this.#changeOf(token);
-      const logit = Math.fround((logProbabilities[index] as number) + change);
-      if (logit === Number.NEGATIVE_INFINITY) continue;
-      if (change === 0) unchangedIndices.push(index);
-      else changedTokens.push({ token, logit });
-    }
-    changedTokens.sort((a, b) => b.logit - a.logit || a.token - b.token);
-    // The unchanged candidates are in order already, so merge them with the changed ones.
-    const merged = { tokens: [] as number[], logits: [] as number[] };
-    const push = (token: number, logit: number): void => {
-      merged.tokens.push(token);
-      merged.logits.push(logit);
-    };
-    let nextChanged = 0;
-    for (const index of unchangedIndices) {
-      const [token, logit] = [tokens[index] as number, logProbabilities[index] as number];
-      let changed = changedTokens[nextChanged];
-      while (changed && (changed.logit > logit || (changed.logit === logit && changed.token < token))) {
-        push(changed.token, changed.logit);
-        changed = changedTokens[++nextChanged];
-      }
-      push(token, logit);
-    }
-    for (const { token, logit } of changedTokens.slice(nextChanged)) push(token, logit);
-    return merged;
+    this.changes.noteToken(token);
   }
 
   #changeOf(token: number): number {
@@ -171,10 +84,6 @@ export class Penalties {
   get #penalizes(): boolean {
     return this.#frequency !== 0 || this.#presence !== 0;
   }
-}
-
-function nothingLeft(): CallFault {
-  return fault('invalid-argument', 'the changes of the logits leave no token');
 }
 
 /** The index in a sorted list of the first token that is not below `token`. */

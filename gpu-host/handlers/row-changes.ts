@@ -3,7 +3,7 @@ import { CHOSEN_TOKEN, type RowChanges } from '../backends/backend.ts';
 const INITIAL_CAPACITY = 64;
 
 /**
- * Changes of a run's logits in the form that a device applies, kept up to date token by token: a step copies the lists as they are. They take
+ * Changes of a run's logits in the form that a backend applies, kept up to date token by token: a step copies the lists as they are. They take
  * eight bytes for each distinct token that the run has a bias for or has chosen.
  */
 export class RowChangeList {

@@ -14,8 +14,6 @@ import type { RunSlices, SlicedRun } from './run-slices.ts';
 import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue, OpenRun } from './space.ts';
 
-type TopOutput = Extract<SequenceOutput, { kind: 'top' }>;
-
 /** Maximum stop tokens of a run: each sampled token is compared with all of them. */
 const MAX_STOP_TOKENS = 256;
 
@@ -40,9 +38,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   /** True when another step is under way behind that step. */
   #hasNextStep = false;
   #topK = 1;
-  /** Changes of the logits. At most one of the two is set: the host applies the changes, or the device does. */
-  #hostPenalties: Penalties | undefined;
-  #devicePenalties: Penalties | undefined;
+  #penalties: Penalties | undefined;
   #producedCount = 0;
   #consumedCount = 0;
   /** Tokens computed and not handed over yet. */
@@ -75,11 +71,6 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   get maxTokens(): number {
     return this.#request.maxTokens;
-  }
-
-  /** True when the device cannot compute ahead, because the host needs the last token to change the next logits. */
-  get awaitsToken(): boolean {
-    return this.#hostPenalties !== undefined;
   }
 
   /** Number of tokens produced so far. */
@@ -132,17 +123,11 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   #begin(plan: ForwardPlan, position: number, inputs: InputRows): SequenceInput {
     const { sampler } = this.#request;
-    const output = { kind: 'top', rows: 1 } as const;
-    const penalties = this.#hostPenalties;
-    if (penalties) {
-      const topK = penalties.candidates(sampler, this.#model.maxTopK);
-      const allowed = penalties.allowed();
-      return plan.begin(1, inputs, { ...output, topK, ...(allowed ? { allowed } : {}) });
-    }
     const draws = drawsOf(sampler, [position]);
-    const changes = this.#devicePenalties?.onDevice().row;
+    const changes = this.#penalties?.changes.row;
     return plan.begin(1, inputs, {
-      ...output,
+      kind: 'top',
+      rows: 1,
       topK: this.#topK,
       ...(draws ? { draws } : { tokensOnly: true }),
       ...(changes ? { changes } : {}),
@@ -151,7 +136,8 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   override accept(output: SequenceOutput): Progress {
     if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
-    const token = this.#tokenOf(output);
+    const token = tokenOf(output, 0);
+    this.#penalties?.noteToken(token);
     this.#plan?.commit(1, this.#isPicked ? Uint32Array.of(this.#token) : undefined);
     this.#isPicked = this.#hasNextStep;
     this.#hasNextStep = false;
@@ -169,19 +155,6 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     if (this.#hasRoom) return 'more';
     this.parked();
     return 'held';
-  }
-
-  #tokenOf(output: TopOutput): number {
-    const { sampler } = this.#request;
-    const penalties = this.#hostPenalties;
-    if (!penalties) {
-      const token = tokenOf(sampler, output, 0, this.#topK, this.#position);
-      this.#devicePenalties?.noteToken(token);
-      return token;
-    }
-    const token = penalties.tokenOf(sampler, output, this.#model.maxTopK, this.#position);
-    penalties.noteToken(token);
-    return token;
   }
 
   protected override rollback(): void {
@@ -272,9 +245,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     }
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
     if (!changes) return;
-    const penalties = new Penalties(changes, vocabularySize, position);
-    if (this.#model.backend.changesLogits === true) this.#devicePenalties = penalties;
-    else this.#hostPenalties = penalties;
+    this.#penalties = new Penalties(changes, vocabularySize, position);
     // A run that waits before its first token is checked again, and must keep the penalties that it has.
     this.#request = { ...this.#request, changes: undefined };
   }

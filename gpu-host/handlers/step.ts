@@ -89,7 +89,7 @@ export class StepCall extends DeviceCall {
 
   override accept(output: SequenceOutput): Progress {
     const plan = this.#plan as ForwardPlan;
-    if (output.kind === 'top') this.#take(plan, output);
+    if (output.kind === 'top') this.#take(output);
     plan.commit();
     if (plan.remainingInputs > 0) return 'more';
     this.hostQueue.trail.noteStep(this.request, this.token);
@@ -133,17 +133,14 @@ export class StepCall extends DeviceCall {
   }
 
   /** Takes the output rows of the inputs just computed. `topK` is the device's stride and may be larger than the request's. */
-  #take(plan: ForwardPlan, top: Extract<SequenceOutput, { kind: 'top' }>): void {
+  #take(top: Extract<SequenceOutput, { kind: 'top' }>): void {
     const { topK, tokens, logProbabilities, drawn } = top;
     const rows = drawn?.length ?? tokens.length / topK;
-    const firstInput = plan.doneInputs + plan.reservedInputs - rows;
     const { output } = this.request;
     for (let row = 0; row < rows; row++) {
       const offset = row * topK;
       if (output.tag === 'sample') {
-        const position = plan.positions[firstInput + row] as number;
-        const token = tokenOf(output.val, top, row, this.#topK, position);
-        this.#sampledTokens[this.#sampledCount++] = token;
+        this.#sampledTokens[this.#sampledCount++] = tokenOf(top, row);
       } else {
         if (Number.isNaN(logProbabilities[offset]))
           throw fault('internal', 'the model computed no numbers for these inputs');

@@ -860,9 +860,11 @@ static inline pie_output_text_read_embed_future pie_output_text_read_embed(pie_q
 /* ---- fused --------------------------------------------------------------------------------------------------------- */
 /* Embed, forward and sample in one call. A token costs one call, and with `run` less than one. */
 
-/* Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0
- * means the host's cap of 256. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
- * seeds give equal tokens: the draw depends only on the seed and on the input's position. */
+/* Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-k` 0, `top-p` 1 and `min-p` 0 switch these cuts off; a draw
+ * without a cut is from the whole vocabulary. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Each keeps
+ * the first tokens in order of falling probability, then rising id, and is relative to the tokens that the cut before it kept. On NVIDIA cards,
+ * a draw is from the 256 most probable tokens at most, and the cuts are relative to those. Equal seeds give equal tokens: the draw depends only on
+ * the seed and on the input's position. */
 typedef struct {
   float temperature;
   uint32_t top_k;
@@ -1335,8 +1337,7 @@ PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]matcher") void pie_raw_
 static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_grammar_matcher_drop(self.handle); }
 
 /* ---- penalties ----------------------------------------------------------------------------------------------------- */
-/* Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as
- * many as a sampler with `top-k` 0 considers. There, a bias above 0 has an effect only if its token is one of them. */
+/* Runs that change the logits of single tokens before they sample. The sampler sees the changed distribution of the whole vocabulary. */
 
 typedef struct {
   /* Subtracted from a token's logit once for each occurrence of the token in `chosen` or in the run; from minus to plus a million. */

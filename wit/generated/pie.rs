@@ -1665,9 +1665,11 @@ pub mod output_text {
 pub mod fused {
     use crate::abi;
 
-    /// Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0
-    /// means the host's cap of 256. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal
-    /// seeds give equal tokens: the draw depends only on the seed and on the input's position.
+    /// Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-k` 0, `top-p` 1 and `min-p` 0 switch these cuts off; a draw
+    /// without a cut is from the whole vocabulary. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Each keeps
+    /// the first tokens in order of falling probability, then rising id, and is relative to the tokens that the cut before it kept. On NVIDIA cards,
+    /// a draw is from the 256 most probable tokens at most, and the cuts are relative to those. Equal seeds give equal tokens: the draw depends only on
+    /// the seed and on the input's position.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Sampler {
         pub temperature: f32,
@@ -2685,8 +2687,7 @@ pub mod grammar {
     }
 }
 
-/// Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as
-/// many as a sampler with `top-k` 0 considers. There, a bias above 0 has an effect only if its token is one of them.
+/// Runs that change the logits of single tokens before they sample. The sampler sees the changed distribution of the whole vocabulary.
 pub mod penalties {
     use crate::abi;
 

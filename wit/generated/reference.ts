@@ -980,7 +980,7 @@ export const reference: ContractReference = {
     {
      "name": "sampler",
      "kind": "record",
-     "docs": "Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-p` 1 and `min-p` 0 switch these cuts off. `top-k` 0\nmeans the host's cap of 256. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Equal\nseeds give equal tokens: the draw depends only on the seed and on the input's position.",
+     "docs": "Sampling parameters. `temperature` 0 is greedy and ignores the other parameters. `top-k` 0, `top-p` 1 and `min-p` 0 switch these cuts off; a draw\nwithout a cut is from the whole vocabulary. The cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature. Each keeps\nthe first tokens in order of falling probability, then rising id, and is relative to the tokens that the cut before it kept. On NVIDIA cards,\na draw is from the 256 most probable tokens at most, and the cuts are relative to those. Equal seeds give equal tokens: the draw depends only on\nthe seed and on the input's position.",
      "members": [
       {
        "name": "temperature",
@@ -1636,7 +1636,7 @@ export const reference: ContractReference = {
   {
    "name": "penalties",
    "id": "pie:inferlet/penalties@0.1.0",
-   "docs": "Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as\nmany as a sampler with `top-k` 0 considers. There, a bias above 0 has an effect only if its token is one of them.",
+   "docs": "Runs that change the logits of single tokens before they sample. The sampler sees the changed distribution of the whole vocabulary.",
    "needs": "Trait `penalties` of the model.",
    "types": [
     {

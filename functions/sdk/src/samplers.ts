@@ -14,7 +14,10 @@ export interface Distribution {
 export interface SamplerOptions {
   /** 0 is greedy; 1 (the default) leaves the probabilities as they are. */
   readonly temperature?: number;
-  /** Keep the k most probable; 0 (the default) keeps all that the host returns (256). */
+  /**
+   * Keep the k most probable; 0 (the default) keeps all. A sampler that runs in the inferlet, and a model on an NVIDIA card, keep 256 at most; the
+   * other cuts are then relative to those.
+   */
   readonly topK?: number;
   /** Keep the smallest set of most probable tokens whose probabilities add up to p; 1 (the default) keeps all. */
   readonly topP?: number;

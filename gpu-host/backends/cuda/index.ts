@@ -215,7 +215,7 @@ class CudaBackend implements Backend {
   readonly checksSlots = true;
   readonly ahead = true;
   readonly mixesAdapters = true;
-  readonly changesLogits = true;
+  readonly truncatesDraws = true;
   readonly images: OnnxImageEncoder | undefined;
   readonly #addon: CudaAddon;
   readonly #card: CudaDevice;

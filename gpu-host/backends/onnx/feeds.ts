@@ -1,6 +1,7 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { SequenceInput } from '../backend.ts';
+import { CHOSEN_TOKEN, type Draw, type SequenceInput } from '../backend.ts';
 import { allowedWords } from '../check.ts';
+import { uniform } from '../draw.ts';
 import { fillBias, HIDDEN, hasBlindInput, type RunShape } from './bias.ts';
 import { Growable } from './growable.ts';
 import type { KvPool } from './kv-pool.ts';
@@ -16,10 +17,13 @@ export interface RunFeeds {
   /** Number of states that go to the head, member by member. In the output `states` they come before the states of sequences that want no tokens. */
   readonly headRows: number;
   readonly topK: number;
-  readonly wantsLogSum: boolean;
+  /** True when a caller wants probabilities, or draws from more tokens than the top ones. */
+  readonly wantsSums: boolean;
+  /** True when such draws may need all logits of their rows. */
+  readonly mayBeOpen: boolean;
   /** True when a caller wants the states that go to the head, or any of the states that follow them. */
   readonly wantsStates: boolean;
-  /** True when the head's tokens are cut to allowed ones; rows without a mask of their own then allow the whole vocabulary. */
+  /** True when the head's tokens are cut to allowed ones or their logits change; rows without a mask of their own then allow the whole vocabulary. */
   readonly isMasked: boolean;
   readonly wantsAttention: boolean;
   readonly writes: boolean;
@@ -36,6 +40,10 @@ export class FeedBuilder {
   readonly #noEmbedRows = new Tensor('int64', new BigInt64Array(0), [0, 1]);
   readonly #noEmbeds: Tensor;
   readonly #noMask: Tensor;
+  readonly #noChanges = {
+    change_places: new Tensor('int64', new BigInt64Array(0), [0, 2]),
+    changes: new Tensor('float32', new Float32Array(0), [0]),
+  };
   readonly #yes = new Tensor('bool', [true], [1]);
   readonly #no = new Tensor('bool', [false], [1]);
   // The graph takes int32 and int64. Indices are written as uint32 into the same memory, so each `Uint32Array` is copied in one call.
@@ -46,6 +54,7 @@ export class FeedBuilder {
   readonly #outRows = new Growable(4);
   readonly #headRows = new Growable(4);
   readonly #masks = new Growable(4);
+  readonly #settings = new Growable(4);
   readonly #segments: KvSegments;
   readonly #segmentRows = new Growable(4);
   readonly #rowSegments = new Growable(4);
@@ -215,7 +224,7 @@ export class FeedBuilder {
     let headRows = 0;
     let stateRows = 0;
     let topK = 1;
-    let wantsLogSum = false;
+    let wantsSums = false;
     let wantsStates = false;
     let isMasked = false;
     let wantsAttention = false;
@@ -228,9 +237,9 @@ export class FeedBuilder {
       if (output.kind !== 'top') return;
       headRows += output.rows;
       topK = Math.max(topK, output.topK);
-      if (output.tokensOnly !== true) wantsLogSum = true;
+      if (output.tokensOnly !== true && output.draws === undefined) wantsSums = true;
       if (output.states === true) wantsStates = true;
-      if (output.allowed !== undefined) isMasked = true;
+      if (output.allowed !== undefined || output.changes !== undefined) isMasked = true;
     });
     const outRows = this.#outRows.uint32(headRows + stateRows);
     let nextTop = 0;
@@ -245,10 +254,14 @@ export class FeedBuilder {
     const headOrder = this.#headRows.uint32(headRows);
     for (let i = 0; i < headRows; i++) headOrder[i] = i;
     topK = Math.min(topK, this.#config.vocabularySize);
+    const settings = this.#rowSettings(rows, headRows, topK);
+    const mayBeOpen = topK < this.#config.vocabularySize && hasShares(settings);
+    wantsSums ||= mayBeOpen;
     return {
       headRows,
       topK,
-      wantsLogSum,
+      wantsSums,
+      mayBeOpen,
       wantsStates: wantsStates || stateRows > 0,
       isMasked,
       wantsAttention,
@@ -258,11 +271,48 @@ export class FeedBuilder {
         head_rows: new Tensor('int32', this.#headRows.int32(headRows), [headRows]),
         top_k: new Tensor('int64', BigInt64Array.of(BigInt(topK)), [1]),
         has_head: headRows > 0 && !isMasked ? this.#yes : this.#no,
-        wants_log_sum: wantsLogSum && !isMasked ? this.#yes : this.#no,
+        wants_sums: wantsSums && !isMasked ? this.#yes : this.#no,
+        row_settings: new Tensor('float32', settings, [headRows, 3]),
         is_masked: isMasked ? this.#yes : this.#no,
         wants_attention: wantsAttention ? this.#yes : this.#no,
         allowed: isMasked ? this.#allowed(rows, headRows) : this.#noMask,
+        ...(isMasked ? this.#changes(rows) : this.#noChanges),
       },
+    };
+  }
+
+  /** Inverse temperature, share and floor of each head row, as the graph's `row_settings`. */
+  #rowSettings(rows: readonly Row[], headRows: number, listed: number): Float32Array {
+    const settings = this.#settings.float32(3 * headRows);
+    let next = 0;
+    eachMember(rows, 0, ({ output }) => {
+      if (output.kind !== 'top') return;
+      for (let row = 0; row < output.rows; row++) {
+        const draw = output.draws?.[row];
+        settings[next++] = draw ? Math.min(MAX_INVERSE_TEMPERATURE, 1 / draw.temperature) : 1;
+        settings[next++] = draw ? neededShare(draw, listed) : 0;
+        settings[next++] = draw?.topK === 0 ? draw.minP : 0;
+      }
+    });
+    return settings;
+  }
+
+  /** The changes of all head rows' logits. */
+  #changes(rows: readonly Row[]): Record<string, Tensor> {
+    const places: bigint[] = [];
+    const values: number[] = [];
+    let headRow = 0n;
+    eachMember(rows, 0, ({ output }) => {
+      if (output.kind !== 'top') return;
+      output.changes?.tokens.forEach((token, i) => {
+        places.push(headRow, BigInt((token & ~CHOSEN_TOKEN) >>> 0));
+        values.push(output.changes?.values[i] ?? 0);
+      });
+      headRow += BigInt(output.rows);
+    });
+    return {
+      change_places: new Tensor('int64', BigInt64Array.from(places), [values.length, 2]),
+      changes: new Tensor('float32', Float32Array.from(values), [values.length]),
     };
   }
 
@@ -281,6 +331,27 @@ export class FeedBuilder {
     const bytes = new Uint8Array(masks.buffer, masks.byteOffset, masks.byteLength);
     return new Tensor('uint8', bytes, [headRows, 4 * words]);
   }
+}
+
+/** Largest inverse temperature: an infinite one would make the power of the largest logit NaN. */
+const MAX_INVERSE_TEMPERATURE = 3e38;
+/** Factor that makes a row's share larger than needed. The graph's 32-bit sums differ from sums of 64 bits by less. */
+const SHARE_MARGIN = 1.0001;
+
+/**
+ * The share of a row's weight that its `listed` top tokens must have so that they decide a draw: up to top-p's cut, or else up to the random number.
+ * They never suffice where top-k or min-p cuts behind them, because only all logits tell the weight that such a cut keeps.
+ */
+function neededShare({ topK, topP, minP, seed, position }: Draw, listed: number): number {
+  if (topK > 0) return topK > listed ? Number.POSITIVE_INFINITY : 0;
+  if (topP < 1) return SHARE_MARGIN * topP;
+  // Above 0 even for a random number of 0: a run without shares has no sums.
+  return minP > 0 ? Number.POSITIVE_INFINITY : SHARE_MARGIN * Math.max(2 ** -53, uniform(seed, position));
+}
+
+function hasShares(settings: Float32Array): boolean {
+  for (let share = 1; share < settings.length; share += 3) if (settings[share] > 0) return true;
+  return false;
 }
 
 /** False for a row whose masks are all causal, because its members share a prefix or were dealt to it: a causal input sees itself. */

@@ -41,16 +41,21 @@ export interface GraphOptions {
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
  * - `out_rows` int32 [R]: indices of the inputs, among the flat B × T, whose states are wanted; R may be 0
  * - `head_rows` int32 [M]: indices of the states, among the R, that go to the head; M may be 0
- * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: true to compute `top_*`, `log_sum`; never true without head rows
- * - `is_masked` bool [1]: true to compute `allowed_*` instead of `top_*` and `log_sum`, over the tokens of `allowed` uint8
- *   [M, ceil(vocabulary / 32) × 4] (token t is bit t % 8 of byte t / 8; `allowed` has no rows when `is_masked` is false)
+ * - `top_k` int64 [1]; `has_head`, `wants_sums` bool [1]: true to compute `top_*`; `sum`, `is_open`, `open_logits`; never true without head rows
+ * - `row_settings` float32 [M, 3]: 1 / temperature, share and floor of each row
+ * - `is_masked` bool [1]: true to compute `allowed_*` instead, over the tokens of `allowed` uint8 [M, ceil(vocabulary / 32) × 4] (token t is bit
+ *   t % 8 of byte t / 8), with `changes` float32 [C] added to the logits at `change_places` int64 [C, 2] (head row, token). When `is_masked` is
+ *   false, `allowed` has no rows
  * - `wants_attention` bool [1]: true to compute `received`
  * - with `adapter`, for each multiplication of a layer, the two inputs of `adapterInputs`; their ranks may differ, and be 0
  *
  * Outputs, empty when not wanted:
  * - `states` float32 [R, hidden]: after the final norm
- * - `top_logits` float32 and `top_tokens` int64 [M, K]: largest first, equal ones by token; `log_sum` float32 [M, 1]: the logarithm of the
- *   sum of all exponentiated logits; `allowed_top_logits`, `allowed_top_tokens`, `allowed_log_sum`: the same over allowed tokens
+ * - `top_logits` float32 and `top_tokens` int64 [M, K]: largest first, equal ones by token
+ * - `sum` float32 [M, 1]: of e^((logit - largest logit) / temperature) over all tokens; `is_open` bool [M]: true for rows whose K top tokens have
+ *   less than the row's share of the sum, and of which the last has at least its floor of the first one's probability; `open_logits` and
+ *   `open_powers` float32 [open rows, vocabulary]: the logits of these rows, and the terms of their sums
+ * - `allowed_top_logits` and so on: the same over allowed tokens
  * - `new_kv` float32 [2 × layers × B, T, kvHeads × headDim]: rotated keys and values of the inputs, in the pool's order
  * - `received` float32 [B, T, W]: each input's attention to each column, the mean over heads and layers
  */
@@ -87,9 +92,12 @@ export function buildDecoder(
   graph.input('head_rows', int32, ['M']);
   graph.input('top_k', int64, [1]);
   graph.input('has_head', boolean, [1]);
-  graph.input('wants_log_sum', boolean, [1]);
+  graph.input('wants_sums', boolean, [1]);
+  graph.input('row_settings', float32, ['M', 3]);
   graph.input('is_masked', boolean, [1]);
   graph.input('allowed', uint8, ['M-masked', 4 * allowedWords(config)]);
+  graph.input('change_places', int64, ['C', 2]);
+  graph.input('changes', float32, ['C']);
 
   const project: Project = (x, linear) => {
     const projected = weights.multiply(x, linear);

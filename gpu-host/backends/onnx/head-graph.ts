@@ -43,44 +43,79 @@ export function buildHead(
     const mean = branch.node('Div', [total, sum], 'mean-shifted');
     return [picked, branch.node('Sub', [logOfSum, mean], 'entropies-of-logits')];
   });
-  outputTop(graph);
+  for (const { name, type, dims } of TOP_OUTPUTS) graph.output(name, type, dims);
+  graph.output('log_sum', float32, ['M', 1]);
   graph.output('picked', float32, ['P']);
   graph.output('entropies', float32, ['M', 1]);
   return graph.encode();
 }
 
-/** Ends the decoder with the most probable tokens after some of its states, from the whole vocabulary or from allowed tokens. */
+/**
+ * Ends the decoder with the most probable tokens after some of its states, of the whole vocabulary or of allowed tokens, and with what it takes to
+ * draw from all of them (see `addSums`).
+ */
 export function addDecoderHead(graph: GraphBuilder, config: ModelConfig, logits: string): void {
-  // In ONNX Runtime 1.30, TopK of no rows ends the process, hence `has_head`. The log-sum is optional because it is costly.
+  // In ONNX Runtime 1.30, TopK of no rows ends the process, hence `has_head`. The sums are optional because they are costly.
   graph.when('has_head', TOP_OUTPUTS, (branch) => addTop(branch, logits, ['largest-logits', 'largest-tokens']));
-  graph.when('wants_log_sum', [{ name: 'log_sum', type: float32, emptyDims: [0, 1] }], (branch) => {
-    addLogSum(branch, logits, first(branch, 'top_logits', 'largest-logit'), 'logits-log-sum');
-    return ['logits-log-sum'];
+  graph.when('wants_sums', SUM_OUTPUTS, (branch) => addSums(branch, logits, 'top_logits', 'all'));
+  graph.when('is_masked', [...TOP_OUTPUTS, ...SUM_OUTPUTS].map(ofAllowed), (branch) => {
+    const masked = addTokenMask(branch, config, logits);
+    // Infinite changes leave tokens out, as the mask does. The places are distinct.
+    const changed = branch.node('ScatterND', [masked, 'change_places', 'changes'], 'logits-changed', {
+      reduction: 'add',
+    });
+    const top = addTop(branch, changed, ['allowed-logits', 'allowed-tokens']);
+    return [...top, ...addSums(branch, changed, top[0], 'allowed')];
   });
-  graph.when(
-    'is_masked',
-    [
-      { name: 'allowed_top_logits', type: float32, emptyDims: [0, 1] },
-      { name: 'allowed_top_tokens', type: int64, emptyDims: [0, 1] },
-      { name: 'allowed_log_sum', type: float32, emptyDims: [0, 1] },
-    ],
-    (branch) => {
-      const masked = addTokenMask(branch, config, logits);
-      const top = addTop(branch, masked, ['masked-top-logits', 'masked-top-tokens']);
-      addLogSum(branch, masked, first(branch, top[0], 'masked-largest'), 'masked-log-sum');
-      return [...top, 'masked-log-sum'];
-    },
-  );
-  outputTop(graph);
-  graph.output('allowed_top_logits', float32, ['M', 'K']);
-  graph.output('allowed_top_tokens', int64, ['M', 'K']);
-  graph.output('allowed_log_sum', float32, ['M', 1]);
+  for (const { name, type, dims } of [...TOP_OUTPUTS, ...SUM_OUTPUTS]) {
+    graph.output(name, type, dims);
+    graph.output(`allowed_${name}`, type, dims);
+  }
 }
 
 const TOP_OUTPUTS = [
-  { name: 'top_logits', type: float32, emptyDims: [0, 1] },
-  { name: 'top_tokens', type: int64, emptyDims: [0, 1] },
+  { name: 'top_logits', type: float32, emptyDims: [0, 1], dims: ['M', 'K'] },
+  { name: 'top_tokens', type: int64, emptyDims: [0, 1], dims: ['M', 'K'] },
 ];
+const SUM_OUTPUTS = [
+  { name: 'sum', type: float32, emptyDims: [0, 1], dims: ['M', 1] },
+  { name: 'is_open', type: boolean, emptyDims: [0], dims: ['M'] },
+  { name: 'open_logits', type: float32, emptyDims: [0, 1], dims: ['open', 'vocabulary'] },
+  { name: 'open_powers', type: float32, emptyDims: [0, 1], dims: ['open', 'vocabulary'] },
+];
+
+function ofAllowed<T extends { readonly name: string }>(output: T): T {
+  return { ...output, name: `allowed_${output.name}` };
+}
+
+/**
+ * Adds each row's sum of e^((logit - largest logit) / temperature). A row is open when its top tokens have less than its share of this sum and reach
+ * its floor: then a draw from the row may depend on the other tokens, too, and the last results have all its logits and powers. Returns the values of
+ * `SUM_OUTPUTS`.
+ */
+function addSums(graph: GraphBuilder, logits: string, topLogits: string, name: string): readonly string[] {
+  const columns = graph.integers([1]);
+  const settings = [`${name}:inverse-temperatures`, `${name}:shares`, `${name}:floors`];
+  graph.nodeOf('Split', ['row_settings', graph.integers([1, 1, 1])], settings, { axis: 1 });
+  const largest = first(graph, topLogits, `${name}:largest`);
+  const powersOf = (values: string, of: string) => {
+    const shifted = graph.node('Sub', [values, largest], `${name}:${of}-shifted`);
+    const scaled = graph.node('Mul', [shifted, settings[0]], `${name}:${of}-scaled`);
+    const powers = graph.node('Exp', [scaled], `${name}:${of}-powers`);
+    return { powers, sum: graph.node('ReduceSum', [powers, columns], `${name}:${of}-sum`, { keepdims: 1 }) };
+  };
+  const whole = powersOf(logits, 'whole');
+  const top = powersOf(topLogits, 'top');
+  const needed = graph.node('Mul', [whole.sum, settings[1]], `${name}:needed`);
+  const isShort = graph.node('Less', [top.sum, needed], `${name}:is-short`);
+  const lastPlace = [graph.integers([-1]), graph.integers([Number.MAX_SAFE_INTEGER]), columns];
+  const last = graph.node('Slice', [top.powers, ...lastPlace], `${name}:last-power`);
+  const passes = graph.node('GreaterOrEqual', [last, settings[2]], `${name}:passes`);
+  const both = graph.node('And', [isShort, passes], `${name}:is-open-column`);
+  const isOpen = graph.node('Reshape', [both, graph.integers([-1])], `${name}:is-open`);
+  const openRows = (values: string, output: string) => graph.node('Compress', [values, isOpen], output, { axis: 0 });
+  return [whole.sum, isOpen, openRows(logits, `${name}:open-logits`), openRows(whole.powers, `${name}:open-powers`)];
+}
 
 /** Adds −∞ to each logit whose bit in `allowed` is 0. Each byte of `allowed` selects its eight terms from a table, so 32 bytes are copied at once. */
 function addTokenMask(graph: GraphBuilder, config: ModelConfig, logits: string): string {
@@ -120,10 +155,4 @@ function addLogSum(graph: GraphBuilder, logits: string, largest: string, output:
   const logOfSum = graph.node('Log', [sum], `${output}:log`);
   graph.node('Add', [logOfSum, largest], output);
   return { shifted, powers, sum, logOfSum };
-}
-
-function outputTop(graph: GraphBuilder): void {
-  graph.output('top_logits', float32, ['M', 'K']);
-  graph.output('top_tokens', int64, ['M', 'K']);
-  graph.output('log_sum', float32, ['M', 1]);
 }

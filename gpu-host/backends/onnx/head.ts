@@ -2,7 +2,7 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { StateScores, TopTokens } from '../backend.ts';
 import type { LazySession } from './lazy-session.ts';
 import { Tensor } from './library.ts';
-import { floats, type RunResult, TOP, topRows } from './outputs.ts';
+import { floats, projectedRows, type RunResult } from './outputs.ts';
 
 /** Maximum number of logits in one run of the head, which keeps several 4-byte copies of each. More states are split into several runs. */
 const MAX_LOGITS = 1 << 24;
@@ -24,7 +24,7 @@ export class Head {
     const logProbabilities = new Float32Array(count * k);
     for (const { from, to } of this.#runRanges(count)) {
       const result = await this.#run(states, from, to, { topK: k, picks: null });
-      const top = topRows(result, TOP, 0, to - from, k, k, true);
+      const top = projectedRows(result, to - from, k);
       tokens.set(top.tokens, from * k);
       logProbabilities.set(top.logProbabilities, from * k);
     }
@@ -70,7 +70,7 @@ export class Head {
       top_k: new Tensor('int64', BigInt64Array.of(BigInt(topK)), [1]),
       picks: new Tensor('int32', picks ?? new Int32Array(0), [picks?.length ?? 0]),
     };
-    const outputNames = picks === null ? [TOP.tokens, TOP.logits] : ['picked', 'entropies'];
+    const outputNames = picks === null ? ['top_tokens', 'top_logits'] : ['picked', 'entropies'];
     return session.run(feeds, [...outputNames, 'log_sum']);
   }
 

@@ -22,14 +22,14 @@ import {
   TooLittleMemory,
 } from '../check.ts';
 import { OnnxAdapter } from './adapter.ts';
-import { FeedBuilder, type RunFeeds } from './feeds.ts';
+import { FeedBuilder } from './feeds.ts';
 import { buildDecoder } from './graph.ts';
 import { Head } from './head.ts';
 import { buildHead } from './head-graph.ts';
 import { KvPool } from './kv-pool.ts';
 import { LazySession } from './lazy-session.ts';
 import { InferenceSession } from './library.ts';
-import { allowedTopRows, fetches, floats, type RunResult, receivedAttention, TOP, topRows } from './outputs.ts';
+import { fetches, floats, type RunResult, RunTops, receivedAttention } from './outputs.ts';
 import { runCosts } from './packing.ts';
 import { PaddingMeter } from './padding.ts';
 import { Planner } from './plan.ts';
@@ -117,6 +117,7 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
 }
 
 const MIB = 1024 * 1024;
+const NOTHING_LISTED = { tokens: new Uint32Array(0), logProbabilities: new Float32Array(0) };
 
 /** Refuses a further session of these multiplications that does not fit the memory. @throws TooLittleMemory */
 function checkRoom(model: LoadedModel, linears: readonly LinearLayer[], purpose: string, freeBytes: number): void {
@@ -271,6 +272,7 @@ export class OnnxBackend implements Backend {
     const result = await session.run(feeds, fetches(run));
     if (run.segments > 0) this.#segmentRuns++;
     const newKv = run.writes ? floats(result.new_kv) : null;
+    let tops: RunTops | undefined;
     let topRow = 0;
     let stateRow = run.headRows;
     rows.forEach((row, r) => {
@@ -284,7 +286,8 @@ export class OnnxBackend implements Backend {
           sequenceOutput = { kind: 'states', states: this.#statesOf(result, stateRow, output.rows) };
           stateRow += output.rows;
         } else {
-          sequenceOutput = this.#top(result, run, topRow, output);
+          tops ??= new RunTops(result, run, this.config.vocabularySize);
+          sequenceOutput = this.#top(result, tops, topRow, output);
           topRow += output.rows;
         }
         if (attention === true) {
@@ -296,12 +299,12 @@ export class OnnxBackend implements Backend {
     this.#padding.add(rows, shape, run.segments);
   }
 
-  #top(result: RunResult, run: RunFeeds, row: number, request: TopRequest): SequenceOutput {
-    const { rows, topK, tokensOnly, states } = request;
-    const k = Math.min(topK, run.topK);
-    const top = run.isMasked
-      ? allowedTopRows(result, row, rows, run.topK, k, tokensOnly !== true)
-      : topRows(result, TOP, row, rows, run.topK, k, tokensOnly !== true);
+  #top(result: RunResult, tops: RunTops, row: number, request: TopRequest): SequenceOutput {
+    const { rows, tokensOnly, states, draws } = request;
+    const topK = Math.min(request.topK, this.config.vocabularySize);
+    const top = draws
+      ? { ...NOTHING_LISTED, topK, drawn: Uint32Array.from(draws, (draw, i) => tops.draw(row + i, draw)) }
+      : tops.tokens(row, rows, topK, tokensOnly !== true);
     if (states !== true) return { kind: 'top', ...top };
     return { kind: 'top', ...top, states: this.#statesOf(result, row, rows) };
   }

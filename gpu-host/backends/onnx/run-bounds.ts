@@ -9,8 +9,11 @@ const FLOAT = 4;
 const GATHERED_COPIES = 4;
 /** Copies of the scores: those that become weights in place, and a second one where attention is wanted. */
 const SCORE_COPIES = 2;
-/** Copies of the logits: with a token mask, the terms, their cut, the masked logits and the two steps of their log-sum come to the logits. */
-const LOGIT_COPIES = 6;
+/**
+ * Copies of the logits: with a token mask, the terms, their cut, the masked and the changed logits and the powers of their sum come to the logits; if
+ * all rows are open, their logits and powers, and the copies of both in JavaScript, come as well.
+ */
+const LOGIT_COPIES = 10;
 /** Values of an input, in multiples of the hidden and of the intermediate size, that live at once in one layer. */
 const HIDDEN_COPIES = 8;
 const INTERMEDIATE_COPIES = 6;

@@ -3,9 +3,12 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import {
   type Backend,
+  CHOSEN_TOKEN,
   type DeviceAdapter,
+  type Draw,
   NOTHING_DRAWN,
   type OutputRequest,
+  type RowChanges,
   type SequenceInput,
   type SequenceOutput,
   type StateScores,
@@ -68,6 +71,8 @@ interface Passage {
   readonly received: Float64Array;
   /** The adapter's changes, by layer. */
   readonly adapter: ReferenceAdapter | undefined;
+  /** The last input, if it is a token that the batch before picked. */
+  readonly pickedToken: number | undefined;
 }
 
 type Rounding = (x: Float64Array) => Float64Array;
@@ -125,7 +130,14 @@ class ReferenceBackend implements Backend {
     const adapters = batch.map(({ adapter }) => ReferenceAdapter.of(adapter));
     const passages = batch.map((sequence, i): Passage => {
       const received = new Float64Array(sequence.context.length + sequence.positions.length);
-      return { sequence, rows: this.#embed(sequence, previousPicks), received, adapter: adapters[i] };
+      const { inputs } = sequence;
+      return {
+        sequence,
+        rows: this.#embed(sequence, previousPicks),
+        received,
+        adapter: adapters[i],
+        pickedToken: inputs.kind === 'picked' ? previousPicks[inputs.rows.at(-1) ?? 0] : undefined,
+      };
     });
     this.#weights.layers.forEach((layer, index) => {
       // Sequences pass each layer one after another: a later sequence reads keys and values that an earlier one has just written.
@@ -186,7 +198,7 @@ class ReferenceBackend implements Backend {
     });
   }
 
-  #output({ sequence, rows, received }: Passage): SequenceOutput {
+  #output({ sequence, rows, received, pickedToken }: Passage): SequenceOutput {
     const { layers, heads, rmsNormEpsilon, vocabularySize } = this.config;
     const { output } = sequence;
     const attention = sequence.attention
@@ -199,10 +211,13 @@ class ReferenceBackend implements Backend {
       .map((x) => toSinglePrecision(rmsNorm(x, this.#weights.norm, rmsNormEpsilon)));
     if (output.kind === 'states') return { kind: 'states', states: flat(wantedStates), ...attention };
     const logits = wantedStates.map((state) => this.#head(state));
-    const top = topTokens(logits, Math.min(output.topK, vocabularySize), output.allowed);
+    if (output.changes && logits[0]) changeLogits(logits[0], output.changes, pickedToken);
+    const topK = Math.min(output.topK, vocabularySize);
+    const draws = output.draws;
+    const top = topTokens(logits, draws ? vocabularySize : topK, output.allowed);
     return {
       kind: 'top',
-      ...(output.tokensOnly && !output.draws ? tokensOnly(top) : top),
+      ...(draws ? drawnTokens(top, draws, topK) : output.tokensOnly ? tokensOnly(top) : top),
       ...(output.states ? { states: flat(wantedStates) } : {}),
       ...attention,
     };
@@ -302,13 +317,36 @@ class ReferenceBackend implements Backend {
 /** The token that each row picks. */
 function picksOf(request: OutputRequest, output: SequenceOutput): number[] {
   if (request.kind !== 'top' || output.kind !== 'top') return [];
-  const { topK, tokens, logProbabilities } = output;
+  const { topK, tokens, drawn } = output;
   return Array.from({ length: request.rows }, (_, row) => {
-    const draw = request.draws?.[row];
-    const place = draw ? drawPlace(draw, logProbabilities, row * topK, topK) : 0;
-    const token = tokens[row * topK + place];
+    const token = drawn ? drawn[row] : tokens[row * topK];
     return token === NOTHING_DRAWN ? 0 : token;
   });
+}
+
+/** Draws from rows that list all their tokens. */
+function drawnTokens({ tokens, logProbabilities, topK: size }: TopTokens, draws: readonly Draw[], topK: number) {
+  const drawn = Uint32Array.from(draws, (draw, row) => {
+    const first = logProbabilities[row * size];
+    if (Number.isNaN(first) || first === Number.NEGATIVE_INFINITY) return NOTHING_DRAWN;
+    return tokens[row * size + drawPlace(draw, logProbabilities, row * size, size)];
+  });
+  return { topK, drawn, tokens: new Uint32Array(0), logProbabilities: new Float32Array(0) };
+}
+
+/** Applies `changes` to a row's logits. `pickedToken` is the row's input if the batch before picked it. */
+function changeLogits(
+  logits: Float64Array,
+  { tokens, values, frequency, presence }: RowChanges,
+  pickedToken: number | undefined,
+): void {
+  let isPickedChosen = false;
+  tokens.forEach((flagged, i) => {
+    const token = (flagged & ~CHOSEN_TOKEN) >>> 0;
+    logits[token] += values[i];
+    if (token === pickedToken && flagged >= CHOSEN_TOKEN) isPickedChosen = true;
+  });
+  if (pickedToken !== undefined) logits[pickedToken] -= frequency + (isPickedChosen ? 0 : presence);
 }
 
 function toSinglePrecision(x: Float64Array): Float64Array {

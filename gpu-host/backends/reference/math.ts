@@ -152,8 +152,8 @@ export function silu(x: number): number {
 }
 
 /**
- * The tokens of the `topK` largest logits of each row, equal logits by token id, with the logarithm of their softmax. With `allowed` (see
- * `TopRequest`), the order and the softmax cover the allowed tokens only.
+ * The tokens of the `topK` largest logits of each row, equal logits by token id, with the logarithm of their softmax. Order and softmax cover
+ * the tokens that are `allowed` (see `TopRequest`) and whose logit is not -Infinity.
  */
 export function topTokens(rows: readonly Float64Array[], topK: number, allowed?: Uint32Array): TopTokens {
   const tokens = new Uint32Array(rows.length * topK);
@@ -161,7 +161,9 @@ export function topTokens(rows: readonly Float64Array[], topK: number, allowed?:
   const words = (allowed?.length ?? 0) / rows.length;
   rows.forEach((logits, row) => {
     const candidates = Array.from(logits.keys()).filter(
-      (token) => allowed === undefined || ((allowed[row * words + (token >> 5)] >>> (token & 31)) & 1) === 1,
+      (token) =>
+        logits[token] !== Number.NEGATIVE_INFINITY &&
+        (allowed === undefined || ((allowed[row * words + (token >> 5)] >>> (token & 31)) & 1) === 1),
     );
     const total = logSumOfPowers(Float64Array.from(candidates, (token) => logits[token]));
     const order = candidates.sort((a, b) => logits[b] - logits[a] || a - b).slice(0, topK);

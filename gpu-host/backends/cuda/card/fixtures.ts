@@ -258,6 +258,7 @@ async function recordDraws(recorder: Recorder, seed: number): Promise<void> {
   const draws = (count: number): Draw[] =>
     Array.from({ length: count }, (_, i) => ({
       temperature: [0, 0.7, 1, 1.5][random.below(4)] as number,
+      topK: 0,
       topP: [1, 0.9, 0.5][random.below(3)] as number,
       minP: [0, 0.05][random.below(2)] as number,
       seed: random.below(2 ** 32),

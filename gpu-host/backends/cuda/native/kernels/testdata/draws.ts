@@ -1,11 +1,10 @@
 /**
- * Generates `draws.h`: results of `gpu-host/handlers/sampler.ts` (`gpu-host/backends/draw.ts`) and of this Node's `Math.exp`, for the tests of the
+ * Generates `draws.h`: results of `gpu-host/backends/draw.ts` and of this Node's `Math.exp`, for the tests of the
  * device's draws. Run this file again when the sampler changes: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { uniform } from '#gpu-host/backends/draw.ts';
-import { pick } from '#gpu-host/handlers/sampler.ts';
+import { drawPlace, uniform } from '#gpu-host/backends/draw.ts';
 
 const SEED = 20_261;
 let calls = 0;
@@ -79,7 +78,9 @@ for (const logProbabilities of distributions) {
       const seed = word();
       const position = integer(10_000);
       const count = logProbabilities.length;
-      const place = pick({ ...sampler, topK: 0, seed }, logProbabilities, 0, count, position);
+      const draw = { ...sampler, topK: 0, seed, position };
+      // A greedy row takes its first token without a draw.
+      const place = sampler.temperature === 0 ? 0 : drawPlace(draw, logProbabilities, 0, count);
       const { temperature, topP, minP } = sampler;
       const bits = [temperature, topP, minP].map(floatBits).join(', ');
       draws.push(`{${first}, ${count}, ${bits}, ${seed}u, ${position}, ${place}}`);
