@@ -45,7 +45,7 @@ const SEED_STEP = 0x9e3779b9;
 const CANDIDATES = 256;
 
 /**
- * The sampler of one generation; a `reply` forces the text. The platform samples, unless a bias above 0 or log-probabilities need the
+ * The sampler of one generation; a `reply` forces the text. The platform samples, unless log-probabilities need the
  * distributions. `logs`, if given, gets an entry for each chosen token, a final stop token included.
  */
 export function samplerOf(

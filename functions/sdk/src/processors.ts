@@ -49,8 +49,8 @@ const MAX_MAGNITUDE = 1e6;
 /**
  * A sampler that lets processors change the distribution, one after the other, and then draws as {@link draw} does (`temperature` 1 by
  * default). It sees the model's `candidates` most probable tokens, 256 by default, and the tokens that a processor asks for. The platform
- * itself applies a chain of {@link frequencyPenalty}, {@link presencePenalty}, {@link banTokens} and biases below 0, and decodes ahead of
- * the inferlet. With other processors, decoding waits for the inferlet at every token.
+ * itself applies a chain of {@link frequencyPenalty}, {@link presencePenalty}, {@link banTokens} and {@link logitBias} to the whole vocabulary, and
+ * decodes ahead of the inferlet. With other processors, decoding waits for the inferlet at every token.
  *
  * @example
  * const sampler = processors([repetitionDivisor(1.2), banTokens([13]), minTokens(20)], { temperature: 0.8, topP: 0.9 });
@@ -81,14 +81,14 @@ export function processors(
   return { ...custom(choose, { candidates, seed }), begin };
 }
 
-/** A chain as the host runs it; undefined when one of its processors has to see the tokens, or needs improbable ones. */
+/** A chain as the host runs it; undefined when one of its processors has to see the tokens. */
 function runSampler(
   chain: readonly Processor[],
   device: DeviceSampler,
   choose: GuestSampler['choose'],
   { vocabularySize }: ModelInfo,
 ): RunSampler | undefined {
-  if (!chain.every(({ change, tokens = [] }) => change && tokens.length === 0)) return undefined;
+  if (!chain.every(({ change }) => change)) return undefined;
   const biases = new Map<number, number>();
   let [frequency, presence] = [0, 0];
   for (const { change = {} } of chain) {
