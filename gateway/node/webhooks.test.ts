@@ -29,6 +29,8 @@ class Receiver {
   readonly received: Received[] = [];
   /** Statuses of the next answers, in order. All later answers have status 204. */
   statuses: number[] = [];
+  /** Further headers of the answers. */
+  headers: Record<string, string> = {};
   readonly #server: Server;
 
   constructor() {
@@ -37,7 +39,7 @@ class Receiver {
       for await (const piece of request.setEncoding('utf8')) body += piece;
       this.received.push({ path: request.url ?? '', headers: request.headers, body });
       await this.beforeAnswer();
-      response.writeHead(this.statuses.shift() ?? 204, { location: '/elsewhere' }).end();
+      response.writeHead(this.statuses.shift() ?? 204, { location: '/elsewhere', ...this.headers }).end();
     });
   }
 
@@ -202,6 +204,34 @@ describe('webhooks', () => {
       timestamp: state.endedAt,
       data: state,
     });
+  });
+
+  it('a delivery waits as long as the receiver asks for', async () => {
+    receiver.statuses = [429];
+    receiver.headers = { 'retry-after': '1' };
+    const arrivals: number[] = [];
+    receiver.beforeAnswer = async () => {
+      arrivals.push(performance.now());
+    };
+    try {
+      const { status, attempts } = await untilSettled(await runToEnd(receiver.url('/busy')));
+      assert.deepEqual([status, attempts], ['delivered', 2]);
+      const [first = 0, second = 0] = arrivals;
+      assert.ok(second - first > 950, `repeated after ${second - first} ms`);
+      receiver.statuses = [503];
+      receiver.headers = { 'retry-after': new Date(Date.now() + 3_600_000).toUTCString() };
+      const id = await runToEnd(receiver.url('/closed'));
+      let nextAt = 0;
+      await eventually(async () => {
+        const { webhook } = await client.invocation(id);
+        nextAt = Date.parse(webhook?.nextAt ?? '');
+        return webhook?.attempts === 1;
+      }, 'the first attempt has failed');
+      assert.ok(nextAt > Date.now() + 3_000_000, `${nextAt - Date.now()} ms until the next attempt`);
+    } finally {
+      receiver.headers = {};
+      receiver.beforeAnswer = async () => undefined;
+    }
   });
 
   it('webhooks report cancelled invocations, and omit outputs of more than 256 KiB', async () => {

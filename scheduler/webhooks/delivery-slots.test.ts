@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
+import { askedWait, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
 import { DeliverySlots } from './delivery-slots.ts';
 import { signedHeaders } from './signature.ts';
 
@@ -104,6 +104,29 @@ test('the retries of a delivery span 20 to 24 hours', () => {
   const hours = waits.reduce((sum, ms) => sum + ms, 0) / 3_600_000;
   assert.ok(hours > 20 && hours < 24, `${hours} h`);
   assert.deepEqual([waits[0], waits[1]], [5000, 10_000]);
+});
+
+test('a receiver may ask for a longer wait, in seconds or until a date, but not for a shorter one', () => {
+  const now = Date.UTC(1994, 10, 6, 8, 49, 0);
+  for (const [header, ms] of [
+    ['120', 120_000],
+    [' 0 ', 0],
+    ['Sun, 06 Nov 1994 08:49:37 GMT', 37_000],
+    ['Sunday, 06-Nov-94 08:49:37 GMT', 37_000],
+    ['Sun Nov  6 08:49:37 1994', 37_000],
+    ['Sun, 06 Nov 1994 08:48:37 GMT', 0],
+    ['Sun, 99 Nov 1994 08:49:37 GMT', 0],
+    ['1994-11-06T08:49:37Z', 0],
+    ['-5', 0],
+    ['1.5', 0],
+    ['soon', 0],
+    ['', 0],
+    [undefined, 0],
+  ] as const)
+    assert.equal(askedWait(header, now), ms, String(header));
+  assert.equal(waitAfter(1, 5000, 120_000), 120_000);
+  assert.equal(waitAfter(3, 5000, 1000), 20_000);
+  assert.equal(waitAfter(1, 5000, askedWait('9999999999', now)), 6 * 3_600_000, 'the longest wait that counts');
 });
 
 test('only a 2xx status counts as delivered', () => {

@@ -9,7 +9,7 @@ const MAX_DRAINED_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 16 * 1024;
 
 /**
- * Sends a body and returns the response's status. Connects only to the addresses that `reach` has checked, follows no redirect, and gives up when
+ * Sends a body and returns the response's status and `Retry-After`. Connects only to the addresses that `reach` has checked, follows no redirect, and gives up when
  * the signal aborts, whatever the server does. Never throws.
  */
 export async function post(
@@ -26,7 +26,8 @@ export async function post(
     const { response } = await untilAborted(respond(request, signal), signal);
     // The status is the result, even when reading the body fails.
     await untilAborted(drainBody(response), signal).catch(() => undefined);
-    return { status: response.statusCode ?? 0 };
+    const retryAfter = response.headers['retry-after'];
+    return { status: response.statusCode ?? 0, ...(retryAfter !== undefined && { retryAfter }) };
   } catch (error) {
     return { error: signal.aborted ? 'no answer in time' : reasonOf(error) };
   }

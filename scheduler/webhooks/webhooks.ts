@@ -14,7 +14,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { WorkerConnection } from '../store/worker-connection.ts';
-import { type Answer, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
+import { type Answer, askedWait, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
 import { DeliverySlots } from './delivery-slots.ts';
 import { post } from './post.ts';
 import type { WebhookSecrets } from './secrets.ts';
@@ -65,6 +65,15 @@ export interface WebhooksOptions {
 /** What is sent to the receiver, or why the platform could not make it. */
 type Message = { readonly body: string } | { readonly error: string };
 
+/** An attempt after which another one follows. */
+class FailedAttempt extends Error {
+  readonly waitMs: number;
+  constructor(message: string, waitMs: number) {
+    super(message);
+    this.waitMs = waitMs;
+  }
+}
+
 interface Delivery {
   readonly id: string;
   readonly tenant: string;
@@ -114,7 +123,10 @@ export class Webhooks {
       maxStalledCount: 1000,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
-      settings: { backoffStrategy: (attempts) => waitAfter(attempts, firstWaitMs) },
+      settings: {
+        backoffStrategy: (attempts, _type, error) =>
+          error instanceof FailedAttempt ? error.waitMs : waitAfter(attempts, firstWaitMs),
+      },
     });
     this.#worker.on('error', (error) => {
       if (!this.#stopping.signal.aborted && !isConnectionError(error))
@@ -236,17 +248,19 @@ export class Webhooks {
     const isLast = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
     const statusOfFailure = isLast ? 'failed' : 'pending';
     const status = verdict === 'delivered' ? 'delivered' : statusOfFailure;
+    const now = store.clock();
+    const waitMs = waitAfter(attempt, firstWaitMs, 'status' in answer ? askedWait(answer.retryAfter, now) : 0);
     await this.#note(invocation.id, [
       attempt,
       status,
       'status' in answer ? answer.status : '',
       'error' in answer ? answer.error : '',
-      status === 'pending' ? store.clock() + waitAfter(attempt, firstWaitMs) : '',
+      status === 'pending' ? now + waitMs : '',
     ]);
     onAttempt?.(status === 'pending' ? 'retry' : status);
     if (status === 'delivered') return;
     const why = 'error' in answer ? answer.error : `status ${answer.status}`;
-    throw isLast ? new UnrecoverableError(why) : new Error(why);
+    throw isLast ? new UnrecoverableError(why) : new FailedAttempt(why, waitMs);
   }
 
   /** Ends the repetition of a delivery during which the gateway died each time. */
