@@ -12,13 +12,18 @@ const ENTRY = 'pie:entry';
 /** Maximum bytes of a bundle; the largest inferlets have a few hundred kilobytes. */
 const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
 
-/** esbuild's options for finding and reading modules, the same for every bundle of a source. */
+/**
+ * esbuild's options for finding and reading modules, the same for every bundle of a source. A guest has globals of the web and none of Node, so
+ * packages give it the build that they have for browsers: the field `browser`, also as a map, and the export conditions `worker` and `browser`, as
+ * Cloudflare's wrangler does. Their builds for `workerd` import modules that only Cloudflare has. esbuild adds `browser`, `default`, and `import` or `require`
+ * by itself.
+ */
 export const OPTIONS = {
   bundle: true,
   format: 'esm',
-  platform: 'neutral',
-  mainFields: ['module', 'main'],
-  conditions: ['pie', 'module', 'import', 'default'],
+  platform: 'browser',
+  mainFields: ['browser', 'module', 'main'],
+  conditions: ['pie', 'worker', 'module'],
   loader: { '.txt': 'text', '.md': 'text' },
   define: { 'process.env.NODE_ENV': '"production"', global: 'globalThis' },
   logLevel: 'silent',
@@ -102,13 +107,6 @@ export function imports(): Plugin {
         // Lets esbuild drop unused imports of an interface.
         sideEffects: false,
       }));
-      setup.onResolve({ filter: /^node:/ }, ({ path }) => refuse(path));
-      setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...origin }) => {
-        if (pluginData === SEEN || builtinOf(path) === null) return undefined;
-        // Allow npm packages with the name of a Node module (`events`, `buffer`).
-        const resolved = await resolveWithoutPlugin(path, origin);
-        return resolved.errors.length > 0 ? refuse(path) : resolved;
-      });
       setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...origin }) => {
         if (pluginData === SEEN) return undefined;
         const resolvedInProject = await resolveWithoutPlugin(path, origin);
@@ -123,9 +121,11 @@ export function imports(): Plugin {
 /** Marks a resolution that this plugin started; its handlers ignore such a resolution. */
 const SEEN = Symbol('resolved by us before');
 
-function refuse(path: string) {
-  const name = builtinOf(path) ?? path;
-  return { errors: [{ text: `"${path}" is a Node module, which inferlets do not have. ${builtinHint(name)}` }] };
+/** The text of an error, which says more of the import of a Node module that no npm package replaces. */
+function worded(text: string): string {
+  const path = /^Could not resolve "([^"]+)"/.exec(text)?.[1] ?? '';
+  const name = builtinOf(path);
+  return name === null ? text : `"${path}" is a Node module, which inferlets do not have. ${builtinHint(name)}`;
 }
 
 /** Turns an error of esbuild into a BuildError with the place of every fault; returns other errors unchanged. */
@@ -152,12 +152,13 @@ export function fromEsbuild(error: unknown): unknown {
 }
 
 function diagnostic({ text, location, notes }: Message): Diagnostic {
+  const wordedText = worded(text);
   const note = notes.find((entry) => entry.text && !location)?.text;
   return {
     file: location?.file ?? '',
     line: location?.line ?? 0,
     column: (location?.column ?? -1) + 1,
-    text: note ? `${text} ${note}` : text,
+    text: note ? `${wordedText} ${note}` : wordedText,
     source: location?.lineText ?? '',
   };
 }
