@@ -15,14 +15,9 @@ const MAX_CRON_CHARACTERS = 128;
 /** Minute, hour, day of the month, month, day of the week; no seconds, so that a schedule never fires more than once a minute. */
 const CRON = /^[\dA-Za-z*,/?#-]+(?: [\dA-Za-z*,/?#-]+){4}$/;
 /**
- * The value `H`: an `h` that is not part of `thu`, the only name of a day or month with this letter. cron-parser draws
- * a random number for `H` each time, so a daily schedule would fire often.
+ * The value `H`, for which other schedulers draw a number: an `h` that is not part of `thu`, the only name of a day or month with this letter.
  */
 const RANDOM_VALUE = /h(?!u)/i;
-/** Days of each month, in a leap year. */
-const MONTH_DAYS = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-const MONTH_NAMES = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
-
 /** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */
 export type Timing = { readonly cron: string; readonly timezone: string } | { readonly everyMs: number };
 
@@ -43,42 +38,7 @@ export function timingFault(timing: Timing): { readonly field: string; readonly 
     return { field: 'cron', message: 'A cron pattern has five fields: minute, hour, day, month, day of the week.' };
   if (RANDOM_VALUE.test(timing.cron))
     return { field: 'cron', message: 'A cron pattern has no `H`: write the minute, hour or day that it stands for.' };
-  if (hasNoDay(timing.cron)) return { field: 'cron', message: `No time fits the pattern "${timing.cron}".` };
   return null;
-}
-
-/**
- * True when none of a pattern's months has one of its days, as in `0 0 31 2,4 *`. For such a pattern, cron-parser would search for seconds. A
- * pattern that names a day of the week always has a day.
- */
-function hasNoDay(cron: string): boolean {
-  const [, , day = '', month = '', weekday = ''] = cron.split(' ');
-  if (weekday !== '*' && weekday !== '?') return false;
-  const days = valuesOf(day, 1, 31);
-  const months = valuesOf(month, 1, 12, MONTH_NAMES);
-  if (days === null || months === null) return false;
-  return !months.some((monthNumber) => days.some((dayNumber) => dayNumber <= (MONTH_DAYS[monthNumber - 1] ?? 31)));
-}
-
-/** The values of a field of a cron pattern; null for `L` and for mistakes, which are left to cron-parser. */
-function valuesOf(field: string, least: number, most: number, names: readonly string[] = []): number[] | null {
-  const numberOf = (text: string): number => {
-    const index = names.indexOf(text.toLowerCase());
-    if (index >= 0) return index + 1;
-    return /^\d+$/.test(text) ? Number(text) : Number.NaN;
-  };
-  const values: number[] = [];
-  for (const part of field.split(',')) {
-    const [range = '', step = '1'] = part.split('/');
-    const [first = '', last] = range === '*' || range === '?' ? [`${least}`, `${most}`] : range.split('-');
-    const from = numberOf(first);
-    // A single value stands for itself; with a step it begins a range that ends at the largest value.
-    const endWithoutRange = part.includes('/') ? most : from;
-    const to = last === undefined ? endWithoutRange : numberOf(last);
-    if (!(from >= least && to <= most && from <= to && /^[1-9]\d*$/.test(step))) return null;
-    for (let value = from; value <= to; value += Number(step)) values.push(value);
-  }
-  return values;
 }
 
 function isTimeZone(name: string): boolean {

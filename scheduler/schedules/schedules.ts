@@ -7,6 +7,7 @@ import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
+import { repeatStrategy } from './cron.ts';
 import { DEFAULT_SCHEDULES } from './rules.ts';
 import type { LastTime, Schedule, ScheduleSettings, TimedSchedule } from './types.ts';
 
@@ -224,6 +225,7 @@ export class Schedules {
       connection: this.#connection,
       prefix: this.#store.keys.bull,
       streams: { events: { maxLen: BULL_EVENTS } },
+      settings: { repeatStrategy },
     });
     // Errors of the queue reach the callers of its methods.
     this.#queue.on('error', () => undefined);

@@ -7,6 +7,7 @@ import { CrashGuard } from '../store/crash-guard.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { WorkerConnection } from '../store/worker-connection.ts';
+import { repeatStrategy } from './cron.ts';
 import type { FiringJob, Schedules } from './schedules.ts';
 import type { LastTime, Schedule } from './types.ts';
 
@@ -52,6 +53,7 @@ export class ScheduleWorker {
       autorun: false,
       concurrency: CONCURRENCY,
       lockDuration: LOCK_MS,
+      settings: { repeatStrategy },
       // BullMQ repeats the firing of a job scheduler however often it stalls, whatever `maxStalledCount` says. The guard ends the repetition.
     });
     this.#worker.on('error', (error) => this.#report(error));
