@@ -77,7 +77,7 @@ describe('a runtime', () => {
     [{ do: 'text' }, 'invalid-result', /not JSON/],
     [{ do: 'spin' }, 'cpu-limit', /250 ms/],
     [{ do: 'leak' }, 'memory-limit', /limits\.memoryMb/],
-    [{ do: 'recurse' }, 'trap', /stack/],
+    [{ do: 'recurse' }, 'trap', /call stack is exhausted by a recursion/],
     [{ do: 'never' }, 'trap', /nothing will settle/],
     [{ do: 'generate', count: 5, prompt: [1, 4000] }, 'inferlet-error', /invalid-argument/],
     [{ do: 'generate', count: 400 }, 'inferlet-error', /context-overflow/],

@@ -221,6 +221,16 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /divide by zero/,
   ],
   [
+    'a recursion that is too deep, in a full memory',
+    {
+      ending: { kind: 'trapped', trap: GuestTrap.from(new RangeError('Maximum call stack size exceeded')) },
+      memoryBytes: 60 * MB,
+    },
+    'error',
+    'trap',
+    /recursion that is too deep.*loop/,
+  ],
+  [
     'an error "out of memory" with much memory in use',
     { ending: failed('out of memory'), memoryBytes: 40 * MB },
     'error',

@@ -72,6 +72,18 @@ describe('guests without a language runtime', () => {
     assert.equal(handles, 0);
   });
 
+  it('end with a text that names recursion when their stack leaves the memory', async () => {
+    // As compilers do: a stack at the beginning of the memory grows down, here by 1 KiB with each call.
+    const extra = `(global $stack (mut i32) (i32.const 65536))
+      (func $deeper (result i32)
+        (global.set $stack (i32.sub (global.get $stack) (i32.const 1024)))
+        (i32.store (global.get $stack) (i32.const 1))
+        (i32.add (call $deeper) (i32.const 1)))`;
+    const { ending } = await run(await watComponent(callbackGuest({ extra, run: '(call $deeper)' })));
+    assert.equal(ending.kind, 'trapped');
+    assert.match(ending.kind === 'trapped' ? ending.trap.message : '', /^memory access out of bounds: .*recursion/);
+  });
+
   it('run in the plain form and block on a future', async () => {
     // The result of `run` lies at 32: the case of the read's result, then the address 16 and the length 2 of the text "42".
     const component = await watComponent(`(module
