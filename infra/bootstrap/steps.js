@@ -137,10 +137,10 @@ const FUNCTIONS_F_TO_N = {
 };
 /** @type {Step} */
 const FUNCTIONS_O_TO_Z = {
-  title: 'Tests of the functions, O to Z, and of recipes',
+  title: 'Tests of the functions, O to Z, of clients and of recipes',
   minutes: LONGER * 50,
   args: SHARED,
-  files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/documents/recipes.test.ts'],
+  files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/clients/*.test.ts', 'test/documents/recipes.test.ts'],
 };
 /**
  * These tests wait most of their time: beside the functions they cost little, while alone they leave both cores idle.
