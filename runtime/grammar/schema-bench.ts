@@ -40,7 +40,9 @@ export function benchSchemas(folder = process.env.PIE_CASES): readonly BenchSche
   const files = existsSync(data) ? globSync('jsonschemabench*.jsonl.gz', { cwd: data }).sort() : [];
   if (files.length === 0) return `${data} has no file jsonschemabench*.jsonl.gz`;
   return files.flatMap((file) => {
-    const lines = gunzipSync(readFileSync(path.join(data, file))).toString().split('\n');
+    const lines = gunzipSync(readFileSync(path.join(data, file)))
+      .toString()
+      .split('\n');
     return lines.filter((line) => line !== '').map((line): BenchSchema => JSON.parse(line));
   });
 }
@@ -82,9 +84,13 @@ function report(outcomes: readonly BenchOutcome[], isList: boolean): void {
   const compiled = outcomes.filter(({ refusal }) => refusal === null);
   const valid = sum((outcome) => outcome.valid);
   const accepted = compiled.reduce((all, outcome) => all + outcome.valid - outcome.refused.length, 0);
-  console.log(`schemas compiled: ${compiled.length} of ${outcomes.length} (${percent(compiled.length, outcomes.length)})`);
+  console.log(
+    `schemas compiled: ${compiled.length} of ${outcomes.length} (${percent(compiled.length, outcomes.length)})`,
+  );
   console.log(`valid instances accepted: ${accepted} of ${valid} (${percent(accepted, valid)})`);
-  console.log(`invalid instances accepted: ${sum(({ wrong }) => wrong.length)} of ${sum((outcome) => outcome.invalid)}`);
+  console.log(
+    `invalid instances accepted: ${sum(({ wrong }) => wrong.length)} of ${sum((outcome) => outcome.invalid)}`,
+  );
   for (const [name, key] of [
     ['elapsed', 'elapsedMs'],
     ['CPU', 'cpuMs'],

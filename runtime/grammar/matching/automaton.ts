@@ -121,14 +121,20 @@ function jsonAutomata(): ReadonlyMap<Expression, Rule> {
  */
 type Use = 'own' | 'shared' | 'counted';
 
+interface Count {
+  states: number;
+  /** The languages that are counted already: a grammar has the automaton of a language once. */
+  readonly languages: Map<Language, Rule>;
+}
+
 class Builder {
   readonly #grammar: Definitions;
   readonly #use: Use;
   readonly #rules = new Map<string, Rule>();
-  readonly #count: { states: number };
+  readonly #count: Count;
 
   /** @param count number of the states made so far; the builder of a language continues its grammar's count */
-  constructor(grammar: Definitions, use: Use, count = { states: 0 }) {
+  constructor(grammar: Definitions, use: Use, count: Count = { states: 0, languages: new Map() }) {
     this.#grammar = grammar;
     this.#use = use;
     this.#count = count;
@@ -187,7 +193,11 @@ class Builder {
 
   #language(language: Language): Rule {
     if (this.#use !== 'counted') return languageAutomaton(language);
-    return new Builder(language, 'counted', this.#count).rule(language.root);
+    const known = this.#count.languages.get(language);
+    if (known) return known;
+    const made = new Builder(language, 'counted', this.#count).rule(language.root);
+    this.#count.languages.set(language, made);
+    return made;
   }
 
   #text(text: string, from: State, to: State): void {

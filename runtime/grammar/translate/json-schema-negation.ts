@@ -1,5 +1,6 @@
 import { type Case, TYPES, type Type, typeOf } from './json-schema-case.ts';
 import { absent, type CaseMaker, limited, present, product, property } from './json-schema-combine.ts';
+import { FORMATS } from './json-schema-formats.ts';
 import { containsRules, stepOf, writtenTypes } from './json-schema-keywords.ts';
 import {
   countOf,
@@ -124,7 +125,8 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
   pattern: (schema) => [
     { ...only('string'), patterns: [{ pattern: String(own(schema, 'pattern')), mustHold: false }] },
   ],
-  format: inexpressible('format'),
+  format: (schema, at, cases) =>
+    FORMATS.has(String(own(schema, 'format'))) ? inexpressible('format')(schema, at, cases) : [],
   minItems: brokenCount('minItems', (count) => (count === 0 ? null : { ...only('array'), maxItems: count - 1 })),
   maxItems: brokenCount('maxItems', (count) => ({ ...only('array'), minItems: count + 1 })),
   uniqueItems: inexpressible('uniqueItems'),

@@ -4,8 +4,7 @@ import type { Characters } from './characters.ts';
 import { choice, type Expression, isNever, NEVER, oneOf, RuleSet, sequence, text } from './expression.ts';
 import { escaped, type JsonRules, languageOf } from './json.ts';
 import type { Case } from './json-schema-case.ts';
-import { FORMATS } from './json-schema-formats.ts';
-import { Inexpressible, mistake, type Pointer } from './json-schema-object.ts';
+import { automatonOfFormat, FORMATS, type Format } from './json-schema-formats.ts';
 import { BoundedCache } from './known.ts';
 import { parseRegex, regex, regexSearch } from './regex.ts';
 import {
@@ -33,9 +32,10 @@ const strings = new BoundedCache<Expression>(MAX_KNOWN, (made) =>
 );
 
 /** The strings that keep all rules of a case. @throws Inexpressible if the automaton of the rules is too large */
-export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer): Expression {
-  const { minLength = 0, maxLength = MANY, patterns = [], formats = [], unlisted = [] } = rules;
-  for (const format of formats) refuseUnknown(format, at);
+export function stringExpression(json: JsonRules, rules: TextRules): Expression {
+  const { minLength = 0, patterns = [], unlisted = [] } = rules;
+  const formats = [...new Set(rules.formats)].filter((format) => FORMATS.has(format));
+  const maxLength = maxLengthOf(rules);
   const excludedTexts = unlisted.filter((value) => typeof value === 'string');
   if (minLength > maxLength) return NEVER;
   const isMeasured = minLength > 0 || maxLength < MANY;
@@ -45,8 +45,8 @@ export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer)
   const key = JSON.stringify([minLength, maxLength, patterns, formats, excludedTexts]);
   const made = strings.getOrMake(key, () => {
     if (ruleCount > 1 && isMeasured)
-      return stringOfLength(automatonOfRules({ patterns, formats, unlisted }), minLength, maxLength);
-    return stringFrom((own) => contentOf(rules, own, ruleCount === 1));
+      return stringOfLength(automatonOfContent({ patterns, formats, unlisted }), minLength, maxLength);
+    return stringFrom((own) => contentOf({ patterns, formats, unlisted }, own, ruleCount === 1));
   });
   // The string's rules count towards the schema's limit, as if the schema did not share them. The root does not count:
   // a string that is not shared is an expression within the schema's rules, and has no root rule.
@@ -64,10 +64,11 @@ export function stringFrom(make: (ownRules: RuleSet) => Expression): Expression 
 /** @param isAlone true if there is only one rule */
 function contentOf(rules: TextRules, ownRules: RuleSet, isAlone: boolean): Expression {
   const [pattern] = rules.patterns ?? [];
-  const [format] = rules.formats ?? [];
+  const [format] = formatsOf(rules);
   if (isAlone && pattern?.mustHold) return escaped(regexSearch(pattern.pattern));
-  if (isAlone && format !== undefined) return escaped(regex(FORMATS.get(format) ?? ''));
-  return expressionOf(automatonOfRules(rules), ownRules, escapedClass);
+  if (isAlone && format)
+    return choice([escaped(regex(format.pattern)), ...(format.more ? [format.more(ownRules)] : [])]);
+  return expressionOf(automatonOfContent(rules), ownRules, escapedClass);
 }
 
 /** The JSON strings of those texts of an automaton that have `min` to `max` characters. @throws Inexpressible if `max` is too large */
@@ -88,12 +89,22 @@ function escapedClass(set: Characters): Expression {
 }
 
 /** The texts that keep all rules. @throws Inexpressible if the automaton of the rules is too large */
-export function automatonOfRules({ minLength, maxLength, patterns, formats, unlisted }: TextRules): Automaton {
-  const rules = { minLength, maxLength, patterns, formats, unlisted };
-  return ruleAutomata.getOrMake(JSON.stringify(rules), () => makeAutomatonOfRules(rules));
+export function automatonOfRules(rules: TextRules): Automaton {
+  const { minLength, patterns, formats, unlisted } = rules;
+  return automatonOfContent({ minLength, maxLength: maxLengthOf(rules), patterns, formats, unlisted });
 }
 
-function makeAutomatonOfRules({
+/** The maximum length of a case's texts, also for its formats. */
+function maxLengthOf(rules: TextRules): number {
+  return Math.min(rules.maxLength ?? MANY, ...formatsOf(rules).map(({ maxLength = MANY }) => maxLength));
+}
+
+/** The texts that keep all rules, but not the maximum lengths of formats. */
+function automatonOfContent(rules: TextRules): Automaton {
+  return ruleAutomata.getOrMake(JSON.stringify(rules), () => makeAutomaton(rules));
+}
+
+function makeAutomaton({
   minLength = 0,
   maxLength = MANY,
   patterns = [],
@@ -102,9 +113,12 @@ function makeAutomatonOfRules({
 }: TextRules): Automaton {
   const excludedTexts = unlisted.filter((value) => typeof value === 'string');
   const all = [
-    ...formats.map(automatonOfFormat),
+    ...formats.flatMap((name) => {
+      const format = FORMATS.get(name);
+      return format ? [automatonOfFormat(name, format)] : [];
+    }),
     ...patterns.map(({ pattern, mustHold }) => {
-      const automaton = automatonOfRegex(pattern, false);
+      const automaton = automatonOfPattern(pattern);
       return mustHold ? automaton : complement(automaton);
     }),
     ...(minLength > 0 || maxLength < MANY ? [lengths(minLength, maxLength)] : []),
@@ -117,8 +131,8 @@ function makeAutomatonOfRules({
 const ENDLESS = new StepBudget(MANY);
 
 /**
- * True if a text keeps the rules for its length, patterns and formats. `hasFormat` checks formats, as it does in the validator of inputs. The regular
- * expression of a format, which is in the grammars, matches only some of the format's texts.
+ * True if a text keeps the rules for its length, patterns and formats. `hasFormat` checks formats, as it does in the validator of inputs. It
+ * accepts a few texts more than the grammars, such as IPv4 addresses with leading zeros.
  */
 export function fitsText(
   value: string,
@@ -127,27 +141,20 @@ export function fitsText(
   const length = [...value].length;
   if (length < minLength || length > maxLength) return false;
   return (
-    patterns.every(({ pattern, mustHold }) => matches(automatonOfRegex(pattern, false), value) === mustHold) &&
-    formats.every((format) => hasFormat(value, format, ENDLESS))
+    patterns.every(({ pattern, mustHold }) => matches(automatonOfPattern(pattern), value) === mustHold) &&
+    formats.every((format) => !FORMATS.has(format) || hasFormat(value, format, ENDLESS))
   );
 }
 
-function refuseUnknown(format: string, at: Pointer): void {
-  if (FORMATS.has(format)) return;
-  const names = [...FORMATS.keys()].join(', ');
-  throw mistake(at, `the format ${JSON.stringify(format)} is not kept; known: ${names}`);
+/** The formats of a case that grammars keep. */
+function formatsOf({ formats = [] }: TextRules): readonly Format[] {
+  return formats.flatMap((name) => FORMATS.get(name) ?? []);
 }
 
-function automatonOfFormat(format: string): Automaton {
-  const pattern = FORMATS.get(format);
-  if (pattern === undefined) throw new Inexpressible('a format without a regular expression');
-  return automatonOfRegex(pattern, true);
-}
-
-function automatonOfRegex(pattern: string, isWhole: boolean): Automaton {
-  return patternAutomata.getOrMake(`${isWhole} ${pattern}`, () => {
+function automatonOfPattern(pattern: string): Automaton {
+  return patternAutomata.getOrMake(pattern, () => {
     parseRegex(pattern);
-    return automatonOf(isWhole ? regex(pattern) : regexSearch(pattern));
+    return automatonOf(regexSearch(pattern));
   });
 }
 

@@ -62,10 +62,10 @@ describe('the format of a listed value', () => {
     for (const text of ['"2023-02-29"', '"never"']) assert.ok(!accepts(schema, text));
   });
 
-  it('is left to the check of whole texts when it is a format of names that no grammar expresses', () => {
-    const schema = { propertyNames: { format: 'ipv6' }, additionalProperties: { type: 'null' } };
+  it('is left to the check of whole texts when it is a format of names whose automaton is too large', () => {
+    const schema = { propertyNames: { format: 'hostname' }, additionalProperties: { type: 'null' } };
     assert.deepEqual(jsonSchemaGrammar(JSON.stringify(schema)).check?.open, ['propertyNames (#)']);
-    assert.ok(accepts(schema, '{"::1":null}'));
-    for (const text of ['{"":null}', '{"x":null}']) assert.ok(!accepts(schema, text), text);
+    assert.ok(accepts(schema, '{"a.example":null}'));
+    for (const text of ['{"":null}', '{"a_b":null}']) assert.ok(!accepts(schema, text), text);
   });
 });

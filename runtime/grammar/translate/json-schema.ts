@@ -219,7 +219,7 @@ class SchemaTranslator implements Translation {
         case 'array':
           return arrayExpression(this, rules, at);
         case 'string':
-          return stringExpression(this.json, rules, at);
+          return stringExpression(this.json, rules);
         case 'number':
           return numberExpression(this.json, rules);
         case 'boolean':

@@ -6,6 +6,8 @@ import { maxStates } from './states.ts';
 
 /** Maximum characters of a text. */
 const MAX_LENGTH = 3000;
+/** Pairs that masks reach for each number of characters of a text, on average. */
+const AHEAD = 4;
 /** Maximum pairs of a state and a number of characters. */
 const MAX_PAIRS = 1_000_000;
 
@@ -13,7 +15,7 @@ const MAX_PAIRS = 1_000_000;
 interface CountedRules {
   readonly first: Expression;
   get(name: string): Expression | undefined;
-  /** An upper bound of the number of states of the rules' automata. */
+  /** An estimate of the number of states of the automata of the rules that texts reach. */
   readonly states: number;
 }
 
@@ -74,7 +76,9 @@ export function countedRules(
 
   if (!canEnd(0, 0)) return undefined;
   const states = maxStates(steps.map((own) => choice(own.map(({ set }) => sequence([set, set])))));
-  return { first: { kind: 'rule', name: '0.0' }, get, states: states * ((isBounded ? max : min) + 1) };
+  // A text passes one state for each number of characters, and masks look a few characters ahead.
+  const perCount = Math.min(states, (AHEAD * states) / accepts.length);
+  return { first: { kind: 'rule', name: '0.0' }, get, states: states + perCount * ((isBounded ? max : min) + 1) };
 }
 
 /** For each length and each state: 1 if the automaton accepts a text of that length from there. */

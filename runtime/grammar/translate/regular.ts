@@ -78,6 +78,23 @@ export function intersection(a: Automaton, b: Automaton): Automaton {
   );
 }
 
+/**
+ * The automaton of the texts of `head` followed by texts of `tail`. After a text of `head`, no character may both continue `head` and begin `tail`;
+ * `tail` does not accept the empty text, and no text leads back to its start.
+ */
+export function concatenation(head: Automaton, tail: Automaton): Automaton {
+  const offset = head.accepts.length;
+  const tailMoves = tail.moves.map((own) => own.map((move) => ({ ...move, target: move.target + offset })));
+  const firstMoves = tailMoves[0] ?? [];
+  return {
+    accepts: [...head.accepts.map(() => false), ...tail.accepts],
+    moves: [
+      ...head.moves.map((own, state) => (head.accepts[state] ? sorted([...own, ...firstMoves]) : own)),
+      ...tailMoves,
+    ],
+  };
+}
+
 /** The automaton of the texts that the given one does not accept. */
 export function complement({ accepts, moves }: Automaton): Automaton {
   const sinkState = accepts.length;
@@ -253,32 +270,37 @@ function closureOf({ empty }: Nfa, states: readonly number[]): readonly number[]
 
 /** Splits the moves into disjoint ranges. All characters of a range lead to the same states. */
 function disjointRanges(moves: readonly { readonly set: Characters; readonly target: number }[]) {
-  const ends = new Set<number>();
-  for (const { set } of moves) {
-    for (const [from, to] of set) {
-      ends.add(from);
-      ends.add(to + 1);
-    }
+  const changes = moves.flatMap(({ set, target }) =>
+    set.flatMap(([from, to]) => [
+      { at: from, target, by: 1 },
+      { at: to + 1, target, by: -1 },
+    ]),
+  );
+  changes.sort((a, b) => a.at - b.at);
+  const ranges: { readonly from: number; readonly to: number; readonly targets: readonly number[] }[] = [];
+  /** For each target, the number of moves that lead there. */
+  const counts = new Map<number, number>();
+  for (const [index, { at, target, by }] of changes.entries()) {
+    const count = (counts.get(target) ?? 0) + by;
+    if (count === 0) counts.delete(target);
+    else counts.set(target, count);
+    const next = changes[index + 1]?.at ?? at;
+    if (next > at && counts.size > 0) ranges.push({ from: at, to: next - 1, targets: [...counts.keys()] });
   }
-  const sortedEnds = [...ends].sort((a, b) => a - b);
-  return sortedEnds.slice(0, -1).flatMap((from, index) => {
-    const to = (sortedEnds[index + 1] ?? from + 1) - 1;
-    const targets = moves.flatMap(({ set, target }) =>
-      set.some(([low, high]) => from >= low && to <= high) ? [target] : [],
-    );
-    return targets.length === 0 ? [] : [{ from, to, targets: [...new Set(targets)] }];
-  });
+  return ranges;
 }
 
+/** The common characters of two states' moves, which are sorted. */
 function jointMoves(mine: readonly Move[], theirs: readonly Move[]) {
   const commonMoves: { from: number; to: number; target: readonly [number, number] }[] = [];
-  for (const a of mine) {
-    for (const b of theirs) {
-      const [from, to] = [Math.max(a.from, b.from), Math.min(a.to, b.to)];
-      if (from <= to) commonMoves.push({ from, to, target: [a.target, b.target] });
-    }
+  for (let i = 0, j = 0; ; ) {
+    const [a, b] = [mine[i], theirs[j]];
+    if (!a || !b) return commonMoves;
+    const [from, to] = [Math.max(a.from, b.from), Math.min(a.to, b.to)];
+    if (from <= to) commonMoves.push({ from, to, target: [a.target, b.target] });
+    if (a.to < b.to) i += 1;
+    else j += 1;
   }
-  return commonMoves;
 }
 
 /** The automaton of all states reachable from `start`. */
@@ -330,36 +352,118 @@ function trimmed({ accepts, moves }: Automaton): Automaton {
   );
 }
 
-/** Removes the states that lead to no accepted text, and merges equal states (Moore's partition refinement). */
+/**
+ * Removes the states that lead to no accepted text, and merges equal states: the partition refinement of Valmari, "Fast brief practical DFA
+ * minimization", Information Processing Letters 112 (2012).
+ */
 function minimal({ accepts, moves }: Automaton): Automaton {
   const live = liveStates({ accepts, moves });
   const liveMoves = moves.map((own) => own.filter(({ target }) => live.has(target)));
-  // The first groups: dead states, accepting states and the others.
-  let groups: readonly number[] = accepts.map((accepted, state) => {
-    if (!live.has(state)) return 0;
-    return accepted ? 1 : 2;
-  });
-  for (let count = 0; ; ) {
-    const groupByKey = new Map<string, number>();
-    const refined = groups.map((group, state) => {
-      const signature = sorted((liveMoves[state] ?? []).map((move) => ({ ...move, target: groups[move.target] ?? 0 })))
-        .map(({ from, to, target }) => `${from}-${to}-${target}`)
-        .join();
-      const key = `${group} ${signature}`;
-      const index = groupByKey.get(key) ?? groupByKey.size;
-      groupByKey.set(key, index);
-      return index;
-    });
-    groups = refined;
-    if (groupByKey.size === count) break;
-    count = groupByKey.size;
+  const edges = labelled(liveMoves);
+  const edgesInto = edges.reduce<number[][]>(
+    (into, { target }, edge) => {
+      into[target]?.push(edge);
+      return into;
+    },
+    accepts.map(() => []),
+  );
+  const states = new Partition(accepts.length);
+  const first = accepts.flatMap((accepted, state) => (accepted ? [state] : []));
+  states.split(first);
+  const groups = new Partition(edges.length);
+  for (const group of Map.groupBy(edges.keys(), (edge) => edges[edge]?.label).values()) groups.split(group);
+  // Each group of edges splits the states that such an edge leaves from the others; each part of the states splits the edges into it.
+  for (let group = 0, part = 1; group < groups.count; group += 1) {
+    states.split(groups.of(group).map((edge) => edges[edge]?.source ?? 0));
+    for (; part < states.count; part += 1) groups.split(states.of(part).flatMap((state) => edgesInto[state] ?? []));
   }
   return explored<number>(
     0,
-    (state) => String(groups[state]),
+    (state) => String(states.indexOf(state)),
     (state) => accepts[state] === true,
     (state) => liveMoves[state] ?? [],
   );
+}
+
+interface Edge {
+  readonly source: number;
+  readonly target: number;
+  /** Equal for edges by the same characters. */
+  readonly label: number;
+}
+
+/** The moves, divided so that those of all states have equal or disjoint ranges. */
+function labelled(moves: readonly (readonly Move[])[]): readonly Edge[] {
+  const ends = [...new Set(moves.flatMap((own) => own.flatMap(({ from, to }) => [from, to + 1])))].sort(
+    (a, b) => a - b,
+  );
+  const labelByStart = new Map(ends.map((end, label) => [end, label]));
+  return moves.flatMap((own, source) =>
+    own.flatMap(({ from, to, target }) => {
+      const [low, high] = [labelByStart.get(from) ?? 0, labelByStart.get(to + 1) ?? 0];
+      return Array.from({ length: high - low }, (_, offset): Edge => ({ source, target, label: low + offset }));
+    }),
+  );
+}
+
+/** The numbers below a bound, divided into parts. */
+class Partition {
+  /** The numbers, part by part. */
+  readonly #elements: number[];
+  /** For each number, its index in `#elements`. */
+  readonly #places: number[];
+  readonly #parts: number[];
+  readonly #starts = [0];
+  readonly #ends: number[];
+
+  constructor(size: number) {
+    this.#elements = Array.from({ length: size }, (_, index) => index);
+    this.#places = [...this.#elements];
+    this.#parts = this.#elements.map(() => 0);
+    this.#ends = [size];
+  }
+
+  get count(): number {
+    return this.#starts.length;
+  }
+
+  indexOf(element: number): number {
+    return this.#parts[element] ?? 0;
+  }
+
+  of(part: number): readonly number[] {
+    return this.#elements.slice(this.#starts[part], this.#ends[part]);
+  }
+
+  /** Divides each part into the elements of `marked` and the others. The smaller half becomes a new part. */
+  split(marked: readonly number[]): void {
+    const markedCounts = new Map<number, number>();
+    for (const element of new Set(marked)) {
+      const part = this.indexOf(element);
+      const count = markedCounts.get(part) ?? 0;
+      this.#swap(element, (this.#starts[part] ?? 0) + count);
+      markedCounts.set(part, count + 1);
+    }
+    for (const [part, count] of markedCounts) {
+      const [start, end] = [this.#starts[part] ?? 0, this.#ends[part] ?? 0];
+      const middle = start + count;
+      if (middle === end) continue;
+      const isFirstSmaller = count <= end - middle;
+      const made = this.#starts.push(isFirstSmaller ? start : middle) - 1;
+      this.#ends.push(isFirstSmaller ? middle : end);
+      if (isFirstSmaller) this.#starts[part] = middle;
+      else this.#ends[part] = middle;
+      for (const element of this.of(made)) this.#parts[element] = made;
+    }
+  }
+
+  #swap(element: number, index: number): void {
+    const [place, other] = [this.#places[element] ?? 0, this.#elements[index] ?? 0];
+    this.#elements[place] = other;
+    this.#places[other] = place;
+    this.#elements[index] = element;
+    this.#places[element] = index;
+  }
 }
 
 function liveStates({ accepts, moves }: Automaton): ReadonlySet<number> {
