@@ -1,6 +1,16 @@
 import type { Characters } from '../translate/characters.ts';
 import { tooLarge } from '../translate/error.ts';
-import type { Definitions, Expression, Grammar, Language, Lengths } from '../translate/expression.ts';
+import {
+  type Definitions,
+  EMPTY,
+  type Expression,
+  type Grammar,
+  type Language,
+  type Lengths,
+  type Members,
+  sequence,
+  text,
+} from '../translate/expression.ts';
 import { JSON_CHARACTER, SHARED_RULES } from '../translate/json.ts';
 import { maxStates } from '../translate/states.ts';
 import { type Rule, State } from './state.ts';
@@ -183,6 +193,9 @@ class Builder {
       case 'repeat':
         this.#repeat(expression.body, expression.min, expression.max, from, to);
         return;
+      case 'members':
+        this.#members(expression.members, from, to);
+        return;
       case 'rule':
         from.calls.push({ rule: this.rule(expression.name), target: to });
         return;
@@ -272,6 +285,104 @@ class Builder {
     this.#iterate({ body, rule }, min, max, from, to);
   }
 
+  /**
+   * Adds the paths of an object's members. There is a state for each set of members that a text has written: like all states, it is made when a
+   * text reaches it.
+   */
+  #members(members: Members, from: State, to: State): void {
+    const { named, isOrdered, other, least, most, separator } = members;
+    if (this.#use === 'counted') {
+      this.#countMembers(members, from, to);
+      return;
+    }
+    const keys = named.map(({ key }) => Buffer.from(key));
+    const maxCount = most === Number.POSITIVE_INFINITY ? Math.max(least, 1) : most;
+    const allBits = (1n << BigInt(named.length)) - 1n;
+    const known = new Map<string, State>();
+    const tails = new Map<string, Rule>();
+    const tailOf = (index: number, offset: number): Rule => {
+      const name = `${index} ${offset}`;
+      const made = tails.get(name) ?? this.#tail(keys[index]?.subarray(offset), named[index]?.value);
+      tails.set(name, made);
+      return made;
+    };
+    /** Adds the paths of members with equal keys up to `offset`. */
+    const begin = (at: State, candidates: readonly Candidate[], offset: number): void => {
+      for (const [byte, group] of Map.groupBy(candidates, ({ index }) => keys[index]?.[offset] ?? 0)) {
+        const target = this.#state();
+        at.bytes.push({ from: byte, to: byte, target });
+        const [first, ...others] = group;
+        if (first && others.length === 0)
+          target.later(() =>
+            target.calls.push({ rule: tailOf(first.index, offset + 1), target: stateAfter(first.after) }),
+          );
+        else target.later(() => begin(target, group, offset + 1));
+      }
+    };
+    const stateAfter = (written: Written): State => {
+      const name = `${written.bits} ${written.count}`;
+      const made = known.get(name);
+      if (made) return made;
+      const state = this.#state();
+      known.set(name, state);
+      state.later(() => open(state, written));
+      return state;
+    };
+    const open = (state: State, { bits, requiredLeft, count: before }: Written): void => {
+      if (requiredLeft === 0 && before >= least) state.empty.push(to);
+      const count = Math.min(maxCount, before + 1);
+      // The members that are still required need their places, too.
+      const hasRoom = before + requiredLeft < most;
+      const candidates: Candidate[] = [];
+      for (const [index, { isRequired }] of named.entries()) {
+        const bit = 1n << BigInt(index);
+        if ((bits & bit) !== 0n) continue;
+        // In order, a member also takes the places of the optional ones before it. Enough members must stay for `least`.
+        const staysEnough = !isOrdered || other !== undefined || before + named.length - index >= least;
+        const bitsAfter = isOrdered ? (bit << 1n) - 1n : bits | bit;
+        if (staysEnough && (isRequired || hasRoom))
+          candidates.push({
+            index,
+            after: { bits: bitsAfter, requiredLeft: requiredLeft - (isRequired ? 1 : 0), count },
+          });
+        if (isOrdered && isRequired) break;
+      }
+      const otherMember = hasRoom && !(isOrdered && requiredLeft > 0) ? other : undefined;
+      if (candidates.length === 0 && !otherMember) return;
+      const start = before === 0 ? state : this.#state();
+      if (before > 0) this.#connect(separator, state, start);
+      begin(start, candidates, 0);
+      const bitsAfterOther = isOrdered ? allBits : bits;
+      if (otherMember) this.#connect(otherMember, start, stateAfter({ bits: bitsAfterOther, requiredLeft, count }));
+    };
+    open(from, { bits: 0n, requiredLeft: named.filter(({ isRequired }) => isRequired).length, count: 0 });
+  }
+
+  /** The rule of the rest of a member. */
+  #tail(key = Buffer.alloc(0), value: Expression = EMPTY): Rule {
+    const rule = { start: this.#state(), end: this.#state(true) };
+    rule.start.later(() => {
+      let at = rule.start;
+      for (const byte of key) {
+        const target = this.#state();
+        at.bytes.push({ from: byte, to: byte, target });
+        at = target;
+      }
+      this.#connect(value, at, rule.end);
+    });
+    return rule;
+  }
+
+  /** Adds the states of members as a text passes them: each member once. */
+  #countMembers({ named, other, separator }: Members, from: State, to: State): void {
+    const parts = [
+      separator,
+      ...named.map(({ key, value }) => sequence([text(key), value])),
+      ...(other ? [other] : []),
+    ];
+    this.#connect(sequence(parts), from, to);
+  }
+
   /** Adds the paths of the remaining iterations: at least `min`, at most `max`. */
   #iterate(iteration: Iteration, min: number, max: number, from: State, to: State): void {
     const { body, rule } = iteration;
@@ -290,6 +401,22 @@ class Builder {
     if (rule) from.calls.push({ rule, target });
     else this.#connect(body, from, target);
   }
+}
+
+/** The members that a text has written. */
+interface Written {
+  /** A bit for each named member. */
+  readonly bits: bigint;
+  /** Number of the required members that are not written yet. */
+  readonly requiredLeft: number;
+  /** Number of all members, as far as the bounds need it. */
+  readonly count: number;
+}
+
+/** A named member that may come next. */
+interface Candidate {
+  readonly index: number;
+  readonly after: Written;
 }
 
 /** The body of a repetition. If the iterations call the body instead of copying it, `rule` matches the body. */

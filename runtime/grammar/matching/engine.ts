@@ -54,7 +54,8 @@ export class Engine {
         const grammar = translate(request.source);
         const { vocabulary, tree, strings } = model;
         const places = new Places(buildAutomaton(grammar), this.#memory, strings);
-        this.#grammars.set(request.grammar, { vocabulary, tree, places, check: grammar.check });
+        const { check, isJson = false } = grammar;
+        this.#grammars.set(request.grammar, { vocabulary, tree, places, check, isJson });
         return undefined;
       }
       case 'open': {

@@ -6,6 +6,7 @@ import type { Vocabulary } from '../vocabulary.ts';
 import { forcedAt, NOT_FORCED } from './forced.ts';
 import type { Place, Places } from './places.ts';
 import type { TokenTree } from './token-tree.ts';
+import { type KeyState, keysAfter, NO_KEYS, quotesToRepeat, tokensWithQuotes } from './unique-keys.ts';
 
 /** A compiled grammar, with a model's tokens. */
 export interface Compiled {
@@ -14,6 +15,8 @@ export interface Compiled {
   readonly vocabulary: Vocabulary;
   /** Checks the schema's rules that the grammar cannot express. A text may end only if it passes this check. */
   readonly check?: Check | undefined;
+  /** True if an object must not repeat a key. */
+  readonly isJson?: boolean;
 }
 
 /** Matches a text against a compiled grammar, token by token. */
@@ -21,6 +24,8 @@ export class TokenMatcher {
   readonly #compiled: Compiled;
   /** The start, then the place after each accepted token; null after an end. */
   readonly #path: (Place | null)[];
+  /** For grammars of JSON, the keys at each place of `#path`. Entries beyond `#path` are stale. */
+  readonly #keys: KeyState[] = [NO_KEYS];
   /** The accepted tokens, recorded only for grammars with a check. Entries beyond the tokens of `#path` are stale. */
   readonly #tokens: number[] = [];
   /** The fault found by the last check, and the length of `#path` at that time. `mask`, `status` and an end token can so share one check. */
@@ -63,8 +68,7 @@ export class TokenMatcher {
   mask(): Uint32Array<ArrayBuffer> {
     const { size, eos } = this.#compiled.vocabulary;
     const place = this.#place;
-    const mask =
-      place === null ? new Uint32Array(Math.ceil(size / 32)) : new Uint32Array(this.#continuationMask(place));
+    const mask = place === null ? new Uint32Array(Math.ceil(size / 32)) : this.#maskWithoutRepeats(place);
     if (place === null || (place.mayEnd && this.#mayEnd(place))) {
       for (const token of eos) mask[token >>> 5] = (mask[token >>> 5] ?? 0) | (1 << (token & 31));
     } else if (mask.every(isZero)) {
@@ -124,6 +128,11 @@ export class TokenMatcher {
   #take(token: number): boolean {
     const nextPlace = this.#placeAfter(token);
     if (nextPlace === undefined) return false;
+    if (this.#compiled.isJson) {
+      const keys = this.#keysAfter(token);
+      if (keys.repeats && !this.#isAllowed(token)) return false;
+      this.#keys[this.#path.length] = keys;
+    }
     if (this.#compiled.check) this.#tokens[this.#path.length - 1] = token;
     this.#path.push(nextPlace);
     this.#lastCheck = null;
@@ -171,6 +180,38 @@ export class TokenMatcher {
     const fault = check.fault(Buffer.concat(pieces).toString());
     this.#lastCheck = { places: placeCount, fault };
     return fault;
+  }
+
+  get #currentKeys(): KeyState {
+    return this.#keys[this.#path.length - 1] ?? NO_KEYS;
+  }
+
+  #keysAfter(token: number): KeyState {
+    const { bytes, offsets } = this.#compiled.vocabulary;
+    return keysAfter(this.#currentKeys, bytes.subarray(offsets[token], offsets[token + 1]));
+  }
+
+  /** True if the mask of the current place has the token. */
+  #isAllowed(token: number): boolean {
+    const place = this.#place;
+    const mask = place && this.#maskWithoutRepeats(place);
+    return (((mask?.[token >>> 5] ?? 0) >>> (token & 31)) & 1) === 1;
+  }
+
+  /** The tokens that continue from the current place and repeat no key. If each of them does, as with a pattern for one name, all of them. */
+  #maskWithoutRepeats(place: Place): Uint32Array<ArrayBuffer> {
+    const continuation = this.#continuationMask(place);
+    const mask = new Uint32Array(continuation);
+    const keys = this.#currentKeys;
+    if (!this.#compiled.isJson || keys.open === null) return mask;
+    let removed = false;
+    for (const token of tokensWithQuotes(this.#compiled.vocabulary, quotesToRepeat(keys))) {
+      const [word, bit] = [token >>> 5, 1 << (token & 31)];
+      if (((mask[word] ?? 0) & bit) === 0 || !this.#keysAfter(token).repeats) continue;
+      mask[word] = (mask[word] ?? 0) & ~bit;
+      removed = true;
+    }
+    return removed && mask.every(isZero) ? new Uint32Array(continuation) : mask;
   }
 
   /** Mask of the tokens that continue from a place. */

@@ -1,5 +1,5 @@
 import { codePoint } from '../translate/characters.ts';
-import type { Definitions, Expression } from '../translate/expression.ts';
+import { type Definitions, type Expression, sequence, text as textOf } from '../translate/expression.ts';
 
 /**
  * Returns true if a grammar matches a whole text. Tests use this direct implementation of the definition as their oracle. It computes, for every
@@ -47,6 +47,34 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
           if (expression.language.isString && characters[end - 1] !== '"') continue;
           if (recognizes(expression.language, characters.slice(at, end).join(''))) found.add(end);
         }
+        return found;
+      }
+      case 'members': {
+        const { named, isOrdered, other, least, most, separator } = expression.members;
+        const found = new Set<number>();
+        const seen = new Set<string>();
+        const visit = (position: number, written: readonly number[], count: number): void => {
+          const key = `${position} ${written.toSorted()} ${count}`;
+          if (seen.has(key)) return;
+          seen.add(key);
+          const isComplete = named.every(({ isRequired }, index) => !isRequired || written.includes(index));
+          if (isComplete && count >= least) found.add(position);
+          if (count >= most) return;
+          for (const begin of count === 0 ? [position] : endsOf(separator, position)) {
+            for (const [index, member] of named.entries()) {
+              const skipped = named.slice((written.at(-1) ?? -1) + 1, index);
+              if (isOrdered && (index <= (written.at(-1) ?? -1) || skipped.some(({ isRequired }) => isRequired)))
+                continue;
+              if (written.includes(index)) continue;
+              const rest = sequence([textOf(member.key), member.value]);
+              for (const end of endsOf(rest, begin)) visit(end, [...written, index], count + 1);
+            }
+            const writtenAfter = isOrdered ? named.map((_, index) => index) : written;
+            if (other && (!isOrdered || isComplete))
+              for (const end of endsOf(other, begin)) visit(end, writtenAfter, count + 1);
+          }
+        };
+        visit(at, [], 0);
         return found;
       }
       case 'rule': {

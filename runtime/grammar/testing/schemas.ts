@@ -7,14 +7,18 @@ const NAMES = ['name', 'id', 'a', 'ab', 'größe', 'x y', 'q"t', 'back\\slash', 
 const VALUES = ['red', 'a"b\\c\n', 'é😀', 1, -2.5, 0, true, false, null, [1, 'x'], { k: [null] }];
 const PATTERNS = ['^[a-z]{1,5}$', 'x+', '^(ab|cd)*$', '^.{0,4}$', '^["\\\\\\t]?end', '^\\d{3}-\\w+$', '^$', '^[^a]$|b'];
 
-/** A random schema of supported keywords, with definitions that it may refer to. */
+/**
+ * A random schema of supported keywords, with definitions that it may refer to. Declared properties come in their order: a random walk then soon
+ * writes the required ones.
+ */
 export function randomSchema(random: Random): Schema {
   const tree = {
     type: 'object',
     properties: { value: { $ref: '#/$defs/small' }, next: { anyOf: [{ $ref: '#/$defs/tree' }, { type: 'null' }] } },
     required: ['value'],
   };
-  return { $defs: { tree, small: { type: 'integer', minimum: -9, maximum: 12 } }, ...subschema(random, 3) };
+  const $defs = { tree, small: { type: 'integer', minimum: -9, maximum: 12 } };
+  return { 'x-guidance': { ordered: true }, $defs, ...subschema(random, 3) };
 }
 
 function subschema(random: Random, depth: number): Schema {

@@ -8,13 +8,16 @@ import type { Random } from './random.ts';
 const WANDER = 30;
 /** Maximum tokens of a walk. */
 const MAX_STEPS = 2000;
-/** Texts that close open constructs of JSON and of the languages of our tests. */
+/** Texts that close open constructs of JSON and of the languages of our tests. A comma ends a value, but begins another one. */
 const CLOSING = new Set(['"', '}', ']', '"}', '"]', '}}', ']}', ')', '>', ',']);
+const BEGINNING = ',';
 
 /** Tokens that lead a walk to its end. */
 export interface Exits {
   /** Tokens of {@link CLOSING}. */
   readonly closing: ReadonlySet<number>;
+  /** Those of them that begin no other construct. */
+  readonly final: ReadonlySet<number>;
   /** Tokens of one byte, which lengthen a text least. */
   readonly short: ReadonlySet<number>;
 }
@@ -22,8 +25,10 @@ export interface Exits {
 export function exitsOf(tokenizer: Tokenizer): Exits {
   const all = Array.from({ length: tokenizer.vocabularySize }, (_, id) => id);
   const ids = all.filter((id) => !tokenizer.special.eos.includes(id));
+  const closing = ids.filter((id) => CLOSING.has(Buffer.from(tokenizer.tokenBytes(id)).toString()));
   return {
-    closing: new Set(ids.filter((id) => CLOSING.has(Buffer.from(tokenizer.tokenBytes(id)).toString()))),
+    closing: new Set(closing),
+    final: new Set(closing.filter((id) => Buffer.from(tokenizer.tokenBytes(id)).toString() !== BEGINNING)),
     short: new Set(ids.filter((id) => tokenizer.tokenBytes(id).length === 1)),
   };
 }
@@ -84,10 +89,12 @@ function nextToken(
   ids: readonly number[],
   mask: Uint32Array,
   step: number,
-  { closing, short }: Exits,
+  { closing, final, short }: Exits,
   random: Random,
 ): number {
   if (step < WANDER && random.chance(0.5)) return random.pick(ids);
+  const finalIds = among(final, mask);
+  if (finalIds.length > 0 && step >= WANDER && random.chance(0.8)) return random.pick(finalIds);
   const closingIds = among(closing, mask);
   if (closingIds.length > 0 && random.chance(step < WANDER ? 0.3 : 0.8)) return random.pick(closingIds);
   const shortIds = among(short, mask);

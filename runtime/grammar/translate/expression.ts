@@ -10,8 +10,31 @@ export type Expression =
   /** `max` may be Infinity. */
   | { readonly kind: 'repeat'; readonly body: Expression; readonly min: number; readonly max: number }
   | { readonly kind: 'rule'; readonly name: string }
+  | { readonly kind: 'members'; readonly members: Members }
   /** A text of a separate language. Grammars share the language, and the automaton that is made from it. */
   | { readonly kind: 'language'; readonly language: Language };
+
+/** One member of an object. */
+export interface Member {
+  /** The text before its value: the name in quotes, and the colon. */
+  readonly key: string;
+  readonly value: Expression;
+  readonly isRequired: boolean;
+}
+
+/** The members of an object, with separators between them. */
+export interface Members {
+  /** Members that stand at most once. */
+  readonly named: readonly Member[];
+  /** True if the named members stand in their order, and other members after them. Otherwise all stand in any order. */
+  readonly isOrdered: boolean;
+  /** A member that stands any number of times. */
+  readonly other: Expression | undefined;
+  /** Fewest and most members; `most` may be Infinity. */
+  readonly least: number;
+  readonly most: number;
+  readonly separator: Expression;
+}
 
 /** Expressions by name, and the name of the root. */
 export interface Definitions {
@@ -42,6 +65,8 @@ export interface Lengths {
 /** A context-free grammar over characters; JSON schemas, regular expressions and EBNF are translated into it. */
 export interface Grammar extends Definitions {
   readonly rules: ReadonlyMap<string, Expression>;
+  /** True for texts of JSON: the matcher then refuses a key that its object already has, which no grammar expresses. */
+  readonly isJson?: boolean;
   /** Checks whole texts for the keywords of a JSON schema that no grammar expresses; absent when there are none. */
   readonly check?: Check;
 }
@@ -99,6 +124,19 @@ export function repeat(body: Expression, min: number, max: number): Expression {
   return min === 1 && max === 1 ? body : { kind: 'repeat', body, min, max };
 }
 
+/** The members of an object. Leaves out members without a text. */
+export function membersOf(members: Members): Expression {
+  const { least, most } = members;
+  const named = members.named.filter(({ value, isRequired }) => isRequired || !isNever(value));
+  const requiredCount = named.filter(({ isRequired }) => isRequired).length;
+  const other = members.other && !isNever(members.other) ? members.other : undefined;
+  const count = other ? Number.POSITIVE_INFINITY : named.length;
+  const isImpossible =
+    named.some(({ value }) => isNever(value)) || requiredCount > most || least > Math.min(count, most);
+  if (isImpossible) return NEVER;
+  return count === 0 || most === 0 ? EMPTY : { kind: 'members', members: { ...members, named, other } };
+}
+
 export function optional(body: Expression): Expression {
   return repeat(body, 0, 1);
 }
@@ -120,9 +158,15 @@ export function children(expression: Expression): readonly Expression[] {
       return expression.options;
     case 'repeat':
       return [expression.body];
+    case 'members':
+      return partsOfMembers(expression.members);
     default:
       return [];
   }
+}
+
+function partsOfMembers({ named, other, separator }: Members): readonly Expression[] {
+  return [separator, ...named.map(({ value }) => value), ...(other ? [other] : [])];
 }
 
 /** Rules under construction. */

@@ -67,7 +67,8 @@ const AUTHORITY = `(${oneFrom(':')}*@)?(${IP_LITERAL}|${REGISTERED_NAME})(:[0-9]
 const SEGMENTS = `(/${SEGMENT_CHARACTER}*)*`;
 const ABSOLUTE_PATH = `/(${SEGMENT_CHARACTER}+${SEGMENTS})?`;
 const SUFFIX = `(\\?${oneFrom(':@/?')}*)?(#${oneFrom(':@/?')}*)?`;
-const URI = `[A-Za-z][A-Za-z0-9+.-]*:(//${AUTHORITY}${SEGMENTS}|${ABSOLUTE_PATH}|${SEGMENT_CHARACTER}+${SEGMENTS}|)${SUFFIX}`;
+/** Common validators refuse a scheme without a path or an authority, so it is left out. */
+const URI = `[A-Za-z][A-Za-z0-9+.-]*:(//${AUTHORITY}${SEGMENTS}|${ABSOLUTE_PATH}|${SEGMENT_CHARACTER}+${SEGMENTS})${SUFFIX}`;
 const RELATIVE_REFERENCE = `(//${AUTHORITY}${SEGMENTS}|${ABSOLUTE_PATH}|${oneFrom('@')}+${SEGMENTS}|)${SUFFIX}`;
 
 /**

@@ -1,17 +1,16 @@
 import { charactersOf, intersection as commonCharacters, complement as otherCharacters } from './characters.ts';
 import {
   choice,
-  EMPTY,
   type Expression,
   isNever,
+  type Member,
+  membersOf,
   NEVER,
   oneOf,
-  optional,
-  repeat,
   sequence,
   text,
 } from './expression.ts';
-import { ANY_REST, escaped, literal, PLAIN } from './json.ts';
+import { ANY_REST, escaped, PLAIN } from './json.ts';
 import type { Translation } from './json-schema.ts';
 import type { Case } from './json-schema-case.ts';
 import { Inexpressible, type Part, type Pointer } from './json-schema-object.ts';
@@ -26,79 +25,51 @@ const MANY = Number.POSITIVE_INFINITY;
  */
 const MAX_PATTERNS = 5;
 
-interface Property {
-  /** '"name": value' with the space after it. */
-  readonly pair: Expression;
-  readonly required: boolean;
-}
-
-/** An object: declared properties in their order, then others where they are allowed, within 'minProperties' and 'maxProperties'. */
+/** An object: declared and undeclared properties, within 'minProperties' and 'maxProperties'. */
 export function objectExpression(translation: Translation, rules: Case, at: Pointer): Expression {
   const { json } = translation;
   const { objects = [], names = [], required, minProperties: least = 0, maxProperties: most = MANY } = rules;
   if (objects.length === 0 && names.length === 0 && !required && least === 0 && most === MANY) return json.object;
-  const isOpen = objects.some(({ additional }) => additional) || !objects.some(({ declares }) => declares);
-  const properties = declaredProperties(translation, rules, isOpen);
-  const otherProperty = undeclaredProperty(translation, rules, isOpen, at);
+  const properties = declaredProperties(translation, rules);
+  const other = undeclaredProperty(translation, rules, at);
   // The names of undeclared properties may repeat, and the grammar would count a repeated name twice.
-  if (!isNever(otherProperty) && least > 1) translation.leaveOpen('minProperties', at);
-  const membersByKey = new Map<string, Expression>();
-  return json.within('{', '}', from(0, 0));
-
-  /** The properties from 'index' on, after 'writtenCount' other properties. Counts these only as far as the limits need. */
-  function from(index: number, writtenCount: number): Expression {
-    const count = Math.min(writtenCount, most === MANY ? Math.max(least, 1) : writtenCount);
-    const key = `${index} ${count}`;
-    const made = membersByKey.get(key) ?? json.rules.add('members', members(index, count));
-    membersByKey.set(key, made);
-    return made;
-  }
-
-  function members(index: number, writtenCount: number): Expression {
-    const property = properties[index];
-    if (!property) return additional(writtenCount);
-    const pair = writtenCount === 0 ? property.pair : json.withComma(property.pair);
-    const withProperty =
-      writtenCount < most && !isNever(pair) ? sequence([pair, from(index + 1, writtenCount + 1)]) : NEVER;
-    return property.required ? withProperty : choice([withProperty, from(index + 1, writtenCount)]);
-  }
-
-  function additional(writtenCount: number): Expression {
-    const low = Math.max(0, least - writtenCount);
-    const high = most - writtenCount;
-    if (high <= 0 || isNever(otherProperty)) return low > 0 ? NEVER : EMPTY;
-    if (writtenCount > 0) return repeat(json.withComma(otherProperty), low, high);
-    const all = sequence([otherProperty, repeat(json.withComma(otherProperty), Math.max(0, low - 1), high - 1)]);
-    return low === 0 ? optional(all) : all;
-  }
+  if (!isNever(other) && least > 1) translation.leaveOpen('minProperties', at);
+  const members = membersOf({
+    named: properties,
+    isOrdered: translation.isOrdered,
+    other,
+    least,
+    most,
+    separator: json.separator,
+  });
+  return isNever(members) ? NEVER : json.within('{', '}', json.rules.add('members', members));
 }
 
-/** Names from 'required' and from rules that declare properties. If `isOpen`, also the names from other rules, such as those of negations. */
-function namesOf({ objects = [], required = new Set() }: Case, isOpen: boolean): readonly string[] {
-  const declaring = objects.filter(({ declares }) => declares || isOpen);
-  return [...new Set([...declaring.flatMap(({ properties }) => [...properties.keys()]), ...required])];
+/** Names from 'required' and from rules that declare properties. */
+function namesOf({ objects = [], required = new Set() }: Case): readonly string[] {
+  return [...new Set([...objects.flatMap(({ properties }) => [...properties.keys()]), ...required])];
 }
 
-function declaredProperties(translation: Translation, rules: Case, isOpen: boolean): Property[] {
+function declaredProperties(translation: Translation, rules: Case): Member[] {
   const { json, cases } = translation;
   const { names = [], required } = rules;
-  return namesOf(rules, isOpen).map((name) => {
+  return namesOf(rules).map((name) => {
     const parts = partsOf(rules, name);
     const isAllowed = names.length === 0 || fits(name, names, cases);
     const value = isAllowed ? translation.translate(parts) : NEVER;
     const isRequired = required?.has(name) ?? false;
-    if (isNever(value)) return { pair: NEVER, required: isRequired };
-    return { pair: json.rules.add('pair', json.pair(literal(name), value)), required: isRequired };
+    const key = `${JSON.stringify(name)}:`;
+    if (isNever(value)) return { key, value: NEVER, isRequired };
+    return { key, value: json.rules.add('value', sequence([json.space, value, json.space])), isRequired };
   });
 }
 
 /** An undeclared property; `NEVER` where none is allowed. */
-function undeclaredProperty(translation: Translation, rules: Case, isOpen: boolean, at: Pointer): Expression {
+function undeclaredProperty(translation: Translation, rules: Case, at: Pointer): Expression {
   const { json } = translation;
   const { objects = [], names = [] } = rules;
   const patterns = [...new Set(objects.flatMap((rule) => rule.patterns.map(([pattern]) => pattern)))];
-  if (!isOpen && patterns.length === 0) return NEVER;
-  const declaredNames = namesOf(rules, true);
+  const declaredNames = namesOf(rules);
   if (patterns.length === 0 && names.length === 0) {
     const value = translation.translate(objects.flatMap(({ additional }) => additional ?? []));
     if (isNever(value)) return NEVER;
@@ -107,7 +78,7 @@ function undeclaredProperty(translation: Translation, rules: Case, isOpen: boole
     return json.rules.add('other', json.pair(key, value));
   }
   try {
-    return json.rules.add('other', patternedProperty(translation, rules, patterns, declaredNames, isOpen));
+    return json.rules.add('other', patternedProperty(translation, rules, patterns, declaredNames));
   } catch (error) {
     if (!(error instanceof Inexpressible)) throw error;
     translation.leaveOpen(patterns.length > 0 ? 'patternProperties' : 'propertyNames', at);
@@ -121,7 +92,6 @@ function patternedProperty(
   rules: Case,
   patterns: readonly string[],
   declaredNames: readonly string[],
-  isOpen: boolean,
 ): Expression {
   const { json, cases } = translation;
   const { objects = [], names = [] } = rules;
@@ -139,7 +109,6 @@ function patternedProperty(
   const options: Expression[] = [];
   for (let patternBits = 0; patternBits < 2 ** patterns.length; patternBits += 1) {
     const matched = patterns.filter((_, index) => (patternBits >> index) & 1);
-    if (matched.length === 0 && !isOpen) continue;
     const parts = objects.flatMap((rule): readonly Part[] => {
       const matchedParts = rule.patterns.filter(([pattern]) => matched.includes(pattern)).map(([, value]) => value);
       if (matchedParts.length > 0) return matchedParts;

@@ -33,14 +33,13 @@ const GUIDANCE = 'x-guidance';
 /** The grammar of any JSON. */
 export function jsonGrammar(): Grammar {
   const rules = newRules();
-  return rules.grammar(new JsonRules(rules).value);
+  return { ...rules.grammar(new JsonRules(rules).value), isJson: true };
 }
 
 /**
- * A grammar for a schema (2020-12, read as constrained decoding usually reads it): each of its texts that passes the grammar's `check` is JSON that
- * the schema accepts. The grammar is narrower than the schema: declared properties come in their order, others only where 'additionalProperties' is
- * written, a tuple has all of its 'prefixItems' unless 'minItems' is written. The grammar has a `check` only if the schema has keywords that the
- * grammar cannot express. With 'x-guidance' at its root a schema chooses compact JSON.
+ * A grammar for a schema (2020-12): each of its texts that passes the grammar's `check` is JSON that the schema accepts. The grammar is narrower than
+ * the schema: without 'type', values have the types that the other keywords limit, and a tuple has all of its 'prefixItems' unless 'minItems' is
+ * written. The grammar has a `check` only if the schema has keywords that the grammar cannot express. 'x-guidance' at the root has options.
  *
  * @throws GrammarError with the place in the schema
  */
@@ -52,27 +51,31 @@ export function jsonSchemaGrammar(source: string): Grammar {
     throw invalid(`JSON schema: it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
   }
   const rules = newRules();
-  const translator = new SchemaTranslator(rules, root, isCompact(root));
-  const grammar = rules.grammar(translator.translate([part(root, '#')]));
+  const translator = new SchemaTranslator(rules, root, optionsOf(root));
+  const grammar = { ...rules.grammar(translator.translate([part(root, '#')])), isJson: true };
   return translator.open.length === 0 ? grammar : { ...grammar, check: checkOf(root, translator.open) };
 }
 
-/**
- * True if the schema's root asks for JSON without whitespace, as in llguidance: `"x-guidance": {"whitespace_flexible": false}`.
- *
- * @throws GrammarError for other options of this keyword
- */
-function isCompact(root: unknown): boolean {
-  const options = isObject(root) ? root[GUIDANCE] : undefined;
-  if (options === undefined) return false;
+/** The options of a schema, for which its root asks with 'x-guidance'. */
+interface Options {
+  /** True for JSON without whitespace, as in llguidance: `"x-guidance": {"whitespace_flexible": false}`. */
+  readonly isCompact: boolean;
+  /** True for objects whose declared properties come in their order, before others: `"x-guidance": {"ordered": true}`. */
+  readonly isOrdered: boolean;
+}
+
+/** @throws GrammarError for other options of 'x-guidance' */
+function optionsOf(root: unknown): Options {
+  const options = (isObject(root) ? root[GUIDANCE] : undefined) ?? {};
   const at = `#/${GUIDANCE}`;
   if (!isObject(options)) throw mistake(at, 'it must be an object');
-  const { whitespace_flexible: flexible = true, ...otherOptions } = options;
-  if (typeof flexible !== 'boolean') throw mistake(at, 'whitespace_flexible must be true or false');
+  const { whitespace_flexible: isFlexible = true, ordered: isOrdered = false, ...otherOptions } = options;
+  if (typeof isFlexible !== 'boolean') throw mistake(at, 'whitespace_flexible must be true or false');
+  if (typeof isOrdered !== 'boolean') throw mistake(at, 'ordered must be true or false');
   const [unknownOption] = Object.keys(otherOptions);
   if (unknownOption !== undefined)
-    throw mistake(at, `"${shortened(unknownOption)}" is not supported; whitespace_flexible is`);
-  return !flexible;
+    throw mistake(at, `"${shortened(unknownOption)}" is not supported; whitespace_flexible and ordered are`);
+  return { isCompact: !isFlexible, isOrdered };
 }
 
 function newRules(): RuleSet {
@@ -85,6 +88,8 @@ function newRules(): RuleSet {
 export interface Translation {
   readonly json: JsonRules;
   readonly cases: Cases;
+  /** True if declared properties come in their order, before others. */
+  readonly isOrdered: boolean;
   /**
    * The expression for the values that fit all parts.
    *
@@ -98,15 +103,17 @@ export interface Translation {
 class SchemaTranslator implements Translation {
   readonly json: JsonRules;
   readonly cases: Cases;
+  readonly isOrdered: boolean;
   readonly open: OpenKeyword[] = [];
   readonly #rules: RuleSet;
   /** Translated parts by their keys, and the rules of references by name. */
   readonly #expressions = new Map<string, Expression>();
   #depth = 0;
 
-  constructor(rules: RuleSet, root: unknown, compact: boolean) {
+  constructor(rules: RuleSet, root: unknown, { isCompact, isOrdered }: Options) {
     this.#rules = rules;
-    this.json = new JsonRules(rules, compact);
+    this.isOrdered = isOrdered;
+    this.json = new JsonRules(rules, isCompact);
     this.cases = new Cases(root, (keyword, at) => this.leaveOpen(keyword, at));
   }
 

@@ -54,6 +54,9 @@ const [SPACE, NUMBER, OBJECT, ARRAY, VALUE] = (['space', 'number', 'object', 'ar
   reference,
 ) as [Expression, Expression, Expression, Expression, Expression];
 
+/** The comma between two members or items, and the space after it. */
+const SEPARATOR = sequence([text(','), SPACE]);
+
 /**
  * The grammar of JSON (RFC 8259) as people print it. Between two tokens may stand one space, or a line end and the indentation of the next line.
  * Compact JSON has neither.
@@ -67,6 +70,7 @@ export class JsonRules {
   readonly object = OBJECT;
   readonly array = ARRAY;
   readonly string = ANY_STRING;
+  readonly separator = SEPARATOR;
   readonly number = NUMBER;
 
   constructor(rules: RuleSet, compact = false) {
@@ -118,7 +122,7 @@ function pair(key: Expression, value: Expression): Expression {
 }
 
 function withComma(inner: Expression): Expression {
-  return sequence([text(','), SPACE, inner]);
+  return sequence([SEPARATOR, inner]);
 }
 
 function within(open: string, close: string, inner: Expression): Expression {
@@ -158,6 +162,7 @@ export function escaped(expression: Expression): Expression {
       return repeat(escaped(expression.body), expression.min, expression.max);
     case 'rule':
     case 'language':
+    case 'members':
       return expression;
   }
 }

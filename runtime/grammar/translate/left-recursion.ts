@@ -56,6 +56,8 @@ function mayBeEmpty(expression: Expression, empty: ReadonlySet<string>): boolean
       return expression.options.some((option) => mayBeEmpty(option, empty));
     case 'repeat':
       return expression.min === 0 || mayBeEmpty(expression.body, empty);
+    case 'members':
+      return expression.members.least === 0 && !expression.members.named.some(({ isRequired }) => isRequired);
     case 'rule':
       return empty.has(expression.name);
   }
@@ -77,6 +79,10 @@ function leftmost(expression: Expression, empty: ReadonlySet<string>, names: str
     }
     case 'repeat':
       return leftmost(expression.body, empty, names) || expression.min === 0;
+    case 'members':
+      // The first member begins with its key; the rule of an undeclared one may stand here.
+      if (expression.members.other) leftmost(expression.members.other, empty, names);
+      return mayBeEmpty(expression, empty);
     case 'rule':
       names.push(expression.name);
       return empty.has(expression.name);

@@ -1,5 +1,16 @@
 import { invalid } from './error.ts';
-import { choice, EMPTY, type Expression, type Grammar, isNever, NEVER, repeat, sequence } from './expression.ts';
+import {
+  children,
+  choice,
+  EMPTY,
+  type Expression,
+  type Grammar,
+  isNever,
+  membersOf,
+  NEVER,
+  repeat,
+  sequence,
+} from './expression.ts';
 
 /** Passes over all rules in order, before a search by uses. Most rules follow the rules that they use, so the passes usually find everything. */
 const MAX_PASSES = 3;
@@ -70,6 +81,8 @@ function matchesSomeText(expression: Expression, productive: ReadonlySet<string>
       return expression.options.some((option) => matchesSomeText(option, productive));
     case 'repeat':
       return expression.min === 0 || matchesSomeText(expression.body, productive);
+    case 'members':
+      return !isNever(productivePart(expression, productive));
     case 'rule':
       return productive.has(expression.name);
   }
@@ -89,6 +102,8 @@ export function isWhole(expression: Expression, productive: ReadonlySet<string>)
       return expression.options.length > 0 && expression.options.every((option) => isWhole(option, productive));
     case 'repeat':
       return expression.max > 0 && isWhole(expression.body, productive);
+    case 'members':
+      return children(expression).every((part) => isWhole(part, productive));
     case 'rule':
       return productive.has(expression.name);
   }
@@ -112,6 +127,15 @@ function productivePart(expression: Expression, productive: ReadonlySet<string>)
       return expression.max === 0
         ? EMPTY
         : repeat(productivePart(expression.body, productive), expression.min, expression.max);
+    case 'members': {
+      const { named, other, separator, ...rest } = expression.members;
+      return membersOf({
+        ...rest,
+        named: named.map((member) => ({ ...member, value: productivePart(member.value, productive) })),
+        other: other && productivePart(other, productive),
+        separator: productivePart(separator, productive),
+      });
+    }
     case 'rule':
       return productive.has(expression.name) ? expression : NEVER;
   }
@@ -134,6 +158,9 @@ function refer(expression: Expression, names: string[]): void {
       return;
     case 'repeat':
       refer(expression.body, names);
+      return;
+    case 'members':
+      for (const part of children(expression)) refer(part, names);
       return;
     case 'rule':
       names.push(expression.name);

@@ -250,6 +250,7 @@ function connect(nfa: Nfa, expression: Expression, from: number, to: number): vo
     }
     case 'rule':
     case 'language':
+    case 'members':
       throw new Inexpressible('it is not regular');
   }
 }

@@ -1,4 +1,4 @@
-import type { Expression, Language } from './expression.ts';
+import { children, type Expression, type Language } from './expression.ts';
 
 /** Maximum states for the last bytes of one range of characters beyond ASCII. */
 const STATES_OF_RANGE = 48;
@@ -34,6 +34,13 @@ function maxInnerStates(expression: Expression, languages: Set<Language>): numbe
       const isBounded = max !== Number.POSITIVE_INFINITY;
       // A body is built at most twice: for the loop, and for the required iterations, which share one rule.
       return 4 + 2 * maxInnerStates(body, languages) + (isBounded ? max : min);
+    }
+    case 'members': {
+      const { members } = expression;
+      let states = members.most === Number.POSITIVE_INFINITY ? members.least : members.most;
+      for (const part of children(expression)) states += 2 + maxInnerStates(part, languages);
+      for (const { key } of members.named) states += 3 * key.length;
+      return states;
     }
     case 'rule':
       return 0;
