@@ -79,6 +79,30 @@ export const SPACE = characters(
   [0xfeff, 0xfeff],
 );
 
+/** Sets of characters by the name of their property. V8 knows few hundred of them. */
+const properties = new Map<string, Characters | undefined>();
+let allCharacters = '';
+
+/** The characters with a property of Unicode, such as `L` or `Script=Greek`; undefined if there is no such property. */
+export function charactersWith(property: string): Characters | undefined {
+  if (properties.has(property)) return properties.get(property);
+  let runs: RegExp | undefined;
+  try {
+    runs = new RegExp(`\\p{${property}}+`, 'gu');
+  } catch {
+    return undefined;
+  }
+  allCharacters ||= ANY.map(([from, to]) => {
+    const codes = Array.from({ length: to - from + 1 }, (_, offset) => String.fromCodePoint(from + offset));
+    return codes.join('');
+  }).join('');
+  const set = characters(
+    ...Array.from(allCharacters.matchAll(runs), ([run]): Range => [codePoint(run), codePoint([...run].at(-1) ?? '')]),
+  );
+  properties.set(property, set);
+  return set;
+}
+
 function without([from, to]: Range, [first, last]: Range): Range[] {
   if (to < first || from > last) return [[from, to]];
   const remaining: Range[] = [];

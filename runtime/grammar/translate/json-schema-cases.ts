@@ -8,6 +8,7 @@ import {
   typesOf,
 } from './json-schema-case.ts';
 import { absent, type CaseMaker, limited, present, product } from './json-schema-combine.ts';
+import { valueAt } from './json-schema-drafts.ts';
 import { ownRules } from './json-schema-keywords.ts';
 import { noneOf } from './json-schema-negation.ts';
 import {
@@ -85,7 +86,7 @@ export class Cases implements CaseMaker {
 
   #positiveCases(schema: SchemaObject, at: Pointer): readonly Case[] {
     for (const [keyword, advice] of REFUSED) {
-      if (own(schema, keyword) !== undefined) throw mistake(at, `${keyword} cannot be kept while decoding; ${advice}`);
+      if (own(schema, keyword) !== undefined) throw mistake(inside(at, keyword), `it cannot be kept while decoding; ${advice}`);
     }
     const rules = ownRules(schema, at);
     let cases: readonly Case[] = rules === null ? [] : [rules];
@@ -174,30 +175,12 @@ export class Cases implements CaseMaker {
     const reference = own(schema, '$ref');
     if (typeof reference !== 'string') throw mistake(inside(at, '$ref'), 'must be a string');
     if (reference !== '#' && !reference.startsWith('#/')) {
-      throw mistake(at, `$ref ${quote(reference)} points elsewhere; only #/… within the schema is known`);
+      throw mistake(inside(at, '$ref'), `${quote(reference)} points elsewhere; only places within the schema are known`);
     }
-    let target: unknown = this.#root;
-    const elsewhere = (): Error =>
-      mistake(at, `$ref ${quote(reference)} stands in or leads into a schema with its own $id; remove the $id`);
-    if (at.startsWith('#/') && this.#hasOwnId(at.split('/').slice(1))) throw elsewhere();
-    const keys = reference.split('/').slice(1).map(unescapePointer);
-    const pointer = inside('#', ...keys);
-    if (this.#hasOwnId(pointer.split('/').slice(1))) throw elsewhere();
-    for (const key of keys) {
-      target = member(target, key);
-      if (target === undefined) throw mistake(at, `$ref ${quote(reference)} points to nothing`);
-    }
+    const pointer = inside('#', ...reference.split('/').slice(1).map(unescapePointer));
+    const target = valueAt(this.#root, pointer);
+    if (target === undefined) throw mistake(inside(at, '$ref'), `${quote(reference)} points to nothing`);
     return part(target, pointer);
-  }
-
-  /** True if a schema on the path, other than the root, has an '$id': references within that schema would start from it. */
-  #hasOwnId(steps: readonly string[]): boolean {
-    let target: unknown = this.#root;
-    for (const step of steps) {
-      target = member(target, step.replaceAll('~1', '/').replaceAll('~0', '~'));
-      if (isObject(target) && typeof own(target, '$id') === 'string') return true;
-    }
-    return false;
   }
 }
 
@@ -243,11 +226,6 @@ function closedList(each: Case, otherItems: Part): Case {
   const prefix = Array.from({ length }, () => part(true, '#evaluated'));
   const rule: ListRule = { prefix, items: otherItems, declares: true };
   return { ...each, lists: [...(each.lists ?? []), rule] };
-}
-
-function member(value: unknown, key: string): unknown {
-  if (Array.isArray(value)) return /^\d+$/.test(key) ? value[Number(key)] : undefined;
-  return isObject(value) ? own(value, key) : undefined;
 }
 
 function unescapePointer(step: string): string {

@@ -1,3 +1,4 @@
+import { GrammarError } from './error.ts';
 import { type Case, conjunction, isContradiction, TYPES, type Type } from './json-schema-case.ts';
 import {
   countOf,
@@ -8,10 +9,12 @@ import {
   namesOf,
   numberOf,
   own,
+  type Part,
   type Pointer,
   part,
   type SchemaObject,
 } from './json-schema-object.ts';
+import { parseRegex } from './regex.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 
@@ -39,6 +42,7 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
   const pattern = own(schema, 'pattern');
   if (pattern !== undefined) {
     if (typeof pattern !== 'string') throw mistake(inside(at, 'pattern'), 'must be a string');
+    checkPattern(pattern, inside(at, 'pattern'));
     rules.patterns = [{ pattern, mustHold: true }];
   }
   if (has('format')) rules.formats = [String(own(schema, 'format'))];
@@ -58,7 +62,7 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
     rules.objects = [
       {
         properties: new Map(namedOf(schema, 'properties', at)),
-        patterns: namedOf(schema, 'patternProperties', at),
+        patterns: patternsOf(schema, at),
         additional: additional === undefined ? undefined : part(additional, at, 'additionalProperties'),
         declares: true,
       },
@@ -69,6 +73,21 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
     (joined, limit) => joined && conjunction(joined, limit),
     isContradiction(rules) ? null : rules,
   );
+}
+
+function patternsOf(schema: SchemaObject, at: Pointer): readonly (readonly [string, Part])[] {
+  const patterns = namedOf(schema, 'patternProperties', at);
+  for (const [pattern] of patterns) checkPattern(pattern, inside(at, 'patternProperties', pattern));
+  return patterns;
+}
+
+/** @throws GrammarError with the place of a pattern that no grammar can express */
+function checkPattern(pattern: string, at: Pointer): void {
+  try {
+    parseRegex(pattern);
+  } catch (error) {
+    throw error instanceof GrammarError ? mistake(at, error.message) : error;
+  }
 }
 
 /** Refuses integers of a listed value that may have been written as another number: 2^53 + 1 reads as 2^53. */

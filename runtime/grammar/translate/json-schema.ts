@@ -6,6 +6,7 @@ import { arrayExpression } from './json-schema-array.ts';
 import { type Case, TYPES, type Type, typesOf } from './json-schema-case.ts';
 import { Cases } from './json-schema-cases.ts';
 import { checkOf, type OpenKeyword } from './json-schema-check.ts';
+import { modern } from './json-schema-drafts.ts';
 import { numberExpression } from './json-schema-number.ts';
 import {
   distinct,
@@ -46,7 +47,7 @@ export function jsonGrammar(): Grammar {
 export function jsonSchemaGrammar(source: string): Grammar {
   let root: unknown;
   try {
-    root = jsonValue(source);
+    root = modern(jsonValue(source));
   } catch (error) {
     throw invalid(`JSON schema: it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
   }

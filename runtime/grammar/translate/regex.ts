@@ -2,6 +2,7 @@ import {
   ANY,
   type Characters,
   characters,
+  charactersWith,
   charactersOf,
   codePoint,
   complement,
@@ -242,6 +243,7 @@ class Parser {
     if (simple !== undefined) return text(simple);
     const set = SETS.get(character);
     if (set) return oneOf(set);
+    if (character === 'p' || character === 'P') return oneOf(this.#property(character === 'P'));
     if (character === 'x') return text(this.#hex(2));
     if (character === 'u') return text(this.#take('{') ? this.#braced() : this.#hex(4));
     // A control character: `\cJ` is the line feed, 10.
@@ -251,6 +253,16 @@ class Parser {
       throw this.error(`\\${character} has no counterpart in a grammar`, 'write out the characters that you mean');
     }
     return text(character);
+  }
+
+  /** Reads the name of a property after `\\p`. */
+  #property(isNegated: boolean): Characters {
+    const end = this.#characters.indexOf('}', this.#at);
+    const name = this.#characters.slice(this.#at + 1, end < 0 ? this.#at : end).join('');
+    const set = this.#peek() === '{' && /^[\w=]+$/.test(name) ? charactersWith(name) : undefined;
+    if (!set) throw this.error('\\p names no property of characters', 'write it as in \\p{L} or \\p{Script=Greek}');
+    this.#at = end + 1;
+    return isNegated ? complement(set) : set;
   }
 
   #hex(digits: number): string {
