@@ -6,7 +6,7 @@ import { type ContentPart, type EarlierCall, templateCallId, textOf, toolCallOf 
 import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { type RequestedChoice, type RequestedTool, requestedTools } from '../openai-shared/tool-request.ts';
-import { schemaConstraint, TEXT_PARAMETER } from '../openai-shared/tools.ts';
+import { callConstraints, reportOf, schemaConstraint, TEXT_PARAMETER } from '../openai-shared/tools.ts';
 import { usageOf } from '../openai-shared/usage.ts';
 
 /** A message in the client's form. */
@@ -79,6 +79,7 @@ export const run = serve(async (input: Input, invocation) => {
   const conversation = await conversationOf(input);
   using ctx = begin(conversation, 'messages');
   const promptTokens = ctx.length;
+  if (stream && conversation.calls.dropped.length > 0) await sendJson(reportOf(conversation.calls));
   const head = stamp('chatcmpl-', invocation, model);
   const includeUsage = stream_options?.include_usage === true;
   const chunkOf = (choices: readonly object[], usage: object | null = null) => ({
@@ -137,7 +138,7 @@ export const run = serve(async (input: Input, invocation) => {
     logprobs: texts ? { content: chatLogprobs(texts, answered.logs), refusal: null } : null,
     finish_reason: finishReasonOf(answered),
   }));
-  return { ...head, object: 'chat.completion', choices, usage };
+  return { ...head, object: 'chat.completion', choices, usage, ...reportOf(conversation.calls) };
 });
 
 /** The finish reason of an answer that ends with calls. */
@@ -152,6 +153,7 @@ async function conversationOf(input: Input): Promise<Conversation> {
     messages: templateMessages(input.messages),
     tools,
     toolChoice,
+    calls: await callConstraints(model, tools, toolChoice),
     parallelCalls: functions === undefined && (input.parallel_tool_calls ?? true),
     constraint: await constraintOf(model, input.response_format),
     maxTokens: max_completion_tokens ?? max_tokens,

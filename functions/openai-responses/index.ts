@@ -4,7 +4,7 @@ import { TokenTexts } from '../openai-shared/logprobs.ts';
 import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { type RequestedChoice, type RequestedTool, requestedTools } from '../openai-shared/tool-request.ts';
-import { schemaConstraint } from '../openai-shared/tools.ts';
+import { callConstraints, reportOf, schemaConstraint } from '../openai-shared/tools.ts';
 import { cachedTokens } from '../openai-shared/usage.ts';
 import { type Item, messagesOf } from './items.ts';
 import { Output } from './output.ts';
@@ -73,6 +73,7 @@ export const run = serve(async (input: Input, invocation) => {
   const conversation = await conversationOf(input);
   using ctx = begin(conversation, 'input');
   const promptTokens = ctx.length;
+  if (stream && conversation.calls.dropped.length > 0) await sendJson(reportOf(conversation.calls));
   const { id, created, ...head } = stamp('resp_', invocation, model);
   const base = { id, object: 'response', created_at: created, ...head, ...echoed(input) };
   // Set if the client asks for log-probabilities.
@@ -114,9 +115,10 @@ export const run = serve(async (input: Input, invocation) => {
       total_tokens: promptTokens + answered.tokens,
     },
   };
+  const report = reportOf(conversation.calls);
   if (stream) await send({ type: cut ? 'response.incomplete' : 'response.completed', response });
-  if (input.store === false) return stream ? null : response;
-  return storedOf(response, itemsOf(input.input));
+  if (input.store === false) return stream ? null : { ...response, ...report };
+  return { ...storedOf(response, itemsOf(input.input)), ...report };
 });
 
 function storedOf(response: object, input: readonly Item[]): Stored {
@@ -175,6 +177,7 @@ async function conversationOf(input: Input): Promise<Conversation> {
     ],
     tools,
     toolChoice,
+    calls: await callConstraints(model, tools, toolChoice),
     truncates: truncation === 'auto',
     parallelCalls: input.parallel_tool_calls ?? true,
     constraint: await constraintOf(model, input.text?.format),

@@ -1,9 +1,17 @@
-import { type ChatMessage, type Constraint, Context, type GenerateOptions, InferletError, regex } from '@pie/inferlet';
+import {
+  type ChatMessage,
+  type Constraint,
+  Context,
+  type GenerateOptions,
+  InferletError,
+  jsonSchema,
+  regex,
+} from '@pie/inferlet';
 import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, type PlacedLog } from './generate.ts';
 import { callBeginnings } from './marker.ts';
 import { prompting, RequestError } from './request.ts';
 import {
-  argumentsOf,
+  type CallConstraints,
   type CallFormat,
   callFormat,
   TEXT_PARAMETER,
@@ -18,6 +26,7 @@ export interface Conversation {
   readonly messages: readonly ChatMessage[];
   readonly tools: readonly Tool[];
   readonly toolChoice: ToolChoice;
+  readonly calls: CallConstraints;
   readonly parallelCalls: boolean;
   /** Constrains the text of the answer, but not its calls. */
   readonly constraint: Constraint | undefined;
@@ -224,7 +233,7 @@ class Turn {
 
   /** Generates one call: the template's text around the call, one of the function names `names`, and arguments that fit the function's schema. */
   async #call({ open, middle, close }: CallFormat, names: readonly string[]): Promise<Answer['finish']> {
-    const { model, tools } = this.#conversation;
+    const { model, tools, calls } = this.#conversation;
     const index = this.#calls.length;
     let [name = ''] = names;
     if (!this.#fillTemplate(names.length === 1 ? open + name + middle : open)) return 'length';
@@ -241,7 +250,7 @@ class Turn {
     if (!tool) throw new RequestError(`The model called "${name}", which is not a tool.`, 'tools');
     const isCustom = tool.text !== undefined;
     const textOnly = await textConstraint(model, tool);
-    const constraint = textOnly ?? (await argumentsOf(model, tool));
+    const constraint = textOnly ?? calls.byName.get(name) ?? jsonSchema({ type: 'object' });
     await this.#emit({ kind: 'call', index, name, isCustom });
     const emit = (text: string) => this.#emit({ kind: 'arguments', index, text, isCustom });
     const args = textOnly

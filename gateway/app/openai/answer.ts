@@ -5,6 +5,7 @@ import { isRevocation } from '../http/event-stream.ts';
 import { JsonText } from '../http/json-text.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { clientClosedRequest, outcomeAnswer, Responder } from '../invocations/respond.ts';
+import { withoutDropped } from './dropped-constraints.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 import { OpenAiFrames, type StreamStyle } from './frames.ts';
 import { responseIn } from './stored-responses.ts';
@@ -45,9 +46,10 @@ export class OpenAiAnswers {
     if (outcome === null) return clientClosedRequest();
     const refusal = refusalIn(outcome.output);
     if (refusal !== null) throw refusal;
-    const output = responseIn(outcome.output);
+    const { output: result, headers } = withoutDropped(outcome.output);
+    const output = responseIn(result);
     const text = output instanceof JsonText ? output.text : JSON.stringify(output);
-    return outcomeAnswer(c, id, text, headersOf(answering));
+    return outcomeAnswer(c, id, text, { ...headersOf(answering), ...headers });
   }
 
   /** Streams the function's messages as OpenAI's frames. Throws errors that come before the first frame. */
@@ -65,7 +67,7 @@ export class OpenAiAnswers {
         frame: ({ text }) => text,
         isTerminal: ({ last }) => last,
         errorFrame: (error) => openAiErrorFrame(asOpenAiError(error)),
-        headers: headersOf(answering),
+        headers: { ...headersOf(answering), ...frames.headers },
         onDisconnect: cancel,
         onCut: (error) => {
           // A revoked key ends the stream, but its client has not asked to end the invocation.

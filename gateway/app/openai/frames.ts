@@ -5,6 +5,7 @@ import { failureHint, retryAfterHeaders } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { dataLines } from '../http/event-stream.ts';
 import { resultIn } from '../http/json-text.ts';
+import { droppedInMessage } from './dropped-constraints.ts';
 import { refusalIn } from './errors.ts';
 
 /** Stream format of a route. */
@@ -24,6 +25,8 @@ export interface OpenAiFrame {
 export class OpenAiFrames implements Feed<OpenAiFrame> {
   /** Resolves when `take` has a frame; rejects when the feed fails before the first frame. */
   readonly begun: Promise<void>;
+  /** Headers that the function's first message asks for. */
+  headers: Readonly<Record<string, string>> = {};
   readonly #feed: Feed<InvocationEvent>;
   readonly #style: StreamStyle;
   #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void } | null = null;
@@ -93,6 +96,11 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
       const { text } = JSON.parse(data) as { text?: string };
       if (text === undefined) return;
       if (!this.#hasStarted) throw expired();
+      const headers = droppedInMessage(text);
+      if (headers !== null) {
+        this.headers = headers;
+        return;
+      }
       this.#frames.push({ text: this.#frameOf(text), last: false });
       this.#messageCount++;
     } else if (event === 'question') {

@@ -64,20 +64,48 @@ describe('ranges of numbers', () => {
           `${text} in ${JSON.stringify([min, max])}`,
         );
       }
-      for (const text of ['', '-', '00.1', '.5', '1.', '1e3', '--1'])
+      for (const text of ['1e3', '2.5e-1', '-9.99e-7', '1E+20', '-3e2', '9.999999999999999e1'])
+        if (matches(expression, text))
+          assert.ok(within(Number(text), min, max), `${text} in ${JSON.stringify([min, max])}`);
+      for (const text of ['', '-', '00.1', '.5', '1.', '--1', '0e1', '1e', '1e400'])
         assert.equal(matches(expression, text), false, text);
     }
   });
 
-  it('support small bounds and refuse bounds that rounding could exceed', () => {
+  it('keep small, large and long bounds, and numbers beside them that rounding would carry over', () => {
     const small = { value: 1.5e-7, exclusive: false };
     assert.ok(matches(decimals(small, undefined), '0.00000015'));
     assert.ok(!matches(decimals(small, undefined), '0.00000014'));
     const nearly = decimals(undefined, { value: 5, exclusive: true });
     assert.ok(matches(nearly, '4.99999999999999'));
     assert.ok(!matches(nearly, `4.${'9'.repeat(20)}`), 'it rounds to 5');
-    assert.throws(() => decimals({ value: 0.1 + 0.2, exclusive: false }, undefined), /more than 15 digits/);
-    assert.throws(() => decimals({ value: 1e300, exclusive: false }, undefined), /more than 15 digits/);
-    assert.throws(() => integers({ value: 2 ** 60, exclusive: false }, undefined), /2\^53/);
+    const long = decimals({ value: 0.1 + 0.2, exclusive: false }, { value: 1, exclusive: false });
+    for (const text of ['0.30000000000000004', '0.3000000000000000444', '1', '1.0'])
+      assert.ok(matches(long, text), text);
+    for (const text of ['0.3', '0.30000000000000003', '1.00000000000000000001']) assert.ok(!matches(long, text), text);
+    const float32 = 3.4028234663852886e38;
+    const float = decimals({ value: -float32, exclusive: false }, { value: float32, exclusive: false });
+    for (const text of ['0', '-1.5', '1e37', '-9.9e37', '1e-7', '340282346638528860000000000000000000000'])
+      assert.ok(matches(float, text), text);
+    for (const text of ['340282346638528870000000000000000000000', '1e39', '1e38'])
+      assert.ok(!matches(float, text), text);
+    assert.ok(matches(decimals({ value: 0, exclusive: true }, undefined), '1.5e-7'));
+    assert.ok(!matches(decimals({ value: 0, exclusive: true }, undefined), '1e-300'));
+  });
+
+  it('keep the bounds of 64-bit integers, and stay within bounds that JSON has rounded', () => {
+    const inclusive = (value: number): Bound => ({ value, exclusive: false });
+    const int64 = integers(inclusive(-(2 ** 63)), inclusive(Number('9223372036854775807')));
+    for (const text of ['0', '-9223372036854775808', '9223372036854775807']) assert.ok(matches(int64, text), text);
+    for (const text of ['-9223372036854775809', '9223372036854775808']) assert.ok(!matches(int64, text), text);
+    const uint64 = integers(inclusive(0), inclusive(Number('18446744073709551615')));
+    assert.ok(matches(uint64, '18446744073709551615'));
+    assert.ok(!matches(uint64, '18446744073709551616'));
+    // 9999999999999999 is read as 10000000000000000.
+    const rounded = integers(undefined, inclusive(Number('9999999999999999')));
+    assert.ok(matches(rounded, '9999999999999999'));
+    assert.ok(!matches(rounded, '10000000000000000'));
+    assert.ok(matches(integers(undefined, undefined), '1'.repeat(40)));
+    assert.ok(!matches(integers(undefined, undefined), '1'.repeat(41)));
   });
 });

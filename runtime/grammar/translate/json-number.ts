@@ -1,5 +1,4 @@
-import { characters, codePoint, DIGITS } from './characters.ts';
-import { invalid } from './error.ts';
+import { characters, charactersOf, codePoint, DIGITS } from './characters.ts';
 import {
   choice,
   EMPTY,
@@ -20,10 +19,13 @@ export interface Bound {
 }
 
 /** Decimal digits that a 64-bit float distinguishes: numbers with at most this many compare as their texts do. */
-const MAX_DIGITS = 15;
-const MANY = Number.POSITIVE_INFINITY;
+const EXACT_DIGITS = 15;
+/** Maximum digits of a whole part, and of a fraction: without a bound, a model that likes digits would write nothing else. */
+export const MAX_DIGITS = 40;
+const MAX_INT64 = 2n ** 63n - 1n;
+const MAX_UINT64 = 2n ** 64n - 1n;
 
-/** Integers between two bounds, without exponents, fractions or `-0`. @throws GrammarError for bounds past ±2^53 */
+/** Integers between two bounds, of at most 40 digits, without exponents, fractions or `-0`. */
 export function integers(min: Bound | undefined, max: Bound | undefined): Expression {
   const low = min && ceiling(min);
   const high = max && floor(max);
@@ -38,20 +40,24 @@ function negativeIntegers(low: bigint | undefined, high: bigint | undefined): Ex
   return sequence([text('-'), wholes(least, low === undefined ? undefined : -low)]);
 }
 
-function ceiling({ value, exclusive }: Bound): bigint {
-  const whole = Math.ceil(value);
-  return safe(whole) + (exclusive && whole === value ? 1n : 0n);
+function ceiling(bound: Bound): bigint {
+  const isLeastInt64 = bound.value === Number(-MAX_INT64 - 1n) && !bound.exclusive;
+  return isLeastInt64 ? -MAX_INT64 - 1n : -floor(negated(bound));
 }
 
+/** The largest integer up to a bound. Past 2^53, JSON's number may have been rounded: then an integer that the number surely reaches. */
 function floor({ value, exclusive }: Bound): bigint {
   const whole = Math.floor(value);
-  return safe(whole) - (exclusive && whole === value ? 1n : 0n);
+  if (Number.isSafeInteger(whole)) return BigInt(whole) - (exclusive && whole === value ? 1n : 0n);
+  const digits = BigInt(whole);
+  for (const most of [MAX_INT64, MAX_UINT64]) if (digits === most + 1n) return most;
+  return digits - halfStep(digits) - (exclusive ? 1n : 0n);
 }
 
-function safe(value: number): bigint {
-  if (!Number.isSafeInteger(value))
-    throw invalid(`the bound ${value} is past ±2^53; leave it out or use a smaller one`);
-  return BigInt(value);
+/** Half of the difference to the next number towards zero, rounded up. */
+function halfStep(digits: bigint): bigint {
+  const bits = (digits < 0n ? -digits : digits).toString(2).length;
+  return 2n ** BigInt(Math.max(0, bits - 54));
 }
 
 /** Decimal integers from `low` (at least 0) to `high`. */
@@ -59,10 +65,10 @@ function wholes(low: bigint, high: bigint | undefined): Expression {
   if (high !== undefined && low > high) return NEVER;
   const first = String(low);
   if (high === undefined) {
-    const longer = sequence([digit(1, 9), repeat(oneOf(DIGITS), first.length, MANY)]);
+    const longer = sequence([digit(1, 9), repeat(oneOf(DIGITS), first.length, Math.max(first.length, MAX_DIGITS - 1))]);
     return choice([sameLength(first, '9'.repeat(first.length)), longer]);
   }
-  const last = String(high);
+  const last = String(high).length > MAX_DIGITS && first.length <= MAX_DIGITS ? '9'.repeat(MAX_DIGITS) : String(high);
   const options: Expression[] = [];
   for (let length = first.length; length <= last.length; length += 1) {
     const from = length === first.length ? first : `1${'0'.repeat(length - 1)}`;
@@ -98,10 +104,7 @@ interface Decimal {
   readonly exclusive: boolean;
 }
 
-/**
- * Decimal numbers between two bounds, without exponents. @throws GrammarError for bounds of more than 15 digits, where rounding could carry
- * a number over its bound
- */
+/** Decimal numbers between two bounds. Numbers with exponents are those that are surely between them by their size alone. */
 export function decimals(min: Bound | undefined, max: Bound | undefined): Expression {
   const zero: Bound = { value: 0, exclusive: false };
   const options: Expression[] = [];
@@ -126,30 +129,51 @@ function negated({ value, exclusive }: Bound): Bound {
 function magnitudes(min: Bound, max: Bound | undefined): Expression {
   const low = decimal(min);
   const high = max && decimal(max);
-  const maxFractionDigits = MAX_DIGITS - Math.max(String(low.whole).length, high ? String(high.whole).length : 0);
-  if (Math.max(low.fraction.length, high?.fraction.length ?? 0) > maxFractionDigits) {
-    throw invalid(`a bound of more than ${MAX_DIGITS} digits cannot be kept exactly; round it`);
-  }
-  if (high && high.whole === low.whole)
-    return sequence([text(String(low.whole)), fraction(low, high, maxFractionDigits)]);
   if (high && high.whole < low.whole) return NEVER;
+  const longest = Math.max(String(low.whole).length, high ? String(high.whole).length : 0);
+  // With more digits, a number beside an exclusive bound could be rounded to the bound. Only very small numbers are rounded to zero.
+  const isExact = (low.exclusive && min.value !== 0) || high?.exclusive === true;
+  const maxFractionDigits = isExact ? Math.max(0, EXACT_DIGITS - longest) : MAX_DIGITS;
+  const scientific = exponents(low, high);
+  if (high && high.whole === low.whole)
+    return choice([sequence([text(String(low.whole)), fraction(low, high, maxFractionDigits)]), ...scientific]);
   const anyFraction = fraction(undefined, undefined, maxFractionDigits);
   return choice([
     sequence([text(String(low.whole)), fraction(low, undefined, maxFractionDigits)]),
     sequence([wholes(low.whole + 1n, high && high.whole - 1n), anyFraction]),
     high ? sequence([text(String(high.whole)), fraction(undefined, high, maxFractionDigits)]) : NEVER,
+    ...scientific,
   ]);
 }
 
+/** Largest exponents with which every number is finite and not zero. */
+const [MAX_EXPONENT, MIN_EXPONENT] = [307, 299];
+
+/** Numbers such as `1.5e-7` or `2e+30` that are surely between two bounds: those below 1, and those from 10 on. */
+function exponents(low: Decimal, high: Decimal | undefined): readonly Expression[] {
+  const mantissa = sequence([digit(1, 9), optional(sequence([text('.'), repeat(oneOf(DIGITS), 1, EXACT_DIGITS)]))]);
+  const scientific = (sign: Expression, most: number): Expression =>
+    most < 1 ? NEVER : sequence([mantissa, oneOf(charactersOf('eE')), sign, wholes(1n, BigInt(most))]);
+  const options: Expression[] = [];
+  // These are at least 1e-299, and below 1.
+  const isFromZero = low.whole === 0n && low.fraction === '';
+  if (isFromZero && (high === undefined || high.whole > 0n)) options.push(scientific(text('-'), MIN_EXPONENT));
+  // These are at least 10, and below ten times the power.
+  const power = high ? Math.min(MAX_EXPONENT + 1, String(high.whole).length - 1) : MAX_EXPONENT + 1;
+  if (low.whole < 10n) options.push(scientific(optional(text('+')), power - 1));
+  return options.filter((option) => !isNever(option));
+}
+
+/** The digits of a non-negative bound. */
 function decimal({ value, exclusive }: Bound): Decimal {
-  const [, whole, fraction = '', exponent = '0'] = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(value)) ?? [];
+  const [, whole = '0', fraction = '', exponent = '0'] = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(value)) ?? [];
   const shift = Number(exponent);
-  if (whole === undefined || shift > 0 || fraction.length - shift > MAX_DIGITS) {
-    throw invalid(`the bound ${value} has more than ${MAX_DIGITS} digits; round it or leave it out`);
-  }
-  // A number below 1e-6 is printed as `1.5e-7`: its digits move behind the point.
-  const digits = shift < 0 ? '0'.repeat(-shift - 1) + whole + fraction : fraction;
-  return { whole: shift < 0 ? 0n : BigInt(whole), fraction: digits.replace(/0+$/, ''), exclusive };
+  const digits = whole + fraction;
+  const point = whole.length + shift;
+  // A number below 1e-6 is printed as `1.5e-7`, and one from 1e21 on as `1.5e+21`.
+  const padded = point <= 0 ? '0'.repeat(1 - point) + digits : digits.padEnd(point, '0');
+  const at = Math.max(1, point);
+  return { whole: BigInt(padded.slice(0, at)), fraction: padded.slice(at).replace(/0+$/, ''), exclusive };
 }
 
 /** The rest of a number whose whole part equals that of each given bound: empty, or a point and up to `maxDigits` digits. */

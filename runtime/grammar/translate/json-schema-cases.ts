@@ -86,7 +86,8 @@ export class Cases implements CaseMaker {
 
   #positiveCases(schema: SchemaObject, at: Pointer): readonly Case[] {
     for (const [keyword, advice] of REFUSED) {
-      if (own(schema, keyword) !== undefined) throw mistake(inside(at, keyword), `it cannot be kept while decoding; ${advice}`);
+      if (own(schema, keyword) !== undefined)
+        throw mistake(inside(at, keyword), `it cannot be kept while decoding; ${advice}`);
     }
     const rules = ownRules(schema, at);
     let cases: readonly Case[] = rules === null ? [] : [rules];
@@ -175,7 +176,10 @@ export class Cases implements CaseMaker {
     const reference = own(schema, '$ref');
     if (typeof reference !== 'string') throw mistake(inside(at, '$ref'), 'must be a string');
     if (reference !== '#' && !reference.startsWith('#/')) {
-      throw mistake(inside(at, '$ref'), `${quote(reference)} points elsewhere; only places within the schema are known`);
+      throw mistake(
+        inside(at, '$ref'),
+        `${quote(reference)} points elsewhere; only places within the schema are known`,
+      );
     }
     const pointer = inside('#', ...reference.split('/').slice(1).map(unescapePointer));
     const target = valueAt(this.#root, pointer);

@@ -94,7 +94,8 @@ class Modernizer {
   /** Notes the id and the anchors of a schema. Returns its place, with the base of the references in it. */
   #register(schema: SchemaObject, outer: Place): Place {
     const id = own(schema, this.#draft !== undefined && this.#draft <= 4 ? 'id' : '$id');
-    const isReplaced = this.#draft !== undefined && this.#draft <= LAST_REPLACING_DRAFT && typeof own(schema, '$ref') === 'string';
+    const isReplaced =
+      this.#draft !== undefined && this.#draft <= LAST_REPLACING_DRAFT && typeof own(schema, '$ref') === 'string';
     let place = outer;
     if (typeof id === 'string' && !isReplaced) {
       const url = resolved(id, outer.base);

@@ -20,6 +20,7 @@ import {
   sequence,
   text,
 } from './expression.ts';
+import { MAX_DIGITS } from './json-number.ts';
 import { BoundedCache } from './known.ts';
 import { maxStates } from './states.ts';
 
@@ -27,6 +28,9 @@ const MANY = Number.POSITIVE_INFINITY;
 
 /** Deepest indentation of a line: without a bound, a model that likes spaces would write nothing else. */
 const MAX_INDENT = 20;
+
+/** Maximum digits of an exponent: no finite number has more. */
+const EXPONENT_DIGITS = 3;
 
 /** Characters that stand for themselves in a JSON string. */
 export const PLAIN: Characters = complement(union(characters([0, 0x1f]), charactersOf('"\\')));
@@ -183,10 +187,15 @@ function escapedCharacter(code: number): string {
 }
 
 function number(): Expression {
-  const digits = repeat(oneOf(DIGITS), 1, MANY);
-  const whole = choice([text('0'), sequence([oneOf(characters([0x31, 0x39])), repeat(oneOf(DIGITS), 0, MANY)])]);
-  const exponent = sequence([oneOf(charactersOf('eE')), optional(oneOf(charactersOf('+-'))), digits]);
-  return sequence([optional(text('-')), whole, optional(sequence([text('.'), digits])), optional(exponent)]);
+  const digits = (min: number, max: number): Expression => repeat(oneOf(DIGITS), min, max);
+  const whole = choice([text('0'), sequence([oneOf(characters([0x31, 0x39])), digits(0, MAX_DIGITS - 1)])]);
+  const fraction = sequence([text('.'), digits(1, MAX_DIGITS)]);
+  const exponent = sequence([
+    oneOf(charactersOf('eE')),
+    optional(oneOf(charactersOf('+-'))),
+    digits(1, EXPONENT_DIGITS),
+  ]);
+  return sequence([optional(text('-')), whole, optional(fraction), optional(exponent)]);
 }
 
 /** A JSON value written without spaces. */

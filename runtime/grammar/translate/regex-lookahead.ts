@@ -8,7 +8,10 @@ export interface Lookahead {
  * Divides a pattern such as `^(?!x)(?=.*y)z` into conditions and the rest, which must all hold: `^x` must not match, and `^(.*y)` and `^z` must.
  * Lookaheads elsewhere stay in the rest.
  */
-export function withoutLookaheads(pattern: string): { readonly rest: string; readonly lookaheads: readonly Lookahead[] } {
+export function withoutLookaheads(pattern: string): {
+  readonly rest: string;
+  readonly lookaheads: readonly Lookahead[];
+} {
   const lookaheads: Lookahead[] = [];
   // With alternatives at the top, the lookaheads would belong to one of them.
   if (!/^\^\(\?[=!]/.test(pattern) || hasAlternatives(pattern)) return { rest: pattern, lookaheads };
