@@ -290,7 +290,7 @@ class Builder {
    * text reaches it.
    */
   #members(members: Members, from: State, to: State): void {
-    const { named, isOrdered, other, least, most, separator } = members;
+    const { named, isOrdered, other, needsOther, least, most, separator } = members;
     if (this.#use === 'counted') {
       this.#countMembers(members, from, to);
       return;
@@ -320,7 +320,7 @@ class Builder {
       }
     };
     const stateAfter = (written: Written): State => {
-      const name = `${written.bits} ${written.count}`;
+      const name = `${written.bits} ${written.otherLeft} ${written.count}`;
       const made = known.get(name);
       if (made) return made;
       const state = this.#state();
@@ -328,7 +328,7 @@ class Builder {
       state.later(() => open(state, written));
       return state;
     };
-    const open = (state: State, { bits, requiredLeft, count: before }: Written): void => {
+    const open = (state: State, { bits, requiredLeft, otherLeft, count: before }: Written): void => {
       if (requiredLeft === 0 && before >= least) state.empty.push(to);
       const count = Math.min(maxCount, before + 1);
       // The members that are still required need their places, too.
@@ -343,19 +343,22 @@ class Builder {
         if (staysEnough && (isRequired || hasRoom))
           candidates.push({
             index,
-            after: { bits: bitsAfter, requiredLeft: requiredLeft - (isRequired ? 1 : 0), count },
+            after: { bits: bitsAfter, requiredLeft: requiredLeft - (isRequired ? 1 : 0), otherLeft, count },
           });
         if (isOrdered && isRequired) break;
       }
-      const otherMember = hasRoom && !(isOrdered && requiredLeft > 0) ? other : undefined;
+      const isOtherNext = !isOrdered || requiredLeft === otherLeft;
+      const otherMember = isOtherNext && (hasRoom || otherLeft > 0) ? other : undefined;
       if (candidates.length === 0 && !otherMember) return;
       const start = before === 0 ? state : this.#state();
       if (before > 0) this.#connect(separator, state, start);
       begin(start, candidates, 0);
-      const bitsAfterOther = isOrdered ? allBits : bits;
-      if (otherMember) this.#connect(otherMember, start, stateAfter({ bits: bitsAfterOther, requiredLeft, count }));
+      const after = { bits: isOrdered ? allBits : bits, requiredLeft: requiredLeft - otherLeft, otherLeft: 0, count };
+      if (otherMember) this.#connect(otherMember, start, stateAfter(after));
     };
-    open(from, { bits: 0n, requiredLeft: named.filter(({ isRequired }) => isRequired).length, count: 0 });
+    const otherLeft = needsOther ? 1 : 0;
+    const requiredCount = named.filter(({ isRequired }) => isRequired).length;
+    open(from, { bits: 0n, requiredLeft: requiredCount + otherLeft, otherLeft, count: 0 });
   }
 
   /** The rule of the rest of a member. */
@@ -407,8 +410,10 @@ class Builder {
 interface Written {
   /** A bit for each named member. */
   readonly bits: bigint;
-  /** Number of the required members that are not written yet. */
+  /** Number of the required members that are not written yet, with the undeclared one. */
   readonly requiredLeft: number;
+  /** 1 if an undeclared member is still required, else 0. */
+  readonly otherLeft: number;
   /** Number of all members, as far as the bounds need it. */
   readonly count: number;
 }

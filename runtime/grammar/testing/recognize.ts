@@ -50,15 +50,15 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
         return found;
       }
       case 'members': {
-        const { named, isOrdered, other, least, most, separator } = expression.members;
+        const { named, isOrdered, other, needsOther, least, most, separator } = expression.members;
         const found = new Set<number>();
         const seen = new Set<string>();
-        const visit = (position: number, written: readonly number[], count: number): void => {
-          const key = `${position} ${written.toSorted()} ${count}`;
+        const visit = (position: number, written: readonly number[], count: number, hasOther: boolean): void => {
+          const key = `${position} ${written.toSorted()} ${count} ${hasOther}`;
           if (seen.has(key)) return;
           seen.add(key);
           const isComplete = named.every(({ isRequired }, index) => !isRequired || written.includes(index));
-          if (isComplete && count >= least) found.add(position);
+          if (isComplete && count >= least && (hasOther || !needsOther)) found.add(position);
           if (count >= most) return;
           for (const begin of count === 0 ? [position] : endsOf(separator, position)) {
             for (const [index, member] of named.entries()) {
@@ -67,14 +67,14 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
                 continue;
               if (written.includes(index)) continue;
               const rest = sequence([textOf(member.key), member.value]);
-              for (const end of endsOf(rest, begin)) visit(end, [...written, index], count + 1);
+              for (const end of endsOf(rest, begin)) visit(end, [...written, index], count + 1, hasOther);
             }
             const writtenAfter = isOrdered ? named.map((_, index) => index) : written;
             if (other && (!isOrdered || isComplete))
-              for (const end of endsOf(other, begin)) visit(end, writtenAfter, count + 1);
+              for (const end of endsOf(other, begin)) visit(end, writtenAfter, count + 1, true);
           }
         };
-        visit(at, [], 0);
+        visit(at, [], 0, false);
         return found;
       }
       case 'rule': {

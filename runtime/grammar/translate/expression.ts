@@ -30,6 +30,8 @@ export interface Members {
   readonly isOrdered: boolean;
   /** A member that stands any number of times. */
   readonly other: Expression | undefined;
+  /** True if at least one such member must stand. */
+  readonly needsOther: boolean;
   /** Fewest and most members; `most` may be Infinity. */
   readonly least: number;
   readonly most: number;
@@ -126,12 +128,13 @@ export function repeat(body: Expression, min: number, max: number): Expression {
 
 /** The members of an object. Leaves out members without a text. */
 export function membersOf(members: Members): Expression {
-  const { least, most } = members;
+  const { least, most, needsOther } = members;
   const named = members.named.filter(({ value, isRequired }) => isRequired || !isNever(value));
-  const requiredCount = named.filter(({ isRequired }) => isRequired).length;
+  const requiredCount = named.filter(({ isRequired }) => isRequired).length + (needsOther ? 1 : 0);
   const other = members.other && !isNever(members.other) ? members.other : undefined;
   const count = other ? Number.POSITIVE_INFINITY : named.length;
   const isImpossible =
+    (needsOther && !other) ||
     named.some(({ value }) => isNever(value)) || requiredCount > most || least > Math.min(count, most);
   if (isImpossible) return NEVER;
   return count === 0 || most === 0 ? EMPTY : { kind: 'members', members: { ...members, named, other } };

@@ -58,12 +58,14 @@ export interface Case {
   readonly minProperties?: number | undefined;
   readonly maxProperties?: number | undefined;
   readonly objects?: readonly ObjectRule[] | undefined;
+  /** Sets of names: the object must have a property outside of each. */
+  readonly outside?: readonly ReadonlySet<string>[] | undefined;
   /** Schemas of the names of all properties. */
   readonly names?: readonly Part[] | undefined;
 }
 
 const KEYS_OF: Readonly<Partial<Record<Type, readonly (keyof Case)[]>>> = {
-  object: ['required', 'minProperties', 'maxProperties', 'objects', 'names'],
+  object: ['required', 'minProperties', 'maxProperties', 'objects', 'outside', 'names'],
   array: ['minItems', 'maxItems', 'unique', 'lists', 'contains'],
   string: ['minLength', 'maxLength', 'patterns', 'formats'],
   number: ['low', 'high', 'multiples'],
@@ -106,6 +108,7 @@ const JOIN: { readonly [K in keyof Case]-?: (a: NonNullable<Case[K]>, b: NonNull
   minProperties: larger,
   maxProperties: smaller,
   objects: together,
+  outside: together,
   names: (a, b) => distinct([...a, ...b]),
 };
 
@@ -149,7 +152,12 @@ export function isContradiction({
   if (types.has('number')) return low !== undefined && high !== undefined && low.value > high.value;
   if (types.has('string')) return minLength !== undefined && maxLength !== undefined && minLength > maxLength;
   if (!types.has('object') || !required || !objects) return false;
-  return [...required].some((name) => isImpossible(objects.flatMap(({ properties }) => properties.get(name) ?? [])));
+  return [...required].some((name) => isImpossible(objects.flatMap((rule) => certainPart(rule, name) ?? [])));
+}
+
+/** The part that a property surely must fit, if the rule has one. Patterns are not read. */
+function certainPart({ properties, patterns, additional }: ObjectRule, name: string): Part | undefined {
+  return properties.get(name) ?? (patterns.length === 0 ? additional : undefined);
 }
 
 /** True if these parts surely leave no value. Looks only at constants and boolean schemas. */

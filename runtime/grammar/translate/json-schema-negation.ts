@@ -153,7 +153,11 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
   minProperties: brokenCount('minProperties', (n) => (n === 0 ? null : { ...only('object'), maxProperties: n - 1 })),
   maxProperties: brokenCount('maxProperties', (n) => ({ ...only('object'), minProperties: n + 1 })),
   patternProperties: inexpressible('patternProperties'),
-  additionalProperties: inexpressible('additionalProperties'),
+  additionalProperties: (schema, at, cases) => {
+    const isClosed = own(schema, 'additionalProperties') === false && own(schema, 'patternProperties') === undefined;
+    if (!isClosed) return inexpressible('additionalProperties')(schema, at, cases);
+    return [{ ...only('object'), outside: [new Set(namedOf(schema, 'properties', at).map(([name]) => name))] }];
+  },
   propertyNames: inexpressible('propertyNames'),
   unevaluatedProperties: inexpressible('unevaluatedProperties'),
   unevaluatedItems: inexpressible('unevaluatedItems'),

@@ -4,6 +4,7 @@ import {
   type Expression,
   isNever,
   type Member,
+  type Members,
   membersOf,
   NEVER,
   oneOf,
@@ -24,25 +25,53 @@ const MANY = Number.POSITIVE_INFINITY;
  * patterns that a name may match.
  */
 const MAX_PATTERNS = 5;
+/** Maximum choices of the properties that make an object differ from negated closed ones. */
+const MAX_WAYS = 64;
 
 /** An object: declared and undeclared properties, within 'minProperties' and 'maxProperties'. */
 export function objectExpression(translation: Translation, rules: Case, at: Pointer): Expression {
   const { json } = translation;
-  const { objects = [], names = [], required, minProperties: least = 0, maxProperties: most = MANY } = rules;
-  if (objects.length === 0 && names.length === 0 && !required && least === 0 && most === MANY) return json.object;
+  const { objects = [], names = [], outside = [], required } = rules;
+  const { minProperties: least = 0, maxProperties: most = MANY } = rules;
+  if (objects.length + names.length + outside.length === 0 && !required && least === 0 && most === MANY)
+    return json.object;
   const properties = declaredProperties(translation, rules);
   const other = undeclaredProperty(translation, rules, at);
   // The names of undeclared properties may repeat, and the grammar would count a repeated name twice.
   if (!isNever(other) && least > 1) translation.leaveOpen('minProperties', at);
-  const members = membersOf({
-    named: properties,
-    isOrdered: translation.isOrdered,
-    other,
-    least,
-    most,
-    separator: json.separator,
-  });
-  return isNever(members) ? NEVER : json.within('{', '}', json.rules.add('members', members));
+  const { separator } = json;
+  const members = { named: properties, isOrdered: translation.isOrdered, other, needsOther: false, least, most, separator };
+  const options = waysOutside(members, outside, namesOf(rules)).map(membersOf).filter((option) => !isNever(option));
+  if (options.length === 0) return NEVER;
+  return json.within('{', '}', choice(options.map((option) => json.rules.add('members', option))));
+}
+
+/** The members with a property outside of each set: for each set, either one of the named members is required, or an undeclared one. */
+function waysOutside(
+  members: Members,
+  outside: readonly ReadonlySet<string>[],
+  declaredNames: readonly string[],
+): readonly Members[] {
+  return outside.reduce<readonly Members[]>(
+    (ways, names) => {
+      const found = ways.flatMap((way): readonly Members[] => {
+        const isOutside = (index: number): boolean => !names.has(declaredNames[index] ?? '');
+        if (way.named.some(({ isRequired }, index) => isRequired && isOutside(index))) return [way];
+        const withNamed = way.named.flatMap((member, index) =>
+          isOutside(index) && !isNever(member.value)
+            ? [{ ...way, named: way.named.with(index, { ...member, isRequired: true }) }]
+            : [],
+        );
+        // Undeclared names are outside of a set only if all of its names are declared.
+        const isOtherOutside = [...names].every((name) => declaredNames.includes(name));
+        if (!isOtherOutside && way.other && !isNever(way.other)) throw new Inexpressible('names that are not declared');
+        return [...withNamed, ...(isOtherOutside ? [{ ...way, needsOther: true }] : [])];
+      });
+      if (found.length > MAX_WAYS) throw new Inexpressible('too many ways');
+      return found;
+    },
+    [members],
+  );
 }
 
 /** Names from 'required' and from rules that declare properties. */

@@ -54,10 +54,11 @@ function fitsArray(value: readonly unknown[], rules: Case, cases: Cases): boolea
 }
 
 function fitsObject(value: Readonly<Record<string, unknown>>, rules: Case, cases: Cases): boolean {
-  const { required, minProperties = 0, maxProperties = Number.POSITIVE_INFINITY, names = [] } = rules;
+  const { required, minProperties = 0, maxProperties = Number.POSITIVE_INFINITY, names = [], outside = [] } = rules;
   const entries = Object.entries(value);
   if (entries.length < minProperties || entries.length > maxProperties) return false;
   if (required && ![...required].every((name) => Object.hasOwn(value, name))) return false;
+  if (!outside.every((inside) => entries.some(([name]) => !inside.has(name)))) return false;
   return entries.every(([name, each]) => fits(name, names, cases) && fits(each, partsOf(rules, name), cases));
 }
 

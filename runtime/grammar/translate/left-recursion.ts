@@ -1,5 +1,5 @@
 import { invalid, quote } from './error.ts';
-import type { Expression, Grammar } from './expression.ts';
+import type { Expression, Grammar, Members } from './expression.ts';
 import { rulesWhere } from './prune.ts';
 
 /**
@@ -57,10 +57,14 @@ function mayBeEmpty(expression: Expression, empty: ReadonlySet<string>): boolean
     case 'repeat':
       return expression.min === 0 || mayBeEmpty(expression.body, empty);
     case 'members':
-      return expression.members.least === 0 && !expression.members.named.some(({ isRequired }) => isRequired);
+      return isEmptyPossible(expression.members);
     case 'rule':
       return empty.has(expression.name);
   }
+}
+
+function isEmptyPossible({ named, needsOther, least }: Members): boolean {
+  return least === 0 && !needsOther && !named.some(({ isRequired }) => isRequired);
 }
 
 /** Adds the rules that may stand at the very beginning of an expression. Returns true if the expression may be empty. */
