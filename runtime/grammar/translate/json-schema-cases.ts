@@ -38,6 +38,8 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$recursiveRef', 'use $ref'],
 ]);
 
+const NEEDS_OPPOSITE: ReadonlySet<string> = new Set(['oneOf', 'not', 'if']);
+
 /** Called for a keyword that the grammar leaves open. */
 export type LeaveOpen = (keyword: string, at: Pointer) => void;
 
@@ -45,12 +47,17 @@ export type LeaveOpen = (keyword: string, at: Pointer) => void;
 export class Cases implements CaseMaker {
   readonly #root: unknown;
   readonly #leaveOpen: LeaveOpen;
+  readonly #isLoose: boolean;
   #depth = 0;
 
-  /** @param leaveOpen called for keywords that are too hard; the cases then hold more values than the schema */
-  constructor(root: unknown, leaveOpen: LeaveOpen) {
+  /**
+   * @param leaveOpen called for keywords that are too hard; the cases then hold more values than the schema
+   * @param isLoose true to leave open all keywords that need the opposite of a schema
+   */
+  constructor(root: unknown, leaveOpen: LeaveOpen, isLoose: boolean) {
     this.#root = root;
     this.#leaveOpen = leaveOpen;
+    this.#isLoose = isLoose;
   }
 
   /**
@@ -97,6 +104,11 @@ export class Cases implements CaseMaker {
       makeFallback: () => readonly Case[] = () => [{}],
     ): void => {
       if (own(schema, keyword) === undefined) return;
+      if (this.#isLoose && NEEDS_OPPOSITE.has(keyword)) {
+        this.#leaveOpen(keyword, at);
+        cases = product(cases, makeFallback);
+        return;
+      }
       try {
         cases = product(cases, makeCases);
       } catch (error) {

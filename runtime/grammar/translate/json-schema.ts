@@ -1,5 +1,5 @@
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
-import { invalid, tooLarge } from './error.ts';
+import { GrammarError, invalid, tooLarge } from './error.ts';
 import { choice, type Expression, type Grammar, NEVER, RuleSet } from './expression.ts';
 import { BOOLEAN, JsonRules, literal, NULL } from './json.ts';
 import { arrayExpression } from './json-schema-array.ts';
@@ -26,9 +26,12 @@ import { objectExpression } from './json-schema-properties.ts';
 import { stringExpression } from './json-schema-string.ts';
 import { fitsCase } from './json-schema-values.ts';
 import { BoundedCache } from './known.ts';
+import { maxStates } from './states.ts';
 
 const MAX_DEPTH = 100;
 const MAX_RULES = 20_000;
+/** Maximum states of a grammar with exact alternatives. */
+const MAX_EXACT_STATES = 300_000;
 const GUIDANCE = 'x-guidance';
 
 /** The grammar of any JSON. */
@@ -51,8 +54,25 @@ export function jsonSchemaGrammar(source: string): Grammar {
   } catch (error) {
     throw invalid(`JSON schema: it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
   }
+  const exact = attemptExact(root);
+  if (exact && maxStates(exact.rules.values()) <= MAX_EXACT_STATES) return exact;
+  return grammarOf(root, true);
+}
+
+/** The grammar with exact alternatives; null if it is too large. */
+function attemptExact(root: unknown): Grammar | null {
+  try {
+    return grammarOf(root, false);
+  } catch (error) {
+    if (error instanceof GrammarError && error.tag === 'limit-exceeded') return null;
+    throw error;
+  }
+}
+
+/** @param isLoose true to leave 'oneOf', 'not' and 'if' to the check at the end */
+function grammarOf(root: unknown, isLoose: boolean): Grammar {
   const rules = newRules();
-  const translator = new SchemaTranslator(rules, root, optionsOf(root));
+  const translator = new SchemaTranslator(rules, root, optionsOf(root), isLoose);
   const grammar = { ...rules.grammar(translator.translate([part(root, '#')])), isJson: true };
   return translator.open.length === 0 ? grammar : { ...grammar, check: checkOf(root, translator.open) };
 }
@@ -111,11 +131,11 @@ class SchemaTranslator implements Translation {
   readonly #expressions = new Map<string, Expression>();
   #depth = 0;
 
-  constructor(rules: RuleSet, root: unknown, { isCompact, isOrdered }: Options) {
+  constructor(rules: RuleSet, root: unknown, { isCompact, isOrdered }: Options, isLoose: boolean) {
     this.#rules = rules;
     this.isOrdered = isOrdered;
     this.json = new JsonRules(rules, isCompact);
-    this.cases = new Cases(root, (keyword, at) => this.leaveOpen(keyword, at));
+    this.cases = new Cases(root, (keyword, at) => this.leaveOpen(keyword, at), isLoose);
   }
 
   leaveOpen(keyword: string, at: Pointer): void {
