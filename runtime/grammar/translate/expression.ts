@@ -135,7 +135,9 @@ export function membersOf(members: Members): Expression {
   const count = other ? Number.POSITIVE_INFINITY : named.length;
   const isImpossible =
     (needsOther && !other) ||
-    named.some(({ value }) => isNever(value)) || requiredCount > most || least > Math.min(count, most);
+    named.some(({ value }) => isNever(value)) ||
+    requiredCount > most ||
+    least > Math.min(count, most);
   if (isImpossible) return NEVER;
   return count === 0 || most === 0 ? EMPTY : { kind: 'members', members: { ...members, named, other } };
 }

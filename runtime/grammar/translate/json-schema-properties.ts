@@ -40,8 +40,18 @@ export function objectExpression(translation: Translation, rules: Case, at: Poin
   // The names of undeclared properties may repeat, and the grammar would count a repeated name twice.
   if (!isNever(other) && least > 1) translation.leaveOpen('minProperties', at);
   const { separator } = json;
-  const members = { named: properties, isOrdered: translation.isOrdered, other, needsOther: false, least, most, separator };
-  const options = waysOutside(members, outside, namesOf(rules)).map(membersOf).filter((option) => !isNever(option));
+  const members = {
+    named: properties,
+    isOrdered: translation.isOrdered,
+    other,
+    needsOther: false,
+    least,
+    most,
+    separator,
+  };
+  const options = waysOutside(members, outside, namesOf(rules))
+    .map(membersOf)
+    .filter((option) => !isNever(option));
   if (options.length === 0) return NEVER;
   return json.within('{', '}', choice(options.map((option) => json.rules.add('members', option))));
 }

@@ -80,25 +80,28 @@ const SYNTAX = /[\^$\\.*+?()[\]{}|/]/;
 export function unicodePattern(pattern: string): string {
   if (isValid(pattern)) return pattern;
   let rewritten = '';
+  /** The index of the brace that ends the current quantifier, property or code point. */
+  let closing = -1;
+  let previous = '';
   for (const { text, index, isInClass, endsClass } of partsOf(pattern)) {
-    const [, escaped] = text.length > 1 && text[0] === '\\' ? text : [];
-    if (escaped !== undefined) {
-      const isKnown = /[a-zA-Z0-9]/.test(escaped) || SYNTAX.test(escaped) || (isInClass && escaped === '-');
-      rewritten += isKnown ? text : isInClass ? `\\u{${escaped.charCodeAt(0).toString(16)}}` : escaped;
-    } else if (!isInClass && text === '{') rewritten += isQuantifier(pattern.slice(index), rewritten) ? text : '\\{';
-    else if (!isInClass && text === '}') rewritten += endsQuantifier(pattern.slice(0, index + 1)) ? text : '\\}';
-    else if (!isInClass && text === ']' && !endsClass) rewritten += '\\]';
+    const rest = pattern.slice(index);
+    if (text.length === 2 && text[0] === '\\') rewritten += escapeIn(text[1] ?? '', isInClass);
+    else if (isInClass || endsClass) rewritten += text;
+    else if (text === '{') {
+      const braces = /^\\[pPu]$/.test(previous) ? /^\{[^{}]*\}/.exec(rest) : /^\{\d+(?:,\d*)?\}/.exec(rest);
+      if (braces) closing = index + braces[0].length - 1;
+      rewritten += braces ? text : '\\{';
+    } else if ((text === '}' && index !== closing) || text === ']') rewritten += `\\${text}`;
     else rewritten += text;
+    previous = text;
   }
   return isValid(rewritten) ? rewritten : pattern;
 }
 
-function isQuantifier(rest: string, before: string): boolean {
-  return before !== '' && /^\{\d+(,\d*)?\}/.test(rest);
-}
-
-function endsQuantifier(before: string): boolean {
-  return /(?:[^{]\{\d+(?:,\d*)?|\\[pPu]\{[^{}]*)\}$/.test(before);
+/** An escape of a character, which needs no backslash unless the character has a meaning. */
+function escapeIn(escaped: string, isInClass: boolean): string {
+  if (/[a-zA-Z0-9]/.test(escaped) || SYNTAX.test(escaped) || (isInClass && escaped === '-')) return `\\${escaped}`;
+  return isInClass ? `\\u{${(escaped.codePointAt(0) ?? 0).toString(16)}}` : escaped;
 }
 
 function isValid(pattern: string): boolean {
