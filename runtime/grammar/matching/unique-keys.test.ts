@@ -97,7 +97,7 @@ describe('keys of an object', () => {
       ['{"a":1,"x', '":1,"a":', true],
       ['{"b":1,"x', '":1,"a":', false],
       ['{"b":1', ',"b":', true],
-      ['{"b":1,"c":[1', ',"b":', false],
+      ['{"b":1,"c":{"d":1', ',"b":', false],
       ['{"b":1,"c":', '{"a":', false],
     ];
     for (const [before, word, isRefused] of repeating) {
