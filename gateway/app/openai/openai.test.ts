@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import OpenAI, { APIError, APIUserAbortError, BadRequestError, InternalServerError, RateLimitError } from 'openai';
+import OpenAI, {
+  APIError,
+  APIUserAbortError,
+  BadRequestError,
+  InternalServerError,
+  NotFoundError,
+  RateLimitError,
+} from 'openai';
 import { INVOCATION_QUEUE } from '#scheduler/keys.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
@@ -463,11 +470,19 @@ for (const [where, url] of [
           return true;
         });
       };
+      const retrieved = await client().responses.retrieve(third.response);
+      assert.deepEqual([retrieved.id, retrieved.output], [third.response, [third.item]]);
       const foreign = client(await platform.key(['invoke'], 'other'));
       const referred = { input: [question('5'), reference(first.item)] };
       await refused(referred, 'input[1].id', /item_reference to "msg_.*is not kept/, foreign);
       const previous = { input: [], previous_response_id: first.response };
       await refused(previous, 'previous_response_id', /is not kept/, foreign);
+      for (const [by, id] of [
+        [foreign, first.response],
+        [client(), 'resp_1'],
+        [client(), first.item.id],
+      ] as const)
+        await assert.rejects(by.responses.retrieve(id), NotFoundError);
       await refused({ input: [reference({ id: 'msg_1' })] }, 'input[0].id', /no item that this platform made/);
       const unstored = await answer({ input: [question('6')], store: false }, null);
       await refused({ input: [], previous_response_id: unstored.response }, 'previous_response_id', /is not kept/);

@@ -1,10 +1,11 @@
-import { createRoute } from '@hono/zod-openapi';
+import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, ModelKind } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
 import { invokeFunction } from '../routes/functions.ts';
@@ -41,6 +42,8 @@ const SERVED_ROUTES: readonly ServedRoute[] = [
   { ...ROUTES.embeddings, functionName: 'openai-embeddings', kind: 'embedding' },
   { ...ROUTES.rerank, functionName: 'rerank', kind: 'reranker' },
 ];
+
+const responseParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the response' }) });
 
 /** Maximum characters of a `prompt_cache_key`. */
 const MAX_CACHE_KEY = 256;
@@ -87,6 +90,26 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
       throw mayRetry ? asRetryable(error) : error;
     });
   };
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/responses/{id}',
+      operationId: 'getResponse',
+      tags: ['OpenAI-compatible'],
+      summary: 'OpenAI-compatible: a kept response',
+      description:
+        'A response of `POST /v1/responses`. It is kept as long as the results of invocations, unless its request had `store: false`.',
+      security: SECURITY,
+      request: { params: responseParam },
+      responses: {
+        200: { description: 'The response', content: { 'application/json': { schema: ROUTES.responses.answer } } },
+        ...problems('unknown-invocation', 'too-many-requests'),
+      },
+    }),
+    async (c) => jsonAnswer(c, await stored.find(callOf(c), c.req.valid('param').id)),
+  );
 
   for (const served of SERVED_ROUTES) {
     define(

@@ -64,6 +64,16 @@ export class StoredResponses {
     };
   }
 
+  /** A kept response. @throws GatewayError `unknown-invocation` */
+  async find(call: Call, id: string): Promise<object> {
+    const [, invocation] = ID.exec(id) ?? [];
+    const kept = invocation === undefined ? null : await this.#read(call, `inv_${invocation}`);
+    if (kept?.response.id === id) return kept.response;
+    throw new GatewayError('unknown-invocation', `There is no response "${id}", or it is not kept any more.`, {
+      hint: 'Responses are kept as long as the results of invocations, unless their request had `store: false`.',
+    });
+  }
+
   async #resolveItems(call: Call, input: readonly unknown[]): Promise<readonly unknown[]> {
     const ids = new Map(
       input.flatMap((item, i) => (isReference(item) ? [[invocationOf(item.id, `input[${i}].id`), i] as const] : [])),
