@@ -170,6 +170,44 @@ describe('openai-chat', () => {
     assert.equal(silent.choices[0]?.message.content, asked.choices[0]?.message.content);
   });
 
+  it('calls a custom tool with a text, in one piece and as a stream', async () => {
+    const client = await openAiClient();
+    const text = 'say "hi"\n\\o/ 😀';
+    const formats = [
+      [{ type: 'text' }, JSON.stringify({ input: text })],
+      [{ type: 'grammar', grammar: { syntax: 'regex', definition: 'say "\\w+"\\n.*' } }, text],
+      [{ type: 'grammar', grammar: { syntax: 'lark', definition: 'start: "say " /"[a-z]+"/ "\\n" /.+/' } }, text],
+    ] as const;
+    for (const [format, reply] of formats) {
+      const request = {
+        model: CHAT,
+        messages: QUESTION,
+        temperature: 0,
+        tools: [weather, { type: 'custom', custom: { name: 'write', format } }],
+        tool_choice: { type: 'custom', custom: { name: 'write' } },
+        script: [reply],
+      } as unknown as OpenAI.ChatCompletionCreateParamsNonStreaming;
+      const { choices } = await client.chat.completions.create(request);
+      const [{ message, finish_reason } = assert.fail()] = choices;
+      const [call] = message.tool_calls ?? [];
+      assert.deepEqual(
+        [call?.type === 'custom' && call.custom, finish_reason],
+        [{ name: 'write', input: text }, 'tool_calls'],
+      );
+      let streamed = '';
+      const stream = await client.chat.completions.create({ ...request, stream: true });
+      for await (const { choices } of stream) {
+        const [delta] = (choices[0]?.delta.tool_calls ?? []) as { custom?: { input?: string } }[];
+        streamed += delta?.custom?.input ?? '';
+      }
+      assert.equal(streamed, text);
+      // The next turn shows the call and its result to the model.
+      const history = [...QUESTION, message, { role: 'tool' as const, tool_call_id: call?.id ?? '', content: 'ok' }];
+      const next = await client.chat.completions.create({ model: CHAT, messages: history, max_tokens: 1 });
+      assert.ok((next.usage?.prompt_tokens ?? 0) > 60);
+    }
+  });
+
   it('lets the model choose calls or JSON that fits the schema', async () => {
     const client = await openAiClient();
     const schema = {

@@ -233,6 +233,19 @@ describe('openai-completions', () => {
     assert.notEqual(second, first);
   });
 
+  it('gives as many choices as the OpenAI API', async () => {
+    const client = await openAiClient();
+    const request = { model: STORIES, prompt: 'Once upon a', max_tokens: 1, seed: 3, n: 128 };
+    const { choices, usage } = await client.completions.create(request);
+    assert.deepEqual(
+      choices.map(({ index }) => index),
+      Array.from({ length: 128 }, (_, i) => i),
+    );
+    assert.equal(usage?.completion_tokens, 128);
+    const few = await client.completions.create({ ...request, n: 2 });
+    assert.deepEqual(few.choices, choices.slice(0, 2));
+  });
+
   it('ends at a stop string, and applies biases and penalties', async () => {
     const client = await openAiClient();
     const ask = async (more: object): Promise<{ text: string; finish_reason: string }> => {

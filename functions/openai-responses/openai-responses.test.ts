@@ -236,6 +236,18 @@ describe('openai-responses', () => {
     assert.ok((part.logprobs?.[0]?.top_logprobs.length ?? 0) > 0);
   });
 
+  it('drops the oldest turns of a conversation that is too long, if the request asks for it', async () => {
+    const client = await openAiClient();
+    const last = { role: 'user' as const, content: QUESTION };
+    const request = { model: CHAT, instructions: 'Be brief.', temperature: 0, max_output_tokens: 8 };
+    const short = await client.responses.create({ ...request, input: [last] });
+    const long = { role: 'user' as const, content: 'word '.repeat(40_000) };
+    const input = [long, { role: 'assistant' as const, content: 'I see.' }, last];
+    const cut = await client.responses.create({ ...request, input, truncation: 'auto' });
+    assert.deepEqual([cut.output_text, cut.usage?.input_tokens], [short.output_text, short.usage?.input_tokens]);
+    await assert.rejects(client.responses.create({ ...request, input }), { code: 'context_length_exceeded' });
+  });
+
   it('refuses unsupported parameters', async () => {
     const client = await openAiClient();
     const refused = async (more: object, param: string) => {
