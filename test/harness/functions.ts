@@ -31,6 +31,8 @@ export const tinyModel = (directory: string): Promise<LoadedModel> =>
   randomModel(directory, { vocabularySize: 259, contextLength: 64 }, 5);
 /** A random model with the context length of the stories' model and one token per byte. Its steps take an eighth of the time. */
 export const SMALL = 'small';
+/** A random model of one token per byte, whose pool of 10,240 tokens is smaller than its context of 16,384. */
+export const LONG = 'long';
 /** A tiny random model with a vision encoder. */
 const TINY_VISION = 'tiny-vision';
 /** A tiny random encoder that makes vectors. */
@@ -71,6 +73,11 @@ pages = 256
 [[model]]
 name = "${SMALL}"
 source = "file:${tiny}-small"
+
+[[model]]
+name = "${LONG}"
+source = "file:${tiny}-long"
+pages = 640
 
 [[model]]
 name = "${TINY_VISION}"
@@ -118,6 +125,7 @@ async function start(): Promise<Platform> {
   const model = await tinyModel(tiny);
   await randomAdapter(`${tiny}-adapter`, model.config, 8);
   await randomModel(`${tiny}-small`, { vocabularySize: 259, contextLength: 256 }, 14);
+  await randomModel(`${tiny}-long`, { vocabularySize: 259, contextLength: 16_384 }, 15);
   await randomVisionModel(`${tiny}-vision`, { text: { vocabularySize: 320 } }, 7);
   await randomEncoder(`${tiny}-encoder`, { kind: 'embedding' }, 7);
   await randomEncoder(`${tiny}-ranker`, { kind: 'reranker' }, 7);

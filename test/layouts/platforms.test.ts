@@ -155,7 +155,9 @@ function platformTests(layout: Layout, start: () => Promise<Platform>, load: () 
       await assert.rejects(client.completions.create(request), {
         status: 400,
         code: 'context_length_exceeded',
-        message: new RegExp(`${expected.contextLength + 1} tokens.*${expected.contextLength} `),
+        message: new RegExp(
+          `length is ${expected.contextLength} tokens.*resulted in ${expected.contextLength + 1} tokens`,
+        ),
       });
     });
 }
