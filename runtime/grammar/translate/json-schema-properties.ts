@@ -109,19 +109,20 @@ function undeclaredProperty(translation: Translation, rules: Case, at: Pointer):
   const { objects = [], names = [] } = rules;
   const patterns = [...new Set(objects.flatMap((rule) => rule.patterns.map(([pattern]) => pattern)))];
   const declaredNames = namesOf(rules);
+  const otherKey = (): Expression =>
+    declaredNames.length === 0 ? json.string : json.rules.add('key', sequence([text('"'), except(declaredNames)]));
   if (patterns.length === 0 && names.length === 0) {
     const value = translation.translate(objects.flatMap(({ additional }) => additional ?? []));
     if (isNever(value)) return NEVER;
-    const key =
-      declaredNames.length === 0 ? json.string : json.rules.add('key', sequence([text('"'), except(declaredNames)]));
-    return json.rules.add('other', json.pair(key, value));
+    return json.rules.add('other', json.pair(otherKey(), value));
   }
   try {
     return json.rules.add('other', patternedProperty(translation, rules, patterns, declaredNames));
   } catch (error) {
     if (!(error instanceof Inexpressible)) throw error;
     translation.leaveOpen(patterns.length > 0 ? 'patternProperties' : 'propertyNames', at);
-    return json.rules.add('other', json.pair(json.string, json.value));
+    // A declared name must not be read in two ways: the ways would multiply with each property.
+    return json.rules.add('other', json.pair(otherKey(), json.value));
   }
 }
 
