@@ -95,8 +95,8 @@ describe('json-schema', () => {
       maxTokens: 256,
     });
     assert.match(full.message, /^limit-exceeded: .* \(context-length\)/);
-    const refused = await failingFunction('json-schema', { schema: { type: 'string', format: 'color' } });
-    assert.match(refused.message, /^invalid-argument: .*format/);
+    const refused = await failingFunction('json-schema', { schema: { type: 'string', pattern: '(a)\\1' } });
+    assert.match(refused.message, /^invalid-argument: .*#\/pattern: /);
     assert.deepEqual(await refusedInput('json-schema', { prompt: 'x' }), { status: 422, field: '/schema' });
   });
 });

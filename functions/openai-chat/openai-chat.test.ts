@@ -208,6 +208,73 @@ describe('openai-chat', () => {
     }
   });
 
+  it('leaves out single keywords of a tool that is not strict, and names them in a header', async () => {
+    const client = await openAiClient();
+    const parameters = {
+      type: 'object',
+      properties: { unit: { enum: ['c', 'f'] }, odd: { type: 'string', pattern: '^(a|b)\\1$' } },
+      required: ['unit'],
+      additionalProperties: false,
+    };
+    const ask = (members: object, script: readonly string[] = []) => ({
+      model: CHAT,
+      messages: QUESTION,
+      temperature: 0,
+      max_tokens: 80,
+      tools: [{ type: 'function' as const, function: { name: 'weather', ...members } }],
+      tool_choice: 'required' as const,
+      script,
+    });
+    const dropped = 'weather#/properties/odd/pattern';
+    const written = '{"unit": "f", "odd": "zz"}';
+    const { data, response } = await client.chat.completions.create(ask({ parameters }, [written])).withResponse();
+    assert.equal(response.headers.get('x-pie-dropped-constraints'), dropped);
+    const [call] = data.choices[0]?.message.tool_calls ?? [];
+    assert.ok(call?.type === 'function' && call.function.arguments === written, JSON.stringify(data));
+    assert.ok(!('x_pie_dropped_constraints' in data));
+    const streamed = await client.chat.completions.create({ ...ask({ parameters }), stream: true }).withResponse();
+    assert.equal(streamed.response.headers.get('x-pie-dropped-constraints'), dropped);
+    let text = '';
+    for await (const { choices } of streamed.data) text += choices[0]?.delta.tool_calls?.[0]?.function?.arguments ?? '';
+    assert.ok(['c', 'f'].includes(JSON.parse(text).unit), text);
+    await assert.rejects(client.chat.completions.create(ask({ parameters }, ['{"nope": 1}'])));
+    await assert.rejects(
+      client.chat.completions.create(ask({ parameters, strict: true })),
+      (error) => error instanceof BadRequestError && error.message.includes('#/properties/odd/pattern'),
+    );
+    const whole = await client.chat.completions.create(ask({})).withResponse();
+    assert.equal(whole.response.headers.get('x-pie-dropped-constraints'), null);
+    const [bare] = whole.data.choices[0]?.message.tool_calls ?? [];
+    assert.deepEqual(bare?.type === 'function' && JSON.parse(bare.function.arguments), {});
+  });
+
+  it('takes schemas with unknown formats, and keeps the texts of known ones', async () => {
+    const client = await openAiClient();
+    for (const [format, value] of [
+      ['duration', 'P1DT2H'],
+      ['starts_with', 'any text'],
+      ['uri', 'https://shop.example.com/item?id=42'],
+      ['date', '2024-02-29'],
+      ['email', 'ann.b.clark@example.com'],
+    ]) {
+      const schema = {
+        type: 'object',
+        properties: { v: { type: 'string', format } },
+        required: ['v'],
+        additionalProperties: false,
+      };
+      const script = [JSON.stringify({ v: value })];
+      const { choices } = await client.chat.completions.create({
+        model: CHAT,
+        messages: QUESTION,
+        max_tokens: 60,
+        response_format: { type: 'json_schema' as const, json_schema: { name: 'a', strict: true, schema } },
+        script,
+      } as OpenAI.ChatCompletionCreateParamsNonStreaming);
+      assert.equal(choices[0]?.message.content, script[0], format);
+    }
+  });
+
   it('lets the model choose calls or JSON that fits the schema', async () => {
     const client = await openAiClient();
     const schema = {

@@ -66,7 +66,8 @@ function oracle(schema: object): Constraint {
     parse: (text) => plain.parse(text),
     decoder(sequence, chosen, seed): Decoder {
       if (chosen.kind !== 'device') throw new Error('the oracle takes built-in samplers');
-      const compiled = new grammar.Compiled(sequence.model.name, { tag: 'json-schema', val: JSON.stringify(schema) });
+      const val = JSON.stringify({ ...schema, 'x-guidance': { ordered: true } });
+      const compiled = new grammar.Compiled(sequence.model.name, { tag: 'json-schema', val });
       const matcher = new grammar.Matcher(compiled);
       const { temperature, topK, topP, minP } = chosen;
       const wire = { temperature, topK, topP, minP, seed: chosen.seed ?? seed };
