@@ -80,7 +80,7 @@ describe('json-schema', () => {
       uniqueItems: true,
     };
     const failed = await failingFunction('json-schema', { schema, maxTokens: 50 });
-    assert.match(failed.message, /^invalid-argument: .*Duplicate items.*uniqueItems \(#\)/);
+    assert.match(failed.message, /^invalid-argument: .*has equal items.*uniqueItems \(#\)/);
     const { output } = await callFunction('json-schema', { schema: { ...schema, uniqueItems: false }, maxTokens: 50 });
     assert.deepEqual(output.value, ['', '']);
   });

@@ -3,7 +3,7 @@ import { type Frame, OpenFrame } from './frames.ts';
 import type { Rule, State } from './state.ts';
 
 /** Maximum number of ways through the grammar that are followed at once. */
-const MAX_WAYS = 16_384;
+const MAX_WAYS = 4096;
 
 /** One way to read a text so far: the state in a rule, and the returns of that rule. */
 export interface Way {

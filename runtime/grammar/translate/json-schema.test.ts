@@ -399,11 +399,14 @@ describe('JSON schemas', () => {
 
   it('refuse unsupported keywords with their place and advice', () => {
     const refused: [unknown, RegExp][] = [
-      [{ properties: { a: { $dynamicRef: '#x' } } }, /#\/properties\/a: \$dynamicRef cannot be kept.*; use \$ref/],
+      [{ properties: { a: { $dynamicRef: '#x' } } }, /#\/properties\/a\/\$dynamicRef: it cannot be kept.*; use \$ref/],
       [{ type: 'number', multipleOf: 0 }, /#\/multipleOf: must be more than 0/],
       [{ allOf: [{ type: 'string' }, { not: { type: 'string' } }] }, /no text matches/],
       [{ uniqueItems: true, items: { pattern: '(?=a)' } }, /lookaround/],
-      [{ $defs: { a: { $id: 'b', properties: { x: { $ref: '#/$defs/c' } } } }, $ref: '#/$defs/a' }, /its own \$id/],
+      [
+        { $defs: { a: { $id: 'b', properties: { x: { $ref: '#/$defs/c' } } } }, $ref: '#/$defs/a' },
+        /x\/\$ref: .* points to nothing/,
+      ],
       [{ type: 'string', pattern: '(?=a)' }, /lookaround/],
       [{ type: 'text' }, /#\/type: "text" is not a type/],
       [{ $ref: 'http://example.com/schema' }, /points elsewhere/],
@@ -443,7 +446,7 @@ describe('JSON schemas', () => {
     assert.equal(check?.fault('{"tags":["a","b"]}'), null);
     assert.match(
       check?.fault('{"tags":["a","b","a"]}') ?? '',
-      /^the value at "\/tags" does not fit the schema: Duplicate items at indexes 0 and 2.*leaves uniqueItems \(#\/properties\/tags\) open/,
+      /^the value at "\/tags" does not fit the schema: has equal items at the indexes 0 and 2.*leaves uniqueItems \(#\/properties\/tags\) open/,
     );
     const open: [unknown, string][] = [
       [{ type: 'integer', multipleOf: 99991 }, 'multipleOf (#)'],

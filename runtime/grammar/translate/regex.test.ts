@@ -81,7 +81,7 @@ describe('regex', () => {
       ['(?<!a)b', /lookaround/],
       ['(a)\\1', /character 5: \\1 has no counterpart/],
       ['\\bword', /\\b has no counterpart/],
-      ['\\p{L}', /\\p has no counterpart/],
+      ['\\p{Nothing}', /\\p names no property/],
       ['(a', /a group is not closed; add a \)/],
       ['a)', /a \) closes nothing/],
       ['[a', /ends too early/],
