@@ -59,6 +59,8 @@ export interface Answer {
   /** Log-probabilities of the tokens of `text`, if requested. */
   readonly logs: readonly PlacedLog[];
   readonly finish: 'stop' | 'length' | 'tool_calls';
+  /** The stop string of the request that ended the answer. */
+  readonly stopString: string | undefined;
   /** Number of tokens of the answer. Counts the template's text around calls, but no end token. Never above `Conversation.maxTokens`. */
   readonly tokens: number;
 }
@@ -134,6 +136,7 @@ class Turn {
   readonly #calls: Call[] = [];
   readonly #logs: PlacedLog[] = [];
   #text = '';
+  #stopString: string | undefined;
   /** Number of generations so far, and index of the next reply of a script. */
   #generations = 0;
 
@@ -228,6 +231,7 @@ class Turn {
       this.#text += generated.text;
       await this.#emit({ kind: 'piped', text: generated.text });
     }
+    this.#stopString = options.stop.find((stop) => stop === generated.stoppedBy);
     return generated;
   }
 
@@ -334,7 +338,14 @@ class Turn {
   }
 
   #answer(finish: Answer['finish']): Answer {
-    return { text: this.#text, calls: this.#calls, logs: this.#logs, finish, tokens: this.#usedTokens() };
+    return {
+      text: this.#text,
+      calls: this.#calls,
+      logs: this.#logs,
+      finish,
+      stopString: this.#stopString,
+      tokens: this.#usedTokens(),
+    };
   }
 }
 
