@@ -21,6 +21,7 @@ export const FIRST_FUNCTIONS: readonly string[] = [
   'openai-chat',
   'openai-completions',
   'openai-responses',
+  'anthropic-messages',
   'parallel-generation',
   'echo-session',
 ];

@@ -18,6 +18,7 @@ import { webDecoders } from './http/decoding.ts';
 import type { RequestObserver } from './http/observer.ts';
 import { OpenStreams } from './http/open-streams.ts';
 import { rateLimit } from './http/rate-limit.ts';
+import { anthropicError, isMessagesPath } from './openai/anthropic.ts';
 import { ROUTES } from './openai/documents.ts';
 import { openAiRoutes } from './openai/routes.ts';
 import type { App } from './routes/define.ts';
@@ -149,13 +150,18 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
 }
 
 /**
- * Answers with an error. `textAnswer` throws when a large error does not fit into the tenant's share of memory: the
+ * Answers with an error: a problem or, at addresses of Anthropic's API, an error in its form. `textAnswer` throws when a large error does not fit into the tenant's share of memory: the
  * answer is then a shorter error. An error that was shortened twice is too small for `textAnswer` to count, so the
  * recursion ends.
  */
 function answer(c: Context<AppEnv>, error: GatewayError): Response {
   try {
-    const problem = toProblem(error, c.get('requestId'), new URL(c.req.url).origin);
+    const requestId = c.get('requestId');
+    if (isMessagesPath(c.req.path)) {
+      const headers = { ...problemHeaders(error), 'content-type': 'application/json' };
+      return textAnswer(c, JSON.stringify(anthropicError(error, requestId)), error.status, headers);
+    }
+    const problem = toProblem(error, requestId, new URL(c.req.url).origin);
     return textAnswer(c, JSON.stringify(problem), error.status, problemHeaders(error));
   } catch (caught) {
     return answer(c, shortened(error, GatewayError.from(caught)));

@@ -32,11 +32,12 @@ const SCRIPTS = {
   resolve: loadScript(new URL('./scripts/resolve-function.lua', import.meta.url)),
 };
 
-/** Functions of the platform that every tenant may invoke; the OpenAI-compatible routes run them. */
+/** Functions of the platform that every tenant may invoke; the routes of OpenAI's and Anthropic's APIs run them. */
 export const SHARED_FUNCTIONS: readonly string[] = [
   'openai-completions',
   'openai-chat',
   'openai-responses',
+  'anthropic-messages',
   'openai-embeddings',
   'rerank',
 ];

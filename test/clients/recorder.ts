@@ -5,8 +5,8 @@ import { text } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { deployFunction, functionsPlatform } from '#test/harness/functions.ts';
 
-/** The bundled functions behind the OpenAI-compatible routes. */
-const FUNCTIONS = ['openai-chat', 'openai-completions', 'openai-responses', 'openai-embeddings'];
+/** The bundled functions behind the routes of OpenAI's and Anthropic's APIs. */
+const FUNCTIONS = ['openai-chat', 'openai-completions', 'openai-responses', 'openai-embeddings', 'anthropic-messages'];
 
 // biome-ignore lint/suspicious/noExplicitAny: the tests read what clients sent
 type Body = any;
@@ -16,17 +16,18 @@ type Body = any;
  * the models of the tests are too small to call tools by themselves, and no client has a parameter for scripts.
  */
 export class Recorder implements AsyncDisposable {
+  /** Address of the platform itself. */
+  readonly platformUrl: string;
   readonly apiKey: string;
   /** Bodies of the requests, without scripts. */
   readonly bodies: Body[] = [];
   readonly #scripts: (readonly string[])[] = [];
-  readonly #platformUrl: string;
   readonly #server = createServer((request, response) => {
     this.#pass(request, response).catch((error: unknown) => response.destroy(error as Error));
   });
 
   private constructor(platformUrl: string, apiKey: string) {
-    this.#platformUrl = platformUrl;
+    this.platformUrl = platformUrl;
     this.apiKey = apiKey;
   }
 
@@ -38,9 +39,13 @@ export class Recorder implements AsyncDisposable {
     return recorder;
   }
 
-  /** The base URL for clients. */
+  /** The base URL for clients of OpenAI's API. Those of Anthropic's take {@link origin}. */
   get baseURL(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/v1`;
+    return `${this.origin}/v1`;
+  }
+
+  get origin(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
   /** Forces the replies of the model to the next requests: one list for each request, with one reply for each generation. */
@@ -57,9 +62,11 @@ export class Recorder implements AsyncDisposable {
     const body: Body = JSON.parse(await text(request));
     this.bodies.push(body);
     const script = this.#scripts.shift();
-    const answer = await fetch(`${this.#platformUrl}${request.url}`, {
+    const { authorization, 'x-api-key': apiKey } = request.headers;
+    const key = apiKey === undefined ? { authorization: authorization ?? '' } : { 'x-api-key': String(apiKey) };
+    const answer = await fetch(`${this.platformUrl}${request.url}`, {
       method: request.method ?? 'POST',
-      headers: { authorization: request.headers.authorization ?? '', 'content-type': 'application/json' },
+      headers: { ...key, 'content-type': 'application/json' },
       body: JSON.stringify(script ? { ...body, script } : body),
     });
     response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') ?? 'application/json' });

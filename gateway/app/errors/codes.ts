@@ -21,7 +21,7 @@ export const CODES = {
     title: 'A parameter is not valid',
     hint: 'Compare the named parameter (`error.param`) with the documentation of the route.',
     explanation:
-      'The body of a request to an OpenAI-compatible route, such as `/v1/chat/completions`, has a parameter that is missing, out of range, or not supported by this platform or this model.',
+      'The body of a request to an OpenAI-compatible route, such as `/v1/chat/completions`, or to `/v1/messages` has a parameter that is missing, out of range, or not supported by this platform or this model.',
   },
   'context-too-long': {
     status: 400,
@@ -79,9 +79,9 @@ export const CODES = {
   unauthorized: {
     status: 401,
     title: 'The API key is missing or wrong',
-    hint: 'Send `Authorization: Bearer pie_…`. The first start writes a key to credentials.json in $PIE_HOME.',
+    hint: 'Send `Authorization: Bearer pie_…` or `x-api-key: pie_…`. The first start writes a key to credentials.json in $PIE_HOME.',
     explanation:
-      'The request has no bearer key, or a key that is unknown, removed or expired. A stream ends with this code when its key is removed or expires; the invocation continues.',
+      'The request has no key, or a key that is unknown, removed or expired. A stream ends with this code when its key is removed or expires; the invocation continues.',
   },
   forbidden: {
     status: 403,

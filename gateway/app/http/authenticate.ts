@@ -7,18 +7,15 @@ import { GatewayError } from '../errors/gateway-error.ts';
 export const MAX_KEY_LENGTH = 256;
 
 /**
- * Requires a bearer API key (RFC 6750), and room for a request of its tenant. Sets the request's `principal` and `recheck`.
+ * Requires an API key, as a bearer key (RFC 6750) or in the header `x-api-key` of Anthropic's clients, and room for a request of its tenant. Sets the
+ * request's `principal` and `recheck`.
  *
  * @example
  * app.use('/v1/*', authenticate(control, settings));
  */
 export function authenticate(control: ControlPlane, { admit }: Pick<AppSettings, 'admit'>): MiddlewareHandler<AppEnv> {
   return async function authenticate(c, next) {
-    const header = c.req.header('authorization');
-    if (header === undefined) throw refused('The request has no API key.');
-    const key = /^Bearer +([^\s]+)$/i.exec(header)?.[1];
-    if (key === undefined || key.length > MAX_KEY_LENGTH)
-      throw refused('The Authorization header is not `Bearer` and a key.');
+    const key = keyIn(c.req.header('authorization'), c.req.header('x-api-key'));
     const principal = await control.authenticate(key);
     if (principal === null) throw refused('The API key is not known.');
     c.set('principal', principal);
@@ -29,6 +26,17 @@ export function authenticate(control: ControlPlane, { admit }: Pick<AppSettings,
     });
     await next();
   };
+}
+
+/** The key of a request. `authorization` takes precedence: with both headers, the other key may be for another service. */
+function keyIn(authorization: string | undefined, apiKey: string | undefined): string {
+  const header = authorization ?? apiKey;
+  if (header === undefined) throw refused('The request has no API key.');
+  const key = (authorization === undefined ? /^([^\s]+)$/ : /^Bearer +([^\s]+)$/i).exec(header)?.[1];
+  if (key !== undefined && key.length <= MAX_KEY_LENGTH) return key;
+  const fault =
+    authorization === undefined ? 'x-api-key header is not a key' : 'Authorization header is not `Bearer` and a key';
+  throw refused(`The ${fault}.`);
 }
 
 function refused(message: string, hint?: string): GatewayError {

@@ -3,6 +3,7 @@ import { cors } from 'hono/cors';
 import { matchedRoutes } from 'hono/route';
 import type { AppEnv } from '../context.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { isMessagesPath } from '../openai/anthropic.ts';
 import type { RequestObserver } from './observer.ts';
 import { childTraceparent, requestIdOf } from './trace.ts';
 
@@ -42,6 +43,8 @@ export function commonHeaders(observer?: RequestObserver): MiddlewareHandler<App
     });
     const headers = c.res.headers;
     headers.set('x-request-id', requestId);
+    // Anthropic's clients read the id from this header.
+    if (isMessagesPath(path)) headers.set('request-id', requestId);
     headers.set('traceparent', traceparent);
     for (const [name, value] of SECURITY_HEADERS) headers.set(name, value);
     for (const [name, value] of DEFAULT_HEADERS) if (!headers.has(name)) headers.set(name, value);
@@ -59,6 +62,7 @@ const EXPOSED_HEADERS = [
   'location',
   'ratelimit',
   'ratelimit-policy',
+  'request-id',
   'retry-after',
   'retry-after-ms',
   'traceparent',

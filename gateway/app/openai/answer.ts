@@ -6,7 +6,7 @@ import { JsonText } from '../http/json-text.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { clientClosedRequest, outcomeAnswer, Responder } from '../invocations/respond.ts';
 import { withoutDropped } from './dropped-constraints.ts';
-import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
+import { asOpenAiError, refusalIn } from './errors.ts';
 import { OpenAiFrames, type StreamStyle } from './frames.ts';
 import { responseIn } from './stored-responses.ts';
 
@@ -20,7 +20,7 @@ export interface Answering {
 }
 
 /**
- * Answers for an OpenAI-compatible route, as a whole or as a stream. When the client leaves, the gateway cancels the
+ * Answers for a route of OpenAI's or Anthropic's API, as a whole or as a stream. When the client leaves, the gateway cancels the
  * invocation, unless the request had an `Idempotency-Key`.
  */
 export class OpenAiAnswers {
@@ -52,7 +52,7 @@ export class OpenAiAnswers {
     return outcomeAnswer(c, id, text, { ...headersOf(answering), ...headers });
   }
 
-  /** Streams the function's messages as OpenAI's frames. Throws errors that come before the first frame. */
+  /** Streams the function's messages as frames of the route's API. Throws errors that come before the first frame. */
   async stream(c: Context<AppEnv>, call: Call, answering: Answering, style: StreamStyle): Promise<Response> {
     const { id, named } = answering;
     const { firstFrameMs, shutdown } = this.#settings;
@@ -66,7 +66,7 @@ export class OpenAiAnswers {
         source: frames.open,
         frame: ({ text }) => text,
         isTerminal: ({ last }) => last,
-        errorFrame: (error) => openAiErrorFrame(asOpenAiError(error)),
+        errorFrame: (error) => style.errorFrame(asOpenAiError(error), c.get('requestId')),
         headers: { ...headersOf(answering), ...frames.headers },
         onDisconnect: cancel,
         onCut: (error) => {

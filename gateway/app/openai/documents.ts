@@ -1,6 +1,7 @@
 /** Documentation of one route in `/openapi.json`. Shows the main parameters; the `input` schema of the function that serves the route has all. */
 export interface Documented {
   readonly path: string;
+  readonly tag: 'OpenAI-compatible' | 'Anthropic-compatible';
   readonly operationId: string;
   readonly summary: string;
   readonly description: string;
@@ -10,6 +11,12 @@ export interface Documented {
 
 const MODEL = { type: 'string', description: 'A model or an alias of `GET /v1/models`' };
 const STREAM = { type: 'boolean', default: false, description: 'Answer with server-sent events' };
+
+const servedBy = (functionName: string): string =>
+  `Served by the function \`${functionName}\`; \`GET /v1/functions/${functionName}\` shows every parameter under \`manifest.input\`. `;
+const DISCONNECTING =
+  'When the client disconnects, its invocation is cancelled, unless the request had an `Idempotency-Key`: then the same request, sent again, ' +
+  'gets the answer of that invocation, or its stream from the beginning. `content-location` names the invocation.';
 
 /**
  * A route that generates text.
@@ -26,12 +33,10 @@ function generatorRoute(
 ): Documented {
   return {
     path: `/v1/${name}`,
+    tag: 'OpenAI-compatible',
     operationId: `create${answer.replaceAll(/(^|[._])(\w)/g, (_all, _border, letter: string) => letter.toUpperCase())}`,
     summary: `OpenAI-compatible: ${name}`,
-    description:
-      `Served by the function \`${functionName}\`; \`GET /v1/functions/${functionName}\` shows every parameter under \`manifest.input\`. ` +
-      'When the client disconnects, its invocation is cancelled, unless the request had an `Idempotency-Key`: then the same request, sent again, ' +
-      'gets the answer of that invocation, or its stream from the beginning. `content-location` names the invocation.',
+    description: servedBy(functionName) + DISCONNECTING,
     body: {
       type: 'object',
       required: ['model', required],
@@ -47,6 +52,31 @@ function generatorRoute(
   };
 }
 
+/** A route of Anthropic's Messages API. */
+function messagesRoute(
+  name: string,
+  operationId: string,
+  required: readonly string[],
+  properties: Readonly<Record<string, object>>,
+  answer: object,
+): Documented {
+  const input = { type: 'array', items: { type: 'object' }, description: 'The conversation so far' };
+  return {
+    path: `/v1/${name}`,
+    tag: 'Anthropic-compatible',
+    operationId,
+    summary: `Anthropic-compatible: ${name}`,
+    description: servedBy('anthropic-messages') + DISCONNECTING,
+    body: {
+      type: 'object',
+      required: ['model', 'messages', ...required],
+      properties: { model: MODEL, messages: input, ...properties },
+      additionalProperties: true,
+    },
+    answer,
+  };
+}
+
 /** A route of an encoder. Its answer has no id, and is never streamed. */
 function encoderRoute(
   name: string,
@@ -56,11 +86,10 @@ function encoderRoute(
 ): Documented {
   return {
     path: `/v1/${name}`,
+    tag: 'OpenAI-compatible',
     operationId: `create${name[0]?.toUpperCase()}${name.slice(1)}`,
     summary,
-    description:
-      `Served by the function \`${functionName}\`; \`GET /v1/functions/${functionName}\` shows every parameter under \`manifest.input\`. ` +
-      'The model is an entry `[[model]]` of `pie.toml` with a `kind`.',
+    description: `${servedBy(functionName)}The model is an entry \`[[model]]\` of \`pie.toml\` with a \`kind\`.`,
     body: {
       type: 'object',
       required: ['model', ...Object.keys(inputs)],
@@ -97,6 +126,31 @@ export const ROUTES = {
     'input',
     { description: 'A text, or a list of items' },
     'response',
+  ),
+  messages: messagesRoute(
+    'messages',
+    'createMessage',
+    ['max_tokens'],
+    { max_tokens: { type: 'integer', description: 'Most tokens to generate' }, stream: STREAM },
+    {
+      type: 'object',
+      required: ['id', 'type', 'role', 'model', 'content', 'stop_reason', 'usage'],
+      properties: {
+        id: { type: 'string' },
+        type: { const: 'message' },
+        role: { const: 'assistant' },
+        model: { type: 'string' },
+        content: { type: 'array', items: { type: 'object' } },
+      },
+      additionalProperties: true,
+    },
+  ),
+  countTokens: messagesRoute(
+    'messages/count_tokens',
+    'countMessageTokens',
+    [],
+    {},
+    { type: 'object', required: ['input_tokens'], properties: { input_tokens: { type: 'integer' } } },
   ),
   embeddings: encoderRoute('embeddings', 'openai-embeddings', 'OpenAI-compatible: embeddings', {
     input: { description: 'A text, or several' },

@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { EventName } from '../control.ts';
+import { openAiErrorFrame } from './errors.ts';
 import { OpenAiFrames } from './frames.ts';
 
 /** The texts of the frames of an invocation with these events, and the code of its failure. */
 function streamed(...events: [event: EventName, data: object][]) {
   const waiting = events.map(([event, data], i) => ({ seq: i + 1, epoch: 1, event, data: JSON.stringify(data) }));
   const open = () => ({ take: () => waiting.splice(0, 1), close: () => undefined });
-  const frames = new OpenAiFrames(open, { numbered: false, done: true });
+  const frames = new OpenAiFrames(open, { events: 'data', done: true, errorFrame: openAiErrorFrame });
   const texts: string[] = [];
   try {
     for (let last = false; !last; )

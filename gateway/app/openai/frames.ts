@@ -10,10 +10,15 @@ import { refusalIn } from './errors.ts';
 
 /** Stream format of a route. */
 export interface StreamStyle {
-  /** True when each frame's `event` repeats the `type` of the data, and the data has a `sequence_number`, as in /v1/responses. */
-  readonly numbered: boolean;
+  /**
+   * `data`: frames have data alone. `named`: each frame's `event` repeats the `type` of the data, as in /v1/messages. `numbered`: as `named`, and the
+   * data has a `sequence_number`, as in /v1/responses.
+   */
+  readonly events: 'data' | 'named' | 'numbered';
   /** True when a successful stream ends with `data: [DONE]`. */
   readonly done: boolean;
+  /** Makes the last frame of a stream that failed. */
+  readonly errorFrame: (error: GatewayError, requestId: string) => string;
 }
 
 export interface OpenAiFrame {
@@ -128,10 +133,12 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     }
   }
 
-  /** A message is JSON. On routes with numbered events it begins with its `type`. */
+  /** A message is JSON. On routes with named events it begins with its `type`. */
   #frameOf(json: string): string {
-    const [head, type] = (this.#style.numbered ? TYPE_MEMBER.exec(json) : null) ?? [];
+    const { events } = this.#style;
+    const [head, type] = (events === 'data' ? null : TYPE_MEMBER.exec(json)) ?? [];
     if (head === undefined) return `${dataLines(json)}\n\n`;
+    if (events === 'named') return `event: ${type}\n${dataLines(json)}\n\n`;
     const remainingJson = json.slice(head.length);
     // A tenant's own function may number its events itself.
     const number = remainingJson.startsWith(NUMBER_MEMBER) ? '' : `${NUMBER_MEMBER}${this.#messageCount}`;

@@ -7,13 +7,14 @@ import type { Call, ControlPlane, ModelKind } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { readJson } from '../http/body.ts';
-import { type App, define, problems, SECURITY } from '../routes/define.ts';
+import { type App, define, problems, refusals, SECURITY } from '../routes/define.ts';
 import { invokeFunction } from '../routes/functions.ts';
 import { idempotencyKey, sessionAffinity } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers } from './answer.ts';
+import { ANTHROPIC_ERROR, anthropicErrorFrame } from './anthropic.ts';
 import { type Documented, ROUTES } from './documents.ts';
-import { asOpenAiError, asRetryable } from './errors.ts';
+import { asOpenAiError, asRetryable, openAiErrorFrame } from './errors.ts';
 import type { StreamStyle } from './frames.ts';
 import { findModel, modelRoutes } from './models.ts';
 import { StoredResponses } from './stored-responses.ts';
@@ -26,29 +27,59 @@ interface ServedRoute extends Documented {
   readonly style?: StreamStyle;
   /** True when later requests may refer to an answer. */
   readonly isStored?: boolean;
+  /** Members that the route adds to the body. */
+  readonly adds?: Readonly<Record<string, unknown>>;
+  /** Names of members whose data keeps its null members, besides {@link FREE_FORM}. */
+  readonly freeForm?: readonly string[];
 }
 
+const CHUNKS: StreamStyle = { events: 'data', done: true, errorFrame: openAiErrorFrame };
+/** The `input` of a `tool_use` block is the model's own data. */
+const MESSAGES = { functionName: 'anthropic-messages', kind: 'causal', freeForm: ['input'] } as const;
+
 const SERVED_ROUTES: readonly ServedRoute[] = [
-  { ...ROUTES.completions, functionName: 'openai-completions', kind: 'causal', style: { numbered: false, done: true } },
-  { ...ROUTES.chat, functionName: 'openai-chat', kind: 'causal', style: { numbered: false, done: true } },
+  { ...ROUTES.completions, functionName: 'openai-completions', kind: 'causal', style: CHUNKS },
+  { ...ROUTES.chat, functionName: 'openai-chat', kind: 'causal', style: CHUNKS },
   // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
   {
     ...ROUTES.responses,
     functionName: 'openai-responses',
     kind: 'causal',
-    style: { numbered: true, done: false },
+    style: { events: 'numbered', done: false, errorFrame: openAiErrorFrame },
     isStored: true,
   },
+  { ...ROUTES.messages, ...MESSAGES, style: { events: 'named', done: false, errorFrame: anthropicErrorFrame } },
+  { ...ROUTES.countTokens, ...MESSAGES, adds: { count_tokens: true } },
   { ...ROUTES.embeddings, functionName: 'openai-embeddings', kind: 'embedding' },
   { ...ROUTES.rerank, functionName: 'rerank', kind: 'reranker' },
 ];
 
 const responseParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the response' }) });
 
+/** Error codes of the served routes. */
+const SERVED_CODES = [
+  'invalid-parameter',
+  'context-too-long',
+  'malformed-json',
+  'unknown-model',
+  'unknown-function',
+  'function-pending',
+  'unknown-invocation',
+  'body-too-large',
+  'unsupported-media-type',
+  'too-many-requests',
+  'quota-requests',
+  'quota-concurrency',
+  'runtime-unavailable',
+  'idempotency-key-reused',
+  ...FAILURE_CODES,
+  'shutting-down',
+] as const;
+
 /** Maximum characters of a `prompt_cache_key`. */
 const MAX_CACHE_KEY = 256;
 
-/** `/v1/models`, `/v1/completions`, `/v1/chat/completions`, `/v1/responses`, `/v1/embeddings` and `/v1/rerank`. */
+/** `/v1/models`, and the routes of {@link SERVED_ROUTES}. */
 export function openAiRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   modelRoutes(app, control);
   const answers = new OpenAiAnswers(control, settings);
@@ -56,15 +87,16 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
   const stored = new StoredResponses(control);
 
   /** Makes the invocation that produces the answer. Releases the memory of the request's body, since the answer may take long. */
-  const begin = async (c: Context<AppEnv>, call: Call, { functionName, kind, isStored = false }: ServedRoute) => {
+  const begin = async (c: Context<AppEnv>, call: Call, served: ServedRoute) => {
+    const { functionName, kind, isStored = false, adds = {}, freeForm = [] } = served;
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
-    const sent = objectOf(value);
+    const sent = objectOf(value, new Set([...FREE_FORM, ...freeForm]));
     const body = isStored ? await stored.resolve(call, sent) : sent;
     const model = await findModel(control, call, modelOf(body), kind);
-    const input = { ...body, model: model.aliasOf ?? model.name };
+    const input = { ...body, ...adds, model: model.aliasOf ?? model.name };
     const key = keyOf(c.req.header('idempotency-key'));
     const affinity = await affinityOf(c.req.header('x-session-affinity'), body.prompt_cache_key);
-    // OpenAI's clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
+    // The clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
     const { id, replayed = false } = await invokeFunction(control, call, functionName, {
       check: (fn) => inputs.check(fn, input),
       input: textOf(input, settings.limits.inputBytes),
@@ -73,7 +105,10 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
       ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
     });
     c.get('body').release();
-    return { answering: { id, named: key !== undefined, replayed }, streamed: body.stream === true };
+    return {
+      answering: { id, named: key !== undefined, replayed },
+      streamed: body.stream === true && served.style !== undefined,
+    };
   };
 
   const serve = async (c: Context<AppEnv>, served: ServedRoute): Promise<Response> => {
@@ -118,7 +153,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
         method: 'post',
         path: served.path,
         operationId: served.operationId,
-        tags: ['OpenAI-compatible'],
+        tags: [served.tag],
         summary: served.summary,
         description: served.description,
         security: SECURITY,
@@ -129,28 +164,15 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
             content: {
               'application/json': { schema: served.answer },
               ...(served.style && {
-                'text/event-stream': { schema: { type: 'string', description: 'Frames as OpenAI documents them' } },
+                'text/event-stream': {
+                  schema: { type: 'string', description: 'Frames as the documentation of this API shows them' },
+                },
               }),
             },
           },
-          ...problems(
-            'invalid-parameter',
-            'context-too-long',
-            'malformed-json',
-            'unknown-model',
-            'unknown-function',
-            'function-pending',
-            'unknown-invocation',
-            'body-too-large',
-            'unsupported-media-type',
-            'too-many-requests',
-            'quota-requests',
-            'quota-concurrency',
-            'runtime-unavailable',
-            'idempotency-key-reused',
-            ...FAILURE_CODES,
-            'shutting-down',
-          ),
+          ...(served.tag === 'Anthropic-compatible'
+            ? refusals(SERVED_CODES, { 'application/json': { schema: ANTHROPIC_ERROR } })
+            : problems(...SERVED_CODES)),
         },
       }),
       (c) =>
@@ -202,25 +224,26 @@ async function digestOf(text: string): Promise<string> {
 }
 
 /** The body as an object, without members that are null: clients write null for a member that they leave to its default. */
-function objectOf(value: unknown): Readonly<Record<string, unknown>> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return withoutNulls(value);
+function objectOf(value: unknown, freeForm: ReadonlySet<string>): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return withoutNulls(value, freeForm);
   throw new GatewayError('invalid-parameter', 'The body is not a JSON object.', {
     hint: 'Send one JSON object whose members are the parameters.',
   });
 }
 
 /** Members whose value is data in a form of its own, in which null has a meaning: JSON schemas, and variables of a chat template. */
-const FREE_FORM: ReadonlySet<string> = new Set(['parameters', 'schema', 'input_schema', 'chat_template_kwargs']);
+const FREE_FORM = ['parameters', 'schema', 'input_schema', 'chat_template_kwargs'] as const;
 
-/** The object without its null members, at any depth. Items of lists stay, and so does {@link FREE_FORM} data. */
-function withoutNulls(members: object): Record<string, unknown> {
+/** The object without its null members, at any depth. Items of lists stay, and so does the data of members with the names `freeForm`. */
+function withoutNulls(members: object, freeForm: ReadonlySet<string>): Record<string, unknown> {
   const kept = Object.entries(members).filter(([, value]) => value !== null);
-  return Object.fromEntries(kept.map(([name, value]) => [name, FREE_FORM.has(name) ? value : nullsRemoved(value)]));
+  const cleaned = kept.map(([name, value]) => [name, freeForm.has(name) ? value : nullsRemoved(value, freeForm)]);
+  return Object.fromEntries(cleaned);
 }
 
-function nullsRemoved(value: unknown): unknown {
+function nullsRemoved(value: unknown, freeForm: ReadonlySet<string>): unknown {
   if (typeof value !== 'object' || value === null) return value;
-  return Array.isArray(value) ? value.map(nullsRemoved) : withoutNulls(value);
+  return Array.isArray(value) ? value.map((item) => nullsRemoved(item, freeForm)) : withoutNulls(value, freeForm);
 }
 
 /** Writes an input as JSON. @throws GatewayError `body-too-large`: the input may be longer than the body, since `1e20` becomes 21 digits */

@@ -68,6 +68,11 @@ export const BODY_CODES = ['invalid-input', 'malformed-json', 'body-too-large', 
 
 /** The documented error answers of a route: its codes, grouped by status. */
 export function problems(...codes: ErrorCode[]): Record<string, object> {
+  return refusals(codes, { 'application/problem+json': { schema: ProblemSchema } });
+}
+
+/** {@link problems} of a route whose errors have another form. */
+export function refusals(codes: readonly ErrorCode[], content: object): Record<string, object> {
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of new Set([...codes, ...COMMON_CODES])) {
     const status = CODES[code].status;
@@ -81,7 +86,7 @@ export function problems(...codes: ErrorCode[]): Record<string, object> {
         ...(status === 409 || status === 429 || status >= 500
           ? { headers: { ...RETRY_HEADERS, ...(status === 429 ? LIMIT_HEADERS : {}) } }
           : {}),
-        content: { 'application/problem+json': { schema: ProblemSchema } },
+        content,
       },
     ]),
   );
@@ -101,5 +106,5 @@ export const EVENT_STREAM = {
   },
 };
 
-/** Every route under /v1 needs a key. */
-export const SECURITY = [{ apiKey: [] }];
+/** Every route under /v1 needs a key, in one of two headers. */
+export const SECURITY: Record<string, string[]>[] = [{ apiKey: [] }, { xApiKey: [] }];

@@ -24,6 +24,12 @@ export function docsRoutes(app: App, settings: AppSettings): void {
     scheme: 'bearer',
     description: 'An API key, `pie_…`',
   });
+  app.openAPIRegistry.registerComponent('securitySchemes', 'xApiKey', {
+    type: 'apiKey',
+    in: 'header',
+    name: 'x-api-key',
+    description: "The same key in the header of Anthropic's clients",
+  });
   const describe = (origin: string) =>
     app.getOpenAPI31Document({
       openapi: '3.1.0',

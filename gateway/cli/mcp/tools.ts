@@ -12,8 +12,8 @@ const FETCHES = 8;
 const MAX_RESULT_CHARACTERS = 1 << 20;
 /** Minimum time between two notes of progress, so that not every token makes a message. */
 const PROGRESS_MS = 250;
-/** Names without an alias or a version. The functions behind the OpenAI routes are left out: no model should write their requests. */
-const OFFERED = /^(?!openai-)[a-z0-9-]+$/;
+/** Names without an alias or a version. The functions behind the routes of OpenAI's and Anthropic's APIs are left out: no model should write their requests. */
+const OFFERED = /^(?!openai-|anthropic-)[a-z0-9-]+$/;
 /** Members that hold definitions. In a wrapped schema they stay at the root, where clients look for them. */
 const DEFINITIONS = ['$defs', 'definitions'] as const;
 /** The start of a reference, where `wrap` inserts the schema's new place. References to definitions do not match, as definitions do not move. */

@@ -43,7 +43,7 @@ const REFUSED_HEADERS: readonly string[] = [
   'host',
   'content-length',
 ];
-const CREDENTIALS: readonly string[] = ['authorization', 'cookie'];
+const CREDENTIALS: readonly string[] = ['authorization', 'cookie', 'x-api-key'];
 const ENCODINGS = 'gzip, deflate';
 
 /** Checks a request. Its lists may be views of the guest's memory; the result has copies. */
