@@ -1,4 +1,4 @@
-import { type Constraint, sendJson } from '@pie/inferlet';
+import { type Constraint, type Context, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Conversation } from '../openai-shared/chat.ts';
 import { prompting, RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
@@ -35,8 +35,7 @@ export const run = serve(async (input: Input, invocation) => {
   const { model, max_tokens, stream = false, stop_sequences: stop = [] } = input;
   refuseUnsupported(input, UNSUPPORTED);
   const { conversation, prefill } = await conversationOf(input);
-  using ctx = begin(conversation, 'messages');
-  if (prefill !== '') prompting('messages', () => ctx.fill(prefill));
+  using ctx = beginAnswer(conversation, prefill);
   const promptTokens = ctx.length;
   if (input.count_tokens) return { input_tokens: promptTokens };
   if (max_tokens === undefined)
@@ -92,6 +91,19 @@ export const run = serve(async (input: Input, invocation) => {
   await send({ type: 'message_stop' });
   return null;
 });
+
+/** Makes a context that holds the conversation and the beginning of the answer. */
+function beginAnswer(conversation: Conversation, prefill: string): Context {
+  try {
+    const ctx = begin(conversation, 'messages');
+    if (prefill !== '') prompting('messages', ctx, () => ctx.fill(prefill));
+    return ctx;
+  } catch (error) {
+    if (!(error instanceof RequestError) || error.code !== 'context_length_exceeded') throw error;
+    // In Anthropic's words: clients that shorten their history look for them.
+    throw new RequestError(`prompt is too long: ${error.message}`, error.param, error.code);
+  }
+}
 
 /** Why an answer ended. */
 interface Ending {
