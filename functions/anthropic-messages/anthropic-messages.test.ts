@@ -72,7 +72,7 @@ describe('anthropic-messages', () => {
     const whole = await ask({ messages: [question], max_tokens: 6 });
     const [said] = whole.content;
     assert.ok(said?.type === 'text');
-    const [, beginning = '', rest = ''] = /^(\s*\S+)([^]*)$/.exec(said.text) ?? [];
+    const [, beginning = '', rest = ''] = /^(\s*\S+)(.*)$/s.exec(said.text) ?? [];
     const continued = await ask({ messages: [question, assistant(`${beginning} `)], max_tokens: 4 });
     const [more] = continued.content;
     assert.ok(more?.type === 'text' && more.text.trim() !== '');
