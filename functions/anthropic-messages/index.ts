@@ -2,7 +2,7 @@ import { type Constraint, type Context, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Conversation } from '../openai-shared/chat.ts';
 import { prompting, RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
-import { schemaConstraint } from '../openai-shared/tools.ts';
+import { callConstraints, reportOf, schemaConstraint } from '../openai-shared/tools.ts';
 import { cachedTokens } from '../openai-shared/usage.ts';
 import { type Content, type Turn, told } from './messages.ts';
 import { Output } from './output.ts';
@@ -47,6 +47,7 @@ export const run = serve(async (input: Input, invocation) => {
       `stop_sequences[${blank}]`,
     );
 
+  if (stream && conversation.calls.dropped.length > 0) await sendJson(reportOf(conversation.calls));
   const { id } = stamp('msg_', invocation, model);
   const message = (content: readonly object[], ending: Ending, usage: object) => ({
     id,
@@ -86,7 +87,7 @@ export const run = serve(async (input: Input, invocation) => {
   const content = await output.end();
   const ending = endingOf(answered);
   const usage = usageOf(answered.tokens, Math.min(promptTokens, cachedTokens()));
-  if (!stream) return message(content, ending, usage);
+  if (!stream) return { ...message(content, ending, usage), ...reportOf(conversation.calls) };
   await send({ type: 'message_delta', delta: { ...ending, container: null }, usage });
   await send({ type: 'message_stop' });
   return null;
@@ -126,11 +127,13 @@ async function conversationOf(
   const { model, tool_choice = { type: 'auto' } } = input;
   const { messages, prefill } = told(input.system, input.messages);
   const offered = toolsOf(input.tools ?? []);
+  const toolChoice = toolChoiceOf(tool_choice, offered);
   const conversation: Conversation = {
     model,
     messages,
     tools: offered.tools,
-    toolChoice: toolChoiceOf(tool_choice, offered),
+    toolChoice,
+    calls: await callConstraints(model, offered.tools, toolChoice),
     parallelCalls: tool_choice.disable_parallel_tool_use !== true,
     constraint: await constraintOf(input),
     maxTokens: input.max_tokens,

@@ -19,7 +19,7 @@ export const mcp = defineCommand({
   arguments: [
     {
       name: 'functions',
-      help: 'names of the functions to offer (default: all, without those behind the OpenAI routes)',
+      help: "names of the functions to offer (default: all, without those behind the routes of OpenAI's and Anthropic's APIs)",
       required: false,
       rest: true,
     },

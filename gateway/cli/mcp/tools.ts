@@ -20,7 +20,7 @@ const DEFINITIONS = ['$defs', 'definitions'] as const;
 const MOVED_REFERENCE = /^#(?=$|\/)(?!\/(?:\$defs|definitions)\/)/;
 
 export interface ToolsOptions {
-  /** Functions to offer. If empty, the tools are all functions of the tenant, except those behind the OpenAI routes. */
+  /** Functions to offer. If empty, the tools are all functions of the tenant, except those behind the routes of OpenAI's and Anthropic's APIs. */
   readonly only: readonly string[];
   /** Longest time of a call, queueing included. */
   readonly deadlineMs: number;
