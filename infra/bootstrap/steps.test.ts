@@ -82,7 +82,7 @@ test('test files that need a shared platform are only in the four steps that hav
     [
       'Tests of the functions, A to E, and of old components',
       'Tests of the functions, F to N, and tests that share their platform',
-      'Tests of the functions, O to Z, and of recipes',
+      'Tests of the functions, O to Z, of clients and of recipes',
       'Tests of the guest library on a platform',
     ],
   );
