@@ -128,11 +128,12 @@ describe('anthropic-messages', () => {
       [{ ...hi, tools: [WEATHER], tool_choice: { type: 'tool', name: 'other' } }, /There is no tool "other"/],
       [{ ...hi, tool_choice: { type: 'any' } }, /there are no `tools`/],
       [{ ...hi, mcp_servers: [{ url: 'https://a.example' }] }, /`mcp_servers` is not supported/],
+      [{ ...hi, thread: { type: 'create' } }, /`thread` is not supported/],
       [{ ...hi, container: 'c' }, /`container` is not supported/],
       [{ ...hi, stop_sequences: ['a', ' '] }, /^stop_sequences\[1\] has only white space/],
       [{ ...hi, max_tokens: undefined }, /`max_tokens` is missing/],
       [{ ...hi, colour: 'red' }, /colour/],
-      [{ messages: [user('word '.repeat(9000))] }, /^prompt is too long: .* \d+ tokens/],
+      [{ messages: [user('word '.repeat(40_000))] }, /^prompt is too long: .* \d+ tokens/],
     ] as const)
       await assert.rejects(ask(more), (error) => {
         assert.ok(error instanceof BadRequestError, `${message}: ${error}`);

@@ -19,13 +19,20 @@ interface Input extends SamplingInput {
   readonly stop_sequences?: readonly string[];
   readonly tools?: readonly RequestedTool[];
   readonly tool_choice?: RequestedChoice;
-  readonly output_config?: { readonly format?: { readonly schema: object } };
+  readonly output_config?: { readonly format?: Format };
+  /** The older name of `output_config.format`. */
+  readonly output_format?: Format;
   readonly chat_template_kwargs?: Readonly<Record<string, unknown>>;
   readonly stream?: boolean;
 }
 
+interface Format {
+  readonly schema: object;
+}
+
 /** Parameters of Anthropic's API for what the platform does not do. */
 const UNSUPPORTED = {
+  thread: 'conversations are not stored. Leave it out, and send the whole conversation.',
   container: 'there are no containers. Leave it out.',
   mcp_servers: 'no model here calls MCP servers. Leave it out, and offer their tools in `tools`.',
 };
@@ -142,8 +149,8 @@ async function conversationOf(
   return { conversation, prefill };
 }
 
-async function constraintOf({ model, output_config }: Input): Promise<Constraint | undefined> {
-  const schema = output_config?.format?.schema;
-  const at = 'output_config.format.schema';
-  return schema && schemaConstraint(model, schema, `the schema of \`output_config.format\``, at);
+async function constraintOf({ model, output_config, output_format }: Input): Promise<Constraint | undefined> {
+  const at = output_format ? 'output_format' : 'output_config.format';
+  const schema = (output_format ?? output_config?.format)?.schema;
+  return schema && schemaConstraint(model, schema, `the schema of \`${at}\``, `${at}.schema`);
 }

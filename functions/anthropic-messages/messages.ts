@@ -37,8 +37,8 @@ export interface Told {
   readonly prefill: string;
 }
 
-/** Blocks without a text that a chat template could show: calls and results of tools that Anthropic runs, and encrypted thoughts. */
-const PASSED_OVER = /^(redacted_thinking|server_tool_use|mcp_tool_use|\w+_tool_result)$/;
+/** Blocks without a text that a chat template could show, such as calls and results of tools that Anthropic runs, and encrypted thoughts. */
+const PASSED_OVER = /^(redacted_thinking|fallback|server_tool_use|mcp_tool_use|mcp_tool_listing|\w+_tool_result)$/;
 
 /** What helps a client whose request has a block that no model here can read. */
 const REMEDIES: Readonly<Record<string, string>> = {

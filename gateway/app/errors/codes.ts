@@ -19,7 +19,7 @@ export const CODES = {
   'invalid-parameter': {
     status: 400,
     title: 'A parameter is not valid',
-    hint: 'Compare the named parameter (`error.param`) with the documentation of the route.',
+    hint: 'Compare the named parameter (`param`) with the documentation of the route.',
     explanation:
       'The body of a request to an OpenAI-compatible route, such as `/v1/chat/completions`, or to `/v1/messages` has a parameter that is missing, out of range, or not supported by this platform or this model.',
   },

@@ -1,5 +1,4 @@
 import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
-import type { ErrorCode } from '../errors/codes.ts';
 import type { GatewayError } from '../errors/gateway-error.ts';
 
 /** The routes of Anthropic's Messages API begin with this path. */
@@ -16,16 +15,20 @@ interface AnthropicError {
   readonly error: {
     readonly type: string;
     readonly message: string;
-    /** Anthropic's clients show `error_code` as the stable name of the cause. `hint` and `param` are Pie's own. */
-    readonly details: { readonly error_code: ErrorCode; readonly hint: string; readonly param?: string };
+    /** `error_code` is the stable name of the cause. `hint` and `param` are Pie's own. */
+    readonly details: { readonly error_code: string; readonly hint: string; readonly param?: string };
   };
   readonly request_id: string;
 }
 
+/** Codes of Anthropic's API for refused parameters. Its clients send the request again without the parameter when they see the code. */
+const OWN_CODES: Readonly<Record<string, string>> = { thread: 'thread_unsupported_request' };
+
 /** The body of a refusal on these routes. */
 export function anthropicError(error: GatewayError, requestId: string): AnthropicError {
   const { code, message, hint, field } = error;
-  const details = { error_code: code, hint, ...(field !== undefined && { param: field }) };
+  const ownCode = code === 'invalid-parameter' && field !== undefined ? OWN_CODES[field] : undefined;
+  const details = { error_code: ownCode ?? code, hint, ...(field !== undefined && { param: field }) };
   return { type: 'error', error: { type: typeOf(error), message, details }, request_id: requestId };
 }
 
@@ -64,7 +67,10 @@ export const ANTHROPIC_ERROR = {
           type: 'object' as const,
           required: ['error_code', 'hint'],
           properties: {
-            error_code: { type: 'string' as const, description: 'One of the codes at /docs/errors' },
+            error_code: {
+              type: 'string' as const,
+              description: 'One of the codes at /docs/errors, or a code of Anthropic that its clients act on',
+            },
             hint: { type: 'string' as const, description: 'What to do' },
             param: { type: 'string' as const, description: 'The invalid parameter, such as `messages[0].content`' },
           },
