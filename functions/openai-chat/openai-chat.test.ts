@@ -488,7 +488,7 @@ describe('openai-chat', () => {
     await refused(
       { messages: [{ role: 'user', content: 'word '.repeat(200_000) }] },
       'messages',
-      /cannot be tokenized: the text has \d+ characters|resulted in \d+ tokens/,
+      /cannot be tokenized: the (text|conversation) has \d+ characters|resulted in \d+ tokens/,
     );
     await refused(
       { messages: [{ role: 'user', content: [{ type: 'image_url' }] }] },

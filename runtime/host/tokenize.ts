@@ -48,7 +48,7 @@ export const tokenize = {
   'render-chat': (inferlet: Inferlet, model: string, variables: string): Answer<string> =>
     withTemplate(inferlet, model, (textModel, limit) =>
       variables.length > limit
-        ? tooLong('variables', variables.length, limit)
+        ? tooLong('conversation', variables.length, limit)
         : inferlet.services.texts.render(inferlet.textUser, textModel, { variables }, limit),
     ),
 

@@ -273,7 +273,8 @@ class GuestDecoder implements Decoder {
  */
 class PenalizedDecoder implements Decoder {
   readonly #sequence: Sequence;
-  readonly #guest: GuestDecoder;
+  /** Asks for the tokens by name that the chain may raise: they may be outside the candidates. */
+  readonly #guest: GuestDecoder | ScoringDecoder;
   readonly #runs: AheadDecoder;
   /** The tokens of the generation so far. */
   readonly #chosen: number[] = [];
@@ -288,7 +289,9 @@ class PenalizedDecoder implements Decoder {
     stopTokens: readonly number[],
   ) {
     this.#sequence = sequence;
-    this.#guest = new GuestDecoder(sequence, sampler, sampler.seed ?? seed);
+    this.#guest = sampler.also?.length
+      ? scoringDecoder(sequence, sampler, seed, false)
+      : new GuestDecoder(sequence, sampler, sampler.seed ?? seed);
     const run: StartRun = (queue, request) => ahead.start(queue, request, this.#chosen);
     this.#runs = new AheadDecoder(sequence, wireSampler(ahead.sampler, sequence, seed), stopTokens, { run });
   }
