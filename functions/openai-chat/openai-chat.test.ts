@@ -499,7 +499,7 @@ describe('openai-chat', () => {
     await refused({ top_logprobs: 2 }, 'top_logprobs', /needs `logprobs`/);
     await refused({ tool_choice: 'required' }, 'tool_choice', /no `tools`/);
     await refused({ tools: [clock, clock] }, 'tools[1].function.name', /Two tools/);
-    const schema = { type: 'string', format: 'color' };
+    const schema = { type: 'string', pattern: '^(a|b)\\1$' };
     await refused(
       { stream: true, response_format: { type: 'json_schema', json_schema: { name: 'x', schema } } },
       'response_format.json_schema.schema',
