@@ -3,7 +3,7 @@ import { Shares } from '#scheduler/policies/shares.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { pause } from '../pause.ts';
 import { ByteBuffer } from './byte-buffer.ts';
-import { codingOf, type Decoders, type Decoding, decode } from './decoding.ts';
+import { codingOf, type Decoders, type Decoding, decode, decoderBytes } from './decoding.ts';
 
 /** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
@@ -133,6 +133,8 @@ export class Body {
   #arrivedBytes = 0;
   /** Bytes that the caller has got: those that arrived, or those that were made of them. */
   #readBytes = 0;
+  /** Bytes that the decoder may take, until its end. */
+  #decoderBytes = 0;
   #takenBytes = 0;
   #chargedTenant = '';
   #pace: Pace | undefined;
@@ -183,12 +185,20 @@ export class Body {
   /** The body's pieces as they arrive, for a caller that limits their size itself. @throws GatewayError like `read` */
   pieces(): NextPiece {
     const coding = codingOf(this.#request.headers, this.#decoders);
-    if (coding !== null) this.#decoding ??= decode(() => this.#arrival(), coding, this.#decoders);
+    if (coding !== null && this.#decoding === undefined) {
+      // A gateway with little memory decodes one such body at a time.
+      this.#decoderBytes = Math.min(decoderBytes(coding), this.#bodies.mostBytes / 2);
+      this.#hold(0);
+      this.#decoding = decode(() => this.#arrival(), coding, this.#decoders);
+    }
     const next = this.#decoding?.next ?? (() => this.#arrival());
     return async () => {
       await this.#awaitTurn();
       const piece = await next();
-      if (piece === undefined) return undefined;
+      if (piece === undefined) {
+        this.#freeDecoder();
+        return undefined;
+      }
       this.#readBytes += piece.byteLength;
       this.#spend(piece.byteLength);
       this.#hold(this.#readBytes);
@@ -260,16 +270,26 @@ export class Body {
     }
   }
 
-  /** Counts the body's first `bytes` bytes as held, in whole blocks. */
+  /** Counts the body's first `bytes` bytes as held, and the decoder, in whole blocks. */
   #hold(bytes: number): void {
     // Nothing would give back bytes that arrive after `release`.
     if (this.#isReleased) return;
-    const wantedBytes = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
+    const wantedBytes = Math.ceil((bytes + this.#decoderBytes) / BLOCK_BYTES) * BLOCK_BYTES;
     if (wantedBytes <= this.#takenBytes) return;
     if (wantedBytes > this.#bodies.mostBytes) throw tooLarge(this.#bodies.mostBytes, 'this gateway');
     if (this.#takenBytes === 0) this.#chargedTenant = this.#tenant();
     this.#bodies.take(this.#chargedTenant, wantedBytes - this.#takenBytes);
     this.#takenBytes = wantedBytes;
+  }
+
+  /** Gives back what counted for the decoder: it has reached its end. */
+  #freeDecoder(): void {
+    if (this.#decoderBytes === 0) return;
+    this.#decoderBytes = 0;
+    const heldBytes = Math.ceil(this.#readBytes / BLOCK_BYTES) * BLOCK_BYTES;
+    if (heldBytes >= this.#takenBytes) return;
+    this.#bodies.give(this.#chargedTenant, this.#takenBytes - heldBytes);
+    this.#takenBytes = heldBytes;
   }
 
   /** Waits for the arrival of bytes. Rejects when the body falls behind its minimum speed, or its connection breaks. */

@@ -21,6 +21,12 @@ const FORMATS: Readonly<Record<string, Format>> = { gzip: 'gzip', deflate: 'defl
  * 1,032 bytes of one.
  */
 const SLICE_BYTES = 4096;
+/**
+ * Bytes that a decoder may take, whatever the body: the largest window of its coding (RFC 7932, section 9.1; RFC 9659), or somewhat more than what
+ * zlib takes.
+ */
+const DECODER_BYTES: Readonly<Record<string, number>> = { br: 17 * 2 ** 20, zstd: 9 * 2 ** 20 };
+const ZLIB_BYTES = 2 ** 18;
 /** Maximum characters of a header that an error quotes. */
 const MAX_QUOTED = 40;
 
@@ -67,6 +73,9 @@ export function codingOf(headers: Headers, decoders: Decoders): string | null {
     },
   );
 }
+
+/** Bytes of memory that the decoder of a coding may take. */
+export const decoderBytes = (coding: string): number => DECODER_BYTES[coding] ?? ZLIB_BYTES;
 
 /** Decodes a body. @param next the compressed pieces */
 export function decode(next: NextPiece, coding: string, decoders: Decoders): Decoding {

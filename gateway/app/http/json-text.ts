@@ -1,6 +1,7 @@
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { partsOf } from '#scheduler/invocations/result-event.ts';
 import type { Usage } from '../schemas/invocations.ts';
+import { assertShape } from './json-shape.ts';
 
 /** JSON that the gateway passes on unparsed. A tenant's output of 4 MiB takes up to a second to parse, and may be nested to any depth. */
 export class JsonText {
@@ -13,6 +14,17 @@ export class JsonText {
 
   get value(): unknown {
     return jsonValue(this.text);
+  }
+
+  /** The value of a text that is cheap to parse: not longer than `maxCharacters`, and of the shape that requests may have. Undefined for others. */
+  smallValue(maxCharacters: number): unknown {
+    if (this.text.length > maxCharacters) return undefined;
+    try {
+      assertShape(new TextEncoder().encode(this.text), 'The output');
+    } catch {
+      return undefined;
+    }
+    return this.value;
   }
 }
 

@@ -5,6 +5,8 @@ const HEADER = 'x-pie-dropped-constraints';
 /** The member by which a bundled function reports these keywords, in its result or in its first message. Clients do not see it. */
 const MEMBER = 'x_pie_dropped_constraints';
 const MEMBER_TEXT = `"${MEMBER}":`;
+/** Maximum characters of an output that is searched for the member. A tenant's own function may write any output; those of the platform are shorter. */
+const MAX_OUTPUT = 1_048_576;
 /** Maximum characters of the header. */
 const MAX_HEADER = 1024;
 
@@ -14,7 +16,7 @@ export function withoutDropped(output: unknown): {
   readonly headers: Record<string, string>;
 } {
   if (output instanceof JsonText && !output.text.includes(MEMBER_TEXT)) return { output, headers: {} };
-  const value = output instanceof JsonText ? output.value : output;
+  const value = output instanceof JsonText ? output.smallValue(MAX_OUTPUT) : output;
   if (typeof value !== 'object' || value === null || !(MEMBER in value)) return { output, headers: {} };
   const { [MEMBER]: dropped, ...rest } = value;
   return { output: rest, headers: headersOf(dropped) };

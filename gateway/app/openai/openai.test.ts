@@ -496,6 +496,39 @@ for (const [where, url] of [
       await refused({ input: [reference({ id: `msg_${chat.id.slice(4)}_0` })] }, 'input[0].id', /is not kept/);
     });
 
+    it('bound what kept responses cost, since a tenant may serve the route with a function of its own', async () => {
+      /** Makes a response with these members, and returns the end of its id. */
+      const make = async (membersOf: (suffix: string) => object) => {
+        const asking = client().responses.create({ model: 'tiny', input: [] });
+        const id = await nextInvocation('openai-responses');
+        const suffix = id.slice('inv_'.length);
+        const attempt = await platform.attempt(id);
+        await attempt.start();
+        const response = { id: `resp_${suffix}`, object: 'response', output: [], ...membersOf(suffix) };
+        await attempt.succeed({ response, input: [] });
+        await asking;
+        return suffix;
+      };
+      const ask = (body: object) => client().responses.create({ model: 'tiny', ...body });
+      const manyNames = Object.fromEntries(Array.from({ length: 60_000 }, (_, i) => [`${i}n`, 0]));
+      const costly = await make(() => ({ output: [manyNames] }));
+      await assert.rejects(client().responses.retrieve(`resp_${costly}`), NotFoundError);
+      const circular = await make((suffix) => ({ previous_response_id: `resp_${suffix}` }));
+      await assert.rejects(ask({ input: [], previous_response_id: `resp_${circular}` }), /precedes itself/);
+      const long = await make((suffix) => ({ output: [{ id: `msg_${suffix}_0`, text: 'x'.repeat(60_000) }] }));
+      const references = (count: number) => Array.from({ length: count }, () => ({ id: `msg_${long}_0` }));
+      await assert.rejects(ask({ input: references(5000) }), (error) => {
+        assert.ok(error instanceof APIError);
+        assert.deepEqual([error.status, error.code], [413, 'body-too-large']);
+        return true;
+      });
+      const asking = ask({ input: references(3) });
+      const attempt = await beginNext('openai-responses');
+      assert.equal(((await platform.client().input(attempt.id)) as { input: unknown[] }).input.length, 3);
+      await attempt.succeed({ id: 'resp_1' });
+      await asking;
+    });
+
     it('accept the aliases of models', async () => {
       const { id, ...model } = await client().models.retrieve('gpt-4o-mini');
       assert.deepEqual([id, { ...model }], ['gpt-4o-mini', { ...model, object: 'model', aliasOf: 'tiny' }]);

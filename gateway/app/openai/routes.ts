@@ -84,7 +84,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
   modelRoutes(app, control);
   const answers = new OpenAiAnswers(control, settings);
   const inputs = new InputChecker();
-  const stored = new StoredResponses(control);
+  const stored = new StoredResponses(control, settings.limits.inputBytes);
 
   /** Makes the invocation that produces the answer. Releases the memory of the request's body, since the answer may take long. */
   const begin = async (c: Context<AppEnv>, call: Call, served: ServedRoute) => {
