@@ -140,6 +140,7 @@ async function openModel(
     profile: await measuredSteps(backend, { maxTokens, maxSequences }, () => performance.now(), waitedForCoreMs),
     directory: model.directory,
     embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
+    ...(entry.thoughts !== undefined && { thoughts: entry.thoughts }),
     bits: backend.weightBits ?? weightPrecision.bits,
     maxBatchTokens: maxTokens,
     maxBatchCalls: maxSequences,

@@ -93,6 +93,7 @@ export function modelEntries(writtenEntries: readonly WrittenEntry[] | undefined
       adapters: entry.adapters,
       adapterMemoryMb: entry.adapter_memory_mb,
       imageCacheMb: entry.image_cache_mb,
+      ...(entry.thoughts !== undefined && { thoughts: entry.thoughts }),
       ...(entry.pace && { pace: entry.pace }),
     };
   });

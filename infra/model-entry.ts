@@ -54,6 +54,8 @@ export interface ModelEntry {
   readonly adapterMemoryMb?: number;
   /** Host memory for the embeds of images that a tenant sends again, MiB; 64 by default. */
   readonly imageCacheMb?: number;
+  /** Text before and after a thought; false if thoughts are part of the answer. By default, the chat template decides. */
+  readonly thoughts?: ThoughtsEntry;
   readonly pace?: PaceEntry;
 }
 
@@ -67,6 +69,8 @@ export interface PaceEntry {
   readonly tokenMs: number;
   readonly sequenceMs: number;
 }
+
+export type ThoughtsEntry = Readonly<z.output<typeof thoughtMarks>> | false;
 
 /** One encoder that a GPU host serves: an entry `[[model]]` of `pie.toml` whose `kind` is not `causal`. Encoders compute on the CPU, in 32 bits. */
 export interface EncoderEntry extends Readonly<z.output<typeof encoderSchema>> {
@@ -142,6 +146,12 @@ const paceSchema = z
   .transform((pace): PaceEntry => ({ stepMs: pace.step_ms, tokenMs: pace.token_ms, sequenceMs: pace.sequence_ms }))
   .optional();
 
+const thoughtMark = z
+  .string()
+  .max(256)
+  .refine((mark) => mark.trim() !== '', 'must have a character other than white space');
+const thoughtMarks = z.strictObject({ open: thoughtMark, close: thoughtMark });
+
 const encoderSchema = z.strictObject({
   name,
   /** `embedding` turns a text into a vector, `reranker` a query and a document into a score. */
@@ -194,6 +204,9 @@ export const causalSchema = z
     adapters: z.array(adapterSchema).max(1024).default([]),
     adapter_memory_mb: z.int().min(1).max(1_048_576).default(1024),
     image_cache_mb: z.int().min(0).max(1_048_576).default(64),
+    thoughts: z
+      .union([z.literal(false), thoughtMarks], 'must be false, or { open = "<think>", close = "</think>" }')
+      .optional(),
     pace: paceSchema,
     batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
     batch_policy_calls: z.int().min(1).max(4096).optional(),

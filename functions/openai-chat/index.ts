@@ -1,4 +1,4 @@
-import { type ChatMessage, type Constraint, type Context, jsonSchema, sendJson } from '@pie/inferlet';
+import { type ChatMessage, type Constraint, type Context, type Effort, jsonSchema, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Call, type Conversation, type Part } from '../openai-shared/chat.ts';
 import { choicesOf, frameAround, stopsOf } from '../openai-shared/generate.ts';
 import { chatLogprobs, TokenTexts } from '../openai-shared/logprobs.ts';
@@ -20,6 +20,9 @@ interface Message {
   /** The call of an answer to the deprecated `functions`. A message of the role `function` has its result. */
   readonly function_call?: FunctionCall | null;
   readonly name?: string | null;
+  /** The assistant's thought, under the names that DeepSeek's API and OpenRouter's API have for it. */
+  readonly reasoning_content?: string | null;
+  readonly reasoning?: string | null;
 }
 
 interface FunctionCall {
@@ -58,6 +61,8 @@ interface Input extends SamplingInput {
   readonly top_logprobs?: number;
   readonly stop?: string | readonly string[];
   readonly chat_template_kwargs?: Readonly<Record<string, unknown>>;
+  readonly reasoning_effort?: Effort;
+  readonly thinking_budget?: number;
   readonly stream?: boolean;
   readonly stream_options?: { readonly include_usage?: boolean };
 }
@@ -111,8 +116,9 @@ export const run = serve(async (input: Input, invocation) => {
       if (delta) await send(delta, { logprobs: logs });
     };
     const stop = stopsOf(input.stop);
-    const frame =
-      stream && !texts ? frameAround((content) => deltaChunk({ content }), [deltaChunk(opening)]) : undefined;
+    const pipedFrame = () =>
+      frameAround((content) => deltaChunk({ content }), openingSent ? [] : [deltaChunk(opening)]);
+    const frame = stream && !texts ? pipedFrame : undefined;
     const options = { sampling: input, choice: index, stop, topLogprobs: texts && top_logprobs, frame };
     const answered = await answer(fork, conversation, options, emit);
     if (!openingSent) await send(opening);
@@ -122,7 +128,11 @@ export const run = serve(async (input: Input, invocation) => {
   const finishReasonOf = ({ finish }: Answer) => (finish === 'tool_calls' ? FINISH_REASONS[form] : finish);
   const answers = await choicesOf(ctx, n, answerChoice);
 
-  const usage = usageOf({ prompt: promptTokens, completion: answers.reduce((sum, { tokens }) => sum + tokens, 0) });
+  const usage = usageOf({
+    prompt: promptTokens,
+    completion: answers.reduce((sum, { tokens }) => sum + tokens, 0),
+    reasoning: answers.reduce((sum, { thoughtTokens }) => sum + thoughtTokens, 0),
+  });
   if (stream) {
     if (includeUsage) await sendJson(chunkOf([], usage));
     return null;
@@ -131,8 +141,9 @@ export const run = serve(async (input: Input, invocation) => {
     index,
     message: {
       role: 'assistant',
-      content: answered.text === '' && answered.calls.length > 0 ? null : answered.text,
+      content: answered.text === '' && (answered.calls.length > 0 || answered.thought !== '') ? null : answered.text,
       refusal: null,
+      ...(answered.thought !== '' && { reasoning_content: answered.thought }),
       ...(answered.calls.length > 0 && callsOf(answered.calls, form, (call) => callId(index, call))),
     },
     logprobs: texts ? { content: chatLogprobs(texts, answered.logs), refusal: null } : null,
@@ -158,6 +169,7 @@ async function conversationOf(input: Input): Promise<Conversation> {
     constraint: await constraintOf(model, input.response_format),
     maxTokens: max_completion_tokens ?? max_tokens,
     templateVariables: input.chat_template_kwargs,
+    thinking: { effort: input.reasoning_effort, maxTokens: input.thinking_budget },
   };
 }
 
@@ -193,9 +205,10 @@ async function constraintOf(model: string, format: Input['response_format']): Pr
 function templateMessages(messages: readonly Message[]): ChatMessage[] {
   /** Id of the last `function_call`, which has none itself. */
   let functionCallId = 'function_call';
-  return messages.map(({ role, content, refusal, tool_calls, tool_call_id, function_call, name }, i) => {
+  return messages.map(({ role, content, refusal, tool_calls, tool_call_id, function_call, name, ...message }, i) => {
     const at = `messages[${i}]`;
     const text = textOf(content, `${at}.content`) || (refusal ?? '');
+    const thought = role === 'assistant' && (message.reasoning_content || message.reasoning);
     if (role === 'function')
       return { role: 'tool', content: text, name: name ?? '', tool_call_id: templateCallId(functionCallId) };
     if (function_call) functionCallId = `function_call_${i}`;
@@ -207,6 +220,7 @@ function templateMessages(messages: readonly Message[]): ChatMessage[] {
       role: role === 'developer' ? 'system' : role,
       content: text,
       ...(name && { name }),
+      ...(thought && { thought }),
       ...(calls.length > 0 && { tool_calls: calls.map(toolCallOf) }),
       ...(tool_call_id && { tool_call_id: templateCallId(tool_call_id) }),
     };
@@ -221,6 +235,7 @@ function earlierCall({ id, function: called, custom }: MessageCall, at: string):
 
 function deltaOf(part: Part, callId: (index: number) => string): object | undefined {
   if (part.kind === 'text') return { content: part.text };
+  if (part.kind === 'thought') return { reasoning_content: part.text };
   if (part.kind !== 'call' && part.kind !== 'arguments') return undefined;
   const { index } = part;
   if (part.kind === 'call') {
@@ -238,6 +253,7 @@ function deltaOf(part: Part, callId: (index: number) => string): object | undefi
 function legacyDeltaOf(part: Part): object | undefined {
   if (part.kind === 'call') return { function_call: { name: part.name, arguments: '' } };
   if (part.kind === 'arguments') return { function_call: { arguments: part.text } };
+  if (part.kind === 'thought') return { reasoning_content: part.text };
   return part.kind === 'text' ? { content: part.text } : undefined;
 }
 

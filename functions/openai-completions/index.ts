@@ -11,7 +11,7 @@ import {
 import { completionLogprobs, type PromptLog, promptLogs, TokenTexts } from '../openai-shared/logprobs.ts';
 import { prompting, RequestError, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
-import { type Usage, usageOf } from '../openai-shared/usage.ts';
+import { usageOf } from '../openai-shared/usage.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {
@@ -73,7 +73,7 @@ export const run = serve(async (input: Input, invocation) => {
     );
   const prompts = await map(places, ({ prompt, param }) => prepare(input, prompt, param));
   const answers = await Promise.all(prompts.map((prompt, i) => complete(input, prompt, i * n, show)));
-  const sum = (of: keyof Usage): number => answers.reduce((total, { usage }) => total + usage[of], 0);
+  const sum = (of: 'prompt' | 'completion'): number => answers.reduce((total, { usage }) => total + usage[of], 0);
   const usage = usageOf({ prompt: sum('prompt'), completion: sum('completion') });
   if (!stream) return { ...head, choices: answers.flatMap(({ choices }) => choices), usage };
   if (includeUsage) await sendJson({ ...head, choices: [], usage });

@@ -1,4 +1,4 @@
-import { type Constraint, jsonSchema, sendJson } from '@pie/inferlet';
+import { type Constraint, type Effort, jsonSchema, sendJson } from '@pie/inferlet';
 import { answer, begin, type Conversation } from '../openai-shared/chat.ts';
 import { TokenTexts } from '../openai-shared/logprobs.ts';
 import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
@@ -35,7 +35,12 @@ interface Input extends SamplingInput {
   readonly user?: string;
   readonly prompt_cache_key?: string;
   readonly safety_identifier?: string;
-  readonly reasoning?: object;
+  readonly reasoning?: {
+    readonly effort?: Effort | null;
+    readonly summary?: string | null;
+    readonly generate_summary?: string | null;
+  };
+  readonly thinking_budget?: number;
   readonly truncation?: 'auto' | 'disabled';
   readonly previous_response_id?: string;
   readonly store?: boolean;
@@ -83,12 +88,14 @@ export const run = serve(async (input: Input, invocation) => {
   const send = async (event: object) => {
     if (stream) await sendJson(event);
   };
-  const output = new Output(id, tokenTexts, send);
+  // Some clients read thoughts as summaries only, which they ask for.
+  const showsSummary = Boolean(input.reasoning?.summary ?? input.reasoning?.generate_summary);
+  const output = new Output(id, tokenTexts, showsSummary ? 'summary' : 'content', send);
   const begun = { ...base, ...outcome('in_progress') };
   // Either the platform or `sendStart` sends these events, once and before all others.
   const unsentStart = ['response.created', 'response.in_progress'].map((type) => ({ type, response: begun }));
-  // The platform sends the answer's first text in this frame, after the first events. Such piped text has no log-probabilities.
-  const frame = stream && !tokenTexts ? output.textFrame(unsentStart) : undefined;
+  // The platform sends the answer's first text in this frame, after the events that precede it. Such piped text has no log-probabilities.
+  const frame = stream && !tokenTexts ? () => output.textFrame(unsentStart) : undefined;
   const options = { sampling: input, choice: 0, stop: [], topLogprobs: tokenTexts && topLogprobs, frame };
   const sendStart = async () => {
     for (const event of unsentStart.splice(0)) await send(event);
@@ -111,7 +118,7 @@ export const run = serve(async (input: Input, invocation) => {
       input_tokens: promptTokens,
       input_tokens_details: { cached_tokens: Math.min(promptTokens, cachedTokens()) },
       output_tokens: answered.tokens,
-      output_tokens_details: { reasoning_tokens: 0 },
+      output_tokens_details: { reasoning_tokens: answered.thoughtTokens },
       total_tokens: promptTokens + answered.tokens,
     },
   };
@@ -183,6 +190,7 @@ async function conversationOf(input: Input): Promise<Conversation> {
     constraint: await constraintOf(model, input.text?.format),
     maxTokens: input.max_output_tokens,
     templateVariables: input.chat_template_kwargs,
+    thinking: { effort: input.reasoning?.effort ?? undefined, maxTokens: input.thinking_budget },
   };
 }
 

@@ -16,14 +16,16 @@ export interface Item {
   /** The result of a call: a text, parts, or what a hosted tool reports. */
   readonly output?: unknown;
   readonly error?: unknown;
+  /** A thought, if there is no `content`. */
+  readonly summary?: readonly ContentPart[];
   /** What a call of a hosted tool asks for: `action` of a shell or computer, `operation` of a patch. */
   readonly action?: object;
   readonly operation?: object;
 }
 
-/** Items without a text that a chat template could show: reports of tools that OpenAI ran, and thoughts. */
+/** Items without a text that a chat template could show: reports of tools that OpenAI ran. */
 const PASSED_OVER =
-  /^(reasoning|web_search_call|file_search_call|image_generation_call|code_interpreter_call|mcp_list_tools|mcp_approval_(request|response)|tool_search_(call|output)|additional_tools|program|program_output)$/;
+  /^(web_search_call|file_search_call|image_generation_call|code_interpreter_call|mcp_list_tools|mcp_approval_(request|response)|tool_search_(call|output)|additional_tools|program|program_output)$/;
 
 /** Calls of the client's own tools that OpenAI defines, such as `local_shell_call`, and their results. */
 const DEFINED_CALL = /^(local_shell|shell|apply_patch|computer)_call$/;
@@ -39,19 +41,29 @@ export function messagesOf(items: readonly Item[], at: string): ChatMessage[] {
   return turnsOf(items.flatMap((item, i) => messageOf(item, `${at}[${i}]`)));
 }
 
-/** Adds each call to the assistant's message before it: texts and calls are items of their own here, but one turn in chat templates. */
+/**
+ * Adds each call to the assistant's message before it, and each thought to the message or call behind it: thoughts, texts and calls are items of their
+ * own here, but one turn in chat templates. A thought behind which the assistant says nothing is left out.
+ */
 function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
   const turns: ChatMessage[] = [];
+  let thought: string | undefined;
   for (const message of messages) {
+    if (message.thought !== undefined) {
+      thought = message.thought;
+      continue;
+    }
     const last = turns.at(-1);
     const calls = message.tool_calls ?? [];
-    if (calls.length === 0 || last?.role !== 'assistant') turns.push(message);
-    else turns[turns.length - 1] = { ...last, tool_calls: [...(last.tool_calls ?? []), ...calls] };
+    const continues = calls.length > 0 && last?.role === 'assistant' && thought === undefined;
+    if (continues) turns[turns.length - 1] = { ...last, tool_calls: [...(last.tool_calls ?? []), ...calls] };
+    else turns.push(thought !== undefined && message.role === 'assistant' ? { ...message, thought } : message);
+    thought = undefined;
   }
   return turns;
 }
 
-/** The messages for one item: none for an item that is passed over, two for a call with its result. */
+/** The messages for one item: none for an item that is passed over, two for a call with its result, one with a thought alone for a thought. */
 function messageOf(item: Item, at: string): ChatMessage[] {
   const { type = 'message' } = item;
   const need = (member: 'call_id' | 'name' | 'arguments' | 'input' | 'role'): string => {
@@ -60,6 +72,12 @@ function messageOf(item: Item, at: string): ChatMessage[] {
     throw new RequestError(`${at}.${member} is missing.`, `${at}.${member}`);
   };
   if (PASSED_OVER.test(type)) return [];
+  if (type === 'reasoning') {
+    const { content, summary = [] } = item;
+    const parts = Array.isArray(content) && content.length > 0 ? content : summary;
+    const text = parts.map((part) => part.text ?? '').join('\n\n');
+    return text === '' ? [] : [{ role: 'assistant', content: '', thought: text }];
+  }
   if (type === 'message') {
     const role = need('role');
     return [{ role: role === 'developer' ? 'system' : role, content: textOf(item.content, `${at}.content`) }];

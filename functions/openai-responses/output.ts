@@ -6,9 +6,10 @@ import { chatLogprobs, type TokenTexts } from '../openai-shared/logprobs.ts';
 type Send = (event: object) => Promise<void>;
 type Status = 'in_progress' | 'completed' | 'incomplete';
 
-/** The item under construction: text or a call. */
+/** The item under construction: a thought, text or a call. */
 type OpenItem =
   | Message
+  | { readonly kind: 'reasoning'; readonly id: string; text: string }
   | {
       readonly kind: 'call' | 'custom';
       readonly id: string;
@@ -29,25 +30,34 @@ export class Output {
   readonly #items: object[] = [];
   readonly #idSuffix: string;
   readonly #texts: TokenTexts | undefined;
+  readonly #thoughts: ThoughtForm;
   readonly #send: Send;
   #open: OpenItem | undefined;
 
-  constructor(responseId: string, texts: TokenTexts | undefined, send: Send) {
+  constructor(responseId: string, texts: TokenTexts | undefined, thoughts: ThoughtForm, send: Send) {
     this.#idSuffix = responseId.slice('resp_'.length);
     this.#texts = texts;
+    this.#thoughts = thoughts;
     this.#send = send;
   }
 
-  /** The frame in which the platform sends the text of the first item, after `start` and the events that open the item. */
+  /** The frame in which the platform sends the text of a message, after `start` and the events that end a thought and open the message. */
   textFrame(start: readonly object[]): MessageFrame {
-    const { id } = this.#newMessage();
-    const index = this.#index;
-    return frameAround((text) => deltaOf(id, index, text, []), [...start, ...openingOf(id, index)]);
+    const closing = this.#closing('completed');
+    const index = this.#index + (this.#open ? 1 : 0);
+    const { id } = this.#newMessage(index);
+    return frameAround((text) => deltaOf(id, index, text, []), [...start, ...closing, ...openingOf(id, index)]);
   }
 
   /** Takes the next part of the answer. */
   async take(part: Part): Promise<void> {
     switch (part.kind) {
+      case 'thought': {
+        const open = this.#open?.kind === 'reasoning' ? this.#open : await this.#openThought();
+        open.text += part.text;
+        await this.#send(thoughtDelta(open.id, this.#index, this.#thoughts, part.text));
+        return;
+      }
       case 'text': {
         const open = this.#open?.kind === 'message' ? this.#open : await this.#openMessage();
         const logprobs = this.#texts ? chatLogprobs(this.#texts, part.logs) : [];
@@ -57,7 +67,8 @@ export class Output {
         return;
       }
       case 'piped':
-        // The platform has already sent the events of this text.
+        // The platform has already sent the events of this text, and those that precede it.
+        if (this.#open) this.#items.push(itemOf(this.#open, 'completed', this.#thoughts));
         this.#open = { ...this.#newMessage(), text: part.text };
         return;
       case 'call':
@@ -66,7 +77,10 @@ export class Output {
         return;
       case 'arguments':
         if (this.#open) this.#open.text += part.text;
-        await this.#sendItemEvent(part.isCustom ? 'custom_tool_call_input.delta' : 'function_call_arguments.delta', {
+        await this.#send({
+          type: `response.${part.isCustom ? 'custom_tool_call_input' : 'function_call_arguments'}.delta`,
+          item_id: this.#open?.id,
+          output_index: this.#index,
           delta: part.text,
         });
         return;
@@ -90,39 +104,70 @@ export class Output {
     return open;
   }
 
-  #newMessage(): Message {
-    return { kind: 'message', id: `msg_${this.#idSuffix}_${this.#index}`, text: '', logprobs: [] };
+  async #openThought(): Promise<OpenItem> {
+    await this.#close('completed');
+    const open: OpenItem = { kind: 'reasoning', id: `rs_${this.#idSuffix}_${this.#index}`, text: '' };
+    this.#open = open;
+    const item = { id: open.id, type: 'reasoning', status: 'in_progress', summary: [], content: [] };
+    await this.#send({ type: 'response.output_item.added', output_index: this.#index, item });
+    await this.#send(thoughtPartEvent('added', open.id, this.#index, this.#thoughts, ''));
+    return open;
+  }
+
+  #newMessage(index = this.#index): Message {
+    return { kind: 'message', id: `msg_${this.#idSuffix}_${index}`, text: '', logprobs: [] };
   }
 
   async #openCall(name: string, isCustom: boolean): Promise<void> {
     const id = `${this.#idSuffix}_${this.#index}`;
     const [kind, prefix] = isCustom ? (['custom', 'ctc'] as const) : (['call', 'fc'] as const);
     this.#open = { kind, id: `${prefix}_${id}`, callId: `call_${id}`, name, text: '' };
-    const item = itemOf(this.#open, 'in_progress');
+    const item = itemOf(this.#open, 'in_progress', this.#thoughts);
     await this.#send({ type: 'response.output_item.added', output_index: this.#index, item });
   }
 
   async #close(status: Status): Promise<void> {
     const open = this.#open;
     if (!open) return;
-    const item = itemOf(open, status);
-    if (open.kind === 'message') {
-      const { text, logprobs } = open;
-      await this.#sendItemEvent('output_text.done', { content_index: 0, text, logprobs });
-      await this.#sendItemEvent('content_part.done', { content_index: 0, part: textPart(text, logprobs) });
-    } else if (open.kind === 'custom') {
-      await this.#sendItemEvent('custom_tool_call_input.done', { input: open.text });
-    } else {
-      await this.#sendItemEvent('function_call_arguments.done', { name: open.name, arguments: open.text });
-    }
-    await this.#send({ type: 'response.output_item.done', output_index: this.#index, item });
-    this.#items.push(item);
+    for (const event of this.#closing(status)) await this.#send(event);
+    this.#items.push(itemOf(open, status, this.#thoughts));
     this.#open = undefined;
   }
 
-  /** Sends an event of the open item. */
-  #sendItemEvent(type: string, event: object): Promise<void> {
-    return this.#send({ type: `response.${type}`, item_id: this.#open?.id, output_index: this.#index, ...event });
+  /** The events that close the open item. */
+  #closing(status: Status): object[] {
+    const open = this.#open;
+    if (!open) return [];
+    const index = this.#index;
+    const event = (type: string, members: object): object => ({
+      type: `response.${type}`,
+      item_id: open.id,
+      output_index: index,
+      ...members,
+    });
+    const item = itemOf(open, status, this.#thoughts);
+    const done = { type: 'response.output_item.done', output_index: index, item };
+    const { text } = open;
+    switch (open.kind) {
+      case 'reasoning':
+        return [
+          event(`${THOUGHT_EVENTS[this.#thoughts]}.done`, { [`${this.#thoughts}_index`]: 0, text }),
+          thoughtPartEvent('done', open.id, index, this.#thoughts, text),
+          done,
+        ];
+      case 'message': {
+        const { logprobs } = open;
+        return [
+          event('output_text.done', { content_index: 0, text, logprobs }),
+          event('content_part.done', { content_index: 0, part: textPart(text, logprobs) }),
+          done,
+        ];
+      }
+      case 'custom':
+        return [event('custom_tool_call_input.done', { input: text }), done];
+      case 'call':
+        return [event('function_call_arguments.done', { name: open.name, arguments: text }), done];
+    }
   }
 
   get #index(): number {
@@ -162,7 +207,40 @@ const textPart = (text: string, logprobs: readonly object[]) => ({
   logprobs,
 });
 
-function itemOf(open: OpenItem, status: Status): object {
+/** Form of thoughts in a response: their own text as `content`, or as a `summary` for clients that read summaries only. */
+type ThoughtForm = 'content' | 'summary';
+
+const THOUGHT_EVENTS = { content: 'reasoning_text', summary: 'reasoning_summary_text' } as const;
+
+const thoughtPart = (form: ThoughtForm, text: string) => ({
+  type: form === 'content' ? 'reasoning_text' : 'summary_text',
+  text,
+});
+
+const thoughtPartEvent = (
+  step: 'added' | 'done',
+  ...[id, index, form, text]: [string, number, ThoughtForm, string]
+): object => ({
+  type: `response.${form === 'content' ? 'content_part' : 'reasoning_summary_part'}.${step}`,
+  item_id: id,
+  output_index: index,
+  [`${form}_index`]: 0,
+  part: thoughtPart(form, text),
+});
+
+const thoughtDelta = (id: string, index: number, form: ThoughtForm, delta: string): object => ({
+  type: `response.${THOUGHT_EVENTS[form]}.delta`,
+  item_id: id,
+  output_index: index,
+  [`${form}_index`]: 0,
+  delta,
+});
+
+function itemOf(open: OpenItem, status: Status, thoughts: ThoughtForm): object {
+  if (open.kind === 'reasoning') {
+    const { id, text } = open;
+    return { id, type: 'reasoning', status, summary: [], [thoughts]: [thoughtPart(thoughts, text)] };
+  }
   if (open.kind === 'message') {
     const { id, text, logprobs } = open;
     return { id, type: 'message', status, role: 'assistant', content: [textPart(text, logprobs)] };

@@ -2,14 +2,19 @@ import {
   type ChatMessage,
   type Constraint,
   Context,
+  type Effort,
   type GenerateOptions,
   InferletError,
   jsonSchema,
+  type MessageFrame,
   regex,
+  type ThoughtFormat,
+  thoughtFormat,
 } from '@pie/inferlet';
 import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, type PlacedLog } from './generate.ts';
 import { callBeginnings } from './marker.ts';
 import { prompting, RequestError } from './request.ts';
+import { type SamplingInput, samplerOf } from './sampling.ts';
 import {
   type CallConstraints,
   type CallFormat,
@@ -34,10 +39,22 @@ export interface Conversation {
   /** True to drop the oldest messages of a conversation that is too long for the model. */
   readonly truncates?: boolean;
   readonly templateVariables: Readonly<Record<string, unknown>> | undefined;
+  readonly thinking?: Thinking;
+}
+
+/** How a model shall think before its answer. Without effect for a model that has no thoughts. */
+export interface Thinking {
+  readonly effort?: Effort | undefined;
+  /**
+   * Maximum tokens of a thought. By default half of the answer's tokens if the text after the thought must fit a constraint, otherwise all of them.
+   */
+  readonly maxTokens?: number | undefined;
 }
 
 /** A part of an answer, as it is generated. */
 export type Part =
+  /** Text of the thought that precedes everything else. */
+  | { readonly kind: 'thought'; readonly text: string }
   | ({ readonly kind: 'text' } & Piece)
   /** Text that the platform has already sent to the client, in messages made with `ChoiceOptions.frame`. */
   | { readonly kind: 'piped'; readonly text: string }
@@ -54,6 +71,8 @@ export interface Call {
 }
 
 export interface Answer {
+  /** The model's thought before its answer; empty if there is none. */
+  readonly thought: string;
   readonly text: string;
   readonly calls: readonly Call[];
   /** Log-probabilities of the tokens of `text`, if requested. */
@@ -63,6 +82,14 @@ export interface Answer {
   readonly stopString: string | undefined;
   /** Number of tokens of the answer. Counts the template's text around calls, but no end token. Never above `Conversation.maxTokens`. */
   readonly tokens: number;
+  /** Number of those tokens that are the thought with its marks. */
+  readonly thoughtTokens: number;
+}
+
+/** Options of one answer. */
+export interface AnswerOptions extends Omit<ChoiceOptions, 'frame' | 'reply'> {
+  /** Called before text that the platform may send itself; returns the frame of its messages. Only without log-probabilities. */
+  readonly frame?: (() => MessageFrame) | undefined;
 }
 
 /** Makes a context that holds the conversation, ready for the answer. @param param names the field of the request that an error refers to */
@@ -99,7 +126,8 @@ function fits(conversation: Conversation, messages: readonly ChatMessage[], para
 const ANSWER_TOKENS = 1024;
 
 function beginWith(conversation: Conversation, messages: readonly ChatMessage[], param: string): Context {
-  const { model, tools, toolChoice, templateVariables: variables } = conversation;
+  const { model, tools, toolChoice, templateVariables: variables, thinking } = conversation;
+  const effort = thinking?.effort;
   const offeredTools = toolChoice.mode === 'none' ? [] : tools;
   const ctx = new Context({ model });
   try {
@@ -107,7 +135,7 @@ function beginWith(conversation: Conversation, messages: readonly ChatMessage[],
       type: 'function',
       function: { name, description, parameters },
     }));
-    prompting(param, ctx, () => ctx.chat(messages, { tools: specs, variables }));
+    prompting(param, ctx, () => ctx.chat(messages, { tools: specs, variables, ...(effort && { effort }) }));
     return ctx;
   } catch (error) {
     ctx.release();
@@ -119,38 +147,46 @@ function beginWith(conversation: Conversation, messages: readonly ChatMessage[],
 export async function answer(
   ctx: Context,
   conversation: Conversation,
-  options: ChoiceOptions,
+  options: AnswerOptions,
   emit: (part: Part) => Promise<void>,
 ): Promise<Answer> {
   return new Turn(ctx, conversation, options, emit).run();
 }
 
-/** The assistant's turn: text, calls, or text followed by calls. */
+/** The assistant's turn: a thought if the model has thoughts, then text, calls, or text followed by calls. */
 class Turn {
   readonly #ctx: Context;
   readonly #conversation: Conversation;
-  readonly #options: ChoiceOptions;
+  readonly #options: AnswerOptions;
   readonly #emit: (part: Part) => Promise<void>;
   /** Length of the context before the answer. */
   readonly #start: number;
   readonly #calls: Call[] = [];
   readonly #logs: PlacedLog[] = [];
+  #thought = '';
+  #thoughtTokens = 0;
   #text = '';
   #stopString: string | undefined;
-  /** Number of generations so far, and index of the next reply of a script. */
-  #generations = 0;
+  /** The replies of the script that no generation has used up. */
+  readonly #replies: string[];
+  /** Seed of all generations, if the request has one or the model may think. */
+  #seed: number | undefined;
 
-  constructor(ctx: Context, conversation: Conversation, options: ChoiceOptions, emit: (part: Part) => Promise<void>) {
+  constructor(ctx: Context, conversation: Conversation, options: AnswerOptions, emit: (part: Part) => Promise<void>) {
     this.#ctx = ctx;
     this.#conversation = conversation;
     this.#options = options;
     this.#emit = emit;
     this.#start = ctx.length;
+    this.#replies = [...(options.sampling.script ?? [])];
+    this.#seed = options.sampling.seed;
   }
 
   async run(): Promise<Answer> {
     const { model, toolChoice, constraint } = this.#conversation;
     const { mode, names } = toolChoice;
+    const finish = await this.#think(constraint !== undefined || mode === 'required');
+    if (finish) return this.#answer(finish);
     if (mode === 'required') return this.#answer(await this.#call(callFormat(model), names));
     if (names.length === 0 || mode === 'none') {
       const { reason } = await this.#say({ constraint });
@@ -158,6 +194,54 @@ class Turn {
     }
     const format = callFormat(model);
     return this.#answer(await (constraint ? this.#callOrSay(format, constraint) : this.#sayAndCall(format)));
+  }
+
+  /**
+   * Lets the model think. The thought has no constraint, the request's stop strings do not apply to it, and it gets no log-probabilities.
+   *
+   * @param isConstrained true if what follows must fit a constraint
+   * @returns the finish reason if nothing can follow the thought
+   */
+  async #think(isConstrained: boolean): Promise<Answer['finish'] | undefined> {
+    const format = thoughtFormat(this.#conversation.model);
+    if (!format) return undefined;
+    // A text that turns out to be no thought is generated again, with the same seed, so that it stays the same text.
+    this.#seed ??= Math.floor(Math.random() * 2 ** 32);
+    const { maxTokens } = this.#conversation;
+    const [reply, afterThought] = splitReply(this.#replies[0], format);
+    const thinking = this.#ctx.think({
+      maxTokens: this.#thoughtLimit(format, isConstrained),
+      sampler: samplerOf(this.#sampling, { choice: this.#options.choice, reply, special: true }, undefined, 0),
+    });
+    for await (const text of thinking) await this.#emit({ kind: 'thought', text });
+    if (thinking.ending === 'none') return undefined;
+    if (afterThought) this.#replies[0] = afterThought;
+    else this.#replies.shift();
+    this.#thought = thinking.text;
+    const isOver = this.#usedTokens() > (maxTokens ?? Number.POSITIVE_INFINITY);
+    // The template's end of the thought may go beyond the request's limit.
+    if (isOver) this.#ctx.truncate(this.#start + (maxTokens ?? 0));
+    // A model may end its turn without an answer. A constraint demands one.
+    const goesOn = thinking.ending !== 'stop-token' || (isConstrained && this.#fillTemplate(format.close));
+    this.#thoughtTokens = this.#usedTokens();
+    if (isOver || thinking.ending === 'context-length') return 'length';
+    if (goesOn) return undefined;
+    return isConstrained ? 'length' : 'stop';
+  }
+
+  /** Maximum tokens of the thought. */
+  #thoughtLimit({ toggles, efforts }: ThoughtFormat, isConstrained: boolean): number {
+    const { maxTokens, thinking = {} } = this.#conversation;
+    const room = this.#ctx.model.contextLength - this.#start;
+    const most = Math.max(0, Math.min(maxTokens ?? room, room));
+    // If the template has no switch, the platform itself ends a thought at its beginning.
+    if (thinking.effort === 'none' && toggles.length === 0 && efforts.length === 0) return 0;
+    return Math.min(most, thinking.maxTokens ?? (isConstrained ? Math.floor(most / 2) : most));
+  }
+
+  get #sampling(): SamplingInput {
+    const { sampling } = this.#options;
+    return this.#seed === undefined ? sampling : { ...sampling, seed: this.#seed };
   }
 
   /** Lets the model write text until it begins a call, then generates this call under a grammar. Repeats both if parallel calls are allowed. */
@@ -193,13 +277,14 @@ class Turn {
     const until: GenerateOptions['until'] = (_, { text }) => text.trim() !== '';
     for (;;) {
       const from = this.#ctx.length;
+      const [scripted] = this.#replies;
       const { reason, stoppedBy } = await this.#silently({ stop, stopTokens, until });
       this.#ctx.truncate(from);
       const beginsCall = [...stop, ...stopTokens].some((each) => each === stoppedBy);
       if (!beginsCall && this.#calls.length > 0) return reason === 'max-tokens' ? 'length' : 'tool_calls';
       if (!beginsCall) {
         // The removed characters may have come from a scripted reply. That reply is the whole answer, so `#say` must use it again.
-        this.#generations--;
+        if (scripted !== undefined) this.#replies.unshift(scripted);
         return finishOf((await this.#say({ constraint })).reason);
       }
       const finish = await this.#call(format, names);
@@ -213,7 +298,7 @@ class Turn {
     let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
     const options = this.#nextOptions();
     // With a frame, the platform sends text to the client and would not hold white space back. So a text after a call has no frame.
-    const frame = blank ? undefined : options.frame;
+    const frame = blank ? undefined : this.#options.frame?.();
     const generated = await generate(
       this.#ctx,
       { ...options, frame },
@@ -319,13 +404,13 @@ class Turn {
     { stop = [], ...how }: Pick<GenerateOptions, 'constraint' | 'stopTokens' | 'until'> & { stop?: readonly string[] },
     emit: (text: string) => Promise<void> = async () => {},
   ): Promise<Generated> {
-    const options = { ...this.#nextOptions(), stop, topLogprobs: undefined, frame: undefined };
+    const options = { ...this.#nextOptions(), stop, topLogprobs: undefined };
     return generate(this.#ctx, options, { ...how, maxTokens: this.#remainingTokens() }, ({ text }) => emit(text));
   }
 
   /** Options of the next generation. Takes the next reply of the script, which has one reply for each generation. */
   #nextOptions(): ChoiceOptions {
-    return { ...this.#options, reply: this.#options.sampling.script?.[this.#generations++] };
+    return { ...this.#options, sampling: this.#sampling, reply: this.#replies.shift(), frame: undefined };
   }
 
   #remainingTokens(): number | undefined {
@@ -339,14 +424,29 @@ class Turn {
 
   #answer(finish: Answer['finish']): Answer {
     return {
+      thought: this.#thought,
       text: this.#text,
       calls: this.#calls,
       logs: this.#logs,
       finish,
       stopString: this.#stopString,
       tokens: this.#usedTokens(),
+      thoughtTokens: this.#thoughtTokens,
     };
   }
+}
+
+/** A scripted reply up to the end of a thought, and the rest of it; the rest is undefined if there is no rest. */
+function splitReply(
+  reply: string | undefined,
+  { close, end }: ThoughtFormat,
+): [string | undefined, string | undefined] {
+  const at = reply?.indexOf(end) ?? -1;
+  if (reply === undefined || at < 0) return [reply, undefined];
+  const between = close.trim().slice(end.length);
+  const rest = reply.slice(at + end.length).trimStart();
+  const text = (rest.startsWith(between) ? rest.slice(between.length) : rest).trimStart();
+  return [reply.slice(0, at + end.length), text === '' ? undefined : text];
 }
 
 /** The beginning of a custom tool's text, in the beginning of its JSON: without an escape or a character that is not complete. */

@@ -45,12 +45,16 @@ const SEED_STEP = 0x9e3779b9;
 const CANDIDATES = 256;
 
 /**
- * The sampler of one generation; a `reply` forces the text. The platform samples, unless log-probabilities need the
- * distributions. `logs`, if given, gets an entry for each chosen token, a final stop token included.
+ * The sampler of one generation; a `reply` forces the text, in which special tokens are parsed if `special` is true. The platform samples, unless
+ * log-probabilities need the distributions. `logs`, if given, gets an entry for each chosen token, a final stop token included.
  */
 export function samplerOf(
   input: SamplingInput,
-  { choice, reply }: { readonly choice: number; readonly reply: string | undefined },
+  {
+    choice,
+    reply,
+    special = false,
+  }: { readonly choice: number; readonly reply: string | undefined; readonly special?: boolean },
   logs: TokenLog[] | undefined,
   topLogprobs: number,
 ): Sampler {
@@ -64,7 +68,7 @@ export function samplerOf(
     ...(presence_penalty ? [presencePenalty(presence_penalty)] : []),
   ];
   if (reply === undefined && chain.length === 0 && !logs) return sampler(options);
-  const inner = reply === undefined ? processors(chain, options) : script(reply);
+  const inner = reply === undefined ? processors(chain, options) : special ? specialScript(reply) : script(reply);
   const candidates = temperature === 0 && chain.length === 0 ? Math.max(1, topLogprobs) : CANDIDATES;
   return {
     ...inner,
@@ -80,6 +84,15 @@ export function samplerOf(
     },
   };
 }
+
+/** A script in which special tokens are parsed. */
+const specialScript = (reply: string): GuestSampler => ({
+  ...script(reply),
+  begin: (model) => {
+    const parsed = script(tokenizeContinuation(reply, { model: model.name, special: true }));
+    return parsed.begin?.(model) ?? parsed;
+  },
+});
 
 function recording({ choose }: GuestSampler, logs: TokenLog[], topLogprobs: number): GuestSampler['choose'] {
   return (distribution, state) => {

@@ -5,8 +5,10 @@ import {
   InferletError,
   jsonSchema,
   log,
+  opensThought,
   regex,
   specialTokens,
+  thoughtFormat,
   tokenize,
 } from '@pie/inferlet';
 import { attempt, Compiled, settle, tokenize as tokenizer } from '@pie/inferlet/raw';
@@ -77,10 +79,17 @@ function probe(model: string): typeof DEFAULT_FORMAT | undefined {
   try {
     const before = render(asked, true);
     const whole = render([...asked, { role: 'assistant', content: '', tool_calls: [call] }], false);
-    if (!whole.startsWith(before)) return undefined;
+    const thoughts = thoughtFormat(model);
+    // A prompt may open a thought, which the answer's turn may lack.
+    const turn =
+      thoughts && opensThought(before, thoughts) ? before.slice(0, before.lastIndexOf(thoughts.begin)) : before;
+    if (!whole.startsWith(turn)) return undefined;
     const end = detokenize(specialTokens(model).eos.slice(0, 1), { model, special: true });
-    const match = /^(.*?)pie_probe(.*?)\{\s*"k"\s*:\s*1\s*\}(.*)$/s.exec(whole.slice(before.length));
-    const [, open = '', middle = '', rest = ''] = match ?? [];
+    const match = /^(.*?)pie_probe(.*?)\{\s*"k"\s*:\s*1\s*\}(.*)$/s.exec(whole.slice(turn.length));
+    const [, opening = '', middle = '', rest = ''] = match ?? [];
+    // Some templates put an empty thought before a call.
+    const thoughtEnd = thoughts ? opening.indexOf(thoughts.end) : -1;
+    const open = thoughts && thoughtEnd >= 0 ? opening.slice(thoughtEnd + thoughts.end.length).trimStart() : opening;
     if (open === '') return undefined;
     return { open, middle, close: (end === '' ? rest : (rest.split(end, 1)[0] ?? '')).trimEnd() };
   } catch (error) {

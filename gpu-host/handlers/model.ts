@@ -4,6 +4,7 @@ import type { SwapOptions } from '../memory/swap/store.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
 import type { Fingerprint } from '../models/fingerprint.ts';
 import type { MatrixRows } from '../models/matrix-rows.ts';
+import type { ThoughtSetting } from '../models/thoughts.ts';
 import { MAX_EMBEDS } from '../protocol/wire.ts';
 import type { StepProfile } from '../telemetry/step-profile.ts';
 
@@ -18,6 +19,8 @@ export interface HostedModel {
    * reads a token's embed; without them, such calls fail with `unsupported`.
    */
   readonly embeddings?: MatrixRows;
+  /** The marks of thoughts from the model's setting, sent to runtimes; without it, they come from the chat template. */
+  readonly thoughts?: ThoughtSetting;
   /** Names of the WIT interfaces that the model offers; `TRAITS` by default. */
   readonly traits?: readonly string[];
   /** Bits of one weight in the device's memory; 32 by default. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { compileChatTemplate } from './chat-template.ts';
-import { deriveThoughts, opensThought, type ThoughtFormat, thoughtSwitches, thoughtVariables } from './thoughts.ts';
+import { deriveThoughts, type ThoughtFormat, thoughtSwitches } from './thoughts.ts';
 
 /** Templates in the shapes of published ones: how they open a turn, show a thought, and begin an answer. */
 const TEMPLATES = {
@@ -65,7 +65,6 @@ const HARMONY = {
   open: '<|channel|>analysis<|message|>',
   close: '<|end|><|start|>assistant<|channel|>final<|message|>',
 };
-const ASK = { messages: [{ role: 'user', content: 'Hi' }], add_generation_prompt: true };
 
 const rendering = (name: keyof typeof TEMPLATES) => compileChatTemplate(TEMPLATES[name], {});
 const derived = (name: keyof typeof TEMPLATES, addedTokens: readonly string[] = []): ThoughtFormat | null =>
@@ -125,20 +124,6 @@ describe('marks of thoughts', () => {
       ...{ open: '<r>', close: '</r>\n', begin: '<r>', end: '</r>', field: 'reasoning_content', source: 'setting' },
     });
   });
-
-  it('show whether a prompt opens a thought', () => {
-    const opens = (name: keyof typeof TEMPLATES, variables: object = {}): boolean =>
-      opensThought(rendering(name)({ ...ASK, ...variables }), derived(name, ['<think>', '</think>'])!);
-    assert.equal(opens('opening'), true);
-    assert.equal(opens('words'), true);
-    assert.equal(opens('qwen3'), false);
-    assert.equal(opens('qwen3', { enable_thinking: false }), false);
-    assert.equal(opens('deepseek'), false);
-    assert.equal(opens('deepseek', { thinking: true }), true);
-    assert.equal(opens('harmony'), false);
-    const quoting = [{ role: 'user', content: 'What does <think> mean?' }];
-    assert.equal(opens('qwen3', { messages: quoting }), false);
-  });
 });
 
 describe('switches of thoughts', () => {
@@ -151,15 +136,5 @@ describe('switches of thoughts', () => {
     assert.deepEqual(switchesOf('harmony'), { toggles: [], efforts: ['low', 'medium', 'high'] });
     assert.deepEqual(switchesOf('magistral'), { toggles: [], efforts: ['none', 'high'] });
     assert.deepEqual(switchesOf('opening'), { toggles: [], efforts: [] });
-  });
-
-  it('follow the effort of a request', () => {
-    assert.deepEqual(thoughtVariables(switchesOf('qwen3'), 'none'), { enable_thinking: false });
-    assert.deepEqual(thoughtVariables(switchesOf('qwen3'), 'low'), { enable_thinking: true });
-    assert.deepEqual(thoughtVariables(switchesOf('harmony'), 'minimal'), { reasoning_effort: 'low' });
-    assert.deepEqual(thoughtVariables(switchesOf('harmony'), 'xhigh'), { reasoning_effort: 'high' });
-    assert.deepEqual(thoughtVariables(switchesOf('magistral'), 'none'), { reasoning_effort: 'none' });
-    assert.deepEqual(thoughtVariables(switchesOf('magistral'), 'minimal'), { reasoning_effort: 'high' });
-    assert.deepEqual(thoughtVariables(switchesOf('plain'), 'high'), {});
   });
 });

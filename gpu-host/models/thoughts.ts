@@ -1,6 +1,8 @@
+import type { Tokenizer } from './tokenizer.ts';
+
 /** How a model writes a thought before its answer. */
 export interface ThoughtFormat {
-  /** Text between the prompt and the thought, as the template writes it: `<think>\n`. A prompt may end with it; see {@link opensThought}. */
+  /** Text between the prompt and the thought, as the template writes it: `<think>\n`. A prompt may end with it. */
   readonly open: string;
   /**
    * Text between the thought and the answer, as the template writes it: `\n</think>\n\n`, or
@@ -58,6 +60,26 @@ const KNOWN: readonly (Pick<ThoughtFormat, 'open' | 'close'> & { readonly tokens
     close: '<|end|><|start|>assistant<|channel|>final<|message|>',
   },
 ];
+
+/** The format of a model's thoughts with the switches of its template, as `wit/tokenize.wit` describes both. */
+export type ModelThoughts = ThoughtFormat & ThoughtSwitches;
+
+const described = new WeakMap<Tokenizer, Map<string, ModelThoughts | null>>();
+
+/** The thoughts of a model, from its tokenizer and its setting; null for a model without thoughts. Renders the template at the first call only. */
+export function thoughtsOf(tokenizer: Tokenizer, setting: ThoughtSetting | undefined): ModelThoughts | null {
+  const bySetting = described.get(tokenizer) ?? new Map<string, ModelThoughts | null>();
+  described.set(tokenizer, bySetting);
+  const key = JSON.stringify(setting ?? null);
+  const known = bySetting.get(key);
+  if (known !== undefined) return known;
+  const { addedTokens, chatTemplate } = tokenizer;
+  const render: ThoughtSources['render'] = (variables) => tokenizer.renderChat(variables);
+  const format = deriveThoughts({ setting, render, addedTokens });
+  const thoughts = format && { ...format, ...thoughtSwitches(chatTemplate ?? '', render) };
+  bySetting.set(key, thoughts);
+  return thoughts;
+}
 
 /**
  * The format of a model's thoughts: its setting, else the text that its template puts around `reasoning_content`, else known added tokens; null
@@ -147,11 +169,6 @@ function openingOf(before: string, prompt: string): string {
   return words.trim() !== '' && !ANY_TAG.test(words) ? words : (TRAILING_TAG.exec(before)?.[0] ?? '');
 }
 
-/** Whether a prompt ends inside a thought that it opens, so that the model's text begins with the thought and not with `begin`. */
-export function opensThought(prompt: string, { begin }: ThoughtFormat): boolean {
-  return prompt.trimEnd().endsWith(begin);
-}
-
 /** Efforts of requests, from none to the highest. */
 export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 export type Effort = (typeof EFFORTS)[number];
@@ -192,22 +209,4 @@ export function thoughtSwitches(template: string, render: ThoughtSources['render
     toggles: TOGGLES.filter((name) => promptWith({ [name]: true }) !== promptWith({ [name]: false })),
     efforts: hasEfforts ? prompts.map(({ effort }) => effort) : [],
   };
-}
-
-/**
- * Variables of a template for the effort of a request: toggles are off for `none`, and the effort is the nearest one that the template takes. Only a
- * request for `none` turns thoughts off.
- */
-export function thoughtVariables(
-  { toggles, efforts }: ThoughtSwitches,
-  effort: Effort,
-): Readonly<Record<string, boolean | string>> {
-  const variables: Record<string, boolean | string> = {};
-  for (const name of toggles) variables[name] = effort !== 'none';
-  const distance = (each: Effort): number => Math.abs(EFFORTS.indexOf(each) - EFFORTS.indexOf(effort));
-  const [first, ...rest] = effort === 'none' ? efforts : efforts.filter((each) => each !== 'none');
-  if (first !== undefined) {
-    variables.reasoning_effort = rest.reduce((best, each) => (distance(each) < distance(best) ? each : best), first);
-  }
-  return variables;
 }

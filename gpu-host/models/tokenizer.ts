@@ -38,6 +38,8 @@ export interface Tokenizer {
   /** Bytes that a token stands for: a special token's name, nothing for a padded id. @throws RangeError outside the vocabulary */
   tokenBytes(id: number): Uint8Array;
   readonly special: SpecialTokens;
+  /** Spellings of the added tokens, special or not. */
+  readonly addedTokens: readonly string[];
   /** Ids of special tokens, which decoding leaves out; `stripsLeadingSpace` is true when decoding drops a text's first space. */
   readonly decoding: { readonly specialIds: ReadonlySet<number>; readonly stripsLeadingSpace: boolean };
   /** Jinja source, or null when the model has none. */
@@ -211,6 +213,7 @@ function build(
       pad: idOf(settings.pad_token) ?? withRow(ids[0]?.pad_token_id),
       unknown: idOf(settings.unk_token),
     },
+    addedTokens: [...spellings.values()],
     decoding: { specialIds, stripsLeadingSpace: decoder.stripsLeadingSpace },
     chatTemplate,
     applyChatTemplate(messages, addGenerationPrompt) {

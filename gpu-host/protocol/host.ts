@@ -1,5 +1,6 @@
 import type { Vitals } from '#infra/telemetry/vitals.ts';
 import type { EncoderInfo, ModelInfo } from '#wit/generated/host.ts';
+import type { ThoughtSetting } from '../models/thoughts.ts';
 
 /** Bounds of the histogram `ModelStats.waitCounts`, milliseconds. */
 export const BATCH_WAIT_BOUNDS_MS = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000];
@@ -34,6 +35,8 @@ export interface ModelSummary extends ModelCompute, ModelInfo {
   readonly maxTopK: number;
   /** Bits of one weight in the device's memory. */
   readonly bits: number;
+  /** The marks of thoughts from the model's setting; absent without a setting. */
+  readonly thoughts?: ThoughtSetting;
 }
 
 /** One encoder, as the host's hello frame describes it. */

@@ -221,7 +221,7 @@ export class GpuHost {
       ...(this.#name !== undefined && { name: this.#name }),
       hostId: this.#hostId,
       processId: process.pid,
-      models: this.engines.map(({ model, model: { name, backend, directory, bits = 32 } }) => ({
+      models: this.engines.map(({ model, model: { name, backend, directory, bits = 32, thoughts } }) => ({
         name,
         ...computeOf(backend),
         contextLength: backend.config.contextLength,
@@ -232,6 +232,7 @@ export class GpuHost {
         directory,
         maxTopK: maxTopK(backend),
         bits,
+        ...(thoughts !== undefined && { thoughts }),
       })),
       encoders: this.#encoders.map(({ model: { name, encoder, directory, device } }) => {
         const { head, hiddenSize, contextLength, tokenTypes } = encoder.config;

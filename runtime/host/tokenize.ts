@@ -1,5 +1,6 @@
+import { thoughtsOf } from '#gpu-host/models/thoughts.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { ChatMessage } from '#wit/generated/host.ts';
+import type { ChatMessage, ThoughtFormat } from '#wit/generated/host.ts';
 import type { TextModel } from '../texts/service.ts';
 import { detokenizing, noTokenizer, notGranted } from './detokenize.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
@@ -51,6 +52,15 @@ export const tokenize = {
         ? tooLong('conversation', variables.length, limit)
         : inferlet.services.texts.render(inferlet.textUser, textModel, { variables }, limit),
     ),
+
+  thoughts: ({ description }: Inferlet, model: string): Outcome<ThoughtFormat | undefined> => {
+    const granted = description.models.get(model);
+    if (!granted) return notGranted(model);
+    const { tokenizer, summary } = granted;
+    if (!tokenizer) return noTokenizer(model);
+    const thoughts = thoughtsOf(tokenizer, summary.thoughts);
+    return ok(thoughts === null ? undefined : { ...thoughts, field: thoughts.field ?? undefined });
+  },
 
   ...detokenizing<Inferlet>(({ description }, model) => {
     const granted = description.models.get(model);

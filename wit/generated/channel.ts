@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, Answer, ChatMessage, Comparison, Condition, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, Field, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, IndexEntry, IndexInfo, KvFilesFileInfo, LeaseEnd, LogLevel, LogitChanges, Mask, Match, MatchStatus, Message, Metric, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Question, Request, Residency, ResponseHead, Resumption, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Value, Vectors } from './host.ts';
+import type { Outcome, Access, AdapterInfo, Answer, ChatMessage, Comparison, Condition, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, Field, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, IndexEntry, IndexInfo, KvFilesFileInfo, LeaseEnd, LogLevel, LogitChanges, Mask, Match, MatchStatus, Message, Metric, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Question, Request, Residency, ResponseHead, Resumption, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, ThoughtFormat, Tier, Value, Vectors } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -445,6 +445,26 @@ export function readTokenizeChatMessage(r: ValueReader): ChatMessage {
   return {
     role: r.string(),
     content: r.string(),
+  };
+}
+export function writeTokenizeThoughtFormat(w: ValueWriter, v: ThoughtFormat): void {
+  w.string(v.open);
+  w.string(v.close);
+  w.string(v.begin);
+  w.string(v.end);
+  if (v.field === undefined) w.case(0); else { w.case(1); w.string(v.field); }
+  w.count(v.toggles.length); for (const e of v.toggles) { w.string(e); }
+  w.count(v.efforts.length); for (const e of v.efforts) { w.string(e); }
+}
+export function readTokenizeThoughtFormat(r: ValueReader): ThoughtFormat {
+  return {
+    open: r.string(),
+    close: r.string(),
+    begin: r.string(),
+    end: r.string(),
+    field: (r.case(2) === 0 ? undefined : r.string()),
+    toggles: r.list(4, () => r.string()),
+    efforts: r.list(4, () => r.string()),
   };
 }
 export function writeGrammarSource(w: ValueWriter, v: Source): void {
@@ -1325,6 +1345,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments(r) { return [r.string(), r.string()]; },
     writeResult(w, v: Outcome<string, HandlerError>) { if (v.tag === 'ok') { w.case(0); w.string(v.val); } else { w.case(1); writeTypesError(w, v.val); } },
     readResult(r): Outcome<string, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.string() } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'tokenize', name: 'thoughts', answering: 'waits', resource: -1, fallible: true,
+    writeArguments(w, [a0]: readonly [string]) { w.string(a0); },
+    readArguments(r) { return [r.string()]; },
+    writeResult(w, v: Outcome<ThoughtFormat | undefined, HandlerError>) { if (v.tag === 'ok') { w.case(0); if (v.val === undefined) w.case(0); else { w.case(1); writeTokenizeThoughtFormat(w, v.val); } } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<ThoughtFormat | undefined, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: (r.case(2) === 0 ? undefined : readTokenizeThoughtFormat(r)) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
     interface: 'grammar', name: 'step', answering: 'future', resource: -1, fallible: true,

@@ -561,6 +561,23 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
     readonly role: string;
     readonly content: string;
   }
+  /** How a model writes a thought before its answer. */
+  export interface ThoughtFormat {
+    /** Text before a thought, as the chat template writes it: `<think>\n`. A prompt may end with this text; the model then goes on inside the thought. */
+    readonly open: string;
+    /** Text between the thought and the answer. To end a thought, append this text with its special tokens parsed. */
+    readonly close: string;
+    /** Mark before a thought in generated text, whose white space may differ from the template's: `<think>`. */
+    readonly begin: string;
+    /** Mark after a thought in generated text: `</think>`. Like `begin`, it may consist of special tokens, which `detokenize` omits by default. */
+    readonly end: string;
+    /** Member of an assistant's message in which the template reads a thought, such as `reasoning_content`; none if it reads none. */
+    readonly field: string | null;
+    /** Boolean variables of the template that turn thoughts on and off, such as `enable_thinking`. */
+    readonly toggles: string[];
+    /** Values that the template takes as its variable `reasoning_effort`, in rising order; empty if it does not read this variable. */
+    readonly efforts: string[];
+  }
   /** Detokenizes a stream. It returns only complete characters. */
   export class Detokenizer implements Handle {
     constructor(model: string);
@@ -603,6 +620,12 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
    * @throws {Thrown} with the error as `payload`
    */
   export function renderChat(model: string, variables: string): string;
+  /**
+   * How the model writes thoughts: by its setting in `pie.toml`, by its chat template, or by known marks among its tokens. Returns none for a model
+   * that writes no thoughts, or whose thoughts cannot be told from its answers.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function thoughts(model: string): ThoughtFormat | null;
   export {};
 }
 

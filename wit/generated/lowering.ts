@@ -64,6 +64,7 @@ import type {
   StepRequest,
   StepResult,
   Subscription,
+  ThoughtFormat,
   Tier,
   Value,
   Vectors,
@@ -154,6 +155,7 @@ export interface HostFunctions {
     readonly 'vocabulary': (context: unknown, a0: string) => Outcome<readonly Uint8Array[], HandlerError>;
     readonly 'chat-template': (context: unknown, a0: string, a1: readonly ChatMessage[], a2: boolean) => Outcome<string, HandlerError>;
     readonly 'render-chat': (context: unknown, a0: string, a1: string) => Outcome<string, HandlerError>;
+    readonly 'thoughts': (context: unknown, a0: string) => Outcome<ThoughtFormat | undefined, HandlerError>;
     readonly '[constructor]detokenizer': (context: unknown, a0: string) => Detokenizer;
     readonly '[method]detokenizer.push': (context: unknown, a0: Detokenizer, a1: Uint32Array) => Outcome<string, HandlerError>;
     readonly '[method]detokenizer.finish': (context: unknown, a0: Detokenizer) => string;
@@ -344,6 +346,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['tokenize', 'vocabulary'],
   ['tokenize', 'chat-template'],
   ['tokenize', 'render-chat'],
+  ['tokenize', 'thoughts'],
   ['tokenize', '[constructor]detokenizer'],
   ['tokenize', '[method]detokenizer.push'],
   ['tokenize', '[method]detokenizer.finish'],
@@ -501,93 +504,94 @@ export function lower(host: HostFunctions): Lowering {
   const h63 = host['tokenize']['vocabulary'];
   const h64 = host['tokenize']['chat-template'];
   const h65 = host['tokenize']['render-chat'];
-  const h66 = host['tokenize']['[constructor]detokenizer'];
-  const h67 = host['tokenize']['[method]detokenizer.push'];
-  const h68 = host['tokenize']['[method]detokenizer.finish'];
-  const h69 = host['tokenize']['[resource-drop]detokenizer'];
-  const h70 = host['grammar']['step'];
-  const h71 = host['grammar']['verify'];
-  const h72 = host['grammar']['start-run'];
-  const h73 = host['grammar']['[constructor]compiled'];
-  const h74 = host['grammar']['[method]compiled.ready'];
-  const h75 = host['grammar']['[constructor]matcher'];
-  const h76 = host['grammar']['[method]matcher.accept'];
-  const h77 = host['grammar']['[method]matcher.mask'];
-  const h78 = host['grammar']['[method]matcher.status'];
-  const h79 = host['grammar']['[method]matcher.jump'];
-  const h80 = host['grammar']['[method]matcher.fork'];
-  const h81 = host['grammar']['[method]matcher.rollback'];
-  const h82 = host['grammar']['[resource-drop]compiled'];
-  const h83 = host['grammar']['[resource-drop]matcher'];
-  const h84 = host['penalties']['start-run'];
-  const h85 = host['introspect']['forward-scores'];
-  const h86 = host['kv-files']['make-durable'];
-  const h87 = host['kv-files']['remove'];
-  const h88 = host['kv-files']['files'];
-  const h89 = host['kv-files']['[constructor]file'];
-  const h90 = host['kv-files']['[method]file.ready'];
-  const h91 = host['kv-files']['[method]file.tokens'];
-  const h92 = host['kv-files']['[method]file.next-position'];
-  const h93 = host['kv-files']['[method]file.pages'];
-  const h94 = host['kv-files']['[method]file.reserve'];
-  const h95 = host['kv-files']['[method]file.filled'];
-  const h96 = host['kv-files']['[method]file.pred'];
-  const h97 = host['kv-files']['[method]file.fork'];
-  const h98 = host['kv-files']['[method]file.extract'];
-  const h99 = host['kv-files']['[method]file.merge'];
-  const h100 = host['kv-files']['[method]file.save'];
-  const h101 = host['kv-files']['[method]file.unlock'];
-  const h102 = host['kv-files']['[resource-drop]file'];
-  const h103 = host['input-image']['image-dimensions'];
-  const h104 = host['input-image']['image-embeds'];
-  const h105 = host['input-image']['embed-image'];
-  const h106 = host['adapter']['list-adapters'];
-  const h107 = host['adapter']['load-adapter'];
-  const h108 = host['adapter']['forward-with-adapter'];
-  const h109 = host['adapter']['step'];
-  const h110 = host['embedding']['encoders'];
-  const h111 = host['embedding']['embed'];
-  const h112 = host['rerank']['rerank'];
-  const h113 = host['index']['create'];
-  const h114 = host['index']['upsert'];
-  const h115 = host['index']['delete-entries'];
-  const h116 = host['index']['query'];
-  const h117 = host['index']['stats'];
-  const h118 = host['index']['list-indexes'];
-  const h119 = host['index']['drop-index'];
-  const h120 = host['store']['get'];
-  const h121 = host['store']['set'];
-  const h122 = host['store']['compare-and-set'];
-  const h123 = host['store']['delete-key'];
-  const h124 = host['store']['exists'];
-  const h125 = host['store']['list-keys'];
-  const h126 = host['messaging']['broadcast'];
-  const h127 = host['messaging']['push'];
-  const h128 = host['messaging']['pull'];
-  const h129 = host['messaging']['[constructor]subscription'];
-  const h130 = host['messaging']['[method]subscription.ready'];
-  const h131 = host['messaging']['[method]subscription.next'];
-  const h132 = host['messaging']['[method]subscription.unsubscribe'];
-  const h133 = host['messaging']['[resource-drop]subscription'];
-  const h134 = host['http']['[constructor]exchange'];
-  const h135 = host['http']['[method]exchange.head'];
-  const h136 = host['http']['[method]exchange.read'];
-  const h137 = host['http']['[resource-drop]exchange'];
-  const h138 = host['children']['[constructor]child'];
-  const h139 = host['children']['[method]child.started'];
-  const h140 = host['children']['[method]child.send'];
-  const h141 = host['children']['[method]child.close'];
-  const h142 = host['children']['[method]child.receive'];
-  const h143 = host['children']['[method]child.wait'];
-  const h144 = host['children']['[method]child.cancel'];
-  const h145 = host['children']['[resource-drop]child'];
-  const h146 = host['file-exchange']['send-file'];
-  const h147 = host['file-exchange']['receive-file'];
-  const h148 = host['file-exchange']['list-files'];
-  const h149 = host['environment']['get-variable'];
-  const h150 = host['environment']['list-variables'];
-  const h151 = host['person']['ask'];
-  const h152 = host['person']['resumed'];
+  const h66 = host['tokenize']['thoughts'];
+  const h67 = host['tokenize']['[constructor]detokenizer'];
+  const h68 = host['tokenize']['[method]detokenizer.push'];
+  const h69 = host['tokenize']['[method]detokenizer.finish'];
+  const h70 = host['tokenize']['[resource-drop]detokenizer'];
+  const h71 = host['grammar']['step'];
+  const h72 = host['grammar']['verify'];
+  const h73 = host['grammar']['start-run'];
+  const h74 = host['grammar']['[constructor]compiled'];
+  const h75 = host['grammar']['[method]compiled.ready'];
+  const h76 = host['grammar']['[constructor]matcher'];
+  const h77 = host['grammar']['[method]matcher.accept'];
+  const h78 = host['grammar']['[method]matcher.mask'];
+  const h79 = host['grammar']['[method]matcher.status'];
+  const h80 = host['grammar']['[method]matcher.jump'];
+  const h81 = host['grammar']['[method]matcher.fork'];
+  const h82 = host['grammar']['[method]matcher.rollback'];
+  const h83 = host['grammar']['[resource-drop]compiled'];
+  const h84 = host['grammar']['[resource-drop]matcher'];
+  const h85 = host['penalties']['start-run'];
+  const h86 = host['introspect']['forward-scores'];
+  const h87 = host['kv-files']['make-durable'];
+  const h88 = host['kv-files']['remove'];
+  const h89 = host['kv-files']['files'];
+  const h90 = host['kv-files']['[constructor]file'];
+  const h91 = host['kv-files']['[method]file.ready'];
+  const h92 = host['kv-files']['[method]file.tokens'];
+  const h93 = host['kv-files']['[method]file.next-position'];
+  const h94 = host['kv-files']['[method]file.pages'];
+  const h95 = host['kv-files']['[method]file.reserve'];
+  const h96 = host['kv-files']['[method]file.filled'];
+  const h97 = host['kv-files']['[method]file.pred'];
+  const h98 = host['kv-files']['[method]file.fork'];
+  const h99 = host['kv-files']['[method]file.extract'];
+  const h100 = host['kv-files']['[method]file.merge'];
+  const h101 = host['kv-files']['[method]file.save'];
+  const h102 = host['kv-files']['[method]file.unlock'];
+  const h103 = host['kv-files']['[resource-drop]file'];
+  const h104 = host['input-image']['image-dimensions'];
+  const h105 = host['input-image']['image-embeds'];
+  const h106 = host['input-image']['embed-image'];
+  const h107 = host['adapter']['list-adapters'];
+  const h108 = host['adapter']['load-adapter'];
+  const h109 = host['adapter']['forward-with-adapter'];
+  const h110 = host['adapter']['step'];
+  const h111 = host['embedding']['encoders'];
+  const h112 = host['embedding']['embed'];
+  const h113 = host['rerank']['rerank'];
+  const h114 = host['index']['create'];
+  const h115 = host['index']['upsert'];
+  const h116 = host['index']['delete-entries'];
+  const h117 = host['index']['query'];
+  const h118 = host['index']['stats'];
+  const h119 = host['index']['list-indexes'];
+  const h120 = host['index']['drop-index'];
+  const h121 = host['store']['get'];
+  const h122 = host['store']['set'];
+  const h123 = host['store']['compare-and-set'];
+  const h124 = host['store']['delete-key'];
+  const h125 = host['store']['exists'];
+  const h126 = host['store']['list-keys'];
+  const h127 = host['messaging']['broadcast'];
+  const h128 = host['messaging']['push'];
+  const h129 = host['messaging']['pull'];
+  const h130 = host['messaging']['[constructor]subscription'];
+  const h131 = host['messaging']['[method]subscription.ready'];
+  const h132 = host['messaging']['[method]subscription.next'];
+  const h133 = host['messaging']['[method]subscription.unsubscribe'];
+  const h134 = host['messaging']['[resource-drop]subscription'];
+  const h135 = host['http']['[constructor]exchange'];
+  const h136 = host['http']['[method]exchange.head'];
+  const h137 = host['http']['[method]exchange.read'];
+  const h138 = host['http']['[resource-drop]exchange'];
+  const h139 = host['children']['[constructor]child'];
+  const h140 = host['children']['[method]child.started'];
+  const h141 = host['children']['[method]child.send'];
+  const h142 = host['children']['[method]child.close'];
+  const h143 = host['children']['[method]child.receive'];
+  const h144 = host['children']['[method]child.wait'];
+  const h145 = host['children']['[method]child.cancel'];
+  const h146 = host['children']['[resource-drop]child'];
+  const h147 = host['file-exchange']['send-file'];
+  const h148 = host['file-exchange']['receive-file'];
+  const h149 = host['file-exchange']['list-files'];
+  const h150 = host['environment']['get-variable'];
+  const h151 = host['environment']['list-variables'];
+  const h152 = host['person']['ask'];
+  const h153 = host['person']['resumed'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -953,29 +957,79 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store45(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store45(g: LoweredGuest, p: number, v: Outcome<ThoughtFormat | undefined, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store46(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store46(g: LoweredGuest, p: number, v: ThoughtFormat | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store47(g, p + 4, v);
+    }
+  }
+  function store47(g: LoweredGuest, p: number, v: ThoughtFormat): void {
+    g.putString(p + 0, v.open);
+    g.putString(p + 8, v.close);
+    g.putString(p + 16, v.begin);
+    g.putString(p + 24, v.end);
+    store48(g, p + 32, v.field);
+    store49(g, p + 44, v.toggles);
+    store50(g, p + 52, v.efforts);
+  }
+  function store48(g: LoweredGuest, p: number, v: string | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putString(p + 4, v);
+    }
+  }
+  function store49(g: LoweredGuest, p: number, v: readonly string[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 8, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 8;
+      g.putString(e, (v[i] as string));
+    }
+  }
+  function store50(g: LoweredGuest, p: number, v: readonly string[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 8, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 8;
+      g.putString(e, (v[i] as string));
+    }
+  }
+  function store51(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function load46(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
+  function load52(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
       load21(g, p + 8),
     ];
   }
-  function load47(g: LoweredGuest, p: number): readonly [Queue, Matcher, string | undefined, StepRequest] {
+  function load53(g: LoweredGuest, p: number): readonly [Queue, Matcher, string | undefined, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
-      load48(g, p + 8),
+      load54(g, p + 8),
       load21(g, p + 20),
     ];
   }
-  function load48(g: LoweredGuest, p: number): string | undefined {
+  function load54(g: LoweredGuest, p: number): string | undefined {
     const d = g.u8[p];
     switch (d) {
       case 0: return undefined;
@@ -983,7 +1037,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift49(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
+  function lift55(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'json-schema', val: g.string(f1, f2) };
@@ -993,14 +1047,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of source`);
     }
   }
-  function load50(g: LoweredGuest, p: number): readonly [Queue, RunRequest, LogitChanges] {
+  function load56(g: LoweredGuest, p: number): readonly [Queue, RunRequest, LogitChanges] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
-      load51(g, p + 4),
-      load52(g, p + 52),
+      load57(g, p + 4),
+      load58(g, p + 52),
     ];
   }
-  function load51(g: LoweredGuest, p: number): RunRequest {
+  function load57(g: LoweredGuest, p: number): RunRequest {
     return {
       token: g.u32[(p + 0) >>> 2],
       position: g.u32[(p + 4) >>> 2],
@@ -1010,7 +1064,7 @@ export function lower(host: HostFunctions): Lowering {
       stopTokens: g.listU32(g.u32[(p + 40) >>> 2], g.u32[(p + 40 + 4) >>> 2]),
     };
   }
-  function load52(g: LoweredGuest, p: number): LogitChanges {
+  function load58(g: LoweredGuest, p: number): LogitChanges {
     return {
       frequency: g.f32[(p + 0) >>> 2],
       presence: g.f32[(p + 4) >>> 2],
@@ -1019,7 +1073,7 @@ export function lower(host: HostFunctions): Lowering {
       chosen: g.listU32(g.u32[(p + 24) >>> 2], g.u32[(p + 24 + 4) >>> 2]),
     };
   }
-  function lift53(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift59(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1027,7 +1081,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift54(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift60(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1035,7 +1089,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift55(g: LoweredGuest, f0: number): Access {
+  function lift61(g: LoweredGuest, f0: number): Access {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'read';
@@ -1043,14 +1097,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of access`);
     }
   }
-  function store56(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store62(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift57(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift63(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1058,7 +1112,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift58(g: LoweredGuest, f0: number): Rights {
+  function lift64(g: LoweredGuest, f0: number): Rights {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'private';
@@ -1067,31 +1121,31 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of rights`);
     }
   }
-  function store59(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
+  function store65(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store60(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store66(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store60(g: LoweredGuest, p: number, v: Dimensions): void {
+  function store66(g: LoweredGuest, p: number, v: Dimensions): void {
     g.u32[(p + 0) >>> 2] = v.width;
     g.u32[(p + 4) >>> 2] = v.height;
   }
-  function lift61(_g: LoweredGuest, f0: number, f1: number): Dimensions {
+  function lift67(_g: LoweredGuest, f0: number, f1: number): Dimensions {
     return {
       width: (f0 >>> 0),
       height: (f1 >>> 0),
     };
   }
-  function store62(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store68(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift63(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift69(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1099,40 +1153,40 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load64(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
+  function load70(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]),
       load21(g, p + 12),
     ];
   }
-  function store65(g: LoweredGuest, p: number, v: readonly EncoderInfo[]): void {
+  function store71(g: LoweredGuest, p: number, v: readonly EncoderInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 20, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 20;
-      store66(g, e, (v[i] as EncoderInfo));
+      store72(g, e, (v[i] as EncoderInfo));
     }
   }
-  function store66(g: LoweredGuest, p: number, v: EncoderInfo): void {
+  function store72(g: LoweredGuest, p: number, v: EncoderInfo): void {
     g.putString(p + 0, v.name);
-    store67(g, p + 8, v.kind);
+    store73(g, p + 8, v.kind);
     g.u32[(p + 12) >>> 2] = v.size;
     g.u32[(p + 16) >>> 2] = v.contextLength;
   }
-  function store67(g: LoweredGuest, p: number, v: EncoderKind): void {
-    g.u8[p] = case68(v);
+  function store73(g: LoweredGuest, p: number, v: EncoderKind): void {
+    g.u8[p] = case74(v);
   }
-  function case68(v: EncoderKind): number {
+  function case74(v: EncoderKind): number {
     switch (v) {
       case 'embedding': return 0;
       case 'reranker': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function list69(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list75(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -1142,7 +1196,7 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function list70(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list76(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -1152,7 +1206,7 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift71(g: LoweredGuest, f0: number): Metric {
+  function lift77(g: LoweredGuest, f0: number): Metric {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'cosine';
@@ -1161,24 +1215,24 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of metric`);
     }
   }
-  function list72(g: LoweredGuest, p: number, n: number): readonly IndexEntry[] {
+  function list78(g: LoweredGuest, p: number, n: number): readonly IndexEntry[] {
     n >>>= 0;
     const a = g.items(p, n, 28, 4);
     const v: IndexEntry[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 28;
-      v[i] = load73(g, e);
+      v[i] = load79(g, e);
     }
     return v;
   }
-  function load73(g: LoweredGuest, p: number): IndexEntry {
+  function load79(g: LoweredGuest, p: number): IndexEntry {
     return {
       id: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      text: load74(g, p + 8),
-      fields: list75(g, g.u32[(p + 20) >>> 2], g.u32[(p + 20 + 4) >>> 2]),
+      text: load80(g, p + 8),
+      fields: list81(g, g.u32[(p + 20) >>> 2], g.u32[(p + 20 + 4) >>> 2]),
     };
   }
-  function load74(g: LoweredGuest, p: number): string | undefined {
+  function load80(g: LoweredGuest, p: number): string | undefined {
     const d = g.u8[p];
     switch (d) {
       case 0: return undefined;
@@ -1186,23 +1240,23 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function list75(g: LoweredGuest, p: number, n: number): readonly Field[] {
+  function list81(g: LoweredGuest, p: number, n: number): readonly Field[] {
     n >>>= 0;
     const a = g.items(p, n, 24, 8);
     const v: Field[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      v[i] = load76(g, e);
+      v[i] = load82(g, e);
     }
     return v;
   }
-  function load76(g: LoweredGuest, p: number): Field {
+  function load82(g: LoweredGuest, p: number): Field {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      value: load77(g, p + 8),
+      value: load83(g, p + 8),
     };
   }
-  function load77(g: LoweredGuest, p: number): Value {
+  function load83(g: LoweredGuest, p: number): Value {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'text', val: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]) };
@@ -1211,7 +1265,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of value`);
     }
   }
-  function list78(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list84(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -1221,7 +1275,7 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift79(g: LoweredGuest, f0: number, f1: number, f2: number): Float32Array | undefined {
+  function lift85(g: LoweredGuest, f0: number, f1: number, f2: number): Float32Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1229,7 +1283,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift80(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift86(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1237,24 +1291,24 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function list81(g: LoweredGuest, p: number, n: number): readonly Condition[] {
+  function list87(g: LoweredGuest, p: number, n: number): readonly Condition[] {
     n >>>= 0;
     const a = g.items(p, n, 20, 4);
     const v: Condition[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 20;
-      v[i] = load82(g, e);
+      v[i] = load88(g, e);
     }
     return v;
   }
-  function load82(g: LoweredGuest, p: number): Condition {
+  function load88(g: LoweredGuest, p: number): Condition {
     return {
       field: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      comparison: load83(g, p + 8),
-      values: list84(g, g.u32[(p + 12) >>> 2], g.u32[(p + 12 + 4) >>> 2]),
+      comparison: load89(g, p + 8),
+      values: list90(g, g.u32[(p + 12) >>> 2], g.u32[(p + 12 + 4) >>> 2]),
     };
   }
-  function load83(g: LoweredGuest, p: number): Comparison {
+  function load89(g: LoweredGuest, p: number): Comparison {
     const d = g.u8[p];
     switch (d) {
       case 0: return 'equal';
@@ -1266,17 +1320,17 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of comparison`);
     }
   }
-  function list84(g: LoweredGuest, p: number, n: number): readonly Value[] {
+  function list90(g: LoweredGuest, p: number, n: number): readonly Value[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 8);
     const v: Value[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load77(g, e);
+      v[i] = load83(g, e);
     }
     return v;
   }
-  function lift85(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift91(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1284,7 +1338,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift86(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift92(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1292,7 +1346,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift87(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift93(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1300,33 +1354,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift88(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift94(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list89(g, f4, f5),
-      body: lift91(g, f6, f7, f8),
-      timeoutMs: lift92(g, f9, f10),
+      headers: list95(g, f4, f5),
+      body: lift97(g, f6, f7, f8),
+      timeoutMs: lift98(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list89(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list95(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load90(g, e);
+      v[i] = load96(g, e);
     }
     return v;
   }
-  function load90(g: LoweredGuest, p: number): Header {
+  function load96(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift91(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift97(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1334,7 +1388,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift92(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift98(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1342,14 +1396,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store93(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store99(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store94(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store100(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1359,54 +1413,13 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift95(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Question {
+  function lift101(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Question {
     return {
       text: g.string(f0, f1),
       schema: g.string(f2, f3),
       timeoutSeconds: (f4 >>> 0),
       state: g.string(f5, f6),
     };
-  }
-  function store96(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store97(g: LoweredGuest, p: number, v: Resumption | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      store98(g, p + 4, v);
-    }
-  }
-  function store98(g: LoweredGuest, p: number, v: Resumption): void {
-    g.putString(p + 0, v.state);
-    store99(g, p + 8, v.answer);
-  }
-  function store99(g: LoweredGuest, p: number, v: Answer): void {
-    switch (v.tag) {
-      case 'answered': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'expired': g.u8[p] = 1; return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function lift100(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
-    const d = f0 >>> 0;
-    switch (d) {
-      case 0: return { tag: 'ok', val: g.string(f1, f2) };
-      case 1: return { tag: 'err', val: g.string(f1, f2) };
-      default: return g.trap(`${d} is no case of result`);
-    }
-  }
-  function load101(g: LoweredGuest, p: number): Outcome<string, string> {
-    const d = g.u8[p];
-    switch (d) {
-      case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
-      case 1: return { tag: 'err', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
-      default: return g.trap(`${d} is no case of result`);
-    }
   }
   function store102(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
@@ -1415,76 +1428,117 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store103(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
+  function store103(g: LoweredGuest, p: number, v: Resumption | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store104(g, p + 4, v);
+    }
+  }
+  function store104(g: LoweredGuest, p: number, v: Resumption): void {
+    g.putString(p + 0, v.state);
+    store105(g, p + 8, v.answer);
+  }
+  function store105(g: LoweredGuest, p: number, v: Answer): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store104(g, p + 4, v.val); return;
+      case 'answered': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'expired': g.u8[p] = 1; return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function lift106(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return { tag: 'ok', val: g.string(f1, f2) };
+      case 1: return { tag: 'err', val: g.string(f1, f2) };
+      default: return g.trap(`${d} is no case of result`);
+    }
+  }
+  function load107(g: LoweredGuest, p: number): Outcome<string, string> {
+    const d = g.u8[p];
+    switch (d) {
+      case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
+      case 1: return { tag: 'err', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
+      default: return g.trap(`${d} is no case of result`);
+    }
+  }
+  function store108(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store104(g: LoweredGuest, p: number, v: Message): void {
+  function store109(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store110(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store110(g: LoweredGuest, p: number, v: Message): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store105(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store111(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store106(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store106(g: LoweredGuest, p: number, v: Imported): void {
+  function store112(g: LoweredGuest, p: number, v: Imported): void {
     g.putU32(p + 0, v.pages);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
   }
-  function store107(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store113(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store108(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store114(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store108(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store114(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store109(g, e, (v[i] as ExportInfo));
+      store115(g, e, (v[i] as ExportInfo));
     }
   }
-  function store109(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store115(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store110(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
+  function store116(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store111(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store117(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store111(g: LoweredGuest, p: number, v: Residency): void {
-    store112(g, p + 0, v.tier);
+  function store117(g: LoweredGuest, p: number, v: Residency): void {
+    store118(g, p + 0, v.tier);
     g.u32[(p + 4) >>> 2] = v.devicePages;
     g.u32[(p + 8) >>> 2] = v.memoryPages;
     g.u32[(p + 12) >>> 2] = v.diskPages;
     g.u64[(p + 16) >>> 3] = BigInt(v.bytes);
     g.u32[(p + 24) >>> 2] = v.leaseMs;
-    store114(g, p + 28, v.leaseEnded);
+    store120(g, p + 28, v.leaseEnded);
   }
-  function store112(g: LoweredGuest, p: number, v: Tier): void {
-    g.u8[p] = case113(v);
+  function store118(g: LoweredGuest, p: number, v: Tier): void {
+    g.u8[p] = case119(v);
   }
-  function case113(v: Tier): number {
+  function case119(v: Tier): number {
     switch (v) {
       case 'device': return 0;
       case 'memory': return 1;
@@ -1492,91 +1546,91 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store114(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
+  function store120(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store115(g, p + 1, v);
+      store121(g, p + 1, v);
     }
   }
-  function store115(g: LoweredGuest, p: number, v: LeaseEnd): void {
-    g.u8[p] = case116(v);
+  function store121(g: LoweredGuest, p: number, v: LeaseEnd): void {
+    g.u8[p] = case122(v);
   }
-  function case116(v: LeaseEnd): number {
+  function case122(v: LeaseEnd): number {
     switch (v) {
       case 'expired': return 0;
       case 'pressure': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store117(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store123(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store118(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store124(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store118(g: LoweredGuest, p: number, v: Distribution): void {
+  function store124(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store119(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store125(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store120(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store126(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store121(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store127(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store122(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store128(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store122(g: LoweredGuest, p: number, v: StepResult): void {
+  function store128(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store123(g, p + 8, v.distributions);
+    store129(g, p + 8, v.distributions);
   }
-  function store123(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store129(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store118(g, e, (v[i] as Distribution));
+      store124(g, e, (v[i] as Distribution));
     }
   }
-  function store124(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store130(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store125(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store131(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store125(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store131(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store126(g, p + 8, v.finished);
+    store132(g, p + 8, v.finished);
   }
-  function store126(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store132(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store127(g, p + 1, v);
+      store133(g, p + 1, v);
     }
   }
-  function store127(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case128(v);
+  function store133(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case134(v);
   }
-  function case128(v: FinishReason): number {
+  function case134(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1584,89 +1638,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store129(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store130(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store130(g: LoweredGuest, p: number, v: Piped): void {
-    g.putU32(p + 0, v.tokens);
-    g.putString(p + 8, v.text);
-    g.putString(p + 16, v.held);
-    store131(g, p + 24, v.stop);
-    store132(g, p + 36, v.finished);
-  }
-  function store131(g: LoweredGuest, p: number, v: string | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.putString(p + 4, v);
-    }
-  }
-  function store132(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      store127(g, p + 1, v);
-    }
-  }
-  function store133(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store134(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store135(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+  function store135(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store136(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store136(g: LoweredGuest, p: number, v: MatchStatus): void {
-    g.u8[p + 0] = v.mayEnd ? 1 : 0;
-    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  function store136(g: LoweredGuest, p: number, v: Piped): void {
+    g.putU32(p + 0, v.tokens);
+    g.putString(p + 8, v.text);
+    g.putString(p + 16, v.held);
+    store137(g, p + 24, v.stop);
+    store138(g, p + 36, v.finished);
   }
-  function store137(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store137(g: LoweredGuest, p: number, v: string | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putString(p + 4, v);
+    }
+  }
+  function store138(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store133(g, p + 1, v);
+    }
+  }
+  function store139(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store138(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store138(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store140(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store141(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store142(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store142(g: LoweredGuest, p: number, v: MatchStatus): void {
+    g.u8[p + 0] = v.mayEnd ? 1 : 0;
+    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  }
+  function store143(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store144(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store144(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store139(g, e, (v[i] as KvFilesFileInfo));
+      store145(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store139(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store145(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store140(g, p + 17, v.rights);
+    store146(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store140(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case141(v);
+  function store146(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case147(v);
   }
-  function case141(v: Rights): number {
+  function case147(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1674,88 +1728,88 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store142(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
+  function store148(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store143(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store149(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store143(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store149(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store118(g, e, (v[i] as Distribution));
+      store124(g, e, (v[i] as Distribution));
     }
   }
-  function store144(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store150(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store145(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store151(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store145(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store151(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store146(g, e, (v[i] as AdapterInfo));
+      store152(g, e, (v[i] as AdapterInfo));
     }
   }
-  function store146(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store152(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store147(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
+  function store153(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store148(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store154(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store148(g: LoweredGuest, p: number, v: Vectors): void {
+  function store154(g: LoweredGuest, p: number, v: Vectors): void {
     g.u32[(p + 0) >>> 2] = v.size;
     g.putF32(p + 4, v.values);
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.cut;
   }
-  function store149(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+  function store155(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store150(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store156(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store150(g: LoweredGuest, p: number, v: Scores): void {
+  function store156(g: LoweredGuest, p: number, v: Scores): void {
     g.putF32(p + 0, v.values);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.cut;
   }
-  function store151(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
+  function store157(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store152(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store158(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store152(g: LoweredGuest, p: number, v: IndexInfo): void {
+  function store158(g: LoweredGuest, p: number, v: IndexInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.dimensions;
-    store153(g, p + 12, v.metric);
+    store159(g, p + 12, v.metric);
     g.u64[(p + 16) >>> 3] = BigInt(v.entries);
     g.u64[(p + 24) >>> 3] = BigInt(v.bytes);
   }
-  function store153(g: LoweredGuest, p: number, v: Metric): void {
-    g.u8[p] = case154(v);
+  function store159(g: LoweredGuest, p: number, v: Metric): void {
+    g.u8[p] = case160(v);
   }
-  function case154(v: Metric): number {
+  function case160(v: Metric): number {
     switch (v) {
       case 'cosine': return 0;
       case 'dot-product': return 1;
@@ -1763,61 +1817,61 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store155(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store161(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store156(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
+  function store162(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store157(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store163(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store157(g: LoweredGuest, p: number, v: readonly Match[]): void {
+  function store163(g: LoweredGuest, p: number, v: readonly Match[]): void {
     const n = v.length;
     const a = g.alloc(n * 40, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 40;
-      store158(g, e, (v[i] as Match));
+      store164(g, e, (v[i] as Match));
     }
   }
-  function store158(g: LoweredGuest, p: number, v: Match): void {
-    store159(g, p + 0, v.entry);
+  function store164(g: LoweredGuest, p: number, v: Match): void {
+    store165(g, p + 0, v.entry);
     g.f64[(p + 32) >>> 3] = v.score;
   }
-  function store159(g: LoweredGuest, p: number, v: IndexEntry): void {
+  function store165(g: LoweredGuest, p: number, v: IndexEntry): void {
     g.putString(p + 0, v.id);
-    store160(g, p + 8, v.text);
-    store161(g, p + 20, v.fields);
+    store166(g, p + 8, v.text);
+    store167(g, p + 20, v.fields);
   }
-  function store160(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store166(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store161(g: LoweredGuest, p: number, v: readonly Field[]): void {
+  function store167(g: LoweredGuest, p: number, v: readonly Field[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store162(g, e, (v[i] as Field));
+      store168(g, e, (v[i] as Field));
     }
   }
-  function store162(g: LoweredGuest, p: number, v: Field): void {
+  function store168(g: LoweredGuest, p: number, v: Field): void {
     g.putString(p + 0, v.name);
-    store163(g, p + 8, v.value);
+    store169(g, p + 8, v.value);
   }
-  function store163(g: LoweredGuest, p: number, v: Value): void {
+  function store169(g: LoweredGuest, p: number, v: Value): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 8, v.val); return;
       case 'number': g.u8[p] = 1; g.f64[(p + 8) >>> 3] = v.val; return;
@@ -1825,70 +1879,70 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store164(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
+  function store170(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store165(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store171(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store165(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
+  function store171(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store152(g, e, (v[i] as IndexInfo));
+      store158(g, e, (v[i] as IndexInfo));
     }
   }
-  function store166(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store172(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store167(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store173(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store167(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store173(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store168(g, p + 8, v);
+      store174(g, p + 8, v);
     }
   }
-  function store168(g: LoweredGuest, p: number, v: Entry): void {
+  function store174(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store169(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store175(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store170(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store176(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store171(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store177(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store171(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store177(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store172(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store178(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store173(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store179(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store173(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store179(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1898,150 +1952,150 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store174(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store175(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store175(g: LoweredGuest, p: number, v: Envelope): void {
-    g.putString(p + 0, v.sender);
-    store104(g, p + 8, v.message);
-  }
-  function store176(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store177(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store177(g: LoweredGuest, p: number, v: ResponseHead): void {
-    g.u16[(p + 0) >>> 1] = v.status;
-    store178(g, p + 4, v.headers);
-    g.putString(p + 12, v.url);
-  }
-  function store178(g: LoweredGuest, p: number, v: readonly Header[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store179(g, e, (v[i] as Header));
-    }
-  }
-  function store179(g: LoweredGuest, p: number, v: Header): void {
-    g.putString(p + 0, v.name);
-    g.putString(p + 8, v.value);
-  }
-  function store180(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store180(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store181(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store181(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.putU8(p + 4, v);
-    }
+  function store181(g: LoweredGuest, p: number, v: Envelope): void {
+    g.putString(p + 0, v.sender);
+    store110(g, p + 8, v.message);
   }
-  function store182(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store182(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store183(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store183(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store184(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
+  function store183(g: LoweredGuest, p: number, v: ResponseHead): void {
+    g.u16[(p + 0) >>> 1] = v.status;
+    store184(g, p + 4, v.headers);
+    g.putString(p + 12, v.url);
+  }
+  function store184(g: LoweredGuest, p: number, v: readonly Header[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store185(g, e, (v[i] as Header));
     }
   }
-  function store184(g: LoweredGuest, p: number, v: Ending): void {
-    switch (v.tag) {
-      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store185(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
+  function store185(g: LoweredGuest, p: number, v: Header): void {
+    g.putString(p + 0, v.name);
+    g.putString(p + 8, v.value);
   }
-  function store185(g: LoweredGuest, p: number, v: Failure): void {
-    g.putString(p + 0, v.code);
-    g.putString(p + 8, v.message);
-  }
-  function store186(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+  function store186(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store187(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store187(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
+  function store187(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putU8(p + 4, v);
+    }
   }
-  function store188(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store188(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store189(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store189(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store189(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store190(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store190(g: LoweredGuest, p: number, v: Ending): void {
+    switch (v.tag) {
+      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store191(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store191(g: LoweredGuest, p: number, v: Failure): void {
+    g.putString(p + 0, v.code);
+    g.putString(p + 8, v.message);
+  }
+  function store192(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store193(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store193(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store194(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store195(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store195(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store190(g, e, (v[i] as FileExchangeFileInfo));
+      store196(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store190(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store196(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store102(g, p, v); } },
-    { id: 1, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store103(g, p, v); } },
-    { id: 2, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store105(g, p, v); } },
-    { id: 3, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store107(g, p, v); } },
-    { id: 4, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store110(g, p, v); } },
-    { id: 5, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store117(g, p, v); } },
-    { id: 6, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store119(g, p, v); } },
-    { id: 7, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store120(g, p, v); } },
-    { id: 8, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store121(g, p, v); } },
-    { id: 9, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store124(g, p, v); } },
-    { id: 10, size: 44, align: 4, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store129(g, p, v); } },
-    { id: 11, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store133(g, p, v); } },
-    { id: 12, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store134(g, p, v); } },
-    { id: 13, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store135(g, p, v); } },
-    { id: 14, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store137(g, p, v); } },
-    { id: 15, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store142(g, p, v); } },
-    { id: 16, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store144(g, p, v); } },
-    { id: 17, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store147(g, p, v); } },
-    { id: 18, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store149(g, p, v); } },
-    { id: 19, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store151(g, p, v); } },
-    { id: 20, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store155(g, p, v); } },
-    { id: 21, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store156(g, p, v); } },
-    { id: 22, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store164(g, p, v); } },
-    { id: 23, size: 32, align: 8, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store166(g, p, v); } },
-    { id: 24, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store169(g, p, v); } },
-    { id: 25, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store170(g, p, v); } },
-    { id: 26, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store172(g, p, v); } },
-    { id: 27, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store174(g, p, v); } },
-    { id: 28, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store176(g, p, v); } },
-    { id: 29, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store180(g, p, v); } },
-    { id: 30, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store182(g, p, v); } },
-    { id: 31, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store183(g, p, v); } },
-    { id: 32, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store186(g, p, v); } },
-    { id: 33, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store188(g, p, v); } },
+    { id: 0, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store108(g, p, v); } },
+    { id: 1, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store109(g, p, v); } },
+    { id: 2, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store111(g, p, v); } },
+    { id: 3, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store113(g, p, v); } },
+    { id: 4, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store116(g, p, v); } },
+    { id: 5, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store123(g, p, v); } },
+    { id: 6, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store125(g, p, v); } },
+    { id: 7, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store126(g, p, v); } },
+    { id: 8, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store127(g, p, v); } },
+    { id: 9, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store130(g, p, v); } },
+    { id: 10, size: 44, align: 4, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store135(g, p, v); } },
+    { id: 11, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store139(g, p, v); } },
+    { id: 12, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store140(g, p, v); } },
+    { id: 13, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store141(g, p, v); } },
+    { id: 14, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store143(g, p, v); } },
+    { id: 15, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store148(g, p, v); } },
+    { id: 16, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store150(g, p, v); } },
+    { id: 17, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store153(g, p, v); } },
+    { id: 18, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store155(g, p, v); } },
+    { id: 19, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store157(g, p, v); } },
+    { id: 20, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store161(g, p, v); } },
+    { id: 21, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store162(g, p, v); } },
+    { id: 22, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store170(g, p, v); } },
+    { id: 23, size: 32, align: 8, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store172(g, p, v); } },
+    { id: 24, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store175(g, p, v); } },
+    { id: 25, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store176(g, p, v); } },
+    { id: 26, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store178(g, p, v); } },
+    { id: 27, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store180(g, p, v); } },
+    { id: 28, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store182(g, p, v); } },
+    { id: 29, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store186(g, p, v); } },
+    { id: 30, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store188(g, p, v); } },
+    { id: 31, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store189(g, p, v); } },
+    { id: 32, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store192(g, p, v); } },
+    { id: 33, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store194(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -2525,10 +2579,18 @@ export function lower(host: HostFunctions): Lowering {
       store44(g, r, v);
       g.leave();
     }],
+    ['pie:inferlet/tokenize@0.1#thoughts', (g) => (a0_0: number, a0_1: number, r: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      r = g.range(r, 68, 4);
+      const v = h66(g.context, v0);
+      store45(g, r, v);
+      g.leave();
+    }],
     ['pie:inferlet/tokenize@0.1#[constructor]detokenizer', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(2, h66(g.context, v0));
+      const v = g.addResource(2, h67(g.context, v0));
       g.leave();
       return v;
     }],
@@ -2537,35 +2599,35 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h67(g.context, v0, v1);
-      store45(g, r, v);
+      const v = h68(g.context, v0, v1);
+      store51(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[method]detokenizer.finish', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       r = g.range(r, 8, 4);
-      const v = h68(g.context, v0);
+      const v = h69(g.context, v0);
       g.putString(r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[resource-drop]detokenizer', (g) => (h: number) => {
       g.enter();
-      h69(g.context, g.takeResource(h, 2) as Detokenizer);
+      h70(g.context, g.takeResource(h, 2) as Detokenizer);
     }],
     ['pie:inferlet/grammar@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 88, 4);
-      const t = load46(g, p);
-      const v = g.addFuture(h70(g.context, t[0], t[1], t[2]), F[8]);
+      const t = load52(g, p);
+      const v = g.addFuture(h71(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#verify', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 100, 4);
-      const t = load47(g, p);
-      const v = g.addFuture(h71(g.context, t[0], t[1], t[2], t[3]), F[8]);
+      const t = load53(g, p);
+      const v = g.addFuture(h72(g.context, t[0], t[1], t[2], t[3]), F[8]);
       g.leave();
       return v;
     }],
@@ -2574,76 +2636,76 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (g.resource(a1_0, 3) as Matcher);
       const v2 = lift26(g, a2_0, a2_1, a2_2, a2_3, a2_4, a2_5, a2_6, a2_7, a2_8, a2_9, a2_10, a2_11);
-      const v = g.addResource(1, h72(g.context, v0, v1, v2));
+      const v = g.addResource(1, h73(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[constructor]compiled', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift49(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h73(g.context, v0, v1));
+      const v1 = lift55(g, a1_0, a1_1, a1_2);
+      const v = g.addResource(4, h74(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h74(g.context, v0), F[0]);
+      return g.addFuture(h75(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h75(g.context, v0));
+      return g.addResource(3, h76(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h76(g.context, v0, v1), F[11]);
+      const v = g.addFuture(h77(g.context, v0, v1), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h77(g.context, v0), F[12]);
+      return g.addFuture(h78(g.context, v0), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h78(g.context, v0), F[13]);
+      return g.addFuture(h79(g.context, v0), F[13]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h79(g.context, v0, v1), F[12]);
+      return g.addFuture(h80(g.context, v0, v1), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h80(g.context, v0));
+      return g.addResource(3, h81(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h81(g.context, v0, v1), F[0]);
+      return g.addFuture(h82(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h82(g.context, g.takeResource(h, 4) as Compiled);
+      h83(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h83(g.context, g.takeResource(h, 3) as Matcher);
+      h84(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/penalties@0.1#start-run', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 84, 4);
-      const t = load50(g, p);
-      const v = g.addResource(1, h84(g.context, t[0], t[1], t[2]));
+      const t = load56(g, p);
+      const v = g.addResource(1, h85(g.context, t[0], t[1], t[2]));
       g.leave();
       return v;
     }],
@@ -2654,8 +2716,8 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift53(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h85(g.context, v0, v1, v2, v3, v4, v5), F[6]);
+      const v5 = lift59(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      const v = g.addFuture(h86(g.context, v0, v1, v2, v3, v4, v5), F[6]);
       g.leave();
       return v;
     }],
@@ -2663,7 +2725,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h86(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h87(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2671,7 +2733,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h87(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h88(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2679,39 +2741,39 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h88(g.context, v0, v1), F[14]);
+      const v = g.addFuture(h89(g.context, v0, v1), F[14]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[constructor]file', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift54(g, a1_0, a1_1, a1_2);
-      const v2 = lift55(g, a2_0);
-      const v = g.addResource(5, h89(g.context, v0, v1, v2));
+      const v1 = lift60(g, a1_0, a1_1, a1_2);
+      const v2 = lift61(g, a2_0);
+      const v = g.addResource(5, h90(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h90(g.context, v0), F[0]);
+      return g.addFuture(h91(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h91(g.context, v0);
+      return h92(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h92(g.context, v0);
+      return h93(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h93(g.context, v0);
+      const v = h94(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2720,8 +2782,8 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h94(g.context, v0, v1);
-      store56(g, r, v);
+      const v = h95(g.context, v0, v1);
+      store62(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.filled', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2729,7 +2791,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h95(g.context, v0, v1, v2);
+      h96(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2737,21 +2799,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h96(g.context, v0, v1, v2, v3), F[15]);
+      const v = g.addFuture(h97(g.context, v0, v1, v2, v3), F[15]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h97(g.context, v0));
+      return g.addResource(5, h98(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
-      const v2 = lift57(g, a2_0, a2_1);
-      const v = g.addResource(5, h98(g.context, v0, v1, v2));
+      const v2 = lift63(g, a2_0, a2_1);
+      const v = g.addResource(5, h99(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2760,42 +2822,42 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h99(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h100(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
-      const v3 = lift58(g, a3_0);
-      const v = g.addFuture(h100(g.context, v0, v1, v2, v3), F[0]);
+      const v3 = lift64(g, a3_0);
+      const v = g.addFuture(h101(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h101(g.context, v0);
+      h102(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h102(g.context, g.takeResource(h, 5) as File);
+      h103(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h103(g.context, v0);
-      store59(g, r, v);
+      const v = h104(g.context, v0);
+      store65(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#image-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift61(g, a1_0, a1_1);
+      const v1 = lift67(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h104(g.context, v0, v1);
-      store62(g, r, v);
+      const v = h105(g.context, v0, v1);
+      store68(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#embed-image', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
@@ -2804,20 +2866,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h105(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h106(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h106(g.context, v0), F[16]);
+      return g.addFuture(h107(g.context, v0), F[16]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h107(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h108(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2829,30 +2891,30 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
-      const v6 = lift63(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h108(g.context, v0, v1, v2, v3, v4, v5, v6);
+      const v6 = lift69(g, a6_0, a6_1, a6_2, a6_3, a6_4);
+      h109(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
-      const t = load64(g, p);
-      const v = g.addFuture(h109(g.context, t[0], t[1], t[2]), F[8]);
+      const t = load70(g, p);
+      const v = g.addFuture(h110(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/embedding@0.1#encoders', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h110(g.context);
-      store65(g, r, v);
+      const v = h111(g.context);
+      store71(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/embedding@0.1#embed', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list69(g, a1_0, a1_1);
-      const v = g.addFuture(h111(g.context, v0, v1), F[17]);
+      const v1 = list75(g, a1_0, a1_1);
+      const v = g.addFuture(h112(g.context, v0, v1), F[17]);
       g.leave();
       return v;
     }],
@@ -2860,8 +2922,8 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v2 = list70(g, a2_0, a2_1);
-      const v = g.addFuture(h112(g.context, v0, v1, v2), F[18]);
+      const v2 = list76(g, a2_0, a2_1);
+      const v = g.addFuture(h113(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
@@ -2869,61 +2931,61 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = (a1_0 >>> 0);
-      const v2 = lift71(g, a2_0);
-      const v = g.addFuture(h113(g.context, v0, v1, v2), F[19]);
+      const v2 = lift77(g, a2_0);
+      const v = g.addFuture(h114(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#upsert', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list72(g, a1_0, a1_1);
+      const v1 = list78(g, a1_0, a1_1);
       const v2 = g.listF32(a2_0, a2_1);
-      const v = g.addFuture(h114(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h115(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#delete-entries', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list78(g, a1_0, a1_1);
-      const v = g.addFuture(h115(g.context, v0, v1), F[20]);
+      const v1 = list84(g, a1_0, a1_1);
+      const v = g.addFuture(h116(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#query', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number, a2_1: number, a2_2: number, a3_0: number, a3_1: number, a4_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift79(g, a1_0, a1_1, a1_2);
-      const v2 = lift80(g, a2_0, a2_1, a2_2);
-      const v3 = list81(g, a3_0, a3_1);
+      const v1 = lift85(g, a1_0, a1_1, a1_2);
+      const v2 = lift86(g, a2_0, a2_1, a2_2);
+      const v3 = list87(g, a3_0, a3_1);
       const v4 = (a4_0 >>> 0);
-      const v = g.addFuture(h116(g.context, v0, v1, v2, v3, v4), F[21]);
+      const v = g.addFuture(h117(g.context, v0, v1, v2, v3, v4), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#stats', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h117(g.context, v0), F[19]);
+      const v = g.addFuture(h118(g.context, v0), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#list-indexes', (g) => () => {
       g.enter();
-      return g.addFuture(h118(g.context), F[22]);
+      return g.addFuture(h119(g.context), F[22]);
     }],
     ['pie:inferlet/index@0.1#drop-index', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h119(g.context, v0), F[11]);
+      const v = g.addFuture(h120(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h120(g.context, v0), F[23]);
+      const v = g.addFuture(h121(g.context, v0), F[23]);
       g.leave();
       return v;
     }],
@@ -2931,40 +2993,40 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift85(g, a2_0, a2_1);
-      const v = g.addFuture(h121(g.context, v0, v1, v2), F[24]);
+      const v2 = lift91(g, a2_0, a2_1);
+      const v = g.addFuture(h122(g.context, v0, v1, v2), F[24]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift86(g, a1_0, a1_1);
+      const v1 = lift92(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h122(g.context, v0, v1, v2), F[25]);
+      const v = g.addFuture(h123(g.context, v0, v1, v2), F[25]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h123(g.context, v0), F[11]);
+      const v = g.addFuture(h124(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h124(g.context, v0), F[11]);
+      const v = g.addFuture(h125(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift87(g, a1_0, a1_1, a1_2);
+      const v1 = lift93(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h125(g.context, v0, v1, v2), F[26]);
+      const v = g.addFuture(h126(g.context, v0, v1, v2), F[26]);
       g.leave();
       return v;
     }],
@@ -2972,7 +3034,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift12(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h126(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h127(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2980,157 +3042,157 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift12(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h127(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h128(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h128(g.context, v0), F[27]);
+      const v = g.addFuture(h129(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h129(g.context, v0));
+      const v = g.addResource(6, h130(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h130(g.context, v0), F[0]);
+      return g.addFuture(h131(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h131(g.context, v0), F[27]);
+      return g.addFuture(h132(g.context, v0), F[27]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h132(g.context, v0);
+      h133(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h133(g.context, g.takeResource(h, 6) as Subscription);
+      h134(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift88(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h134(g.context, v0));
+      const v0 = lift94(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h135(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h135(g.context, v0), F[28]);
+      return g.addFuture(h136(g.context, v0), F[28]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h136(g.context, v0), F[29]);
+      return g.addFuture(h137(g.context, v0), F[29]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h137(g.context, g.takeResource(h, 7) as Exchange);
+      h138(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h138(g.context, v0, v1));
+      const v = g.addResource(8, h139(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h139(g.context, v0), F[30]);
+      return g.addFuture(h140(g.context, v0), F[30]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift12(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h140(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h141(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h141(g.context, v0);
+      h142(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h142(g.context, v0), F[1]);
+      return g.addFuture(h143(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h143(g.context, v0), F[31]);
+      return g.addFuture(h144(g.context, v0), F[31]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h144(g.context, v0);
+      h145(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h145(g.context, g.takeResource(h, 8) as Child);
+      h146(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h146(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h147(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h147(g.context, v0), F[32]);
+      const v = g.addFuture(h148(g.context, v0), F[32]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h148(g.context), F[33]);
+      return g.addFuture(h149(g.context), F[33]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h149(g.context, v0);
-      store93(g, r, v);
+      const v = h150(g.context, v0);
+      store99(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h150(g.context);
-      store94(g, r, v);
+      const v = h151(g.context);
+      store100(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#ask', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, r: number) => {
       g.enter();
-      const v0 = lift95(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
+      const v0 = lift101(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
       r = g.range(r, 16, 4);
-      const v = h151(g.context, v0);
-      store96(g, r, v);
+      const v = h152(g.context, v0);
+      store102(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#resumed', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 24, 4);
-      const v = h152(g.context);
-      store97(g, r, v);
+      const v = h153(g.context);
+      store103(g, r, v);
       g.leave();
     }],
   ];
@@ -3210,8 +3272,8 @@ export function lower(host: HostFunctions): Lowering {
   return {
     functions: new Map(functions),
     futures: new Map(futures),
-    liftResult: (g, f0, f1, f2) => lift100(g, f0, f1, f2),
-    loadResult: (g, p) => load101(g, p),
+    liftResult: (g, f0, f1, f2) => lift106(g, f0, f1, f2),
+    loadResult: (g, p) => load107(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

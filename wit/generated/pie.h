@@ -1051,11 +1051,30 @@ typedef struct {
   pie_string role;
   pie_string content;
 } pie_tokenize_chat_message;
+/* How a model writes a thought before its answer. */
+typedef struct {
+  /* Text before a thought, as the chat template writes it: `<think>\n`. A prompt may end with this text; the model then goes on inside the thought. */
+  pie_string open;
+  /* Text between the thought and the answer. To end a thought, append this text with its special tokens parsed. */
+  pie_string close;
+  /* Mark before a thought in generated text, whose white space may differ from the template's: `<think>`. */
+  pie_string begin;
+  /* Mark after a thought in generated text: `</think>`. Like `begin`, it may consist of special tokens, which `detokenize` omits by default. */
+  pie_string end;
+  /* Member of an assistant's message in which the template reads a thought, such as `reasoning_content`; none if it reads none. */
+  pie_option_string field;
+  /* Boolean variables of the template that turn thoughts on and off, such as `enable_thinking`. */
+  pie_list_string toggles;
+  /* Values that the template takes as its variable `reasoning_effort`, in rising order; empty if it does not read this variable. */
+  pie_list_string efforts;
+} pie_tokenize_thought_format;
 typedef struct { int32_t handle; } pie_tokenize_detokenizer;
 typedef struct { bool failed; union { pie_tokenize_special_token_ids ok; pie_error err; }; } pie_result_tokenize_special_token_ids;
 typedef struct { const pie_list_u8 *data; uint32_t length; } pie_list_list_u8;
 typedef struct { bool failed; union { pie_list_list_u8 ok; pie_error err; }; } pie_result_list_list_u8;
 typedef struct { const pie_tokenize_chat_message *data; uint32_t length; } pie_list_tokenize_chat_message;
+typedef struct { bool some; pie_tokenize_thought_format value; } pie_option_tokenize_thought_format;
+typedef struct { bool failed; union { pie_option_tokenize_thought_format ok; pie_error err; }; } pie_result_option_tokenize_thought_format;
 
 PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[constructor]detokenizer") int32_t pie_raw_tokenize_detokenizer_new(int32_t, int32_t);
 static inline pie_tokenize_detokenizer pie_tokenize_detokenizer_new(pie_string model) {
@@ -1124,6 +1143,15 @@ PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "render-chat") void pie_raw_tokenize_r
 static inline pie_result_string pie_tokenize_render_chat(pie_string model, pie_string variables) {
   pie_result_string result;
   pie_raw_tokenize_render_chat((int32_t)model.data, (int32_t)model.length, (int32_t)variables.data, (int32_t)variables.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "thoughts") void pie_raw_tokenize_thoughts(int32_t, int32_t, void *);
+/* How the model writes thoughts: by its setting in `pie.toml`, by its chat template, or by known marks among its tokens. Returns none for a model
+ * that writes no thoughts, or whose thoughts cannot be told from its answers. */
+static inline pie_result_option_tokenize_thought_format pie_tokenize_thoughts(pie_string model) {
+  pie_result_option_tokenize_thought_format result;
+  pie_raw_tokenize_thoughts((int32_t)model.data, (int32_t)model.length, &result);
   return result;
 }
 

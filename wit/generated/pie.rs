@@ -2139,6 +2139,42 @@ pub mod tokenize {
         }
     }
 
+    /// How a model writes a thought before its answer.
+    #[derive(Debug, Clone, PartialEq, Default)]
+    pub struct ThoughtFormat {
+        /// Text before a thought, as the chat template writes it: `<think>\n`. A prompt may end with this text; the model then goes on inside the thought.
+        pub open: String,
+        /// Text between the thought and the answer. To end a thought, append this text with its special tokens parsed.
+        pub close: String,
+        /// Mark before a thought in generated text, whose white space may differ from the template's: `<think>`.
+        pub begin: String,
+        /// Mark after a thought in generated text: `</think>`. Like `begin`, it may consist of special tokens, which `detokenize` omits by default.
+        pub end: String,
+        /// Member of an assistant's message in which the template reads a thought, such as `reasoning_content`; none if it reads none.
+        pub field: Option<String>,
+        /// Boolean variables of the template that turn thoughts on and off, such as `enable_thinking`.
+        pub toggles: Vec<String>,
+        /// Values that the template takes as its variable `reasoning_effort`, in rising order; empty if it does not read this variable.
+        pub efforts: Vec<String>,
+    }
+
+    impl abi::Shape for ThoughtFormat { const SIZE: usize = 60; const ALIGN: usize = 4; const FLAT: usize = 15; }
+
+    impl abi::Lift for ThoughtFormat {
+        #[inline]
+        unsafe fn lift(at: *const u8) -> Self {
+            Self {
+                open: abi::Lift::lift(at.add(0)),
+                close: abi::Lift::lift(at.add(8)),
+                begin: abi::Lift::lift(at.add(16)),
+                end: abi::Lift::lift(at.add(24)),
+                field: abi::Lift::lift(at.add(32)),
+                toggles: abi::Lift::lift(at.add(44)),
+                efforts: abi::Lift::lift(at.add(52)),
+            }
+        }
+    }
+
     /// Detokenizes a stream. It returns only complete characters.
     #[derive(Debug)]
     pub struct Detokenizer(i32);
@@ -2320,6 +2356,22 @@ pub mod tokenize {
         abi::Lower::flat(&variables, &mut arguments);
         let mut result = abi::Area::new();
         unsafe { call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), result.at()) };
+        unsafe { abi::Lift::lift(result.at()) }
+    }
+
+    /// How the model writes thoughts: by its setting in `pie.toml`, by its chat template, or by known marks among its tokens. Returns none for a model
+    /// that writes no thoughts, or whose thoughts cannot be told from its answers.
+    #[inline]
+    pub fn thoughts(model: &str) -> Result<Option<crate::tokenize::ThoughtFormat>, crate::types::Error> {
+        #[link(wasm_import_module = "pie:inferlet/tokenize@0.1.0")]
+        extern "C" {
+            #[link_name = "thoughts"]
+            fn call(a0: i32, a1: i32, result: *mut u8);
+        }
+        let mut arguments = abi::Arguments::new();
+        abi::Lower::flat(&model, &mut arguments);
+        let mut result = abi::Area::new();
+        unsafe { call(arguments.i32(0), arguments.i32(1), result.at()) };
         unsafe { abi::Lift::lift(result.at()) }
     }
 }

@@ -1353,6 +1353,48 @@ export const reference: ContractReference = {
      ]
     },
     {
+     "name": "thought-format",
+     "kind": "record",
+     "docs": "How a model writes a thought before its answer.",
+     "members": [
+      {
+       "name": "open",
+       "type": "string",
+       "docs": "Text before a thought, as the chat template writes it: `<think>\\n`. A prompt may end with this text; the model then goes on inside the thought."
+      },
+      {
+       "name": "close",
+       "type": "string",
+       "docs": "Text between the thought and the answer. To end a thought, append this text with its special tokens parsed."
+      },
+      {
+       "name": "begin",
+       "type": "string",
+       "docs": "Mark before a thought in generated text, whose white space may differ from the template's: `<think>`."
+      },
+      {
+       "name": "end",
+       "type": "string",
+       "docs": "Mark after a thought in generated text: `</think>`. Like `begin`, it may consist of special tokens, which `detokenize` omits by default."
+      },
+      {
+       "name": "field",
+       "type": "option<string>",
+       "docs": "Member of an assistant's message in which the template reads a thought, such as `reasoning_content`; none if it reads none."
+      },
+      {
+       "name": "toggles",
+       "type": "list<string>",
+       "docs": "Boolean variables of the template that turn thoughts on and off, such as `enable_thinking`."
+      },
+      {
+       "name": "efforts",
+       "type": "list<string>",
+       "docs": "Values that the template takes as its variable `reasoning_effort`, in rising order; empty if it does not read this variable."
+      }
+     ]
+    },
+    {
      "name": "detokenizer",
      "kind": "resource",
      "docs": "Detokenizes a stream. It returns only complete characters.",
@@ -1418,6 +1460,15 @@ export const reference: ContractReference = {
      ],
      "errorsTitle": "Errors",
      "c": "pie_tokenize_render_chat"
+    },
+    {
+     "name": "thoughts",
+     "signature": "thoughts: func(model: string) -> result<option<thought-format>, error>",
+     "docs": "How the model writes thoughts: by its setting in `pie.toml`, by its chat template, or by known marks among its tokens. Returns none for a model\nthat writes no thoughts, or whose thoughts cannot be told from its answers.",
+     "cost": "Answered at once.",
+     "errors": [],
+     "errorsTitle": "Errors",
+     "c": "pie_tokenize_thoughts"
     },
     {
      "name": "detokenizer.constructor",

@@ -157,4 +157,4 @@ function attemptRender(name: string, messages: readonly object[]): string | unde
 }
 
 const render = (name: string, messages: readonly object[]): string =>
-  attempt(() => wire.renderChat(name, chatVariables(messages as Parameters<typeof chatVariables>[0])));
+  attempt(() => wire.renderChat(name, chatVariables(name, messages as Parameters<typeof chatVariables>[1])));

@@ -1,5 +1,7 @@
 import { detokenize, tokenize, tokenizeContinuation } from './models.ts';
 import { attempt, tokenize as wire } from './raw.ts';
+import { type Effort, thoughtVariables } from './thought-marks.ts';
+import { thoughtFormat } from './thoughts.ts';
 
 /** A call that the assistant made, in a conversation. */
 export interface ToolCall {
@@ -18,6 +20,8 @@ export interface ChatMessage {
   readonly role: string;
   readonly content: string;
   readonly name?: string;
+  /** The assistant's thought. The template gets it in the member that it reads; a template without such a member gets no thought. */
+  readonly thought?: string;
   /** The assistant's calls. */
   readonly tool_calls?: readonly ToolCall[];
   /** In a turn of a `tool`: id of the call that it answers. */
@@ -30,16 +34,26 @@ export interface ChatOptions {
   readonly addGenerationPrompt?: boolean;
   /** Functions that the model may call, in the template's form: `{type: 'function', function: {name, description, parameters}}`. */
   readonly tools?: readonly object[];
+  /**
+   * How much the model shall think before its answer, as variables of its template: a level that the template knows, or thoughts on and off. Without
+   * effect for a model whose template has no such variables.
+   */
+  readonly effort?: Effort;
   /** Further variables of the template, such as `enable_thinking`. Special tokens in them are parsed: never put a user's text here. */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
-/** The variables of a chat template, as JSON text. */
-export function chatVariables(messages: readonly ChatMessage[], options: ChatOptions = {}): string {
-  const { addGenerationPrompt = true, tools, variables } = options;
+/** The variables of a model's chat template, as JSON text. */
+export function chatVariables(model: string, messages: readonly ChatMessage[], options: ChatOptions = {}): string {
+  const { addGenerationPrompt = true, tools, effort, variables } = options;
+  const hasThoughts = effort !== undefined || messages.some(({ thought }) => thought !== undefined);
+  const format = hasThoughts ? thoughtFormat(model) : undefined;
   return JSON.stringify({
+    ...(effort && format && thoughtVariables(format, effort)),
     ...variables,
-    messages,
+    messages: messages.map(({ thought, ...message }) =>
+      thought === undefined || !format?.field ? message : { ...message, [format.field]: thought },
+    ),
     ...(tools !== undefined && tools.length > 0 && { tools }),
     add_generation_prompt: addGenerationPrompt,
   });
@@ -53,7 +67,7 @@ export function chatVariables(messages: readonly ChatMessage[], options: ChatOpt
  */
 export function chatTokens(model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] {
   const render = (turns: readonly ChatMessage[], tools: ChatOptions['tools']): string =>
-    attempt(() => wire.renderChat(model, chatVariables(turns, { ...options, tools })));
+    attempt(() => wire.renderChat(model, chatVariables(model, turns, { ...options, tools })));
   const special = specialTexts(model, [messages, options.tools]);
   if (special.length === 0) return tokenize(render(messages, options.tools), { model, special: true });
   const key = Array.from({ length: 3 }, () => Math.random().toString(36).slice(2)).join('');

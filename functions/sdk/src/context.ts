@@ -11,6 +11,7 @@ import { type Selection, type SelectOptions, selectOn } from './select.ts';
 import { Sequence } from './sequence.ts';
 import { nothingToBegin } from './sequence-checks.ts';
 import { Snapshot, savedIn } from './snapshot.ts';
+import { Thinking, type ThinkOptions } from './thoughts.ts';
 
 export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
 
@@ -224,6 +225,22 @@ export class Context implements Disposable {
       if (generation) this.#check();
       this.#claim = generation;
     });
+  }
+
+  /**
+   * Lets the model write a thought before its answer, and ends the thought, after `maxTokens` tokens at the latest. {@link generate} then writes the
+   * answer, with its own constraint, stop strings and limit. If the model has no thoughts, or its text begins without one, the context is as before;
+   * the next `generate` then repeats the first tokens of that text if `sampler` is greedy or has the same seed.
+   *
+   * @example
+   * const thinking = ctx.chat(messages, { effort: 'high' }).think({ maxTokens: 512 });
+   * for await (const piece of thinking) await sendJson({ thought: piece });
+   * const { text } = await ctx.generate({ constraint: typed(answer) }).collect();
+   */
+  think(options: ThinkOptions = {}): Thinking {
+    this.#check();
+    if (options.maxTokens !== undefined) checkCount('maxTokens', options.maxTokens, 0);
+    return new Thinking(this, options);
   }
 
   /**

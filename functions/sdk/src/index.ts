@@ -120,6 +120,15 @@ export { Snapshot } from './snapshot.ts';
 export type { Proposal, Speculation, SpeculationStart, Speculator } from './speculation.ts';
 export { draft, jacobi, ngram } from './speculators.ts';
 export { type SetOptions, type StoreEntry, store } from './store.ts';
+export { type Effort, opensThought } from './thought-marks.ts';
+export {
+  Thinking,
+  type ThinkOptions,
+  type Thought,
+  type ThoughtEnding,
+  type ThoughtFormat,
+  thoughtFormat,
+} from './thoughts.ts';
 export {
   type JsonSchema,
   parameterNames,

@@ -125,6 +125,10 @@ export const tokenizeCases: Cases = {
     },
     fails: { 'not-found': () => tokenize.tokenize(NO_MODEL, 'a', false) },
   },
+  'tokenize.thoughts': {
+    ok: () => tokenize.thoughts(name()) === undefined,
+    fails: { 'not-found': () => tokenize.thoughts(NO_MODEL) },
+  },
   'tokenize.detokenize': {
     ok: () => tokenize.detokenize(name(), tokenize.tokenize(name(), TEXT, false), false).trim() === TEXT,
     fails: {

@@ -1,0 +1,268 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import OpenAI from 'openai';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { Platform } from '#test/harness/platform.ts';
+
+/** The turns of a conversation in ChatML. A thought of an earlier turn is shown; a call or a last answer without a thought has an empty one. */
+const TURNS = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' and (m.reasoning_content or (loop.last and not add_generation_prompt)) %}{{- '<think>\\n' + (m.reasoning_content or '') + '\\n</think>\\n\\n' }}{%- endif %}
+{{- m.content }}
+{%- for call in m.tool_calls or [] %}{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\\n</tool_call>' }}{%- endfor %}
+{{- '<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}`;
+const CHATML = ['<|im_start|>', '<|im_end|>'];
+
+/** Models with one token per byte, besides these special and other added tokens. */
+const MODELS = {
+  /** Begins its thoughts itself. A switch puts an empty thought into the prompt. */
+  thinker: {
+    template: `${TURNS}{%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}`,
+    special: CHATML,
+    other: ['<think>', '</think>'],
+  },
+  /** The prompt opens each thought. */
+  opener: { template: `${TURNS}{{- '<think>\\n' }}{%- endif %}`, special: CHATML, other: ['<think>', '</think>'] },
+  /** The marks are special tokens, which text omits. */
+  hidden: { template: `${TURNS}{%- endif %}`, special: [...CHATML, '<think>', '</think>'], other: [] },
+  /** The marks are ordinary text. */
+  spelled: { template: `${TURNS}{%- endif %}`, special: CHATML, other: [] },
+  /** Has no thoughts. */
+  plain: {
+    template: `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor %}{{- '<|im_start|>assistant\\n' }}`,
+    special: CHATML,
+    other: [],
+  },
+} as const;
+type Name = keyof typeof MODELS;
+
+const QUESTION = [{ role: 'user' as const, content: 'How many?' }];
+const NUMBER = {
+  type: 'json_schema' as const,
+  json_schema: {
+    name: 'number',
+    schema: { type: 'object', properties: { n: { enum: [17, 4] } }, required: ['n'], additionalProperties: false },
+  },
+};
+const LOOK = { type: 'function' as const, function: { name: 'look', parameters: NUMBER.json_schema.schema } };
+
+type Message = OpenAI.ChatCompletionMessage & { reasoning_content?: string };
+type Delta = OpenAI.ChatCompletionChunk.Choice.Delta & { reasoning_content?: string };
+
+let root: string;
+let platform: Platform;
+let client: OpenAI;
+before(async () => {
+  root = await mkdtemp(path.join(os.tmpdir(), 'pie-thoughts-'));
+  await Promise.all(Object.keys(MODELS).map((name) => writeModel(name as Name)));
+  const entries = Object.keys(MODELS).map((name) => `[[model]]\nname = "${name}"\nsource = "file:${root}/${name}"\n`);
+  const own = `[[model]]\nname = "set"\nsource = "file:${root}/plain"\nthoughts = { open = "(", close = ")" }\n`;
+  const off = `[[model]]\nname = "off"\nsource = "file:${root}/thinker"\nthoughts = false\n`;
+  platform = await Platform.start({
+    config: [...entries, own, off].join('\n'),
+    env: { PIE_MODEL: undefined, PIE_MODELS: path.join(root, 'cache') },
+    functions: ['openai-chat', 'openai-responses'],
+  });
+  client = new OpenAI({ baseURL: `${platform.url}/v1`, apiKey: platform.apiKey, maxRetries: 0 });
+});
+after(async () => {
+  await platform?.[Symbol.asyncDispose]();
+  await rm(root, { recursive: true, force: true });
+});
+
+async function writeModel(name: Name): Promise<void> {
+  const directory = path.join(root, name);
+  const { template, special, other } = MODELS[name];
+  const added = [...special, ...other];
+  await randomModel(directory, { vocabularySize: 259 + added.length, contextLength: 1024 }, 3);
+  const edit = async (file: string, change: (json: Record<string, unknown>) => object): Promise<void> => {
+    const at = path.join(directory, file);
+    await writeFile(at, JSON.stringify(change(JSON.parse(await readFile(at, 'utf8')))));
+  };
+  await edit('tokenizer.json', (json) => ({
+    ...json,
+    added_tokens: [
+      ...(json.added_tokens as object[]),
+      ...added.map((content, i) => ({ id: 259 + i, content, special: i < special.length, normalized: false })),
+    ],
+  }));
+  await edit('tokenizer_config.json', (json) => ({ ...json, eos_token: '<|im_end|>', chat_template: template }));
+}
+
+/** A chat's answer to the question. `script` forces the model's text. */
+async function chat(model: string, more: object = {}) {
+  const { choices, usage } = await client.chat.completions.create({
+    model,
+    messages: QUESTION,
+    max_tokens: 200,
+    ...more,
+  } as OpenAI.ChatCompletionCreateParamsNonStreaming);
+  const [choice] = choices;
+  assert.ok(choice);
+  const { content, reasoning_content: thought, tool_calls: calls } = choice.message as Message;
+  const reasoning = usage?.completion_tokens_details?.reasoning_tokens;
+  return { content, thought, calls, choice, finish: choice.finish_reason, usage, reasoning };
+}
+
+/** The same, streamed: the deltas in order, as [member, text]. */
+async function streamed(model: string, more: object = {}): Promise<[string, string][]> {
+  const stream = await client.chat.completions.create({
+    model,
+    messages: QUESTION,
+    max_tokens: 200,
+    stream: true,
+    ...more,
+  } as OpenAI.ChatCompletionCreateParamsStreaming);
+  const parts: [string, string][] = [];
+  let roles = 0;
+  for await (const { choices } of stream) {
+    const { role, reasoning_content: thought, content } = (choices[0]?.delta ?? {}) as Delta;
+    if (role) roles++;
+    for (const [member, text] of Object.entries({ thought, content })) {
+      if (!text) continue;
+      const last = parts.at(-1);
+      if (last?.[0] === member) last[1] += text;
+      else parts.push([member, text]);
+    }
+  }
+  assert.equal(roles, 1, 'the role comes once');
+  return parts;
+}
+
+/** What each model writes for a thought and an answer. */
+const written = (model: string, thought: string, answer: string): string =>
+  `${model === 'opener' ? '' : '<think>\n'}${thought}\n</think>\n\n${answer}`;
+const THINKERS = ['thinker', 'opener', 'hidden', 'spelled'] as const;
+
+describe('a chat with a model that thinks', () => {
+  for (const model of THINKERS) {
+    it(`divides the thought of ${model} from its answer, whole and streamed`, async () => {
+      const script = [written(model, 'Count <em>them</em>.\n\nSeven?', 'Seven.')];
+      const { content, thought, finish, usage, reasoning = 0 } = await chat(model, { script });
+      assert.deepEqual([thought, content, finish], ['Count <em>them</em>.\n\nSeven?', 'Seven.', 'stop']);
+      // The model has one token per byte.
+      assert.equal((usage?.completion_tokens ?? 0) - reasoning, 'Seven.'.length);
+      assert.deepEqual(await streamed(model, { script }), [
+        ['thought', 'Count <em>them</em>.\n\nSeven?'],
+        ['content', 'Seven.'],
+      ]);
+    });
+
+    it(`ends a thought of ${model} at its budget`, async () => {
+      const script = [written(model, 'x'.repeat(100), 'Seven.')];
+      const { content, thought = '' } = await chat(model, { script, thinking_budget: 30 });
+      assert.equal(content, 'Seven.');
+      assert.match(thought, /^x{15,30}$/);
+    });
+
+    it(`keeps half of the tokens of ${model} for the text of a schema`, async () => {
+      const { content, reasoning = 0 } = await chat(model, {
+        ...{ response_format: NUMBER, max_tokens: 120, temperature: 1, seed: 4 },
+        script: [written(model, 'y'.repeat(300), '{"n": 4}')],
+      });
+      assert.deepEqual(JSON.parse(content ?? ''), { n: 4 });
+      assert.ok(reasoning >= 50 && reasoning < 90, `${reasoning}`);
+    });
+
+    it(`reports a thought of ${model} that has no end`, async () => {
+      const script = [written(model, 'z'.repeat(100), 'Seven.')];
+      const { content, thought, finish, usage, reasoning } = await chat(model, { script, max_tokens: 40 });
+      assert.match(thought ?? '', /^z{20,40}$/);
+      assert.deepEqual([content, finish, usage?.completion_tokens, reasoning], [null, 'length', 40, 40]);
+    });
+
+    it(`calls a tool after a thought of ${model}`, async () => {
+      const script = [written(model, 'I must {"n": 1} look.', '<tool_call>'), '{"n": 17}'];
+      for (const tool_choice of ['auto', 'required']) {
+        // The text of a forced call is not the model's: its script is that of the arguments alone.
+        const replies = tool_choice === 'auto' ? script : [written(model, 'I must {"n": 1} look.', '{"n": 17}')];
+        const request = { script: replies, tools: [LOOK], tool_choice, parallel_tool_calls: false };
+        const { content, thought, calls, finish } = await chat(model, request);
+        assert.deepEqual([content, thought, finish], [null, 'I must {"n": 1} look.', 'tool_calls']);
+        assert.deepEqual(
+          calls?.map((call) => call.type === 'function' && call.function),
+          [{ name: 'look', arguments: '{"n": 17}' }],
+        );
+      }
+    });
+  }
+
+  it('answers at once with a text that begins with no thought', async () => {
+    for (const model of ['thinker', 'hidden', 'spelled', 'plain', 'off'] as const) {
+      for (const answer of ['Seven.', '<thin', '\n<b>7</b>', 'I <think>so</think>.']) {
+        const { content, thought, reasoning } = await chat(model, { script: [answer] });
+        assert.equal(thought, undefined);
+        assert.equal(reasoning, 0);
+        assert.equal(content, answer);
+        assert.deepEqual(await streamed(model, { script: [answer] }), [['content', answer]]);
+      }
+    }
+  });
+
+  it('samples the same text after it has looked for a thought', async () => {
+    const request = { temperature: 1.5, max_tokens: 24, seed: 11, logit_bias: { 261: -100 } };
+    const looked = await chat('thinker', request);
+    const unlooked = await chat('off', request);
+    assert.equal(looked.thought, undefined);
+    assert.equal(looked.content, unlooked.content);
+  });
+
+  it('applies stop strings and log-probabilities to the answer only', async () => {
+    const request = { script: [written('thinker', 'a STOP b', 'One STOP two')], stop: ['STOP'] };
+    const { content, thought } = await chat('thinker', request);
+    assert.deepEqual([thought, content], ['a STOP b', 'One ']);
+    const { choice } = await chat('thinker', { script: [written('thinker', 'Hm', 'Seven.')], logprobs: true });
+    assert.equal(choice.logprobs?.content?.map(({ token }) => token).join(''), 'Seven.');
+  });
+
+  it('switches thoughts off by the effort none', async () => {
+    const script = ['Seven.'];
+    const on = await chat('thinker', { script, reasoning_effort: 'high' });
+    const off = await chat('thinker', { script, reasoning_effort: 'none' });
+    assert.equal(
+      (off.usage?.prompt_tokens ?? 0) - (on.usage?.prompt_tokens ?? 0),
+      '<think>\n\n</think>\n\n'.length - 13,
+    );
+    assert.equal(off.content, 'Seven.');
+    // The template of this model has no switch: the platform ends the thought at its beginning.
+    const ended = await chat('opener', { script, reasoning_effort: 'none' });
+    assert.equal(ended.thought, undefined);
+    assert.equal((await chat('plain', { script, reasoning_effort: 'high' })).content, 'Seven.');
+    await assert.rejects(chat('plain', { reasoning_effort: 'very' }), { status: 400 });
+  });
+
+  it('shows the template the thoughts of earlier turns', async () => {
+    const turns = (more: object) => [...QUESTION, { role: 'assistant', content: 'Seven.', ...more }, ...QUESTION];
+    const tokens = async (model: string, more: object) =>
+      (await chat(model, { messages: turns(more), max_tokens: 1 })).usage?.prompt_tokens ?? 0;
+    const without = await tokens('thinker', {});
+    // Each mark is one token.
+    const thought = 'abcdef'.length + '<>\n\n<>\n\n'.length - 2;
+    assert.equal(await tokens('thinker', { reasoning_content: 'abcdef' }), without + thought);
+    assert.equal(await tokens('thinker', { reasoning: 'abcdef' }), without + thought);
+    assert.equal(await tokens('plain', { reasoning_content: 'abcdef' }), await tokens('plain', {}));
+  });
+
+  it('takes the marks from the setting of the model', async () => {
+    assert.deepEqual(await streamed('set', { script: ['(Hm) Seven.'] }), [
+      ['thought', 'Hm'],
+      ['content', 'Seven.'],
+    ]);
+    const { content } = await chat('off', { script: [written('thinker', 'Hm', 'Seven.')] });
+    assert.equal(content, written('thinker', 'Hm', 'Seven.'));
+  });
+
+  it('thinks for each of several choices', async () => {
+    const { choices, usage } = await client.chat.completions.create({
+      ...{ model: 'opener', messages: QUESTION, n: 3, max_tokens: 60 },
+      ...{ script: [written('opener', 'Hm', 'Seven.')] },
+    } as OpenAI.ChatCompletionCreateParamsNonStreaming);
+    assert.deepEqual(
+      choices.map(({ message }) => [(message as Message).reasoning_content, message.content]),
+      [0, 1, 2].map(() => ['Hm', 'Seven.']),
+    );
+    assert.equal(usage?.completion_tokens_details?.reasoning_tokens, 3 * ('Hm\n'.length + 1 + 2));
+  });
+});
