@@ -10,6 +10,7 @@ import {
   regex,
   type ThoughtFormat,
   thoughtFormat,
+  tokenize,
 } from '@pie/inferlet';
 import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, type PlacedLog } from './generate.ts';
 import { callBeginnings } from './marker.ts';
@@ -92,6 +93,9 @@ export interface AnswerOptions extends Omit<ChoiceOptions, 'frame' | 'reply'> {
   readonly frame?: (() => MessageFrame) | undefined;
 }
 
+/** Maximum tokens of the header of a message. */
+const HEADER_TOKENS = 48;
+
 /** Makes a context that holds the conversation, ready for the answer. @param param names the field of the request that an error refers to */
 export function begin(conversation: Conversation, param: string): Context {
   const { messages, truncates = false } = conversation;
@@ -165,6 +169,9 @@ class Turn {
   readonly #logs: PlacedLog[] = [];
   #thought = '';
   #thoughtTokens = 0;
+  /** The template's text at the end of the context that opens an answer; empty in most templates. */
+  #header = '';
+  #headerTokens = 0;
   #text = '';
   #stopString: string | undefined;
   /** The replies of the script that no generation has used up. */
@@ -187,12 +194,16 @@ class Turn {
     const { mode, names } = toolChoice;
     const finish = await this.#think(constraint !== undefined || mode === 'required');
     if (finish) return this.#answer(finish);
-    if (mode === 'required') return this.#answer(await this.#call(callFormat(model), names));
+    if (mode === 'required') {
+      this.#removeHeader();
+      return this.#answer(await this.#call(callFormat(model), names));
+    }
     if (names.length === 0 || mode === 'none') {
       const { reason } = await this.#say({ constraint });
       return this.#answer(finishOf(reason));
     }
     const format = callFormat(model);
+    if (this.#header !== '') return this.#answer(await this.#callOrSayByHeader(format, constraint));
     return this.#answer(await (constraint ? this.#callOrSay(format, constraint) : this.#sayAndCall(format)));
   }
 
@@ -214,7 +225,12 @@ class Turn {
       sampler: samplerOf(this.#sampling, { choice: this.#options.choice, reply, special: true }, undefined, 0),
     });
     for await (const text of thinking) await this.#emit({ kind: 'thought', text });
-    if (thinking.ending === 'none') return undefined;
+    this.#header = thinking.header;
+    this.#headerTokens = thinking.headerTokens;
+    if (thinking.ending === 'none') {
+      if (this.#header !== '' && reply?.startsWith(this.#header)) this.#replies[0] = reply.slice(this.#header.length);
+      return undefined;
+    }
     if (afterThought) this.#replies[0] = afterThought;
     else this.#replies.shift();
     this.#thought = thinking.text;
@@ -290,6 +306,31 @@ class Turn {
       const finish = await this.#call(format, names);
       if (finish !== 'tool_calls' || !parallelCalls) return finish;
     }
+  }
+
+  /**
+   * Lets the model write the header of its message, which names the function that it calls (harmony: `<|channel|>commentary to=functions.look`), and
+   * removes it. Then generates this call, or a text.
+   */
+  async #callOrSayByHeader(format: CallFormat, constraint: Constraint | undefined): Promise<Answer['finish']> {
+    const { model, toolChoice } = this.#conversation;
+    const header = this.#header;
+    this.#removeHeader();
+    const from = this.#ctx.length;
+    const stopTokens = tokenize(header, { model, special: true }).slice(-1);
+    const [scripted] = this.#replies;
+    const until: GenerateOptions['until'] = (_, { tokens }) => tokens.length >= HEADER_TOKENS;
+    const { text } = await this.#silently({ stopTokens, until, special: true });
+    this.#ctx.truncate(from);
+    if (text.includes(format.marker)) return this.#call(format, toolChoice.names);
+    if (scripted !== undefined)
+      this.#replies.unshift(scripted.startsWith(header) ? scripted.slice(header.length) : scripted);
+    if (!this.#fillTemplate(header)) return 'length';
+    return finishOf((await this.#say({ constraint })).reason);
+  }
+
+  #removeHeader(): void {
+    this.#ctx.truncate(this.#ctx.length - this.#headerTokens);
   }
 
   async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
@@ -401,10 +442,14 @@ class Turn {
 
   /** Generates text that does not belong to `Answer.text`. The request's stop strings do not apply, and no log-probabilities are recorded. */
   async #silently(
-    { stop = [], ...how }: Pick<GenerateOptions, 'constraint' | 'stopTokens' | 'until'> & { stop?: readonly string[] },
+    {
+      stop = [],
+      special,
+      ...how
+    }: Pick<GenerateOptions, 'constraint' | 'stopTokens' | 'until'> & { stop?: readonly string[]; special?: boolean },
     emit: (text: string) => Promise<void> = async () => {},
   ): Promise<Generated> {
-    const options = { ...this.#nextOptions(), stop, topLogprobs: undefined };
+    const options = { ...this.#nextOptions(), stop, special, topLogprobs: undefined };
     return generate(this.#ctx, options, { ...how, maxTokens: this.#remainingTokens() }, ({ text }) => emit(text));
   }
 
@@ -436,17 +481,21 @@ class Turn {
   }
 }
 
-/** A scripted reply up to the end of a thought, and the rest of it; the rest is undefined if there is no rest. */
-function splitReply(
-  reply: string | undefined,
-  { close, end }: ThoughtFormat,
-): [string | undefined, string | undefined] {
+/** A scripted reply up to the end of a thought, and what follows it without the template's text between both; undefined if nothing follows. */
+function splitReply(reply: string | undefined, format: ThoughtFormat): [string | undefined, string | undefined] {
+  const { close, end } = format;
   const at = reply?.indexOf(end) ?? -1;
   if (reply === undefined || at < 0) return [reply, undefined];
-  const between = close.trim().slice(end.length);
-  const rest = reply.slice(at + end.length).trimStart();
-  const text = (rest.startsWith(between) ? rest.slice(between.length) : rest).trimStart();
-  return [reply.slice(0, at + end.length), text === '' ? undefined : text];
+  const thought = reply.slice(0, at + end.length);
+  let rest = reply.slice(thought.length).trimStart();
+  // The reply may have a header of its own in place of the template's.
+  for (const tag of close
+    .trim()
+    .slice(end.length)
+    .match(/<[^<>]+>[^<>]*/g) ?? [])
+    if (rest.startsWith(tag)) rest = rest.slice(tag.length);
+  rest = rest.trimStart();
+  return [thought, rest === '' ? undefined : rest];
 }
 
 /** The beginning of a custom tool's text, in the beginning of its JSON: without an escape or a character that is not complete. */

@@ -17,6 +17,8 @@ export interface ChoiceOptions {
   readonly choice: number;
   /** Forces the generated text. */
   readonly reply?: string | undefined;
+  /** True to parse special tokens in `reply`. */
+  readonly special?: boolean | undefined;
   readonly stop: readonly string[];
   /** Number of alternatives per token whose log-probabilities are recorded; undefined records no log-probabilities at all. */
   readonly topLogprobs: number | undefined;
@@ -52,7 +54,7 @@ export interface Generated {
 /** Generates on a context and emits pieces. A generation cut off by the platform's limits ends as if the context were full. */
 export async function generate(
   ctx: Context,
-  { sampling, choice, reply, stop, topLogprobs, frame }: ChoiceOptions,
+  { sampling, choice, reply, special, stop, topLogprobs, frame }: ChoiceOptions,
   options: Pick<GenerateOptions, 'constraint' | 'ignoreEos' | 'maxTokens' | 'stopTokens' | 'until'> & {
     readonly marker?: string;
   },
@@ -65,7 +67,7 @@ export async function generate(
     ...rest,
     maxTokens: Number.isFinite(maxTokens) ? maxTokens : undefined,
     stop: marker === undefined ? stop : [...stop, marker],
-    sampler: samplerOf(sampling, { choice, reply }, logs, topLogprobs ?? 0),
+    sampler: samplerOf(sampling, { choice, reply, special }, logs, topLogprobs ?? 0),
   });
   using places = new Places(ctx.model.name, ctx.tokens);
   const placed: PlacedLog[] = [];

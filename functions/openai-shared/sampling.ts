@@ -54,7 +54,7 @@ export function samplerOf(
     choice,
     reply,
     special = false,
-  }: { readonly choice: number; readonly reply: string | undefined; readonly special?: boolean },
+  }: { readonly choice: number; readonly reply: string | undefined; readonly special?: boolean | undefined },
   logs: TokenLog[] | undefined,
   topLogprobs: number,
 ): Sampler {

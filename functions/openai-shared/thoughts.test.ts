@@ -3,6 +3,9 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { createOpenAI } from '@ai-sdk/openai';
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { generateText, streamText } from 'ai';
 import OpenAI from 'openai';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import { Platform } from '#test/harness/platform.ts';
@@ -13,9 +16,9 @@ const TURNS = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
 {{- m.content }}
 {%- for call in m.tool_calls or [] %}{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\\n</tool_call>' }}{%- endfor %}
 {{- '<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}`;
-const CHATML = ['<|im_start|>', '<|im_end|>'];
+const CHATML = ['<|im_end|>', '<|im_start|>'];
 
-/** Models with one token per byte, besides these special and other added tokens. */
+/** Models with one token per byte, besides these special and other added tokens. The first special token ends a text. */
 const MODELS = {
   /** Begins its thoughts itself. A switch puts an empty thought into the prompt. */
   thinker: {
@@ -29,6 +32,15 @@ const MODELS = {
   hidden: { template: `${TURNS}{%- endif %}`, special: [...CHATML, '<think>', '</think>'], other: [] },
   /** The marks are ordinary text. */
   spelled: { template: `${TURNS}{%- endif %}`, special: CHATML, other: [] },
+  /** Thoughts, answers and calls are messages of three channels, each with a header (harmony). */
+  harmony: {
+    template: `{%- for m in messages %}{%- if m.role != 'assistant' %}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}
+{%- elif m.tool_calls %}{{- '<|start|>assistant to=functions.' + m.tool_calls[0].function.name + '<|channel|>commentary json<|message|>' + (m.tool_calls[0].function.arguments | tojson) + '<|call|>' }}
+{%- else %}{%- if m.thinking %}{{- '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{%- endif %}
+{{- '<|start|>assistant<|channel|>final<|message|>' + m.content + '<|end|>' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}<|start|>assistant{%- endif %}`,
+    special: ['<|return|>', '<|call|>', '<|start|>', '<|message|>', '<|channel|>', '<|end|>', '<|constrain|>'],
+    other: [],
+  },
   /** Has no thoughts. */
   plain: {
     template: `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor %}{{- '<|im_start|>assistant\\n' }}`,
@@ -88,7 +100,7 @@ async function writeModel(name: Name): Promise<void> {
       ...added.map((content, i) => ({ id: 259 + i, content, special: i < special.length, normalized: false })),
     ],
   }));
-  await edit('tokenizer_config.json', (json) => ({ ...json, eos_token: '<|im_end|>', chat_template: template }));
+  await edit('tokenizer_config.json', (json) => ({ ...json, eos_token: special[0], chat_template: template }));
 }
 
 /** A chat's answer to the question. `script` forces the model's text. */
@@ -132,9 +144,14 @@ async function streamed(model: string, more: object = {}): Promise<[string, stri
 }
 
 /** What each model writes for a thought and an answer. */
-const written = (model: string, thought: string, answer: string): string =>
-  `${model === 'opener' ? '' : '<think>\n'}${thought}\n</think>\n\n${answer}`;
-const THINKERS = ['thinker', 'opener', 'hidden', 'spelled'] as const;
+function written(model: string, thought: string, answer: string): string {
+  if (model === 'harmony') return `<|channel|>analysis<|message|>${thought}<|end|><|start|>assistant${answer}`;
+  return `${model === 'opener' ? '' : '<think>\n'}${thought}\n</think>\n\n${answer}`;
+}
+const THINKERS = ['thinker', 'opener', 'hidden', 'spelled', 'harmony'] as const;
+/** The beginning of a call, as the model writes it. */
+const callBy = (model: string): string =>
+  model === 'harmony' ? '<|channel|>commentary to=functions.look <|constrain|>json<|message|>' : '<tool_call>';
 
 describe('a chat with a model that thinks', () => {
   for (const model of THINKERS) {
@@ -174,7 +191,7 @@ describe('a chat with a model that thinks', () => {
     });
 
     it(`calls a tool after a thought of ${model}`, async () => {
-      const script = [written(model, 'I must {"n": 1} look.', '<tool_call>'), '{"n": 17}'];
+      const script = [written(model, 'I must {"n": 1} look.', callBy(model)), '{"n": 17}'];
       for (const tool_choice of ['auto', 'required']) {
         // The text of a forced call is not the model's: its script is that of the arguments alone.
         const replies = tool_choice === 'auto' ? script : [written(model, 'I must {"n": 1} look.', '{"n": 17}')];
@@ -264,5 +281,121 @@ describe('a chat with a model that thinks', () => {
       [0, 1, 2].map(() => ['Hm', 'Seven.']),
     );
     assert.equal(usage?.completion_tokens_details?.reasoning_tokens, 3 * ('Hm\n'.length + 1 + 2));
+  });
+});
+
+describe('a response of a model that thinks', () => {
+  const respond = (more: object) =>
+    client.responses.create({
+      ...{ model: 'thinker', input: 'How many?', max_output_tokens: 200 },
+      ...{ script: [written('thinker', 'Hm', 'Seven.')], ...more },
+    } as OpenAI.Responses.ResponseCreateParamsNonStreaming);
+
+  it('has the thought as an item before the message', async () => {
+    const { output, output_text, usage, status } = await respond({ reasoning: { effort: 'medium' } });
+    assert.equal(status, 'completed');
+    assert.equal(output_text, 'Seven.');
+    const [thought, message] = output;
+    assert.equal(message?.type, 'message');
+    assert.ok(thought?.type === 'reasoning');
+    assert.match(thought.id, /^rs_/);
+    assert.deepEqual(thought.content, [{ type: 'reasoning_text', text: 'Hm' }]);
+    assert.deepEqual(thought.summary, []);
+    assert.equal(usage?.output_tokens_details.reasoning_tokens, (usage?.output_tokens ?? 0) - 'Seven.'.length);
+    const cut = await respond({ max_output_tokens: 3 });
+    assert.deepEqual([cut.status, cut.output.map(({ type }) => type)], ['incomplete', ['reasoning']]);
+  });
+
+  for (const summary of [null, 'auto'])
+    it(`streams the thought ${summary ? 'as a summary' : 'in its own events'}`, async () => {
+      const stream = await client.responses.create({
+        ...{ model: 'opener', input: 'How many?', max_output_tokens: 200, stream: true as const },
+        ...{ reasoning: { summary }, script: [written('opener', 'Hm', 'Seven.')] },
+      } as OpenAI.Responses.ResponseCreateParamsStreaming);
+      const events: OpenAI.Responses.ResponseStreamEvent[] = [];
+      for await (const event of stream) events.push(event);
+      const types = events.map(({ type }) => type.replace('response.', ''));
+      const distinct = types.filter((type, i) => type !== types[i - 1]);
+      const [part, text] = summary
+        ? ['reasoning_summary_part', 'reasoning_summary_text']
+        : ['content_part', 'reasoning_text'];
+      assert.deepEqual(distinct, [
+        ...['created', 'in_progress'],
+        ...['output_item.added', `${part}.added`, `${text}.delta`, `${text}.done`, `${part}.done`, 'output_item.done'],
+        ...['output_item.added', 'content_part.added', 'output_text.delta', 'output_text.done'],
+        ...['content_part.done', 'output_item.done', 'completed'],
+      ]);
+      assert.deepEqual(
+        events.map((event) => event.sequence_number),
+        events.map((_, i) => i),
+      );
+      const last = events.at(-1);
+      assert.ok(last?.type === 'response.completed');
+      const items = events.flatMap((event) => (event.type === 'response.output_item.done' ? [event.item] : []));
+      assert.deepEqual(last.response.output, items);
+      const thoughts = events.flatMap((event) =>
+        event.type === 'response.reasoning_text.delta' || event.type === 'response.reasoning_summary_text.delta'
+          ? [event.delta]
+          : [],
+      );
+      assert.equal(thoughts.join(''), 'Hm');
+    });
+
+  it('continues a conversation with its thoughts', async () => {
+    const tokens = async (items: object[]) =>
+      (await respond({ input: [...items, ...QUESTION], max_output_tokens: 16 })).usage?.input_tokens ?? 0;
+    const message = { type: 'message', role: 'assistant', content: [{ type: 'output_text', text: 'Seven.' }] };
+    const thinking = (text: string) => ({ type: 'reasoning', id: 'rs_1', summary: [{ type: 'summary_text', text }] });
+    const without = await tokens([...QUESTION, message]);
+    // Each mark is one token.
+    assert.equal(await tokens([...QUESTION, thinking('abcdef'), message]), without + 'abcdef'.length + 6);
+    assert.equal(await tokens([...QUESTION, message, thinking('abcdef')]), without);
+    const first = await respond({});
+    const next = await respond({ previous_response_id: first.id, script: ['Yes.'] });
+    assert.equal(next.output_text, 'Yes.');
+  });
+
+  it('calls a tool after the thought', async () => {
+    const { name, parameters } = LOOK.function;
+    const { output } = await respond({
+      tools: [{ type: 'function', name, parameters, strict: true }],
+      script: [written('thinker', 'I look.', callBy(model)), '{"n": 4}'],
+      parallel_tool_calls: false,
+    });
+    assert.deepEqual(
+      output.map(({ type }) => type),
+      ['reasoning', 'function_call'],
+    );
+  });
+});
+
+describe('the Vercel AI SDK with a model that thinks', () => {
+  const script = [written('thinker', 'Hm', 'Seven.')];
+  const connection = () => ({ baseURL: `${platform.url}/v1`, apiKey: platform.apiKey });
+  /** Adds the script to each request. */
+  const scripted: typeof globalThis.fetch = (url, init) =>
+    fetch(url, { ...init, body: JSON.stringify({ ...JSON.parse(String(init?.body)), script }) });
+
+  it('reads thoughts of chats', async () => {
+    const provider = createOpenAICompatible({ name: 'pie', ...connection(), fetch: scripted });
+    const request = { model: provider('thinker'), prompt: 'How many?', maxRetries: 0 };
+    const { text, reasoningText } = await generateText(request);
+    assert.deepEqual([reasoningText, text], ['Hm', 'Seven.']);
+    const stream = streamText(request);
+    assert.deepEqual([await stream.reasoningText, await stream.text], ['Hm', 'Seven.']);
+  });
+
+  it('reads thoughts of responses as summaries', async () => {
+    const provider = createOpenAI({ ...connection(), fetch: scripted });
+    const request = {
+      model: provider.responses('thinker'),
+      prompt: 'How many?',
+      maxRetries: 0,
+      providerOptions: { openai: { reasoningSummary: 'auto', forceReasoning: true } },
+    };
+    const { text, reasoningText } = await generateText(request);
+    assert.deepEqual([reasoningText, text], ['Hm', 'Seven.']);
+    const stream = streamText(request);
+    assert.deepEqual([await stream.reasoningText, await stream.text], ['Hm', 'Seven.']);
   });
 });

@@ -33,6 +33,18 @@ export function closesThought(prompt: string, { close }: Pick<ThoughtFormat, 'cl
   return prompt.trimEnd().endsWith(close.trim());
 }
 
+/**
+ * The text of the template that opens an answer behind `prompt`, such as `<|channel|>final<|message|>` behind `<|start|>assistant`; empty for templates
+ * that put white space alone between a thought and its answer.
+ */
+export function answerHeader(prompt: string, { close, end }: Pick<ThoughtFormat, 'close' | 'end'>): string {
+  const between = close.trimStart().slice(end.length);
+  if (between.trim() === '') return '';
+  let known = between.length;
+  while (!prompt.endsWith(between.slice(0, known))) known--;
+  return between.slice(known);
+}
+
 /** The marks of a thought in generated text. */
 export interface Marks {
   /** The mark before a thought, with its special tokens: `<think>`. */

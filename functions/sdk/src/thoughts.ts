@@ -5,7 +5,7 @@ import { InferletError } from './errors.ts';
 import { detokenize, model, specialTokens, tokenize } from './models.ts';
 import { attempt, tokenize as wire } from './raw.ts';
 import type { Sampler } from './samplers.ts';
-import { closesThought, opensThought, ThoughtText } from './thought-marks.ts';
+import { answerHeader, closesThought, opensThought, ThoughtText } from './thought-marks.ts';
 
 export type { ThoughtFormat } from 'pie:inferlet/tokenize@0.1.0';
 
@@ -54,13 +54,18 @@ const PROMPT_TOKENS = 32;
 
 /**
  * A thought being generated. Iterate it for pieces of its text, or {@link collect} it. After `mark` and `budget`, the context stands behind the end
- * of the thought, ready for the answer; after `none` it is as before. Iterate a thought once.
+ * of the thought, ready for the answer; after `none` it is as before, with the {@link header} of an answer if the template has one. Iterate a
+ * thought once.
  */
 export class Thinking implements AsyncIterable<string> {
   /** The thought so far. */
   text = '';
   /** Set when the thought has ended. */
   ending: ThoughtEnding | undefined;
+  /** Text at the end of the context with which the template opens an answer, such as `<|channel|>final<|message|>`; empty in most templates. */
+  header = '';
+  /** Number of tokens of {@link header}. */
+  headerTokens = 0;
   readonly #context: Context;
   readonly #options: ThinkOptions;
 
@@ -83,6 +88,7 @@ export class Thinking implements AsyncIterable<string> {
       return;
     }
     const isOpen = opensThought(prompt, format);
+    const header = answerHeader(prompt, format);
     const start = context.length;
     const begin = markOf(format.begin, name);
     const thought = new ThoughtText({ begin: format.begin, shownBegin: begin.shown }, isOpen);
@@ -104,14 +110,17 @@ export class Thinking implements AsyncIterable<string> {
     }
     if (!thought.isThought) {
       context.truncate(start);
-      this.ending = 'none';
+      this.ending = this.#opened('', header) ? 'none' : 'context-length';
       return;
     }
     const { finishReason, stoppedBy } = generation;
     const isMarked = stoppedBy === (end.token ?? format.end);
-    if (isMarked) this.ending = this.#closed(format.close.trimStart()) ? 'mark' : 'context-length';
-    else if (finishReason === 'max-tokens') this.ending = this.#closed(format.close) ? 'budget' : 'context-length';
-    else this.ending = finishReason === 'stop-token' ? 'stop-token' : 'context-length';
+    if (isMarked || finishReason === 'max-tokens') {
+      // A model that ends its thought has written the white space before the mark.
+      const close = isMarked ? format.close.trimStart() : format.close;
+      const isReady = this.#opened(close.slice(0, close.length - header.length), header);
+      this.ending = isReady ? (isMarked ? 'mark' : 'budget') : 'context-length';
+    } else this.ending = finishReason === 'stop-token' ? 'stop-token' : 'context-length';
   }
 
   /** Generates the thought to its end. */
@@ -120,10 +129,15 @@ export class Thinking implements AsyncIterable<string> {
     return { text: this.text, ending: this.ending ?? 'none' };
   }
 
-  /** Appends the end of the thought. @returns false when the context has no room for it */
-  #closed(close: string): boolean {
+  /** Appends the end of the thought and the header of the answer. @returns false when the context has no room for them */
+  #opened(close: string, header: string): boolean {
+    const context = this.#context;
     try {
-      this.#context.fill(close, { special: true });
+      context.fill(close, { special: true });
+      const before = context.length;
+      context.fill(header, { special: true });
+      this.header = header;
+      this.headerTokens = context.length - before;
       return true;
     } catch (error) {
       if (error instanceof InferletError && error.code === 'context-overflow') return false;
