@@ -359,7 +359,7 @@ describe('a response of a model that thinks', () => {
     const { name, parameters } = LOOK.function;
     const { output } = await respond({
       tools: [{ type: 'function', name, parameters, strict: true }],
-      script: [written('thinker', 'I look.', callBy(model)), '{"n": 4}'],
+      script: [written('thinker', 'I look.', callBy('thinker')), '{"n": 4}'],
       parallel_tool_calls: false,
     });
     assert.deepEqual(
