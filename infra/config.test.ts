@@ -365,6 +365,13 @@ for (const [what, text, message] of [
     '[[model]]\nname = "m"\nadapters = [{ name = "a", source = "file:a" }, { name = "a", source = "file:b" }]',
     /model\.0\.adapters: two of them are named "a"/,
   ],
+  ['marks of thoughts without an end', '[[model]]\nname = "m"\nthoughts = { open = "<t>" }', /model\.0\.thoughts/],
+  [
+    'a blank mark of thoughts',
+    '[[model]]\nname = "m"\nthoughts = { open = "<t>", close = "\\n" }',
+    /model\.0\.thoughts/,
+  ],
+  ['thoughts that are true', '[[model]]\nname = "m"\nthoughts = true', /model\.0\.thoughts: must be false, or/],
   ['broken TOML', '[[model', /pie\.toml/],
 ] as const) {
   test(`${what} is refused with an error that names the place`, () => {

@@ -55,6 +55,16 @@ test('a model has aliases, and admission has max_waiting', () => {
   );
 });
 
+test('a model may have marks of thoughts, or none', () => {
+  const { gpuHosts } = withToml(
+    '[[model]]\nname = "m"\nthoughts = { open = "<t>\\n", close = "</t>" }\n[[model]]\nname = "n"\nthoughts = false\n[[model]]\nname = "o"',
+  );
+  assert.deepEqual(
+    gpuHosts[0]?.models.map(({ thoughts }) => thoughts),
+    [{ open: '<t>\n', close: '</t>' }, false, undefined],
+  );
+});
+
 test('a CPU model may have a bound on the memory of a step', () => {
   const { gpuHosts } = withToml('[[model]]\nname = "m"\nstep_memory_mb = 512\n[[model]]\nname = "n"');
   assert.deepEqual(

@@ -12,7 +12,15 @@ import {
   thoughtFormat,
   tokenize,
 } from '@pie/inferlet';
-import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, type PlacedLog } from './generate.ts';
+import {
+  type ChoiceOptions,
+  finishOf,
+  type Generated,
+  generate,
+  isLimit,
+  type Piece,
+  type PlacedLog,
+} from './generate.ts';
 import { callBeginnings } from './marker.ts';
 import { prompting, RequestError } from './request.ts';
 import { type SamplingInput, samplerOf } from './sampling.ts';
@@ -219,12 +227,21 @@ class Turn {
     // A text that turns out to be no thought is generated again, with the same seed, so that it stays the same text.
     this.#seed ??= Math.floor(Math.random() * 2 ** 32);
     const { maxTokens } = this.#conversation;
-    const [reply, afterThought] = splitReply(this.#replies[0], format);
+    const limit = this.#thoughtLimit(format, isConstrained);
+    const [reply, rest] = splitReply(this.#replies[0], format);
+    // A thought that is ended at its beginning takes nothing of a reply.
+    const afterThought = rest ?? (limit === 0 ? reply : undefined);
     const thinking = this.#ctx.think({
-      maxTokens: this.#thoughtLimit(format, isConstrained),
+      maxTokens: limit,
       sampler: samplerOf(this.#sampling, { choice: this.#options.choice, reply, special: true }, undefined, 0),
     });
-    for await (const text of thinking) await this.#emit({ kind: 'thought', text });
+    try {
+      for await (const text of thinking) await this.#emit({ kind: 'thought', text });
+    } catch (error) {
+      // The platform's limits have cut the thought off.
+      if (!isLimit(error) || thinking.text === '') throw error;
+      thinking.ending = 'context-length';
+    }
     this.#header = thinking.header;
     this.#headerTokens = thinking.headerTokens;
     if (thinking.ending === 'none') {

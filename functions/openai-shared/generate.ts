@@ -89,8 +89,7 @@ export async function generate(
     }
     reason = generation.finishReason ?? reason;
   } catch (error) {
-    const cut = error instanceof InferletError && error.code === 'limit-exceeded' && generation.tokens.length > 0;
-    if (!cut) throw error;
+    if (!isLimit(error) || generation.tokens.length === 0) throw error;
     reason = 'context-length';
   }
   // The last tokens may have no text, such as special tokens.
@@ -101,6 +100,9 @@ export async function generate(
   const ids = [...tokens, ...stopTokens];
   return { text, reason, logs: placed, ending, tokens: tokens.length, ids, stoppedBy };
 }
+
+/** True for an error that says that a generation has reached a limit of the platform. */
+export const isLimit = (error: unknown): boolean => error instanceof InferletError && error.code === 'limit-exceeded';
 
 /** A frame for messages with one piece of text each. `message` makes the message for a given text; the messages `opening` precede the first one. */
 export function frameAround(message: (text: string) => object, opening: readonly object[] = []): MessageFrame {

@@ -74,7 +74,7 @@ before(async () => {
   const off = `[[model]]\nname = "off"\nsource = "file:${root}/thinker"\nthoughts = false\n`;
   platform = await Platform.start({
     config: [...entries, own, off].join('\n'),
-    env: { PIE_MODEL: undefined, PIE_MODELS: path.join(root, 'cache') },
+    env: { PIE_MODELS: path.join(root, 'cache') },
     functions: ['openai-chat', 'openai-responses'],
   });
   client = new OpenAI({ baseURL: `${platform.url}/v1`, apiKey: platform.apiKey, maxRetries: 0 });
@@ -207,7 +207,7 @@ describe('a chat with a model that thinks', () => {
   }
 
   it('answers at once with a text that begins with no thought', async () => {
-    for (const model of ['thinker', 'hidden', 'spelled', 'plain', 'off'] as const) {
+    for (const model of ['thinker', 'hidden', 'spelled', 'harmony', 'plain', 'off'] as const) {
       for (const answer of ['Seven.', '<thin', '\n<b>7</b>', 'I <think>so</think>.']) {
         const { content, thought, reasoning } = await chat(model, { script: [answer] });
         assert.equal(thought, undefined);
@@ -216,6 +216,11 @@ describe('a chat with a model that thinks', () => {
         assert.deepEqual(await streamed(model, { script: [answer] }), [['content', answer]]);
       }
     }
+  });
+
+  it('omits the header of an answer', async () => {
+    const { content, thought } = await chat('harmony', { script: ['<|channel|>final<|message|>Seven.'] });
+    assert.deepEqual([content, thought], ['Seven.', undefined]);
   });
 
   it('samples the same text after it has looked for a thought', async () => {
@@ -238,14 +243,12 @@ describe('a chat with a model that thinks', () => {
     const script = ['Seven.'];
     const on = await chat('thinker', { script, reasoning_effort: 'high' });
     const off = await chat('thinker', { script, reasoning_effort: 'none' });
-    assert.equal(
-      (off.usage?.prompt_tokens ?? 0) - (on.usage?.prompt_tokens ?? 0),
-      '<think>\n\n</think>\n\n'.length - 13,
-    );
+    // The prompt has an empty thought, each mark of which is one token.
+    assert.equal((off.usage?.prompt_tokens ?? 0) - (on.usage?.prompt_tokens ?? 0), 6);
     assert.equal(off.content, 'Seven.');
     // The template of this model has no switch: the platform ends the thought at its beginning.
     const ended = await chat('opener', { script, reasoning_effort: 'none' });
-    assert.equal(ended.thought, undefined);
+    assert.deepEqual([ended.thought, ended.content], [undefined, 'Seven.']);
     assert.equal((await chat('plain', { script, reasoning_effort: 'high' })).content, 'Seven.');
     await assert.rejects(chat('plain', { reasoning_effort: 'very' }), { status: 400 });
   });
