@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { StopScanner } from './stop.ts';
-import { closesThought, opensThought, ThoughtText, thoughtVariables } from './thought-marks.ts';
+import { answerHeader, closesThought, opensThought, ThoughtText, thoughtVariables } from './thought-marks.ts';
 
 const THINK = { begin: '<think>', shownBegin: '<think>' };
 
@@ -111,6 +111,17 @@ describe('a prompt', () => {
     assert.equal(closesThought('<|im_start|>assistant\n<think>\n\n</think>\n\n', format), true);
     assert.equal(closesThought('<｜Assistant｜></think>', format), true);
     assert.equal(closesThought('<|im_start|>assistant\n', format), false);
+  });
+});
+
+describe('an answer', () => {
+  it('has the header that the template writes behind the prompt', () => {
+    const harmony = { end: '<|end|>', close: '<|end|><|start|>assistant<|channel|>final<|message|>' };
+    const header = '<|channel|>final<|message|>';
+    assert.equal(answerHeader('Hi<|end|><|start|>assistant', harmony), header);
+    assert.equal(answerHeader('Hi<|end|><|start|>', harmony), `assistant${header}`);
+    assert.equal(answerHeader('Hi<|end|>', harmony), `<|start|>assistant${header}`);
+    assert.equal(answerHeader('<|im_start|>assistant\n', { end: '</think>', close: '\n</think>\n\n' }), '');
   });
 });
 
