@@ -74,12 +74,12 @@ describe('a text in which a thought may come first', () => {
     const steps = [
       ['', '<|channel|>'],
       ['analysis', '<|channel|>analysis'],
-      ['', '<|channel|>analysis<|message|>'],
-      ['Hm', '<|channel|>analysis<|message|>Hm'],
+      ['H', '<|channel|>analysis<|message|>H'],
+      ['m', '<|channel|>analysis<|message|>Hm'],
     ] as const;
     assert.deepEqual(
       steps.map(([piece, written]) => thought.push(piece, () => written)),
-      ['', '', '', 'Hm'],
+      ['', '', 'H', 'm'],
     );
   });
 
