@@ -48,11 +48,11 @@ export interface Conversation {
   /** True to drop the oldest messages of a conversation that is too long for the model. */
   readonly truncates?: boolean;
   readonly templateVariables: Readonly<Record<string, unknown>> | undefined;
-  readonly thinking?: Thinking;
+  readonly thinking?: ThoughtWish;
 }
 
 /** How a model shall think before its answer. Without effect for a model that has no thoughts. */
-export interface Thinking {
+export interface ThoughtWish {
   readonly effort?: Effort | undefined;
   /**
    * Maximum tokens of a thought. By default half of the answer's tokens if the text after the thought must fit a constraint, otherwise all of them.

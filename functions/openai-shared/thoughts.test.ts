@@ -223,6 +223,17 @@ describe('a chat with a model that thinks', () => {
     assert.deepEqual([content, thought], ['Seven.', undefined]);
   });
 
+  it('streams the text behind a thought that the platform itself sends', async () => {
+    // Without a script, the platform sends the text of the answer.
+    const request = { thinking_budget: 10, max_tokens: 60, temperature: 0 };
+    const { thought, content } = await chat('opener', request);
+    assert.ok(thought && content);
+    assert.deepEqual(await streamed('opener', request), [
+      ['thought', thought],
+      ['content', content],
+    ]);
+  });
+
   it('samples the same text after it has looked for a thought', async () => {
     const request = { temperature: 1.5, max_tokens: 24, seed: 11, logit_bias: { 261: -100 } };
     const looked = await chat('thinker', request);
@@ -343,6 +354,31 @@ describe('a response of a model that thinks', () => {
       );
       assert.equal(thoughts.join(''), 'Hm');
     });
+
+  it('streams a message behind the thought that the platform itself sends', async () => {
+    const request = { model: 'opener', script: undefined, thinking_budget: 10, max_output_tokens: 60, temperature: 0 };
+    const whole = await respond(request);
+    const stream = await client.responses.create({
+      ...{ ...request, input: 'How many?', stream: true as const },
+    } as OpenAI.Responses.ResponseCreateParamsStreaming);
+    const events: OpenAI.Responses.ResponseStreamEvent[] = [];
+    for await (const event of stream) events.push(event);
+    const deltas = events.flatMap((event) => (event.type === 'response.output_text.delta' ? [event] : []));
+    assert.equal(deltas.map(({ delta }) => delta).join(''), whole.output_text);
+    const last = events.at(-1);
+    assert.ok(last?.type === 'response.incomplete');
+    assert.deepEqual(
+      last.response.output.map(({ id, type }) => [id, type]),
+      [
+        [
+          events.flatMap((event) => (event.type === 'response.reasoning_text.done' ? [event.item_id] : []))[0],
+          'reasoning',
+        ],
+        [deltas[0]?.item_id, 'message'],
+      ],
+    );
+    assert.equal(deltas[0]?.output_index, 1);
+  });
 
   it('continues a conversation with its thoughts', async () => {
     const tokens = async (items: object[]) =>
