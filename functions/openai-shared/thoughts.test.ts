@@ -209,10 +209,12 @@ describe('a chat with a model that thinks', () => {
   it('answers at once with a text that begins with no thought', async () => {
     for (const model of ['thinker', 'hidden', 'spelled', 'harmony', 'plain', 'off'] as const) {
       for (const answer of ['Seven.', '<thin', '\n<b>7</b>', 'I <think>so</think>.']) {
-        const { content, thought, reasoning } = await chat(model, { script: [answer] });
+        const { content, thought, reasoning, usage } = await chat(model, { script: [answer] });
         assert.equal(thought, undefined);
         assert.equal(reasoning, 0);
         assert.equal(content, answer);
+        // The model has one token per byte, but for marks and headers.
+        if (model !== 'harmony' && !answer.includes('<think>')) assert.equal(usage?.completion_tokens, answer.length);
         assert.deepEqual(await streamed(model, { script: [answer] }), [['content', answer]]);
       }
     }
@@ -235,11 +237,18 @@ describe('a chat with a model that thinks', () => {
   });
 
   it('samples the same text after it has looked for a thought', async () => {
-    const request = { temperature: 1.5, max_tokens: 24, seed: 11, logit_bias: { 261: -100 } };
-    const looked = await chat('thinker', request);
-    const unlooked = await chat('off', request);
-    assert.equal(looked.thought, undefined);
-    assert.equal(looked.content, unlooked.content);
+    let total = 0;
+    for (const seed of [1, 2, 3, 4, 5, 6]) {
+      // The bias keeps the models from writing a mark, which is token 261.
+      const request = { temperature: 1.5, max_tokens: 24, seed, logit_bias: { 261: -100 } };
+      const looked = await chat('thinker', request);
+      const unlooked = await chat('off', request);
+      assert.equal(looked.thought, undefined);
+      assert.equal(looked.content, unlooked.content);
+      assert.equal(looked.usage?.completion_tokens, unlooked.usage?.completion_tokens);
+      total += looked.content?.length ?? 0;
+    }
+    assert.ok(total > 40, 'the models write texts');
   });
 
   it('applies stop strings and log-probabilities to the answer only', async () => {
@@ -366,7 +375,9 @@ describe('a response of a model that thinks', () => {
     const deltas = events.flatMap((event) => (event.type === 'response.output_text.delta' ? [event] : []));
     assert.equal(deltas.map(({ delta }) => delta).join(''), whole.output_text);
     const last = events.at(-1);
-    assert.ok(last?.type === 'response.incomplete');
+    assert.ok(last && 'response' in last);
+    assert.equal(last.response.status, whole.status);
+    assert.notEqual(whole.output_text, '');
     assert.deepEqual(
       last.response.output.map(({ id, type }) => [id, type]),
       [
