@@ -231,9 +231,12 @@ class Turn {
     const [reply, rest] = splitReply(this.#replies[0], format);
     // A thought that is ended at its beginning takes nothing of a reply.
     const afterThought = rest ?? (limit === 0 ? reply : undefined);
+    const { choice, topLogprobs } = this.#options;
+    // These log-probabilities are not reported. But a sampler that records them draws in another way, and must draw like that of the answer.
+    const logs = topLogprobs === undefined ? undefined : [];
     const thinking = this.#ctx.think({
       maxTokens: limit,
-      sampler: samplerOf(this.#sampling, { choice: this.#options.choice, reply, special: true }, undefined, 0),
+      sampler: samplerOf(this.#sampling, { choice, reply, special: true }, logs, topLogprobs ?? 0),
     });
     try {
       for await (const text of thinking) await this.#emit({ kind: 'thought', text });

@@ -238,9 +238,9 @@ describe('a chat with a model that thinks', () => {
 
   it('samples the same text after it has looked for a thought', async () => {
     let total = 0;
-    for (const seed of [1, 2, 3, 4, 5, 6]) {
+    for (const seed of [2, 3, 5, 6, 8, 9]) {
       // The bias keeps the models from writing a mark, which is token 261.
-      const request = { temperature: 1.5, max_tokens: 24, seed, logit_bias: { 261: -100 } };
+      const request = { temperature: 1.5, max_tokens: 24, seed, logit_bias: { 261: -100 }, logprobs: seed % 3 === 0 };
       const looked = await chat('thinker', request);
       const unlooked = await chat('off', request);
       assert.equal(looked.thought, undefined);

@@ -1,6 +1,6 @@
 import type { ThoughtFormat } from 'pie:inferlet/tokenize@0.1.0';
 import type { AbortSignalLike } from './abort.ts';
-import type { Context } from './context.ts';
+import { type Context, sequenceOf } from './context.ts';
 import { InferletError } from './errors.ts';
 import { detokenize, model, specialTokens, tokenize } from './models.ts';
 import { attempt, tokenize as wire } from './raw.ts';
@@ -90,6 +90,7 @@ export class Thinking implements AsyncIterable<string> {
     const isOpen = opensThought(prompt, format);
     const header = answerHeader(prompt, format);
     const start = context.length;
+    const { pending } = sequenceOf(context);
     const begin = markOf(format.begin, name);
     const thought = new ThoughtText({ begin: format.begin, shownBegin: begin.shown }, isOpen);
     const end = markOf(format.end, name);
@@ -110,6 +111,10 @@ export class Thinking implements AsyncIterable<string> {
     }
     if (!thought.isThought) {
       context.truncate(start);
+      // The decoder of the next generation must find the prompt as this one did: it may draw the first token behind uncomputed tokens in another way.
+      const again = Math.min(pending, 2);
+      const tokens = context.tokens.slice(start - again);
+      if (start >= again && tokens.every((token) => token >= 0)) context.truncate(start - again).fill(tokens);
       this.ending = this.#opened('', header) ? 'none' : 'context-length';
       return;
     }
