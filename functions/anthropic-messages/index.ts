@@ -22,6 +22,7 @@ interface Input extends SamplingInput {
   readonly output_config?: { readonly format?: Format };
   /** The older name of `output_config.format`. */
   readonly output_format?: Format;
+  readonly thinking?: { readonly type: string; readonly budget_tokens?: number };
   readonly chat_template_kwargs?: Readonly<Record<string, unknown>>;
   readonly stream?: boolean;
 }
@@ -81,7 +82,7 @@ export const run = serve(async (input: Input, invocation) => {
   const sendStart = async () => {
     for (const event of unsentStart.splice(0)) await send(event);
   };
-  const frame = stream ? output.textFrame(unsentStart) : undefined;
+  const frame = stream ? () => output.textFrame(unsentStart) : undefined;
   const options = { sampling: input, choice: 0, stop, topLogprobs: undefined, frame };
   const answered = await answer(ctx, conversation, options, async (part) => {
     // The platform has sent the frame's opening, which contains the first events.
@@ -145,9 +146,14 @@ async function conversationOf(
     constraint: await constraintOf(input),
     maxTokens: input.max_tokens,
     templateVariables: input.chat_template_kwargs,
+    ...(input.thinking && { thinking: thinkingOf(input.thinking) }),
   };
   return { conversation, prefill };
 }
+
+/** Thoughts that are enabled have a middle effort, for templates that write none unless they are asked. */
+const thinkingOf = ({ type, budget_tokens: maxTokens }: NonNullable<Input['thinking']>): Conversation['thinking'] =>
+  type === 'disabled' ? { effort: 'none' } : { effort: 'medium', maxTokens };
 
 async function constraintOf({ model, output_config, output_format }: Input): Promise<Constraint | undefined> {
   const at = output_format ? 'output_format' : 'output_config.format';

@@ -141,8 +141,7 @@ function assistantMessage(blocks: readonly Block[], at: string, names: Map<strin
   return {
     role: 'assistant',
     content,
-    // The templates of models that think show thoughts of the turns in which they still matter.
-    ...(thoughts !== '' && { reasoning_content: thoughts }),
+    ...(thoughts !== '' && { thought: thoughts }),
     ...(calls.length > 0 && { tool_calls: calls }),
   };
 }

@@ -3,7 +3,7 @@ import type { Part } from '../openai-shared/chat.ts';
 import { frameAround } from '../openai-shared/generate.ts';
 
 /** A content block of the answer, with all that was generated for it so far. */
-type Block = { readonly kind: 'text'; text: string } | (OpenCall & { json: string });
+type Block = { readonly kind: 'text' | 'thought'; text: string } | (OpenCall & { json: string });
 
 interface OpenCall {
   readonly kind: 'call';
@@ -33,6 +33,12 @@ export class Output {
 
   async take(part: Part): Promise<void> {
     switch (part.kind) {
+      case 'thought': {
+        const open = this.#openBlock;
+        const block = open?.kind === 'thought' ? open : await this.#begin({ kind: 'thought', text: '' });
+        if (block.kind === 'thought') block.text += part.text;
+        return this.#send(delta(this.#blocks.length - 1, { type: 'thinking_delta', thinking: part.text }));
+      }
       case 'piped':
         // The platform has sent the events of this text, except for the end of its block.
         this.#blocks.push({ kind: 'text', text: part.text });
@@ -97,10 +103,17 @@ const blockStart = (index: number, block: Block): object => ({
 const delta = (index: number, content: object): object => ({ type: 'content_block_delta', index, delta: content });
 const textDelta = (index: number, text: string): object => delta(index, { type: 'text_delta', text });
 
-const contentOf = (block: Block): object =>
-  block.kind === 'text'
-    ? { type: 'text', text: block.text, citations: null }
-    : { type: 'tool_use', id: block.id, name: block.name, input: inputIn(block.json) };
+function contentOf(block: Block): object {
+  switch (block.kind) {
+    case 'text':
+      return { type: 'text', text: block.text, citations: null };
+    case 'thought':
+      // Signatures let Anthropic recognise its own thoughts. Here, thoughts are plain text.
+      return { type: 'thinking', thinking: block.text, signature: '' };
+    case 'call':
+      return { type: 'tool_use', id: block.id, name: block.name, input: inputIn(block.json) };
+  }
+}
 
 /** The input of a call; empty before the end of its JSON. */
 function inputIn(json: string): unknown {

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import Anthropic from '@anthropic-ai/sdk';
 import { generateText, streamText } from 'ai';
 import OpenAI from 'openai';
 import { randomModel } from '#gpu-host/models/random-model.ts';
@@ -75,7 +76,7 @@ before(async () => {
   platform = await Platform.start({
     config: [...entries, own, off].join('\n'),
     env: { PIE_MODELS: path.join(root, 'cache') },
-    functions: ['openai-chat', 'openai-responses'],
+    functions: ['openai-chat', 'openai-responses', 'anthropic-messages'],
   });
   client = new OpenAI({ baseURL: `${platform.url}/v1`, apiKey: platform.apiKey, maxRetries: 0 });
 });
@@ -416,6 +417,36 @@ describe('a response of a model that thinks', () => {
       output.map(({ type }) => type),
       ['reasoning', 'function_call'],
     );
+  });
+});
+
+describe('a message of a model that thinks', () => {
+  const request = (model: string, more: object = {}) =>
+    ({
+      ...{ model, messages: QUESTION, max_tokens: 200, script: [written(model, 'x'.repeat(40), 'Seven.')] },
+      ...more,
+    }) as Anthropic.MessageCreateParamsNonStreaming;
+  const contents = ({ content }: Anthropic.Message) =>
+    content.map((block) => (block.type === 'thinking' ? block.thinking : block.type === 'text' ? block.text : ''));
+
+  it('has the thought as a block before the text', async () => {
+    const anthropic = new Anthropic({ baseURL: platform.url, apiKey: platform.apiKey, maxRetries: 0 });
+    for (const model of ['opener', 'harmony']) {
+      const whole = await anthropic.messages.create(request(model));
+      assert.deepEqual(contents(whole), ['x'.repeat(40), 'Seven.']);
+      assert.deepEqual((await anthropic.messages.stream(request(model)).finalMessage()).content, whole.content);
+    }
+    const thinking = { type: 'enabled', budget_tokens: 10 };
+    assert.deepEqual(contents(await anthropic.messages.create(request('opener', { thinking }))), [
+      'x'.repeat(10),
+      'Seven.',
+    ]);
+    const off = request('thinker', { thinking: { type: 'disabled' }, script: ['Seven.'] });
+    assert.deepEqual(contents(await anthropic.messages.create(off)), ['Seven.']);
+    // The platform sends this text by itself.
+    const free = request('opener', { thinking, script: undefined, temperature: 0 });
+    const piped = await anthropic.messages.stream(free).finalMessage();
+    assert.deepEqual(piped.content, (await anthropic.messages.create(free)).content);
   });
 });
 
