@@ -69,7 +69,7 @@ describe('openai-embeddings', () => {
     );
     assert.match(await refusalOf({ model: ENCODER, input: 'a', dimensions: 16 }), /32 dimensions/);
     assert.match(await refusalOf({ model: ENCODER, input: [1, 2, 3] }), /input\[0\] must be string, not number/);
-    assert.match(await refusalOf({ model: ENCODER, input: ['a', ''] }), /\/input\/1: .*too short/);
+    assert.match(await refusalOf({ model: ENCODER, input: ['a', ''] }), /input\[1\] is too short/);
   });
 
   it('returns the reason as output when a client invokes the function directly, and its models are in the list of models', async () => {

@@ -215,7 +215,7 @@ function parseFloatText(text: string): number | undefined {
   const word = /^([-+]?)(inf|infinity|nan)$/.exec(trimmed);
   if (word !== null)
     return word[2] === 'nan' ? Number.NaN : word[1] === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
-  return /^[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?$/.test(trimmed) ? Number(trimmed) : undefined;
+  return /^[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?$/.test(trimmed) ? Number(trimmed) : undefined;
 }
 
 function toInteger(value: Value, [fallback = 0, base]: readonly (Value | undefined)[]): Value {
