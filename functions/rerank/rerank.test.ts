@@ -53,6 +53,6 @@ describe('rerank', () => {
     assert.match(answer.error?.message ?? '', /"tiny-encoder" is a model for embeddings; this route needs a reranker/);
     assert.equal((await post({ ...request, model: RANKER, documents: [] })).status, 400);
     const withoutText = await post({ ...request, model: RANKER, documents: [{ title: 'a' }] });
-    assert.match(withoutText.answer.error?.message ?? '', /documents\/0\/text is missing/);
+    assert.match(withoutText.answer.error?.message ?? '', /documents\[0\]\.text is missing/);
   });
 });

@@ -15,7 +15,7 @@ describe('rust-completion', () => {
       { prompt: 'Lily', temperature: 0.75, topP: 0.9, topK: 50, minP: 0.01, seed: 4294967295, maxTokens: 30 },
       { prompt: 'Once upon a time', temperature: 0, maxTokens: 24, stop },
       { prompt: 'Once upon a time', temperature: 0, maxTokens: 24, stop: ['nowhere', stop] },
-      { prompt: 'Lily', temperature: 1.5, seed: 3, model: 'tiny' },
+      { prompt: 'Lily', temperature: 1.5, topK: 50, seed: 3, model: 'tiny' },
       { prompt: 'Lily', maxTokens: 0 },
     ];
     const reasons = new Set<string>();

@@ -12,9 +12,12 @@ import { grammar, runtime, settle } from '@pie/inferlet/raw';
  */
 type Way = 'run' | 'jump' | 'oracle' | 'step';
 
+/** A schema with options of its JSON. */
+type Schema = object & { readonly 'x-guidance'?: object };
+
 interface Input {
   readonly way: Way;
-  readonly schema: object;
+  readonly schema: Schema;
   readonly compact?: boolean;
   readonly prompt: string;
   readonly maxTokens?: number;
@@ -60,13 +63,13 @@ export const run = defineInferlet(async (input: Input) => {
 });
 
 /** Makes one step for each token. The token that the grammar forces replaces the sampled one; if it forces none, the step samples under its mask. */
-function oracle(schema: object): Constraint {
+function oracle(schema: Schema): Constraint {
   const plain = jsonSchema(schema);
   return {
     parse: (text) => plain.parse(text),
     decoder(sequence, chosen, seed): Decoder {
       if (chosen.kind !== 'device') throw new Error('the oracle takes built-in samplers');
-      const val = JSON.stringify({ ...schema, 'x-guidance': { ordered: true } });
+      const val = JSON.stringify({ ...schema, 'x-guidance': { ordered: true, ...schema['x-guidance'] } });
       const compiled = new grammar.Compiled(sequence.model.name, { tag: 'json-schema', val });
       const matcher = new grammar.Matcher(compiled);
       const { temperature, topK, topP, minP } = chosen;
