@@ -22,7 +22,7 @@ const HUNGRY: GrammarSource = {
   tag: 'json-schema',
   val: JSON.stringify({
     properties: Object.fromEntries(
-      Array.from({ length: 3000 }, (_, index) => [`p${index}`, { type: 'string', maxLength: index % 200 }]),
+      Array.from({ length: 320 }, (_, index) => [`p${index}`.padEnd(100), { type: 'string' }]),
     ),
   }),
 };

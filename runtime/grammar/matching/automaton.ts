@@ -1,5 +1,5 @@
 import type { Characters } from '../translate/characters.ts';
-import { tooLarge } from '../translate/error.ts';
+import { type GrammarError, tooLarge } from '../translate/error.ts';
 import {
   type Definitions,
   EMPTY,
@@ -8,12 +8,11 @@ import {
   type Language,
   type Lengths,
   type Members,
-  sequence,
-  text,
 } from '../translate/expression.ts';
 import { JSON_CHARACTER, SHARED_RULES } from '../translate/json.ts';
 import { maxStates } from '../translate/states.ts';
 import { type Rule, State } from './state.ts';
+import { countStates, isByte } from './state-count.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
 
 /** Maximum states of one grammar, which take about 100 MB. */
@@ -29,28 +28,15 @@ const MAX_STRING_STATES = 40_000;
  * @throws GrammarError `limit-exceeded` for more than 400,000 states
  */
 export function buildAutomaton(grammar: Grammar): Rule {
-  // Only a grammar that may be too large is built as a whole, to count its states.
-  if (maxStates(grammar.rules.values()) > MAX_STATES) openAll(new Builder(grammar, 'counted').rule(grammar.root));
+  const isShared = (definition: Expression): boolean => jsonAutomata().has(definition);
+  // The bound is quick to find; only a grammar that may be too large is counted exactly.
+  if (maxStates(grammar.rules.values()) > MAX_STATES && countStates(grammar, isShared, MAX_STATES) > MAX_STATES)
+    throw tooManyStates();
   return new Builder(grammar, 'own').rule(grammar.root);
 }
 
-/** Makes all states of a rule and of the rules that it calls. @throws GrammarError `limit-exceeded` for more than 400,000 states */
-function openAll({ start }: Rule): void {
-  const seen = new Set([start]);
-  const pending = [start];
-  const reach = (state: State): void => {
-    if (!seen.has(state)) pending.push(state);
-    seen.add(state);
-  };
-  for (let state = pending.pop(); state !== undefined; state = pending.pop()) {
-    state.open();
-    for (const { target } of state.bytes) reach(target);
-    for (const target of state.empty) reach(target);
-    for (const { rule, target } of state.calls) {
-      reach(rule.start);
-      reach(target);
-    }
-  }
+function tooManyStates(): GrammarError {
+  return tooLarge(`the grammar takes more than ${MAX_STATES} states; use fewer or smaller repetitions with bounds`);
 }
 
 /** The state in a JSON string with `min` to `max` more characters before its closing quote. */
@@ -125,29 +111,19 @@ function jsonAutomata(): ReadonlyMap<Expression, Rule> {
   return json;
 }
 
-/**
- * The use of an automaton: 'own' to match one grammar or any JSON, 'shared' to match the JSON strings of all grammars, 'counted' only to
- * count its states.
- */
-type Use = 'own' | 'shared' | 'counted';
-
-interface Count {
-  states: number;
-  /** The languages that are counted already: a grammar has the automaton of a language once. */
-  readonly languages: Map<Language, Rule>;
-}
+/** The use of an automaton: 'own' to match one grammar or any JSON, 'shared' to match the JSON strings of all grammars. */
+type Use = 'own' | 'shared';
 
 class Builder {
   readonly #grammar: Definitions;
   readonly #use: Use;
   readonly #rules = new Map<string, Rule>();
-  readonly #count: Count;
+  /** Number of the states made so far. */
+  #states = 0;
 
-  /** @param count number of the states made so far; the builder of a language continues its grammar's count */
-  constructor(grammar: Definitions, use: Use, count: Count = { states: 0, languages: new Map() }) {
+  constructor(grammar: Definitions, use: Use) {
     this.#grammar = grammar;
     this.#use = use;
-    this.#count = count;
   }
 
   rule(name: string): Rule {
@@ -168,10 +144,8 @@ class Builder {
   }
 
   #state(isEnd = false): State {
-    this.#count.states += 1;
-    if (this.#count.states > MAX_STATES) {
-      throw tooLarge(`the grammar takes more than ${MAX_STATES} states; use fewer or smaller repetitions with bounds`);
-    }
+    this.#states += 1;
+    if (this.#states > MAX_STATES) throw tooManyStates();
     return new State(isEnd, this.#use === 'shared');
   }
 
@@ -200,17 +174,8 @@ class Builder {
         from.calls.push({ rule: this.rule(expression.name), target: to });
         return;
       case 'language':
-        from.calls.push({ rule: this.#language(expression.language), target: to });
+        from.calls.push({ rule: languageAutomaton(expression.language), target: to });
     }
-  }
-
-  #language(language: Language): Rule {
-    if (this.#use !== 'counted') return languageAutomaton(language);
-    const known = this.#count.languages.get(language);
-    if (known) return known;
-    const made = new Builder(language, 'counted', this.#count).rule(language.root);
-    this.#count.languages.set(language, made);
-    return made;
   }
 
   #text(text: string, from: State, to: State): void {
@@ -291,10 +256,6 @@ class Builder {
    */
   #members(members: Members, from: State, to: State): void {
     const { named, isOrdered, other, needsOther, least, most, separator } = members;
-    if (this.#use === 'counted') {
-      this.#countMembers(members, from, to);
-      return;
-    }
     const keys = named.map(({ key }) => Buffer.from(key));
     const maxCount = most === Number.POSITIVE_INFINITY ? Math.max(least, 1) : most;
     const allBits = (1n << BigInt(named.length)) - 1n;
@@ -376,16 +337,6 @@ class Builder {
     return rule;
   }
 
-  /** Adds the states of members as a text passes them: each member once. */
-  #countMembers({ named, other, separator }: Members, from: State, to: State): void {
-    const parts = [
-      separator,
-      ...named.map(({ key, value }) => sequence([text(key), value])),
-      ...(other ? [other] : []),
-    ];
-    this.#connect(sequence(parts), from, to);
-  }
-
   /** Adds the paths of the remaining iterations: at least `min`, at most `max`. */
   #iterate(iteration: Iteration, min: number, max: number, from: State, to: State): void {
     const { body, rule } = iteration;
@@ -428,10 +379,4 @@ interface Candidate {
 interface Iteration {
   readonly body: Expression;
   readonly rule: Rule | undefined;
-}
-
-/** True for an expression that matches exactly one byte, and so needs no states between its first and last one. */
-function isByte(expression: Expression): boolean {
-  if (expression.kind === 'text') return expression.text.length === 1 && expression.text < '\x80';
-  return expression.kind === 'class' && (expression.set.at(-1)?.[1] ?? 0x80) < 0x80;
 }

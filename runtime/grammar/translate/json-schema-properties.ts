@@ -1,4 +1,10 @@
-import { charactersOf, intersection as commonCharacters, complement as otherCharacters } from './characters.ts';
+import {
+  characters,
+  codePoint,
+  intersection as commonCharacters,
+  complement as otherCharacters,
+  type Range,
+} from './characters.ts';
 import {
   choice,
   type Expression,
@@ -178,16 +184,16 @@ function patternedProperty(
 function except(names: readonly string[]): Expression {
   const byFirst = Map.groupBy(
     names.filter((name) => name !== ''),
-    (name) => [...name][0] ?? '',
+    (name) => codePoint(name),
   );
-  const otherwise = commonCharacters(PLAIN, otherCharacters(charactersOf([...byFirst.keys()].join(''))));
+  const firsts = characters(...[...byFirst.keys()].map((first): Range => [first, first]));
   return choice([
     ...(names.includes('') ? [] : [text('"')]),
-    sequence([oneOf(otherwise), ANY_REST]),
+    sequence([oneOf(commonCharacters(PLAIN, otherCharacters(firsts))), ANY_REST]),
     ...[...byFirst].map(([first, group]) =>
       sequence([
-        oneOf(commonCharacters(PLAIN, charactersOf(first))),
-        except(group.map((name) => name.slice(first.length))),
+        oneOf(commonCharacters(PLAIN, [[first, first]])),
+        except(group.map((name) => name.slice(first > 0xffff ? 2 : 1))),
       ]),
     ),
   ]);

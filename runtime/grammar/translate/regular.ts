@@ -51,16 +51,22 @@ export function automatonOf(expression: Expression): Automaton {
   // State 0 is the start, and state 1 the end.
   const nfa: Nfa = { empty: [[], []], moves: [[], []] };
   connect(nfa, expression, 0, 1);
+  const closures: (readonly number[] | undefined)[] = [];
+  const closureOf = (state: number): readonly number[] => {
+    const known = closures[state] ?? closure(nfa, state);
+    closures[state] = known;
+    return known;
+  };
   return minimal(
     explored<readonly number[]>(
-      closureOf(nfa, [0]),
+      closureOf(0),
       (states) => states.join(),
       (states) => states.includes(1),
       (states) =>
         disjointRanges(states.flatMap((state) => nfa.moves[state] ?? [])).map(({ from, to, targets }) => ({
           from,
           to,
-          target: closureOf(nfa, targets),
+          target: unionOf(targets.map(closureOf)),
         })),
     ),
   );
@@ -255,10 +261,10 @@ function connect(nfa: Nfa, expression: Expression, from: number, to: number): vo
   }
 }
 
-/** The states reachable without a character, sorted. */
-function closureOf({ empty }: Nfa, states: readonly number[]): readonly number[] {
-  const reached = new Set(states);
-  const pending = [...states];
+/** The states with moves, and the end, that a state reaches without a character; sorted. The others make no difference. */
+function closure({ empty, moves }: Nfa, from: number): readonly number[] {
+  const reached = new Set([from]);
+  const pending = [from];
   for (let state = pending.pop(); state !== undefined; state = pending.pop()) {
     for (const target of empty[state] ?? []) {
       if (reached.has(target)) continue;
@@ -266,7 +272,12 @@ function closureOf({ empty }: Nfa, states: readonly number[]): readonly number[]
       pending.push(target);
     }
   }
-  return [...reached].sort((a, b) => a - b);
+  return [...reached].filter((state) => state === 1 || moves[state]?.length).sort((a, b) => a - b);
+}
+
+function unionOf(sets: readonly (readonly number[])[]): readonly number[] {
+  if (sets.length === 1 && sets[0]) return sets[0];
+  return [...new Set(sets.flat())].sort((a, b) => a - b);
 }
 
 /** Splits the moves into disjoint ranges. All characters of a range lead to the same states. */
