@@ -47,14 +47,15 @@ describe('manifest', () => {
     assert.deepEqual(parseManifest(without), { ok: true, manifest: without });
   });
 
+  const contextsOf = (input: string) => {
+    const manifest: Manifest = { name: 'a', limits: { pages: 'context' } };
+    const { pages, contexts } = resolveLimits(manifest, { ...DEFAULT_LIMITS, pages: 512 }, input);
+    assert.equal(pages, 512);
+    return contexts;
+  };
+
   test('counts the contexts of an input for `limits.pages: "context"`, and keeps the default pages', () => {
-    const outcome = parseManifest({ name: 'a', limits: { pages: 'context' } });
-    assert.ok(outcome.ok);
-    const contextsOf = (input: string) => {
-      const { pages, contexts } = resolveLimits(outcome.manifest, { ...DEFAULT_LIMITS, pages: 512 }, input);
-      assert.equal(pages, 512);
-      return contexts;
-    };
+    assert.ok(parseManifest({ name: 'a', limits: { pages: 'context' } }).ok);
     const inputs: [input: unknown, contexts: number][] = [
       [{}, 1],
       [{ prompt: 'a', n: 1 }, 1],
@@ -76,6 +77,43 @@ describe('manifest', () => {
       assert.equal(contextsOf(JSON.stringify(input)), contexts, JSON.stringify(input));
     assert.equal(contextsOf('{"n": 3'), 1, 'text that is not JSON');
     assert.equal(resolveLimits({ name: 'a', limits: { pages: 9 } }, undefined, '{"n":3}').contexts, undefined);
+  });
+
+  test('counts contexts as a parser would, in texts of every form', () => {
+    const value = fc.oneof(
+      fc.integer({ min: -2, max: 5 }),
+      fc.double(),
+      fc.string({ unit: fc.constantFrom(...'n"\\[]{},: ') }),
+      fc.jsonValue(),
+    );
+    const list = fc.oneof(fc.array(fc.string()), fc.array(fc.array(fc.nat(9))), fc.array(fc.nat(9)), fc.array(value));
+    const members = fc.array(
+      fc.oneof(
+        fc.tuple(fc.constant('n'), value),
+        fc.tuple(fc.constant('prompt'), fc.oneof(list, value)),
+        fc.tuple(fc.string(), value),
+      ),
+    );
+    const spaces = fc.constantFrom('', ' ', '\n\t');
+    fc.assert(
+      fc.property(members, spaces, (entries, space) => {
+        // Not by an object: a name may come twice, and the last one counts.
+        const written = entries.map(
+          ([name, each]) => `${space}${JSON.stringify(name)}${space}:${space}${JSON.stringify(each, null, space)}`,
+        );
+        const text = `${space}{${written.join(`${space},`)}${space}}`;
+        const { n, prompt } = JSON.parse(text);
+        const choices = Number.isInteger(n) ? Math.max(1, n) : 1;
+        const prompts = Array.isArray(prompt) && typeof prompt[0] !== 'number' ? Math.max(1, prompt.length) : 1;
+        assert.equal(contextsOf(text), Math.min(choices * prompts, 1_000_000), text);
+      }),
+    );
+  });
+
+  test('parses no input to count contexts: the input is large, and other tenants wait', (t) => {
+    const parse = t.mock.method(JSON, 'parse');
+    assert.equal(contextsOf(`{"n":2,"prompt":["a","b"],"x":${'['.repeat(100_000)}${']'.repeat(100_000)}}`), 4);
+    assert.equal(parse.mock.callCount(), 0);
   });
 
   const faults: [what: string, manifest: unknown, field: string, message: RegExp][] = [

@@ -302,25 +302,84 @@ export function resolveLimits(
 
 /**
  * Number of contexts of a model that an input asks for: its choices, `n`, of each of its prompts where `prompt` is a list of texts or of lists of
- * tokens. 1 for an input without these members.
+ * tokens. 1 for an input without these members. Reads the text without parsing it: the input may have 4 MiB of a stranger, a worker or a bounded
+ * reader has parsed it already, and the thread serves other tenants. A name that is written with escapes does not count.
  */
 function contextsOf(input: string): number {
-  // In JSON text, a quotation mark inside a string has a backslash before it, so most other inputs need not be parsed.
-  if (!/"n"\s*:\s*\d|"prompt"\s*:\s*\[/.test(input)) return 1;
-  const { n, prompt } = membersOf(input);
-  const choices = typeof n === 'number' && Number.isInteger(n) ? Math.max(1, n) : 1;
-  const prompts = Array.isArray(prompt) && typeof prompt[0] !== 'number' ? Math.max(1, prompt.length) : 1;
-  return Math.min(choices * prompts, MOST_PAGES);
+  let choices = 1;
+  let prompts = 1;
+  const json = input.trimStart();
+  if (!json.startsWith('{')) return 1;
+  const isClosed = eachItem(json, (from) => {
+    const name = json.startsWith('"n"', from) ? 'n' : json.startsWith('"prompt"', from) ? 'prompt' : null;
+    if (name === null) return;
+    const value = firstOf(json, json.indexOf(':', from) + 1);
+    if (name === 'n') choices = choicesAt(json, value);
+    else prompts = json[value] === '[' ? promptsIn(json.slice(value)) : 1;
+  });
+  return isClosed ? Math.min(choices * prompts, MOST_PAGES) : 1;
 }
 
-/** The members of an object in JSON text; none for other text. */
-function membersOf(input: string): Readonly<Record<string, unknown>> {
-  try {
-    const value: unknown = JSON.parse(input);
-    return typeof value === 'object' && value !== null ? { ...value } : {};
-  } catch {
-    return {};
+/** The number at an index of JSON text, if it is a whole number of at least 1; otherwise 1. */
+function choicesAt(json: string, at: number): number {
+  const [digits = ''] = /^-?\d[\d.eE+-]{0,30}/.exec(json.slice(at, at + 32)) ?? [];
+  const number = Number(digits);
+  return Number.isInteger(number) ? Math.max(1, number) : 1;
+}
+
+/** Number of prompts in a list of texts or of lists of tokens; 1 for a list of tokens. */
+function promptsIn(list: string): number {
+  let count = 0;
+  let isOfTokens = false;
+  eachItem(list, (from) => {
+    if (count++ === 0) isOfTokens = /[-\d]/.test(list[from] ?? '');
+  });
+  return isOfTokens ? 1 : Math.max(1, count);
+}
+
+/**
+ * Calls `visit` with the index at which each item or member begins in the list or object at the start of JSON text. Reads each character once.
+ * @returns false when the list or object has no end
+ */
+function eachItem(json: string, visit: (from: number) => void): boolean {
+  let depth = 1;
+  const first = firstOf(json, 1);
+  if (json[first] !== ']' && json[first] !== '}') visit(first);
+  for (let at = first; at < json.length; at++) {
+    switch (json[at]) {
+      case '"':
+        at = endOfString(json, at);
+        break;
+      case '[':
+      case '{':
+        depth++;
+        break;
+      case ']':
+      case '}':
+        if (--depth === 0) return true;
+        break;
+      case ',':
+        if (depth === 1) visit(firstOf(json, at + 1));
+    }
   }
+  return false;
+}
+
+/** Index of the first character from `at` on that is no space. */
+function firstOf(json: string, at: number): number {
+  let first = at;
+  while (json.charCodeAt(first) <= 0x20) first++;
+  return first;
+}
+
+/** Index of the quotation mark that ends the string beginning at `at`; the length of the text when there is none. */
+function endOfString(json: string, at: number): number {
+  for (let end = json.indexOf('"', at + 1); end >= 0; end = json.indexOf('"', end + 1)) {
+    let first = end;
+    while (json[first - 1] === '\\') first--;
+    if ((end - first) % 2 === 0) return end;
+  }
+  return json.length;
 }
 
 /** The models that a manifest names, in order; the first is the function's default. */
