@@ -40,6 +40,7 @@ export function applyFilter(name: string, value: Value, args: CallArguments, ren
 export function applyTest(name: string, value: Value, args: CallArguments, rendering: Rendering): boolean {
   const test = Object.hasOwn(TESTS, name) ? TESTS[name] : undefined;
   if (test === undefined) throw new TemplateError(`there is no test "${name}"`);
+  if (typeof value === 'string') rendering.text(value.length);
   return test(value, args, rendering);
 }
 
@@ -59,7 +60,8 @@ function filter(
   return (value, args, rendering) => run(value, bind('filter', args, parameters, required), rendering);
 }
 
-const onText = (run: (text: string) => string): Filter => filter([], (value) => run(textOf(value)));
+const onText = (run: (text: string) => string): Filter =>
+  filter([], (value, _, rendering) => run(textOf(value, rendering)));
 const flag = (value: Value | undefined): boolean => value !== undefined && isTrue(value);
 
 /** Reads all items; each counts as a step. */
@@ -77,7 +79,10 @@ function pathOf(path: Value, rendering: Rendering): (item: Value) => Value {
   if (path === null) return (item) => item;
   const parts: Value[] =
     typeof path === 'string' ? path.split('.').map((part) => (/^\d+$/.test(part) ? Number(part) : part)) : [path];
-  return (item) => parts.reduce((value: Value, part) => rendering.item(value, part), item);
+  return (item) => {
+    rendering.steps(parts.length);
+    return parts.reduce((value: Value, part) => rendering.item(value, part), item);
+  };
 }
 
 const ignoringCase = (value: Value): Value => (typeof value === 'string' ? value.toLowerCase() : value);
@@ -102,7 +107,9 @@ function sort(value: Value, args: readonly (Value | undefined)[], rendering: Ren
   const attributes: Value[] = typeof attribute === 'string' ? attribute.split(',') : [attribute ?? null];
   const keys = attributes.map((each) => keyOf(each, flag(caseSensitive), rendering));
   const rows = listOf(value, rendering).map((item) => ({ item, key: new Tuple(keys.map((key) => key(item))) }));
-  return sorted(rows, (a, b) => compareValues(a.key, b.key), flag(reverse), rendering).map(({ item }) => item);
+  return sorted(rows, (a, b) => compareValues(a.key, b.key, '<', rendering), flag(reverse), rendering).map(
+    ({ item }) => item,
+  );
 }
 
 function extreme(isMaximum: boolean): Filter {
@@ -111,7 +118,7 @@ function extreme(isMaximum: boolean): Filter {
     const [first, ...rest] = listOf(value, rendering);
     if (first === undefined) return new Undefined('No aggregated item, sequence was empty.');
     return rest.reduce((best, item) => {
-      const order = compareValues(key(item), key(best));
+      const order = compareValues(key(item), key(best), '<', rendering);
       return (isMaximum ? order > 0 : order < 0) ? item : best;
     }, first);
   });
@@ -270,9 +277,9 @@ function groupBy(
   const keyed = (item: Value): Value => (flag(caseSensitive) ? withDefault(item) : ignoringCase(withDefault(item)));
   const rows = listOf(value, rendering).map((item) => ({ item, key: keyed(item) }));
   const groups: { readonly key: Value; readonly items: Value[] }[] = [];
-  for (const { item, key } of sorted(rows, (a, b) => compareValues(a.key, b.key), false, rendering)) {
+  for (const { item, key } of sorted(rows, (a, b) => compareValues(a.key, b.key, '<', rendering), false, rendering)) {
     const last = groups.at(-1);
-    if (last !== undefined && areEqual(last.key, key)) last.items.push(item);
+    if (last !== undefined && areEqual(last.key, key, rendering)) last.items.push(item);
     else groups.push({ key, items: [item] });
   }
   return groups.map(({ items }) => new Tuple([withDefault(items[0] ?? null), items], ['grouper', 'list']));
@@ -316,17 +323,21 @@ function stripTags(text: string): string {
 
 function urlEncode(value: Value, rendering: Rendering): string {
   const encode = (text: string, keepsSlash: boolean): string => {
+    rendering.text(text.length);
     const encoded = encodeURIComponent(text.toWellFormed()).replace(
       /[!'()*]/g,
       (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
     );
     return keepsSlash ? encoded.replaceAll('%2F', '/') : encoded.replaceAll('%20', '+');
   };
-  if (typeof value === 'string' || !isIterable(value)) return encode(textOf(value), true);
+  if (typeof value === 'string' || !isIterable(value)) return encode(textOf(value, rendering), true);
   const pairs =
     value instanceof Dict ? [...value.entries()] : listOf(value, rendering).map((pair) => listOf(pair, rendering));
   return pairs
-    .map(([key = null, each = null]) => `${encode(textOf(key), false)}=${encode(textOf(each), false)}`)
+    .map(
+      ([key = null, each = null]) =>
+        `${encode(textOf(key, rendering), false)}=${encode(textOf(each, rendering), false)}`,
+    )
     .join('&');
 }
 
@@ -363,7 +374,7 @@ function* unique(value: Value, key: (item: Value) => Value, rendering: Rendering
   const seen = new Set<unknown>();
   for (const item of iterate(value)) {
     rendering.steps(1);
-    const hash = hashOf(key(item));
+    const hash = hashOf(key(item), rendering);
     if (seen.has(hash)) continue;
     seen.add(hash);
     yield item;
@@ -371,13 +382,14 @@ function* unique(value: Value, key: (item: Value) => Value, rendering: Rendering
 }
 
 function lengthOfValue(value: Value): number {
+  // `applyFilter` has counted the characters of a text.
   const size = sizeOf(value);
   if (size === undefined) throw new TemplateError(`object of type '${typeName(value)}' has no len()`);
   return size;
 }
 
 function reverse(value: Value, rendering: Rendering): Value {
-  if (typeof value === 'string') return sliceOf(value, [null, null, -1]);
+  if (typeof value === 'string') return sliceOf(value, [null, null, -1], rendering);
   const items = listOf(value, rendering).reverse();
   return value instanceof Generator ? items : new Generator(items, 'list_reverseiterator');
 }
@@ -395,8 +407,8 @@ function first(value: Value): Value {
 
 function join(value: Value, [separator = '', attribute]: readonly (Value | undefined)[], rendering: Rendering): Value {
   const read = pathOf(attribute ?? null, rendering);
-  const texts = listOf(value, rendering).map((item) => textOf(read(item)));
-  const between = textOf(separator);
+  const texts = listOf(value, rendering).map((item) => textOf(read(item), rendering));
+  const between = textOf(separator, rendering);
   rendering.text(texts.reduce((sum, text) => sum + text.length + between.length, 0));
   return texts.join(between);
 }
@@ -406,9 +418,10 @@ function sum(value: Value, [attribute, start = 0]: readonly (Value | undefined)[
   return listOf(value, rendering).reduce((total, item) => binary('+', total, read(item), rendering), start);
 }
 
-function items(value: Value): Value {
+function items(value: Value, rendering: Rendering): Value {
   if (value instanceof Undefined) return new Generator([]);
   if (!(value instanceof Dict)) throw new TemplateError('Can only get item pairs from a mapping.');
+  rendering.steps(value.size);
   return new Generator(Array.from(value.entries(), ([key, each]) => new Tuple([key, each])));
 }
 
@@ -423,7 +436,12 @@ function dictSort(
     const read = by === 'key' ? name : each;
     return flag(caseSensitive) ? read : ignoringCase(read);
   };
-  const pairs = sorted([...value.entries()], (a, b) => compareValues(key(a), key(b)), flag(reverse), rendering);
+  const pairs = sorted(
+    [...value.entries()],
+    (a, b) => compareValues(key(a), key(b), '<', rendering),
+    flag(reverse),
+    rendering,
+  );
   return pairs.map((pair) => new Tuple(pair));
 }
 
@@ -443,8 +461,8 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     ['name'],
     (value, [name], rendering) => {
       // An attribute only, never a key.
-      if (value instanceof Dict && value.has(name ?? null))
-        return new Undefined(`'dict object' has no attribute '${textOf(name ?? null)}'`);
+      if (value instanceof Dict && value.has(name ?? null, rendering))
+        return new Undefined(`'dict object' has no attribute '${textOf(name ?? null, rendering)}'`);
       return rendering.attribute(value, asText(name, 'attr'));
     },
     1,
@@ -455,7 +473,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     1,
   ),
   capitalize: onText(capitalize),
-  center: filter(['width'], (value, [width = 80], rendering) => centered(textOf(value), [width], rendering)),
+  center: filter(['width'], (value, [width = 80], rendering) => centered(textOf(value, rendering), [width], rendering)),
   count: length,
   d: fallback,
   default: fallback,
@@ -466,14 +484,14 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   float: filter(['default'], toFloat),
   forceescape: escaping,
   format: (value, { positional, named }, rendering) => {
-    const text = textOf(value);
+    const text = textOf(value, rendering);
     rendering.text(text.length);
-    return formatPercent(text, named.size > 0 ? new Dict(named) : new Tuple(positional));
+    return formatPercent(text, named.size > 0 ? new Dict(named, rendering) : new Tuple(positional), rendering);
   },
   groupby: filter(['attribute', 'default', 'case_sensitive'], groupBy, 1),
   indent: filter(['width', 'first', 'blank'], indent),
   int: filter(['default', 'base'], toInteger),
-  items: filter([], items),
+  items: filter([], (value, _, rendering) => items(value, rendering)),
   join: filter(['d', 'attribute'], join),
   last: filter([], (value, _, rendering) => last(value, rendering)),
   length,
@@ -488,9 +506,9 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     ['old', 'new', 'count'],
     (value, [from = null, to = null, count], rendering) =>
       replaceText(
-        textOf(value),
-        textOf(from),
-        textOf(to),
+        textOf(value, rendering),
+        textOf(from, rendering),
+        textOf(to, rendering),
         isGiven(count) ? asInteger(count, 'replace') : -1,
         rendering,
       ),
@@ -516,9 +534,10 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   sum: filter(['attribute', 'start'], sum),
   title: onText((text) => text.replace(/[^-\s({[<]+/g, capitalize)),
   tojson: filter(['ensure_ascii', 'indent', 'separators', 'sort_keys'], toJson),
-  trim: filter(['chars'], (value, [drop]) => {
+  trim: filter(['chars'], (value, [drop], rendering) => {
     const chars = isGiven(drop) ? asText(drop, 'trim') : undefined;
-    return trimEnd(trimStart(textOf(value), chars), chars);
+    rendering.text(chars?.length ?? 0);
+    return trimEnd(trimStart(textOf(value, rendering), chars), chars);
   }),
   truncate: filter(['length', 'killwords', 'end', 'leeway'], truncate),
   unique: filter(
@@ -528,26 +547,26 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   ),
   upper: onText((text) => text.toUpperCase()),
   urlencode: filter([], (value, _, rendering) => urlEncode(value, rendering)),
-  wordcount: filter([], (value) => textOf(value).match(/[\p{L}\p{M}\p{N}_]+/gu)?.length ?? 0),
+  wordcount: filter([], (value, _, rendering) => textOf(value, rendering).match(/[\p{L}\p{M}\p{N}_]+/gu)?.length ?? 0),
 };
 
 const compared =
   (operator: string, holds: (order: number) => boolean): Test =>
-  (value, args) => {
+  (value, args, rendering) => {
     const [other = null] = bind('test', args, ['other'], 1);
-    return holds(compareValues(value, other, operator));
+    return holds(compareValues(value, other, operator, rendering));
   };
 
 const simple =
-  (holds: (value: Value) => boolean): Test =>
-  (value, args) => {
+  (holds: (value: Value, rendering: Rendering) => boolean): Test =>
+  (value, args, rendering) => {
     bind('test', args, []);
-    return holds(value);
+    return holds(value, rendering);
   };
 
 const remainder = (value: Value, divisor: number, rendering: Rendering): number =>
   numberOf(binary('%', value, divisor, rendering)) ?? Number.NaN;
-const equal: Test = (value, args) => areEqual(value, bind('test', args, ['other'], 1)[0] ?? null);
+const equal: Test = (value, args, rendering) => areEqual(value, bind('test', args, ['other'], 1)[0] ?? null, rendering);
 const greater = compared('>', (order) => order > 0);
 const less = compared('<', (order) => order < 0);
 const isNumber = (value: Value): boolean => numberOf(value) !== undefined;
@@ -577,13 +596,13 @@ const TESTS: Readonly<Record<string, Test>> = {
   ge: compared('>=', (order) => order >= 0),
   greaterthan: greater,
   gt: greater,
-  in: (value, args) => contains(bind('in', args, ['seq'], 1)[0] ?? null, value),
+  in: (value, args, rendering) => contains(bind('in', args, ['seq'], 1)[0] ?? null, value, rendering),
   integer: simple((value) => typeof value === 'number'),
   iterable: simple(isIterable),
   le: compared('<=', (order) => order <= 0),
   lessthan: less,
-  lower: simple((value) => {
-    const text = textOf(value);
+  lower: simple((value, rendering) => {
+    const text = textOf(value, rendering);
     return text === text.toLowerCase() && text !== text.toUpperCase();
   }),
   lt: less,
@@ -596,13 +615,15 @@ const TESTS: Readonly<Record<string, Test>> = {
     const [other = null] = bind('sameas', args, ['other'], 1);
     return value === other;
   },
-  sequence: simple((value) => sizeOf(value) !== undefined && !(value instanceof DictView)),
+  sequence: simple(
+    (value) => typeof value === 'string' || (sizeOf(value) !== undefined && !(value instanceof DictView)),
+  ),
   string: simple((value) => typeof value === 'string'),
   test: simple((value) => typeof value === 'string' && Object.hasOwn(TESTS, value)),
   true: simple((value) => value === true),
   undefined: simple((value) => value instanceof Undefined),
-  upper: simple((value) => {
-    const text = textOf(value);
+  upper: simple((value, rendering) => {
+    const text = textOf(value, rendering);
     return text === text.toUpperCase() && text !== text.toLowerCase();
   }),
 };

@@ -6,6 +6,7 @@ import {
   Dict,
   Float,
   floatText,
+  type Meter,
   representation,
   Tuple,
   textOf,
@@ -16,8 +17,11 @@ import {
 /** Largest width and precision of a formatted value. */
 const MAX_WIDTH = 10_000;
 
+/** Flags, width, precision and type of a field of `%`, behind the name. */
+const PERCENT = /([-+ #0]*)(\d+|\*)?(\.(?:\d+|\*)?)?[hlL]?([\s\S]?)/y;
+
 /** `text % values`: `%s`, `%(name)s`, `%5.2f`, … */
-export function formatPercent(text: string, values: Value): string {
+export function formatPercent(text: string, values: Value, meter: Meter): string {
   const items = values instanceof Tuple ? values.items : [values];
   let used = 0;
   const take = (): Value => {
@@ -25,47 +29,68 @@ export function formatPercent(text: string, values: Value): string {
     if (value === undefined) throw new TemplateError('not enough arguments for format string');
     return value;
   };
-  const width = (written: string | undefined): number | undefined => {
-    if (written === undefined || written === '') return written === '' ? 0 : undefined;
-    return Number(written === '*' ? take() : written);
-  };
+  const numberIn = (written: string): number => Number(written === '*' ? take() : written);
   let usesNames = false;
-  const result = text.replace(
-    /%(?:\(([^)]*)\))?([-+ #0]*)(\d+|\*)?(?:\.(\d+|\*)?)?[hlL]?([\s\S]?)/g,
-    (written, name?: string, flags = '', widthText?: string, precisionText?: string, type = '') => {
-      if (type === '%') return '%';
-      const minimum = width(widthText);
-      const precision = written.includes('.') ? width(precisionText ?? '') : undefined;
-      let value: Value;
-      if (name === undefined) value = take();
-      else {
-        usesNames = true;
-        const named = values instanceof Dict ? values.get(name) : undefined;
-        if (named === undefined) throw new TemplateError(`format requires a mapping with the key '${name}'`);
-        value = named;
-      }
-      return percent(value, type, flags, minimum, precision);
-    },
-  );
+  let result = '';
+  let at = 0;
+  for (let mark = text.indexOf('%'); mark !== -1; mark = text.indexOf('%', at)) {
+    result += text.slice(at, mark);
+    at = mark + 1;
+    let name: string | undefined;
+    if (text[at] === '(') {
+      const end = text.indexOf(')', at);
+      if (end === -1) throw new TemplateError('incomplete format key');
+      name = text.slice(at + 1, end);
+      at = end + 1;
+    }
+    PERCENT.lastIndex = at;
+    const [written = '', flags = '', widthText, precisionText, type = ''] = PERCENT.exec(text) ?? [];
+    at += written.length;
+    if (type === '%') {
+      result += '%';
+      continue;
+    }
+    const minimum = widthText === undefined ? undefined : numberIn(widthText);
+    const precision = precisionText === undefined ? undefined : numberIn(precisionText.slice(1));
+    let value: Value;
+    if (name === undefined) value = take();
+    else {
+      usesNames = true;
+      const named = values instanceof Dict ? values.get(name, meter) : undefined;
+      if (named === undefined) throw new TemplateError(`format requires a mapping with the key '${name}'`);
+      value = named;
+    }
+    const field = percent(value, type, flags, minimum, precision, meter);
+    meter.text(field.length);
+    result += field;
+  }
   if (!usesNames && used < items.length && !(values instanceof Dict)) {
     throw new TemplateError('not all arguments converted during string formatting');
   }
-  return result;
+  return result + text.slice(at);
 }
 
-function percent(value: Value, type: string, flags: string, width: number | undefined, precision?: number): string {
+function percent(
+  value: Value,
+  type: string,
+  flags: string,
+  width: number | undefined,
+  precision: number | undefined,
+  meter: Meter,
+): string {
+  meter.steps(1);
   const align = flags.includes('-') ? '<' : flags.includes('0') && !'srac'.includes(type) ? '=' : '>';
   const fill = align === '=' ? '0' : ' ';
   const sign = flags.includes('+') ? '+' : flags.includes(' ') ? ' ' : '-';
   const spec: Spec = { fill, align, sign, isAlternate: flags.includes('#'), width, precision, grouping: '', type: '' };
   switch (type) {
     case 's':
-      return formatText(textOf(value), spec);
+      return formatText(textOf(value, meter), spec, meter);
     case 'r':
     case 'a':
-      return formatText(representation(value), spec);
+      return formatText(representation(value, meter), spec, meter);
     case 'c':
-      return formatText(typeof value === 'number' ? String.fromCodePoint(value) : textOf(value), spec);
+      return formatText(typeof value === 'number' ? String.fromCodePoint(value) : textOf(value, meter), spec, meter);
     case 'd':
     case 'i':
     case 'u':
@@ -101,7 +126,7 @@ export interface FieldLookup {
 }
 
 /** `text.format(…)`. */
-export function formatBraces(text: string, args: CallArguments, lookup: FieldLookup): string {
+export function formatBraces(text: string, args: CallArguments, lookup: FieldLookup & Meter): string {
   let automatic = 0;
   const expand = (template: string, depth: number): string => {
     if (depth > 2) throw new TemplateError('Max string recursion exceeded');
@@ -130,18 +155,35 @@ export function formatBraces(text: string, args: CallArguments, lookup: FieldLoo
     return result;
   };
   const field = (written: string, depth: number): string => {
+    lookup.steps(1);
     const [, path = '', conversion, spec = ''] = /^([^!:]*)(?:!([^:]))?(?::([\s\S]*))?$/.exec(written) ?? [];
     const [, first = '', rest = ''] = /^([^.[]*)([\s\S]*)$/.exec(path) ?? [];
     const key = first === '' ? String(automatic++) : first;
     let value = /^\d+$/.test(key) ? args.positional[Number(key)] : args.named.get(key);
     if (value === undefined) throw new TemplateError(`str.format() has no argument '${key}'`);
-    for (const [, name, index] of rest.matchAll(/\.([^.[]+)|\[([^\]]+)\]/g)) {
-      if (name !== undefined) value = lookup.attribute(value, name);
-      else value = lookup.item(value, index !== undefined && /^\d+$/.test(index) ? Number(index) : (index ?? ''));
+    for (let at = 0; at < rest.length; ) {
+      lookup.steps(1);
+      if (rest[at] === '.') {
+        const name = /[^.[]*/y;
+        name.lastIndex = at + 1;
+        const [written = ''] = name.exec(rest) ?? [];
+        if (written === '') throw new TemplateError('Empty attribute in format string');
+        value = lookup.attribute(value, written);
+        at += 1 + written.length;
+      } else if (rest[at] === '[') {
+        const end = rest.indexOf(']', at);
+        if (end === -1) throw new TemplateError("Missing ']' in format string");
+        const index = rest.slice(at + 1, end);
+        if (index === '') throw new TemplateError('Empty attribute in format string');
+        value = lookup.item(value, /^\d+$/.test(index) ? Number(index) : index);
+        at = end + 1;
+      } else throw new TemplateError("Only '.' or '[' may follow ']' in format field specifier");
     }
-    if (conversion === 'r' || conversion === 'a') value = representation(value);
-    else if (conversion === 's') value = textOf(value);
-    return formatValue(value, spec === '' ? '' : expand(spec, depth + 1));
+    if (conversion === 'r' || conversion === 'a') value = representation(value, lookup);
+    else if (conversion === 's') value = textOf(value, lookup);
+    const formatted = formatValue(value, spec === '' ? '' : expand(spec, depth + 1), lookup);
+    lookup.text(formatted.length);
+    return formatted;
   };
   return expand(text, 1);
 }
@@ -158,8 +200,8 @@ interface Spec {
 }
 
 /** `format(value, spec)`. */
-function formatValue(value: Value, written: string): string {
-  if (written === '') return textOf(value);
+function formatValue(value: Value, written: string, meter: Meter): string {
+  if (written === '') return textOf(value, meter);
   const match = /^(?:([\s\S])?([<>=^]))?([-+ ])?(#)?(0)?(\d+)?([,_])?(?:\.(\d+))?([a-zA-Z%])?$/u.exec(written);
   if (match === null) throw new TemplateError(`Invalid format specifier '${written}'`);
   const [, fill, align, sign = '-', alternate, zero, width, grouping = '', precision, type = ''] = match;
@@ -181,12 +223,13 @@ function formatValue(value: Value, written: string): string {
     if (typeof value !== 'string') {
       throw new TemplateError(`unsupported format string passed to ${typeName(value)}.__format__`);
     }
-    return formatText(textOf(value), spec);
+    return formatText(value, spec, meter);
   }
   return formatNumber(value, spec);
 }
 
-function formatText(text: string, { precision, ...spec }: Spec): string {
+function formatText(text: string, { precision, ...spec }: Spec, meter: Meter): string {
+  meter.text(text.length);
   return pad(precision === undefined ? text : Array.from(text).slice(0, precision).join(''), '', spec);
 }
 

@@ -11,6 +11,7 @@ import {
   Generator,
   isTrue,
   iterate,
+  type Meter,
   Namespace,
   PythonObject,
   Range,
@@ -83,6 +84,7 @@ class Interpreter implements Rendering {
   #steps = 0;
   #nextCheck = 0;
   #calls = 0;
+  readonly #names = new Map<readonly Statement[], ReadonlySet<string>>();
   /** Line of the statement or the expression under evaluation. */
   #line = 1;
 
@@ -127,12 +129,12 @@ class Interpreter implements Rendering {
   attribute(object: Value, name: string): Value {
     const value = object instanceof PythonObject ? object.attribute(name) : methodOf(object, name, this);
     if (value !== undefined) return value;
-    const item = itemAt(object, name);
+    const item = itemAt(object, name, this);
     return item === undefined ? this.#missing(object, name) : item;
   }
 
   item(object: Value, key: Value): Value {
-    const item = itemAt(object, key);
+    const item = itemAt(object, key, this);
     if (item !== undefined) return item;
     if (typeof key === 'string') return this.attribute(object, key);
     return this.#missing(object, key);
@@ -142,7 +144,7 @@ class Interpreter implements Rendering {
     if (object instanceof Undefined) throw new TemplateError(object.message);
     const owner = object === null ? "'None'" : `'${typeName(object)} object'`;
     return new Undefined(
-      typeof key === 'string' ? `${owner} has no attribute '${key}'` : `${owner} has no element ${textOf(key)}`,
+      typeof key === 'string' ? `${owner} has no attribute '${key}'` : `${owner} has no element ${textOf(key, this)}`,
     );
   }
 
@@ -162,7 +164,7 @@ class Interpreter implements Rendering {
         output.push(node.text);
         return undefined;
       case 'output':
-        output.push(textOf(this.#evaluate(node.value, scope)));
+        output.push(textOf(this.#evaluate(node.value, scope), this));
         return undefined;
       case 'if':
         for (const { test, body } of node.branches) {
@@ -197,11 +199,11 @@ class Interpreter implements Rendering {
           positional,
           named: new Map(named).set('caller', caller),
         });
-        output.push(textOf(result));
+        output.push(textOf(result, this));
         return undefined;
       }
       case 'filterBlock':
-        output.push(textOf(this.#evaluate(node.filter, scope, this.#captured(node.body, inside(scope)))));
+        output.push(textOf(this.#evaluate(node.filter, scope, this.#captured(node.body, inside(scope))), this));
         return undefined;
       case 'generation':
         this.#run(node.body, inside(scope), output);
@@ -225,7 +227,7 @@ class Interpreter implements Rendering {
       return text.text;
     };
     const items = node.test === null ? iterable : new Generator(this.#filtered(node, node.test, iterable, scope));
-    const loop = new Loop(items, depth0, node.isRecursive ? recurse : null);
+    const loop = new Loop(items, depth0, node.isRecursive ? recurse : null, this);
     let hasRun = false;
     while (loop.next()) {
       this.steps(1);
@@ -282,7 +284,7 @@ class Interpreter implements Rendering {
 
   #macro({ name, parameters, body }: MacroNode, scope: Scope): Value {
     const names = parameters.map((parameter) => parameter.name);
-    const reads = readNames(body);
+    const reads = this.#namesIn(body);
     return new Macro(name, (args) => {
       const inner = inside(scope);
       const named = new Map(args.named);
@@ -297,7 +299,7 @@ class Interpreter implements Rendering {
         named.delete('caller');
       }
       const [unknown] = named.keys();
-      if (reads.has('kwargs')) inner.values.set('kwargs', new Dict(named));
+      if (reads.has('kwargs')) inner.values.set('kwargs', new Dict(named, this));
       else if (unknown !== undefined) throw new TemplateError(`macro '${name}' takes no keyword argument '${unknown}'`);
       if (reads.has('varargs')) inner.values.set('varargs', new Tuple(args.positional.slice(names.length)));
       else if (args.positional.length > names.length) {
@@ -315,6 +317,15 @@ class Interpreter implements Rendering {
       }
       return this.#nested(() => this.#captured(body, inner));
     });
+  }
+
+  /** The names in a body. A loop may define a macro again and again. */
+  #namesIn(body: readonly Statement[]): ReadonlySet<string> {
+    const known = this.#names.get(body);
+    if (known !== undefined) return known;
+    const names = readNames(body);
+    this.#names.set(body, names);
+    return names;
   }
 
   #nested<T>(run: () => T): T {
@@ -370,6 +381,7 @@ class Interpreter implements Rendering {
       case 'dict':
         return new Dict(
           node.entries.map(([key, value]) => [this.#evaluate(key, scope), this.#evaluate(value, scope)] as const),
+          this,
         );
       case 'attribute':
         return this.attribute(this.#evaluate(node.object, scope), node.name);
@@ -378,10 +390,10 @@ class Interpreter implements Rendering {
       case 'slice': {
         const object = this.#evaluate(node.object, scope);
         if (object instanceof Undefined) throw new TemplateError(object.message);
-        this.steps((sizeOf(object) ?? 0) / CHARACTERS_A_STEP);
         return sliceOf(
           object,
           node.bounds.map((bound) => (bound === null ? null : this.#evaluate(bound, scope))),
+          this,
         );
       }
       case 'call': {
@@ -424,7 +436,7 @@ class Interpreter implements Rendering {
         return true;
       }
       case 'concat': {
-        const texts = node.parts.map((part) => textOf(this.#evaluate(part, scope)));
+        const texts = node.parts.map((part) => textOf(this.#evaluate(part, scope), this));
         this.text(texts.reduce((sum, text) => sum + text.length, 0));
         return texts.join('');
       }
@@ -446,24 +458,23 @@ class Interpreter implements Rendering {
       );
     }
     if (operator === '%' && typeof left === 'string') {
-      return applyFilter('format', left, formatArguments(right), this);
+      return applyFilter('format', left, formatArguments(right, this), this);
     }
     return binary(operator, left, right, this);
   }
 
   #holds(operator: string, left: Value, right: Value): boolean {
-    this.steps(((sizeOf(left) ?? 0) + (sizeOf(right) ?? 0)) / CHARACTERS_A_STEP);
     switch (operator) {
       case '==':
-        return areEqual(left, right);
+        return areEqual(left, right, this);
       case '!=':
-        return !areEqual(left, right);
+        return !areEqual(left, right, this);
       case 'in':
-        return contains(right, left);
+        return contains(right, left, this);
       case 'not in':
-        return !contains(right, left);
+        return !contains(right, left, this);
       default: {
-        const order = compareValues(left, right, operator);
+        const order = compareValues(left, right, operator, this);
         if (operator === '<') return order < 0;
         if (operator === '<=') return order <= 0;
         return operator === '>' ? order > 0 : order >= 0;
@@ -495,11 +506,11 @@ class Interpreter implements Rendering {
         const [first] = positional;
         if (positional.length > 1)
           throw new TemplateError(`dict expected at most 1 argument, got ${positional.length}`);
-        return new Dict([...this.#pairs(first), ...named]);
+        return new Dict([...this.#pairs(first), ...named], this);
       }),
       global('namespace', ({ positional, named }) => {
         const namespace = new Namespace();
-        for (const [key, value] of [...this.#pairs(positional[0]), ...named]) namespace.set(textOf(key), value);
+        for (const [key, value] of [...this.#pairs(positional[0]), ...named]) namespace.set(textOf(key, this), value);
         return namespace;
       }),
       global('cycler', ({ positional }) => {
@@ -508,7 +519,7 @@ class Interpreter implements Rendering {
       }),
       global('joiner', (args) => new Joiner(bind('joiner', args, ['sep'])[0] ?? ', ')),
       global('raise_exception', (args) => {
-        throw new TemplateError(textOf(bind('raise_exception', args, ['message'], 1)[0] ?? null));
+        throw new TemplateError(textOf(bind('raise_exception', args, ['message'], 1)[0] ?? null, this));
       }),
       global('strftime_now', (args) =>
         this.#options.formatNow(asText(bind('strftime_now', args, ['format'], 1)[0], 'strftime_now')),
@@ -519,7 +530,10 @@ class Interpreter implements Rendering {
   /** Entries of a dict, or pairs of a list. */
   #pairs(value: Value | undefined): (readonly [Value, Value])[] {
     if (value === undefined) return [];
-    if (value instanceof Dict) return [...value.entries()];
+    if (value instanceof Dict) {
+      this.steps(value.size);
+      return [...value.entries()];
+    }
     return listOf(value, this).map((pair) => {
       const [key, each, ...more] = listOf(pair, this);
       if (key === undefined || each === undefined || more.length > 0)
@@ -539,9 +553,10 @@ function signed(value: Value, isNegative: boolean): Value {
 }
 
 /** The right side of `text % right` as arguments. */
-function formatArguments(right: Value): CallArguments {
+function formatArguments(right: Value, meter: Meter): CallArguments {
   if (right instanceof Dict) {
-    const named = new Map(Array.from(right.entries(), ([key, value]) => [textOf(key), value] as const));
+    meter.steps(right.size);
+    const named = new Map(Array.from(right.entries(), ([key, value]) => [textOf(key, meter), value] as const));
     return { positional: [], named };
   }
   return { positional: right instanceof Tuple ? right.items : [right], named: new Map() };
@@ -614,6 +629,7 @@ class Loop extends PythonObject {
   readonly #iterable: Value;
   readonly #depth0: number;
   readonly #recurse: ((items: Value, depth0: number) => string) | null;
+  readonly #meter: Meter;
   #items: Iterator<Value>;
   #index0 = -1;
   #length: number | undefined;
@@ -621,8 +637,14 @@ class Loop extends PythonObject {
   #after: Value | undefined;
   #changed: readonly Value[] | undefined;
 
-  constructor(iterable: Value, depth0: number, recurse: ((items: Value, depth0: number) => string) | null) {
+  constructor(
+    iterable: Value,
+    depth0: number,
+    recurse: ((items: Value, depth0: number) => string) | null,
+    meter: Meter,
+  ) {
     super();
+    this.#meter = meter;
     this.#iterable = iterable;
     this.#items = iterate(iterable)[Symbol.iterator]();
     this.#depth0 = depth0;
@@ -672,7 +694,7 @@ class Loop extends PythonObject {
         });
       case 'changed':
         return new Callable(name, ({ positional }) => {
-          const isSame = this.#changed !== undefined && areEqual(this.#changed, positional);
+          const isSame = this.#changed !== undefined && areEqual(this.#changed, positional, this.#meter);
           this.#changed = positional;
           return !isSame;
         });
@@ -704,7 +726,10 @@ class Loop extends PythonObject {
     this.#length ??= sizeOf(this.#iterable);
     if (this.#length === undefined) {
       const rest: Value[] = [];
-      for (let next = this.#items.next(); !next.done; next = this.#items.next()) rest.push(next.value);
+      for (let next = this.#items.next(); !next.done; next = this.#items.next()) {
+        this.#meter.steps(1);
+        rest.push(next.value);
+      }
       this.#length = rest.length + this.#index0 + 1 + (this.#after === undefined ? 0 : 1);
       this.#items = rest[Symbol.iterator]();
     }

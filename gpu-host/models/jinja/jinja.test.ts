@@ -4,11 +4,13 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
+import fc from 'fast-check';
 import { formatTime } from '../format-time.ts';
 import { TemplateError } from './errors.ts';
 import { renderTemplate } from './interpreter.ts';
+import { areEqual, compareValues, contains } from './operators.ts';
 import { parseTemplate } from './parser.ts';
-import { fromJson } from './values.ts';
+import { Dict, fromJson, hashOf, jsonText, type Meter, representation, Tuple, type Value } from './values.ts';
 
 interface Case {
   readonly template: string;
@@ -148,7 +150,7 @@ describe('the template engine', () => {
       ],
       [
         "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s.replace('x', 'xx') %}{% endfor %}",
-        /is the limit/,
+        /is the limit|takes too long/,
       ],
       ["{% set s = 'x' * 10 ** 6 %}{% for i in range(99) %}{{ s }}{% endfor %}", /is the limit|too long/],
       ['{{ range(10 ** 9) }}', /range\(\) of 1000000000 numbers; 100000 is the limit/],
@@ -166,6 +168,13 @@ describe('the template engine', () => {
         /nest too deep/,
       ],
       ['{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}', /nest too deep/],
+      ["{{ '%(' * 20000 % {} }}", /incomplete format key/],
+      ["{{ ('{0' ~ '[' * 20000 ~ '}').format(1) }}", /Missing '\]' in format string/],
+      ["{% set text = '%(a)9999d' * 8000 % {'a': 1} %}", /takes too long|is the limit/],
+      ["{% set text = ('{:9999}' * 8000).format(*range(8000)) %}", /takes too long|is the limit/],
+      ["{% set s = 'x' * 100000 %}{% for i in range(100000) %}{% set a = s[0] %}{% endfor %}", /takes too long/],
+      ["{% set s = 'x' * 100000 %}{% for i in range(100000) %}{% set a = s is upper %}{% endfor %}", /takes too long/],
+      ["{% set a = 'x' * 1000000 %}{% set b = a.find('y' * 500000) %}", /takes too long/],
     ];
     for (const [template, message] of endless) {
       assert.throws(() => render(template), { name: 'TemplateError', message }, template);
@@ -176,6 +185,109 @@ describe('the template engine', () => {
     assert.throws(() => render('{{ x | tojson(indent=64) }}', { x: wide }), { message: /takes too long/ });
     for (let i = 0; i < 200; i++) deep = { deep };
     assert.throws(() => render('{{ x }}', { x: deep }), { message: /nest deeper than 256/ });
+  });
+
+  it('bounds the work on values that share their parts', () => {
+    // Both values have 22 lists or tuples, and 4 million values to one who follows each part.
+    const made = (open: string, close: string): string =>
+      `{% set ns = namespace(a=1, b=1) %}{% for i in range(22) %}{% set ns.a = ${open}ns.a, ns.a${close} %}{% set ns.b = ${open}ns.b, ns.b${close} %}{% endfor %}`;
+    const lists = made('[', ']');
+    for (const use of [
+      'ns.a',
+      'ns.a | tojson',
+      'ns.a | string | length',
+      'ns.a == ns.b',
+      'ns.a != ns.b',
+      'ns.a < ns.b',
+      'ns.a in [ns.b]',
+      'ns.a is eq(ns.b)',
+      '[ns.b].index(ns.a)',
+      '[ns.a, ns.b] | sort | length',
+      '[ns.a, ns.b] | min | length',
+      "'%s' % ns.a",
+      "'{}'.format(ns.a)",
+      'ns.a ~ 1',
+      'ns | string',
+      '[ns.a] | join',
+    ]) {
+      assert.throws(() => render(`${lists}{{ ${use} }}`), { name: 'TemplateError', message: /takes too long/ }, use);
+    }
+    for (const use of ['{ns.a: 1}', '{}[ns.a]', 'ns.a in {}', '{}.get(ns.a)', '[ns.a] | unique | list']) {
+      assert.throws(() => render(`${made('(', ')')}{{ ${use} }}`), { message: /takes too long/ }, use);
+    }
+  });
+
+  it('counts a step for each value that an operation visits, and the characters of each text', () => {
+    const part = fc.record({
+      kind: fc.constantFrom('list', 'tuple', 'dict', 'text'),
+      parts: fc.array(fc.nat(), { maxLength: 2 }),
+      length: fc.nat(9),
+    });
+    const work = fc.array(part, { minLength: 1, maxLength: 10 });
+    const counter = () => {
+      const counted = { steps: 0, characters: 0 };
+      const meter: Meter = {
+        steps: (steps) => {
+          counted.steps += steps;
+        },
+        text: (characters) => {
+          counted.characters += characters;
+        },
+      };
+      return { counted, meter };
+    };
+    /** The last of values that are made of earlier ones, with the values and the characters in it. */
+    const built = (
+      parts: readonly (typeof part extends fc.Arbitrary<infer T> ? T : never)[],
+      kinds: readonly string[],
+    ) => {
+      const all: { value: Value; visits: number; characters: number }[] = [{ value: 1, visits: 1, characters: 0 }];
+      for (const { kind, parts: from, length } of parts) {
+        const inner = from.map((i) => all[all.length - 1 - (i % Math.min(2, all.length))]!);
+        const values = inner.map(({ value }) => value);
+        const visits = 1 + inner.reduce((sum, one) => sum + one.visits, 0);
+        const characters = inner.reduce((sum, one) => sum + one.characters, 0);
+        if (kind === 'text' || !kinds.includes(kind))
+          all.push({ value: 'x'.repeat(length), visits: 1, characters: length });
+        else if (kind === 'list') all.push({ value: values, visits, characters });
+        else if (kind === 'tuple') all.push({ value: new Tuple(values), visits, characters });
+        else
+          all.push({
+            value: new Dict(
+              values.map((value, i) => [`${i}`, value]),
+              counter().meter,
+            ),
+            visits,
+            characters,
+          });
+      }
+      return all.at(-1)!;
+    };
+    const uses: readonly (readonly [string, readonly string[], (a: Value, b: Value, meter: Meter) => unknown])[] = [
+      ['repr', ['list', 'tuple', 'dict'], (a, _, meter) => representation(a, meter)],
+      ['==', ['list', 'tuple', 'dict'], (a, b, meter) => assert.ok(areEqual(a, b, meter))],
+      ['<', ['list', 'tuple'], (a, b, meter) => assert.equal(compareValues(a, b, '<', meter), 0)],
+      ['in', ['list', 'tuple', 'dict'], (a, b, meter) => assert.ok(contains([a], b, meter))],
+      ['hash', ['tuple'], (a, _, meter) => hashOf(a, meter)],
+      [
+        'tojson',
+        ['list', 'tuple', 'dict'],
+        (a, _, meter) => jsonText(a, { ensureAscii: false, indent: null, separators: null, sortKeys: true }, meter),
+      ],
+    ];
+    for (const [name, kinds, use] of uses) {
+      fc.assert(
+        fc.property(work, (parts) => {
+          const [a, b] = [built(parts, kinds), built(parts, kinds)];
+          const { counted, meter } = counter();
+          use(a.value, b.value, meter);
+          assert.ok(
+            counted.steps >= a.visits && counted.characters >= a.characters,
+            `${name}: ${JSON.stringify({ counted, ...a })}`,
+          );
+        }),
+      );
+    }
   });
 
   it('asks for the time while it renders', () => {

@@ -1,6 +1,6 @@
 import { TemplateError } from './errors.ts';
 import { type FieldLookup, formatBraces } from './format.ts';
-import { areEqual, type Meter, sliceOf } from './operators.ts';
+import { areEqual, meterSearch, sliceOf } from './operators.ts';
 import {
   capitalize,
   lengthOf,
@@ -19,6 +19,7 @@ import {
   DictView,
   isList,
   iterate,
+  type Meter,
   Range,
   Tuple,
   typeName,
@@ -93,19 +94,27 @@ function method<T>(parameters: string, run: Method<T>['run']): Method<T> {
 }
 
 /** Whether an affix, or one of a tuple of them, holds. */
-function hasAffix(affixes: Value | undefined, name: string, holds: (affix: string) => boolean): boolean {
-  if (affixes instanceof Tuple) return affixes.items.some((affix) => holds(asText(affix, name)));
-  return holds(asText(affixes, name));
+function hasAffix(affixes: Value | undefined, name: string, meter: Meter, holds: (affix: string) => boolean): boolean {
+  const each = affixes instanceof Tuple ? affixes.items : [affixes];
+  return each.some((one) => {
+    const affix = asText(one, name);
+    meter.steps(1);
+    meter.text(affix.length);
+    return holds(affix);
+  });
 }
 
-function within(self: string, start: Value | undefined, end: Value | undefined): string {
-  return start === undefined && end === undefined ? self : String(sliceOf(self, [start ?? null, end ?? null, null]));
+function within(self: string, start: Value | undefined, end: Value | undefined, meter: Meter): string {
+  return start === undefined && end === undefined
+    ? self
+    : String(sliceOf(self, [start ?? null, end ?? null, null], meter));
 }
 
 /** Index of a text, in code points, or -1. */
-function find(self: string, [sub, start, end]: Bound, name: string, fromEnd: boolean): number {
-  const part = within(self, start, end);
+function find(self: string, [sub, start, end]: Bound, name: string, fromEnd: boolean, meter: Meter): number {
+  const part = within(self, start, end, meter);
   const text = asText(sub, name);
+  meterSearch(part, text, meter);
   const unit = fromEnd ? part.lastIndexOf(text) : part.indexOf(text);
   if (unit === -1) return -1;
   const first = isGiven(start) ? asInteger(start, name) : 0;
@@ -118,30 +127,38 @@ function found(index: number): number {
   return index;
 }
 
-function split(self: string, [separator, maximum]: Bound, fromEnd: boolean): readonly string[] {
+function split(self: string, [separator, maximum]: Bound, fromEnd: boolean, meter: Meter): readonly string[] {
   const limit = maximum === undefined ? -1 : asInteger(maximum, 'split');
   if (!isGiven(separator)) return (fromEnd ? splitSpacesFromEnd : splitSpaces)(self, limit);
   const text = asText(separator, 'split');
   if (text === '') throw new TemplateError('empty separator');
+  meterSearch(self, text, meter);
   const parts = self.split(text);
+  meter.steps(parts.length / PARTS_A_STEP);
   if (limit < 0 || parts.length <= limit + 1) return parts;
   return fromEnd
     ? [parts.slice(0, parts.length - limit).join(text), ...parts.slice(parts.length - limit)]
     : [...parts.slice(0, limit), parts.slice(limit).join(text)];
 }
 
-function partition(self: string, separator: Value | undefined, fromEnd: boolean): Tuple {
+function partition(self: string, separator: Value | undefined, fromEnd: boolean, meter: Meter): Tuple {
   const text = asText(separator, 'partition');
   if (text === '') throw new TemplateError('empty separator');
+  meterSearch(self, text, meter);
   const at = fromEnd ? self.lastIndexOf(text) : self.indexOf(text);
   if (at === -1) return new Tuple(fromEnd ? ['', '', self] : [self, '', '']);
   return new Tuple([self.slice(0, at), text, self.slice(at + text.length)]);
 }
 
+/** Parts of a text that count as one step. */
+const PARTS_A_STEP = 16;
+
 /** Replaces the first `limit` occurrences, all if it is negative. */
 export function replaceText(self: string, from: string, to: string, limit: number, meter: Meter): string {
+  meterSearch(self, from, meter);
   const parts = from === '' ? ['', ...self, ''] : self.split(from);
   const count = limit < 0 ? parts.length - 1 : Math.min(limit, parts.length - 1);
+  meter.steps(parts.length / PARTS_A_STEP);
   meter.text(self.length + count * to.length);
   return (
     parts.slice(0, count + 1).join(to) +
@@ -213,21 +230,23 @@ const STRING_METHODS: Readonly<Record<string, Method<string>>> = {
   capitalize: method('', capitalize),
   casefold: method('', (self) => self.toLowerCase().replaceAll('ß', 'ss')),
   center: method('width fillchar?', centered),
-  count: method('sub start? end?', (self, [sub, start, end]) => {
+  count: method('sub start? end?', (self, [sub, start, end], rendering) => {
     const text = asText(sub, 'count');
-    const part = within(self, start, end);
+    const part = within(self, start, end, rendering);
+    meterSearch(part, text, rendering);
     return text === '' ? lengthOf(part) + 1 : part.split(text).length - 1;
   }),
-  endswith: method('suffix start? end?', (self, [suffix, start, end]) =>
-    hasAffix(suffix, 'endswith', (affix) => within(self, start, end).endsWith(affix)),
-  ),
+  endswith: method('suffix start? end?', (self, [suffix, start, end], rendering) => {
+    const part = within(self, start, end, rendering);
+    return hasAffix(suffix, 'endswith', rendering, (affix) => part.endsWith(affix));
+  }),
   expandtabs: method('tabsize?', (self, [size], rendering) => {
     const wide = size === undefined ? 8 : asInteger(size, 'expandtabs');
     rendering.text(self.length + self.split('\t').length * wide);
     return expandTabs(self, wide);
   }),
-  find: method('sub start? end?', (self, args) => find(self, args, 'find', false)),
-  index: method('sub start? end?', (self, args) => found(find(self, args, 'index', false))),
+  find: method('sub start? end?', (self, args, rendering) => find(self, args, 'find', false, rendering)),
+  index: method('sub start? end?', (self, args, rendering) => found(find(self, args, 'index', false, rendering))),
   isalnum: matches(/^[\p{L}\p{N}]+$/u),
   isalpha: matches(/^\p{L}+$/u),
   isascii: matches(/^\p{ASCII}*$/u),
@@ -244,7 +263,7 @@ const STRING_METHODS: Readonly<Record<string, Method<string>>> = {
   ljust: method('width fillchar?', (self, args, rendering) => justify(self, args, 'ljust', rendering, () => 0)),
   lower: method('', (self) => self.toLowerCase()),
   lstrip: method('chars?', (self, [drop]) => trimStart(self, chars(drop))),
-  partition: method('sep', (self, [separator]) => partition(self, separator, false)),
+  partition: method('sep', (self, [separator], rendering) => partition(self, separator, false, rendering)),
   removeprefix: method('prefix', (self, [prefix]) => {
     const text = asText(prefix, 'removeprefix');
     return self.startsWith(text) ? self.slice(text.length) : self;
@@ -257,19 +276,20 @@ const STRING_METHODS: Readonly<Record<string, Method<string>>> = {
     const limit = count === undefined ? -1 : asInteger(count, 'replace');
     return replaceText(self, asText(from, 'replace'), asText(to, 'replace'), limit, rendering);
   }),
-  rfind: method('sub start? end?', (self, args) => find(self, args, 'rfind', true)),
-  rindex: method('sub start? end?', (self, args) => found(find(self, args, 'rindex', true))),
+  rfind: method('sub start? end?', (self, args, rendering) => find(self, args, 'rfind', true, rendering)),
+  rindex: method('sub start? end?', (self, args, rendering) => found(find(self, args, 'rindex', true, rendering))),
   rjust: method('width fillchar?', (self, args, rendering) =>
     justify(self, args, 'rjust', rendering, (missing) => missing),
   ),
-  rpartition: method('sep', (self, [separator]) => partition(self, separator, true)),
-  rsplit: method('sep? maxsplit?', (self, args) => split(self, args, true)),
+  rpartition: method('sep', (self, [separator], rendering) => partition(self, separator, true, rendering)),
+  rsplit: method('sep? maxsplit?', (self, args, rendering) => split(self, args, true, rendering)),
   rstrip: method('chars?', (self, [drop]) => trimEnd(self, chars(drop))),
-  split: method('sep? maxsplit?', (self, args) => split(self, args, false)),
+  split: method('sep? maxsplit?', (self, args, rendering) => split(self, args, false, rendering)),
   splitlines: method('keepends?', (self, [keepEnds]) => splitLines(self, keepEnds === true || keepEnds === 1)),
-  startswith: method('prefix start? end?', (self, [prefix, start, end]) =>
-    hasAffix(prefix, 'startswith', (affix) => within(self, start, end).startsWith(affix)),
-  ),
+  startswith: method('prefix start? end?', (self, [prefix, start, end], rendering) => {
+    const part = within(self, start, end, rendering);
+    return hasAffix(prefix, 'startswith', rendering, (affix) => part.startsWith(affix));
+  }),
   strip: method('chars?', (self, [drop]) => trimEnd(trimStart(self, chars(drop)), chars(drop))),
   swapcase: method('', (self) =>
     Array.from(self, (char) => (char === char.toLowerCase() ? char.toUpperCase() : char.toLowerCase())).join(''),
@@ -284,11 +304,12 @@ const STRING_METHODS: Readonly<Record<string, Method<string>>> = {
   }),
 };
 
-function indexIn(items: Iterable<Value>, [value, start, end]: Bound): number {
+function indexIn(items: Iterable<Value>, [value, start, end]: Bound, meter: Meter): number {
   let at = 0;
   for (const item of items) {
+    meter.steps(1);
     const isWithin = at >= Number(start ?? 0) && at < Number(end ?? Number.POSITIVE_INFINITY);
-    if (isWithin && areEqual(item, value ?? null)) return at;
+    if (isWithin && areEqual(item, value ?? null, meter)) return at;
     at++;
   }
   throw new TemplateError('the value is not in the list');
@@ -296,18 +317,18 @@ function indexIn(items: Iterable<Value>, [value, start, end]: Bound): number {
 
 const SEQUENCE_METHODS: Readonly<Record<string, Method<readonly Value[] | Tuple | Range>>> = {
   copy: method('', (self) => self),
-  count: method('value', (self, [value]) => {
+  count: method('value', (self, [value], rendering) => {
     let count = 0;
-    for (const item of iterate(self)) if (areEqual(item, value ?? null)) count++;
+    for (const item of iterate(self)) if (areEqual(item, value ?? null, rendering)) count++;
     return count;
   }),
-  index: method('value start? stop?', (self, args) => indexIn(iterate(self), args)),
+  index: method('value start? stop?', (self, args, rendering) => indexIn(iterate(self), args, rendering)),
 };
 
 const DICT_METHODS: Readonly<Record<string, Method<Dict>>> = {
   copy: method('', (self) => self),
-  get: method('key default?', (self, [key = null, fallback = null]) => {
-    const value = self.get(key);
+  get: method('key default?', (self, [key = null, fallback = null], rendering) => {
+    const value = self.get(key, rendering);
     return value === undefined ? fallback : value;
   }),
   items: method('', (self) => new DictView('items', self)),

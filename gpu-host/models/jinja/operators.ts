@@ -7,6 +7,7 @@ import {
   Generator,
   isList,
   iterate,
+  type Meter,
   Range,
   sizeOf,
   Tuple,
@@ -22,17 +23,23 @@ export function numberOf(value: Value): number | undefined {
   return value instanceof Float ? value.value : undefined;
 }
 
-export function areEqual(a: Value, b: Value): boolean {
+export function areEqual(a: Value, b: Value, meter: Meter): boolean {
+  meter.steps(1);
+  if (typeof a === 'string' && typeof b === 'string') {
+    // Two texts of different lengths differ without a look at them.
+    if (a.length === b.length) meter.text(a.length);
+    return a === b;
+  }
   if (a === b) return true;
   const [left, right] = [numberOf(a), numberOf(b)];
   if (left !== undefined && right !== undefined) return left === right;
-  if (isList(a) && isList(b)) return areItemsEqual(a, b);
-  if (a instanceof Tuple && b instanceof Tuple) return areItemsEqual(a.items, b.items);
+  if (isList(a) && isList(b)) return areItemsEqual(a, b, meter);
+  if (a instanceof Tuple && b instanceof Tuple) return areItemsEqual(a.items, b.items, meter);
   if (a instanceof Dict && b instanceof Dict) {
     if (a.size !== b.size) return false;
     for (const [key, value] of a.entries()) {
-      const other = b.get(key);
-      if (other === undefined || !areEqual(value, other)) return false;
+      const other = b.get(key, meter);
+      if (other === undefined || !areEqual(value, other, meter)) return false;
     }
     return true;
   }
@@ -42,38 +49,43 @@ export function areEqual(a: Value, b: Value): boolean {
   return a instanceof Undefined && b instanceof Undefined;
 }
 
-const areItemsEqual = (a: readonly Value[], b: readonly Value[]): boolean =>
-  a.length === b.length && a.every((item, i) => areEqual(item, b[i] ?? null));
+const areItemsEqual = (a: readonly Value[], b: readonly Value[], meter: Meter): boolean =>
+  a.length === b.length && a.every((item, i) => areEqual(item, b[i] ?? null, meter));
 
 /** The order of two values: negative, 0, positive, or NaN. @throws TemplateError for types without an order */
-export function compareValues(a: Value, b: Value, operator = '<'): number {
+export function compareValues(a: Value, b: Value, operator: string, meter: Meter): number {
+  meter.steps(1);
   const [left, right] = [numberOf(a), numberOf(b)];
   if (left !== undefined && right !== undefined) return left === right ? 0 : left - right;
-  if (typeof a === 'string' && typeof b === 'string') return compareTexts(a, b);
-  if (isList(a) && isList(b)) return compareItems(a, b, operator);
-  if (a instanceof Tuple && b instanceof Tuple) return compareItems(a.items, b.items, operator);
+  if (typeof a === 'string' && typeof b === 'string') {
+    meter.text(Math.min(a.length, b.length));
+    return compareTexts(a, b);
+  }
+  if (isList(a) && isList(b)) return compareItems(a, b, operator, meter);
+  if (a instanceof Tuple && b instanceof Tuple) return compareItems(a.items, b.items, operator, meter);
   for (const value of [a, b]) if (value instanceof Undefined) throw new TemplateError(value.message);
   throw new TemplateError(`'${operator}' not supported between instances of '${typeName(a)}' and '${typeName(b)}'`);
 }
 
-function compareItems(a: readonly Value[], b: readonly Value[], operator: string): number {
+function compareItems(a: readonly Value[], b: readonly Value[], operator: string, meter: Meter): number {
   for (let i = 0; i < Math.min(a.length, b.length); i++) {
     const [left = null, right = null] = [a[i], b[i]];
-    if (!areEqual(left, right)) return compareValues(left, right, operator);
+    if (!areEqual(left, right, meter)) return compareValues(left, right, operator, meter);
   }
   return a.length - b.length;
 }
 
 /** `item in container`. */
-export function contains(container: Value, item: Value): boolean {
+export function contains(container: Value, item: Value, meter: Meter): boolean {
   if (typeof container === 'string') {
     if (typeof item !== 'string') {
       throw new TemplateError(`'in <string>' requires string as left operand, not ${typeName(item)}`);
     }
+    meterSearch(container, item, meter);
     return container.includes(item);
   }
-  if (container instanceof Dict) return container.has(item);
-  if (container instanceof DictView && container.kind === 'keys') return container.dict.has(item);
+  if (container instanceof Dict) return container.has(item, meter);
+  if (container instanceof DictView && container.kind === 'keys') return container.dict.has(item, meter);
   if (container instanceof Range) {
     const number = numberOf(item);
     return number !== undefined && container.includes(number);
@@ -81,14 +93,27 @@ export function contains(container: Value, item: Value): boolean {
   if (sizeOf(container) === undefined && !(container instanceof Generator)) {
     throw new TemplateError(`argument of type '${typeName(container)}' is not iterable`);
   }
-  for (const each of iterate(container)) if (areEqual(each, item)) return true;
+  for (const each of iterate(container)) {
+    meter.steps(1);
+    if (areEqual(each, item, meter)) return true;
+  }
   return false;
 }
 
+/** Comparisons of characters in a search that count as one character: nearly all of them end at the first difference. */
+const SEARCHED_A_CHARACTER = 16;
+
+/** Reports a search of `part` in `text`, whose comparisons are at most the product of the lengths. */
+export function meterSearch(text: string, part: string, meter: Meter): void {
+  meter.steps(Math.floor((text.length * (1 + part.length / SEARCHED_A_CHARACTER)) / 64));
+}
+
 /** `object[index]` for an index that is a number or a key; undefined where Python raises an error. */
-export function itemAt(object: Value, index: Value): Value | undefined {
-  if (object instanceof Dict) return isList(index) || index instanceof Dict ? undefined : object.get(index);
+export function itemAt(object: Value, index: Value, meter: Meter): Value | undefined {
+  if (object instanceof Dict) return isList(index) || index instanceof Dict ? undefined : object.get(index, meter);
   if (typeof index !== 'number' && typeof index !== 'boolean') return undefined;
+  // Python counts characters, so a text is read from its start.
+  if (typeof object === 'string') meter.text(object.length);
   const items = sequenceOf(object);
   if (items === undefined) return undefined;
   const at = Number(index) + (Number(index) < 0 ? items.length : 0);
@@ -103,7 +128,8 @@ const sequenceOf = (value: Value): string | readonly Value[] | Range | undefined
 };
 
 /** `object[start:stop:step]`. */
-export function sliceOf(object: Value, bounds: readonly (Value | null)[]): Value {
+export function sliceOf(object: Value, bounds: readonly (Value | null)[], meter: Meter): Value {
+  if (typeof object === 'string') meter.text(object.length);
   const items = sequenceOf(object);
   if (items === undefined) throw new TemplateError(`'${typeName(object)}' object cannot be sliced`);
   const [first, last, by] = bounds.map((bound) => {
@@ -121,18 +147,11 @@ export function sliceOf(object: Value, bounds: readonly (Value | null)[]): Value
   const start = first === undefined ? (step < 0 ? length - 1 : 0) : clamp(first);
   const stop = last === undefined ? (step < 0 ? -1 : length) : clamp(last);
   if (object instanceof Range) return new Range(object.at(start), object.at(stop), object.step * step);
+  if (typeof object !== 'string') meter.steps(Math.max(0, Math.ceil((stop - start) / step)));
   const kept: Value[] = [];
   for (let i = start; step > 0 ? i < stop : i > stop; i += step) kept.push((items as readonly Value[])[i] ?? null);
   if (typeof object === 'string') return kept.join('');
   return object instanceof Tuple ? new Tuple(kept) : kept;
-}
-
-/** Reports work to the bounds on a rendering, before it is done. */
-export interface Meter {
-  /** @param steps items read or made @throws TemplateError when a bound is reached */
-  steps(steps: number): void;
-  /** @param characters characters of a text to be made @throws TemplateError when a bound is reached */
-  text(characters: number): void;
 }
 
 /** `left operator right`. @throws TemplateError for types that the operator does not take */

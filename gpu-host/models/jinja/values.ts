@@ -2,6 +2,20 @@ import { TemplateError } from './errors.ts';
 import { compareTexts, lengthOf, quoted } from './text.ts';
 
 /**
+ * Reports work to the bounds on a rendering, before it is done. Each operation reports every value and character that it touches: values may share
+ * parts, so a small template can make a value whose text or comparison has no end.
+ */
+export interface Meter {
+  /** @param steps values read or made @throws TemplateError when a bound is reached */
+  steps(steps: number): void;
+  /** @param characters characters of a text that is read or made @throws TemplateError when a bound is reached */
+  text(characters: number): void;
+}
+
+/** Counts nothing. For variables, whose size the request bounds. */
+const UNMETERED: Meter = { steps: () => {}, text: () => {} };
+
+/**
  * A value of a template, which behaves as the Python value that Jinja2 would have: a number is an `int` (a {@link Float} a `float`), an array a
  * `list`. No template changes a list or a dict, because transformers renders in an immutable sandbox.
  */
@@ -44,9 +58,9 @@ export class Tuple {
 export class Dict {
   readonly #entries = new Map<unknown, readonly [Value, Value]>();
 
-  constructor(entries: Iterable<readonly [Value, Value]> = []) {
+  constructor(entries: Iterable<readonly [Value, Value]>, meter: Meter) {
     for (const [key, value] of entries) {
-      const hash = hashOf(key);
+      const hash = hashOf(key, meter);
       this.#entries.set(hash, [this.#entries.get(hash)?.[0] ?? key, value]);
     }
   }
@@ -55,12 +69,12 @@ export class Dict {
     return this.#entries.size;
   }
 
-  get(key: Value): Value | undefined {
-    return this.#entries.get(hashOf(key))?.[1];
+  get(key: Value, meter: Meter): Value | undefined {
+    return this.#entries.get(hashOf(key, meter))?.[1];
   }
 
-  has(key: Value): boolean {
-    return this.#entries.has(hashOf(key));
+  has(key: Value, meter: Meter): boolean {
+    return this.#entries.has(hashOf(key, meter));
   }
 
   entries(): Iterable<readonly [Value, Value]> {
@@ -73,10 +87,16 @@ export class Dict {
 }
 
 /** A value that is the same for equal keys: 1, 1.0 and True are one key. @throws TemplateError for a list or a dict */
-export function hashOf(key: Value): unknown {
+export function hashOf(key: Value, meter: Meter): unknown {
+  meter.steps(1);
   if (typeof key === 'boolean') return Number(key);
+  if (typeof key === 'string') meter.text(key.length);
   if (key instanceof Float) return key.value;
-  if (key instanceof Tuple) return `tuple\0${key.items.map((item) => String(hashOf(item))).join('\0')}`;
+  if (key instanceof Tuple) {
+    const hash = `tuple\0${key.items.map((item) => String(hashOf(item, meter))).join('\0')}`;
+    meter.text(hash.length);
+    return hash;
+  }
   if (Array.isArray(key) || key instanceof Dict) throw new TemplateError(`unhashable type: '${typeName(key)}'`);
   return key instanceof Undefined ? Undefined : key;
 }
@@ -159,7 +179,7 @@ export abstract class PythonObject {
   readonly isCallable: boolean = false;
   abstract attribute(name: string): Value | undefined;
   /** `str()` of the object. */
-  abstract toText(): string;
+  abstract toText(meter: Meter): string;
 
   call(_args: CallArguments): Value {
     throw new TemplateError(`'${this.typeName}' object is not callable`);
@@ -178,8 +198,8 @@ export class Namespace extends PythonObject {
     this.#values.set(name, value);
   }
 
-  override toText(): string {
-    return `<Namespace ${representation(new Dict(this.#values))}>`;
+  override toText(meter: Meter): string {
+    return `<Namespace ${representation(new Dict(this.#values, meter), meter)}>`;
   }
 }
 
@@ -208,7 +228,10 @@ export function fromJson(json: unknown, depth = 0): Value {
     case 'object':
       if (json === null) return null;
       if (Array.isArray(json)) return json.map((item) => fromJson(item, depth + 1));
-      return new Dict(Object.entries(json).map(([key, value]) => [key, fromJson(value, depth + 1)] as const));
+      return new Dict(
+        Object.entries(json).map(([key, value]) => [key, fromJson(value, depth + 1)] as const),
+        UNMETERED,
+      );
     default:
       throw new TemplateError(`a variable is a ${typeof json}, which no template can read`);
   }
@@ -237,7 +260,8 @@ export function isTrue(value: Value): boolean {
   if (typeof value === 'boolean') return value;
   if (typeof value === 'number') return value !== 0;
   if (value instanceof Float) return value.value !== 0;
-  return (sizeOf(value) ?? 1) > 0;
+  // The length of a text takes a look at each of its characters.
+  return typeof value === 'string' ? value !== '' : (sizeOf(value) ?? 1) > 0;
 }
 
 /** `len()`, or undefined for a value without a length. */
@@ -273,33 +297,44 @@ function* numbers(range: Range): Iterable<Value> {
   for (let i = 0; i < range.length; i++) yield range.at(i);
 }
 
-export const isIterable = (value: Value): boolean => value instanceof Generator || sizeOf(value) !== undefined;
+export const isIterable = (value: Value): boolean =>
+  typeof value === 'string' || value instanceof Generator || sizeOf(value) !== undefined;
 
 /** `str()`: the text that a template prints. */
-export function textOf(value: Value): string {
+export function textOf(value: Value, meter: Meter): string {
   if (typeof value === 'string') return value;
-  return value instanceof Undefined ? '' : representation(value);
+  return value instanceof Undefined ? '' : representation(value, meter);
 }
 
 /** `repr()`. */
-export function representation(value: Value): string {
+export function representation(value: Value, meter: Meter): string {
+  meter.steps(1);
   if (value === null) return 'None';
   if (typeof value === 'boolean') return value ? 'True' : 'False';
   if (typeof value === 'number') return integerText(value);
-  if (typeof value === 'string') return quoted(value);
+  if (typeof value === 'string') {
+    meter.text(value.length);
+    return quoted(value);
+  }
   if (value instanceof Float) return floatText(value.value);
-  const inner = (items: Iterable<Value>): string => Array.from(items, representation).join(', ');
+  const joined = (texts: readonly string[]): string => {
+    meter.text(texts.reduce((sum, text) => sum + text.length + 2, 0));
+    return texts.join(', ');
+  };
+  const inner = (items: Iterable<Value>): string => joined(Array.from(items, (item) => representation(item, meter)));
   if (isList(value)) return `[${inner(value)}]`;
   if (value instanceof Tuple) return value.items.length === 1 ? `(${inner(value.items)},)` : `(${inner(value.items)})`;
   if (value instanceof Dict) {
-    return `{${Array.from(value.entries(), ([key, each]) => `${representation(key)}: ${representation(each)}`).join(', ')}}`;
+    const member = ([key, each]: readonly [Value, Value]): string =>
+      `${representation(key, meter)}: ${representation(each, meter)}`;
+    return `{${joined(Array.from(value.entries(), member))}}`;
   }
   if (value instanceof DictView) return `dict_${value.kind}([${inner(viewed(value))}])`;
   if (value instanceof Range) {
     return `range(${value.start}, ${value.stop}${value.step === 1 ? '' : `, ${value.step}`})`;
   }
   if (value instanceof Undefined) return 'Undefined';
-  if (value instanceof PythonObject) return value.toText();
+  if (value instanceof PythonObject) return value.toText(meter);
   return value instanceof Callable ? `<function ${value.name}>` : `<${value.typeName} object>`;
 }
 
@@ -330,10 +365,13 @@ export interface JsonOptions {
 export function jsonText(
   value: Value,
   { ensureAscii, indent, separators, sortKeys }: JsonOptions,
-  meter: { text(characters: number): void },
+  meter: Meter,
 ): string {
   const [comma, colon] = separators ?? [indent === null ? ', ' : ',', ': '];
-  const string = (text: string): string => (ensureAscii ? asciiJson(text) : `"${text.replace(UNSAFE, escaped)}"`);
+  const string = (text: string): string => {
+    meter.text(text.length);
+    return ensureAscii ? asciiJson(text) : `"${text.replace(UNSAFE, escaped)}"`;
+  };
   const keyText = (key: Value): string => {
     if (typeof key === 'string') return key;
     if (key === null || typeof key !== 'object' || key instanceof Float) return write(key, '');
@@ -347,6 +385,7 @@ export function jsonText(
     return `${open}${newline}${indent}${items.join(`${comma}${newline}${indent}`)}${newline}${close}`;
   };
   const write = (each: Value, newline: string): string => {
+    meter.steps(1);
     if (each === null) return 'null';
     if (typeof each === 'boolean') return String(each);
     if (typeof each === 'number') return integerText(each);
@@ -364,7 +403,12 @@ export function jsonText(
     }
     if (each instanceof Dict) {
       let entries = [...each.entries()];
-      if (sortKeys) entries = entries.sort(([a], [b]) => compareTexts(keyText(a), keyText(b)));
+      if (sortKeys) {
+        entries = entries.sort(([a], [b]) => {
+          meter.steps(1);
+          return compareTexts(keyText(a), keyText(b));
+        });
+      }
       const items = entries.map(([key, item]) => string(keyText(key)) + colon + write(item, inside));
       return bracketed('{', '}', items, newline);
     }
