@@ -285,10 +285,22 @@ describe('encoders of a GPU host', () => {
     must(await other!.encode('small', call([])));
     running.abort();
     waiting.abort();
-    for (const outcome of await Promise.all([first, second])) {
-      assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
-    }
+    const answered: string[] = [];
+    const ended = [first, second].map(async (encoding, i) => {
+      const outcome = await encoding;
+      answered.push(`${i}: ${outcome.tag === 'err' && outcome.val.tag}, ${inferlet!.usage.encodedTokens} tokens`);
+    });
+    await ended[1];
+    // Its answer would come before that of a later call.
+    must(await inferlet!.encode('small', call([])));
+    assert.deepEqual(
+      answered,
+      ['1: closed, 0 tokens'],
+      'the other call is in the batch, whose tokens are not reported yet',
+    );
     resolve();
+    await ended[0];
+    assert.deepEqual(answered.slice(1), ['0: closed, 3 tokens']);
     const [expectedVector] = await expected([text(23)]);
     assert.ok(Math.abs((must(await third)[0] ?? 0) - (expectedVector?.[0] ?? 1)) < 1e-5);
     assert.equal(inferlet!.usage.encodedTokens, 3, 'reported after the batch, for the quota');
@@ -336,6 +348,26 @@ describe('encoders of a GPU host', () => {
     await Promise.all([closed, second.close()]);
     const batches = watched.batches.slice(before);
     assert.deepEqual([batches.length, first.usage.encodedTokens], [1, (batches[0]?.length ?? 0) * 3]);
+  });
+
+  it('encoders answer a call that was given up during its batch when its inferlet is terminated, once', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const attempt = (epoch: number) => connection.openInferlet({ id: 'given up', epoch, maxPages: 0, arrival: 1 });
+    const first = attempt(1);
+    const before = watched.batches.length;
+    const stopping = new AbortController();
+    const encoding = first.encode('small', call([text(20)]), stopping.signal);
+    while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
+    stopping.abort();
+    const second = attempt(2);
+    const outcome = await encoding;
+    assert.equal(outcome.tag === 'err' && outcome.val.tag, 'terminated');
+    const closed = first.close();
+    resolve();
+    await Promise.all([closed, second.close()]);
+    assert.equal(first.usage.encodedTokens, 3);
+    assert.equal(connection.connected, true);
   });
 
   it('encoders forget an inferlet that ends, and charge it for the batch that it was in', async () => {

@@ -99,8 +99,11 @@ export class EncoderEngine {
   #isStopped = false;
   /** Called when the batch on the device has ended. */
   readonly #batchEndListeners: (() => void)[] = [];
-  /** Inferlets with texts in the batch on the device. */
+  /** Calls and inferlets with texts in the batch on the device. */
+  #computingCalls: ReadonlySet<EncodeCall> = new Set();
   #computingPorts: ReadonlySet<EncodePort> = new Set();
+  /** Calls that their inferlets gave up during the batch on the device. */
+  readonly #stoppedCalls = new Set<EncodeCall>();
   #counts = NO_COUNTS;
   #spentNsAtReset = 0;
 
@@ -158,13 +161,17 @@ export class EncoderEngine {
     this.#wake();
   }
 
-  /** Ends a call of an inferlet with an error. Its texts in the batch on the device are still computed and billed. */
+  /**
+   * Ends a call of an inferlet with an error. Its texts in the batch on the device are still computed and billed. The answer then comes after that
+   * batch: until it comes, the runtime reserves the call's tokens in the tenant's quota.
+   */
   stopCall(port: EncodePort, id: number): void {
     const call = this.#inferlets.get(port)?.byId.get(id);
     if (!call) return;
     this.#queue.remove(call);
     this.#finish(call);
-    this.#answer(port, id, () => encodeError(port.writer, id, STOPPED));
+    if (this.#computingCalls.has(call)) this.#stoppedCalls.add(call);
+    else this.#answerStopped(call);
   }
 
   /** Forgets the calls of an inferlet, and answers them if there is a `why`. Calls `onReleased` once the device computes none of its texts. */
@@ -173,7 +180,9 @@ export class EncoderEngine {
     this.#inferlets.delete(port);
     inferlet?.heap.close();
     inferlet?.values.close();
-    for (const call of inferlet?.calls ?? []) {
+    const stopped = [...this.#stoppedCalls].filter((call) => call.port === port);
+    for (const call of stopped) this.#stoppedCalls.delete(call);
+    for (const call of [...(inferlet?.calls ?? []), ...stopped]) {
       this.#queue.remove(call);
       if (!why || call.id === 0) continue;
       encodeError(port.writer, call.id, why);
@@ -246,6 +255,7 @@ export class EncoderEngine {
   }
 
   async #compute(batch: readonly PickedText<EncodeCall>[]): Promise<void> {
+    this.#computingCalls = new Set(batch.map(({ call }) => call));
     this.#computingPorts = new Set(batch.map(({ call }) => call.port));
     this.#turns.begin(batch.reduce((sum, pick) => sum + lengthOf(pick), 0));
     const startedMs = performance.now();
@@ -264,7 +274,10 @@ export class EncoderEngine {
       for (const [i, pick] of batch.entries()) this.#accept(pick, outcome.values[i] ?? EMPTY);
     }
     this.#counts = { ...this.#counts, batches: this.#counts.batches + 1 };
+    this.#computingCalls = new Set();
     this.#computingPorts = new Set();
+    for (const call of this.#stoppedCalls) this.#answerStopped(call);
+    this.#stoppedCalls.clear();
     for (const tell of this.#batchEndListeners.splice(0)) tell();
   }
 
@@ -305,6 +318,10 @@ export class EncoderEngine {
     inferlet.values.add(-call.bytes);
     if (inferlet.calls.size === 0) this.#inferlets.delete(call.port);
     return true;
+  }
+
+  #answerStopped({ port, id }: EncodeCall): void {
+    this.#answer(port, id, () => encodeError(port.writer, id, STOPPED));
   }
 
   /** Writes the answer of a call that wants one. */

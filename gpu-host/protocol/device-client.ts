@@ -256,7 +256,11 @@ export class DeviceClient {
           piped: () => this.#issuer.send(queue, { op: 'run-piped' }, id),
         });
       },
-      credit?.whenSent && (() => operationOf({ ...request, maxTokens: credit.whenSent?.() ?? request.maxTokens })),
+      credit?.whenSent &&
+        (() => {
+          const maxTokens = credit.whenSent?.() ?? request.maxTokens;
+          return maxTokens === 0 ? null : operationOf({ ...request, maxTokens });
+        }),
     );
     return 'tag' in run ? failedRun(run) : run;
   }

@@ -23,6 +23,7 @@ const UNKNOWN = handlerError(
   'unsupported',
   'the GPU host is of an earlier release of Pie, which does not have this call',
 );
+const NOT_SENT = handlerError('closed', 'the inferlet gave up the call before it was sent');
 export const TOO_LARGE = handlerError(
   'limit-exceeded',
   `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items or ${MAX_ADDRESSES} addresses; split it`,
@@ -32,8 +33,8 @@ export const TOO_LARGE = handlerError(
 interface HeldCall {
   readonly queue: number;
   readonly id: number;
-  /** The call's encoded fields, or, for a call whose fields are known only when it is sent, the call. */
-  readonly call: Uint32Array | (() => Operation);
+  /** The call's encoded fields, or, for a call whose fields are known only when it is sent, the call; null when it is not sent at all. */
+  readonly call: Uint32Array | (() => Operation | null);
   /** True when `id` names this call; false when it names an earlier call, or none. */
   readonly isAsked: boolean;
 }
@@ -188,13 +189,13 @@ export class Issuer implements LinkMember {
   /**
    * Sends a call with many results. The object that `make` returns receives them, and calls `over` at the last one.
    *
-   * @param whenSent the call to send in place of `operation`, with other numbers; asked for when a held call is sent
+   * @param whenSent the call to send in place of `operation`, with other numbers, or null to send none; asked for when a held call is sent
    */
   stream<T extends Pending>(
     queue: number,
     operation: Operation,
     make: (id: number, over: () => void) => T,
-    whenSent?: () => Operation,
+    whenSent?: () => Operation | null,
   ): T | HandlerError {
     const link = this.#linkForCall();
     if (!link) return this.#lostError();
@@ -220,8 +221,14 @@ export class Issuer implements LinkMember {
     const link = this.#writableLink();
     if (!held || !link) return;
     for (const { queue, id, call } of held.calls) {
-      if (typeof call === 'function') this.#put(link, queue, id, call());
-      else {
+      if (typeof call === 'function') {
+        const operation = call();
+        if (operation === null) {
+          this.#fail(id, NOT_SENT);
+          continue;
+        }
+        this.#put(link, queue, id, operation);
+      } else {
         link.writer.putEntry(FRAME.calls, call);
         // The entry has its page lists whole, so the host's last list of the queue is now another one.
         link.pageLists.of(this.handle, queue).forget();
@@ -237,13 +244,17 @@ export class Issuer implements LinkMember {
     this.#heldCalls = null;
     const unanswered: number[] = [];
     for (const { queue, id, isAsked } of held?.calls ?? []) {
-      const pending = isAsked ? this.#link?.pending.get(id) : undefined;
-      if (pending) {
-        this.#link?.pending.delete(id);
-        pending.fail(error);
-      } else if (!isAsked) unanswered.push(queue);
+      if (isAsked) this.#fail(id, error);
+      else unanswered.push(queue);
     }
     return unanswered;
+  }
+
+  /** Answers a call that is not sent. */
+  #fail(id: number, error: HandlerError): void {
+    const pending = this.#link?.pending.get(id);
+    this.#link?.pending.delete(id);
+    pending?.fail(error);
   }
 
   setWaiting(waiting: boolean): void {
@@ -338,7 +349,7 @@ export class Issuer implements LinkMember {
     id: number,
     operation: Operation,
     isAsked: boolean,
-    whenSent?: () => Operation,
+    whenSent?: () => Operation | null,
   ): boolean {
     this.#issuedCalls++;
     const held = this.#heldCalls;
@@ -359,7 +370,7 @@ export class Issuer implements LinkMember {
     link: Link,
     header: Omit<HeldCall, 'call'>,
     operation: Operation,
-    whenSent: (() => Operation) | undefined,
+    whenSent: (() => Operation | null) | undefined,
   ): boolean {
     const { queue, id } = header;
     const { calls, writer, pageLists } = held;

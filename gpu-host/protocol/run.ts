@@ -20,7 +20,7 @@ export interface RunHandle {
 
 /** Bounds the tokens that the host decodes in a run, besides its window. */
 export interface RunCredit {
-  /** For a run whose call may be held: called when it is sent, and returns the request's maximum tokens. */
+  /** For a run whose call may be held: called when it is sent, and returns the request's maximum tokens; 0 to send no call. */
   readonly whenSent?: (() => number) | undefined;
   /** Called with the total number of consumed tokens. Calls `report` with as many as the host may know of, now or later. */
   consumed(tokens: number, report: (tokens: number) => void): void;

@@ -6,7 +6,6 @@
 export class EncoderTokens {
   #asked = 0;
   #underWay = 0;
-  #endedEarly = 0;
   #computed = 0;
 
   /** Tokens that were computed: as reported by the hosts, but never more than the tokens of all calls. */
@@ -19,26 +18,15 @@ export class EncoderTokens {
     return Math.min(this.#underWay, this.#asked - this.#computed);
   }
 
-  /** Maximum tokens, besides the reserved ones, of calls that ended early: a host may still report those of the batch on the device. */
-  get unconfirmed(): number {
-    return Math.min(this.#endedEarly, this.#asked - this.#computed - this.reserved);
-  }
-
   /** Begins a call for `tokens` tokens. */
   begin(tokens: number): void {
     this.#asked += tokens;
     this.#underWay += tokens;
   }
 
-  /** Ends a call. One that ends early counts as unconfirmed until `confirm`. */
-  end(tokens: number, isComplete: boolean): void {
+  /** Ends a call, whose computed tokens the host has reported. */
+  end(tokens: number): void {
     this.#underWay -= tokens;
-    if (!isComplete) this.#endedEarly += tokens;
-  }
-
-  /** Confirms that the hosts have reported all computed tokens of a call that ended early. */
-  confirm(tokens: number): void {
-    this.#endedEarly -= tokens;
   }
 
   /** Counts tokens that a host reports as computed. */

@@ -176,6 +176,30 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   for (const { guest } of [free, resumed, short, overtaken, stopped]) await guest.end();
 });
 
+test('a run that is dropped while the quota holds it is not sent', async (t) => {
+  const connection = await connected(t);
+  const quota = new Quota(1, false);
+  const guest = quota.open(new TestInferlet(connection, { hooks: quota.hooks }));
+  const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+  const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
+  const start = (token: number) => {
+    const request = { token, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
+    return guest.call<RunResource>('fused', '[constructor]run', guest.queue, request);
+  };
+  const [dropped, kept] = [start(1), start(2)];
+  assert.equal(guest.inferlet.tokens.isHeld, true);
+  guest.call('fused', '[resource-drop]run', dropped);
+  quota.limit = 1000;
+  quota.answer();
+  for (let finished: string | undefined; !finished; )
+    finished = value(await guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', kept)).finished;
+  guest.call('fused', '[resource-drop]run', kept);
+  value(await guest.queue.settle());
+  await guest.end();
+  assert.deepEqual([guest.inferlet.inputTokens, guest.inferlet.outputTokens], [40, 40]);
+  assert.equal((await connection.stats()).models[0]?.tokens, 40, 'the device has computed the other run alone');
+});
+
 test('a second next or pipe before the answer to the first is refused, and the run continues after a new allowance', async (t) => {
   const guest = new TestInferlet(await connected(t), { model: { tokenizer } });
   const allow = (ceiling: number) => guest.inferlet.tokens.grant(ceiling);

@@ -279,3 +279,26 @@ test('a call that fails while it is held costs nothing, and the calls behind it 
   tokens.grant(10_000);
   assert.deepEqual([tokens.input, tokens.output, tokens.charged], [30, 1, 31]);
 });
+
+test('a run that is dropped while it is held takes no tokens and no call, and the calls behind it go on', async () => {
+  const device = new Held();
+  const { tokens } = device;
+  tokens.grant(1);
+  const run = tokens.openRun(100);
+  device.make(0);
+  assert.deepEqual([tokens.isHeld, tokens.charged], [true, 0]);
+  const { promise, resolve } = Promise.withResolvers<Outcome<null>>();
+  const small = tokens.during({ inputs: 1, outputs: 0, cacheable: 0 }, () => {
+    device.make(1);
+    return promise;
+  });
+  run.end();
+  assert.deepEqual([tokens.isHeld, tokens.charged, run.deviceTokens], [false, 1, 0]);
+  assert.deepEqual([device.sent, tokens.ask().need], [[0, 1], 1], 'the device asks the run before it sends its call');
+  resolve(ok(null));
+  await small;
+  const sent = tokens.openRun(100);
+  tokens.grant(200);
+  sent.end();
+  assert.deepEqual([sent.deviceTokens > 0, tokens.charged], [true, 1]);
+});

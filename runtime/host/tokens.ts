@@ -31,12 +31,14 @@ export interface CallTokens {
 export const COUNTS_PER_TOKEN = 2;
 /** An inferlet that has charged nothing for this long gives back the tokens that it was granted in advance. */
 const IDLE_MS = 500;
-/** Time after the early end of an encoder's call in which the host may still report the tokens of the batch on the device. */
-const LAST_BATCH_MS = 2000;
+/** Errors of the calls of an inferlet that ends. Its host reports the tokens of the last batch once the inferlet has ended. */
+const ENDING: ReadonlySet<HandlerError['tag']> = new Set(['terminated', 'cancelled']);
 
 /** A call whose tokens wait for a higher ceiling. */
 interface HeldTokens {
   readonly tokens: number;
+  /** Tokens that the call would like to have besides. */
+  readonly wanted: number;
   /** Counts the tokens: the call is sent. */
   readonly enter: () => void;
 }
@@ -76,6 +78,8 @@ export class Tokens {
   readonly #waitingRuns = new Set<RunTokens>();
   #quotaRefusal: HandlerError | null = null;
   #lastChargeMs = performance.now();
+  /** True once hosts may report tokens that no call reserves: all that is granted then stays with the inferlet until it has ended. */
+  #isEnding = false;
 
   constructor(options: TokensOptions) {
     this.#options = options;
@@ -96,8 +100,7 @@ export class Tokens {
 
   /** Tokens that quotas count: those used, and those of calls under way. */
   get charged(): number {
-    const { reserved, unconfirmed } = this.#encoders;
-    const underWay = this.#unsettledInputs + this.#expectedOutputs + this.#runTokens + reserved + unconfirmed;
+    const underWay = this.#unsettledInputs + this.#expectedOutputs + this.#runTokens + this.#encoders.reserved;
     return this.input - this.#cached + this.#output + underWay;
   }
 
@@ -222,7 +225,10 @@ export class Tokens {
     return result;
   }
 
-  /** Makes an encoder's call, and counts all its inputs against limits and quota while it is under way. Returns the promise of `call`. */
+  /**
+   * Makes an encoder's call, and counts all its inputs against limits and quota while it is under way. Returns the promise of `call`, which resolves
+   * after the host has reported all that it has computed for the call.
+   */
   encoding<T>(inputs: number, call: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
     let hasEntered = false;
     const held = this.#enter(inputs, () => {
@@ -230,10 +236,10 @@ export class Tokens {
       this.#changeEncoders((encoders) => encoders.begin(inputs));
     });
     const result = call();
-    void result.then(({ tag }) => {
+    void result.then((outcome) => {
       if (!hasEntered) return this.#withdraw(held);
-      this.#changeEncoders((encoders) => encoders.end(inputs, tag === 'ok'));
-      if (tag === 'err') setTimeout(() => this.#encoders.confirm(inputs), LAST_BATCH_MS).unref();
+      this.#isEnding ||= outcome.tag === 'err' && ENDING.has(outcome.val.tag);
+      this.#changeEncoders((encoders) => encoders.end(inputs));
     });
     return result;
   }
@@ -247,7 +253,10 @@ export class Tokens {
   openRun(maxTokens: number): RunTokens {
     return new RunTokens(maxTokens, {
       /** Holds the run back unless there is room for its first tokens and for `wanted` more. */
-      enter: (tokens, wanted, enter) => this.#enter(tokens, enter, wanted),
+      enter: (tokens, wanted, enter) => {
+        const held = this.#enter(tokens, enter, wanted);
+        return () => this.#withdraw(held);
+      },
       take: (tokens) => this.#takeForRun(tokens),
       giveBack: (tokens) => {
         this.#runTokens -= tokens;
@@ -279,7 +288,7 @@ export class Tokens {
   }
 
   get #isIdle(): boolean {
-    return performance.now() - this.#lastChargeMs >= IDLE_MS;
+    return !this.#isEnding && performance.now() - this.#lastChargeMs >= IDLE_MS;
   }
 
   get #hasStalledRun(): boolean {
@@ -301,7 +310,7 @@ export class Tokens {
       return null;
     }
     if (!this.isHeld) this.#options.hold(true);
-    const held = { tokens, enter };
+    const held = { tokens, wanted, enter };
     this.#heldCalls.push(held);
     this.#heldTokens += tokens;
     this.#wantedTokens += wanted;
@@ -315,6 +324,7 @@ export class Tokens {
     if (!held || index < 0) return;
     this.#heldCalls.splice(index, 1);
     this.#heldTokens -= held.tokens;
+    this.#wantedTokens -= held.wanted;
     if (this.#ceiling === null || !this.isHeld || this.charged + this.#heldTokens <= this.#ceiling) this.#release();
   }
 
@@ -346,7 +356,8 @@ export class Tokens {
 
 /** The counts of the inferlet that a run changes. */
 interface RunCounts {
-  enter(tokens: number, wanted: number, enter: () => void): void;
+  /** Returns a function that withdraws the run if it still waits for room. */
+  enter(tokens: number, wanted: number, enter: () => void): () => void;
   take(tokens: number): number;
   giveBack(tokens: number): void;
   /** @param takenBefore number of these tokens that `take` has taken */
@@ -368,6 +379,8 @@ export class RunTokens implements RunCredit {
   #unreported: { readonly tokens: number; readonly report: (tokens: number) => void } | null = null;
   #refused: HandlerError | null = null;
   #isOver = false;
+  #isEntered = false;
+  readonly #withdraw: () => void;
   /** Called when the quota has no room for another token of the run. */
   onRefused: (error: HandlerError) => void = () => undefined;
 
@@ -375,16 +388,19 @@ export class RunTokens implements RunCredit {
     this.#maxTokens = maxTokens;
     this.#counts = counts;
     const firstBound = Math.min(maxTokens, RUN_WINDOW_TOKENS);
-    counts.enter(COUNTS_PER_TOKEN, COUNTS_PER_TOKEN * (firstBound - 1), () => {
-      if (this.#isOver) return;
+    this.#withdraw = counts.enter(COUNTS_PER_TOKEN, COUNTS_PER_TOKEN * (firstBound - 1), () => {
+      this.#isEntered = true;
       this.#bound = counts.take(COUNTS_PER_TOKEN * firstBound) / COUNTS_PER_TOKEN;
       if (this.#bound < firstBound) this.#maxTokens = this.#bound;
     });
   }
 
-  /** Maximum tokens for the device's call: fewer than those of the run when the quota has no room for the first window. Known once the call is sent. */
+  /**
+   * Maximum tokens for the device's call: fewer than those of the run when the quota has no room for the first window. Known once the call is sent;
+   * 0 for a run that ended before, whose call must not be sent.
+   */
   get deviceTokens(): number {
-    return this.#maxTokens;
+    return this.#isOver && !this.#isEntered ? 0 : this.#maxTokens;
   }
 
   /** Tokens that the quota counts for further tokens up to the window. */
@@ -439,6 +455,7 @@ export class RunTokens implements RunCredit {
     this.#counts.endWait(this);
     this.#counts.giveBack(COUNTS_PER_TOKEN * (this.#bound - this.#countedTokens));
     this.#bound = this.#countedTokens;
+    this.#withdraw();
   }
 
   #boundAt(consumed: number): number {
