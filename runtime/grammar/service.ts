@@ -1,8 +1,8 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { Shares } from '#scheduler/policies/shares.ts';
 import { GrammarAccount } from './account.ts';
 import { CompiledGrammar, type Deadlines, Grammar } from './compiled.ts';
+import { Shelves } from './shelves.ts';
 import { type GrammarSource, refuseSource } from './translate/source.ts';
 import { Workers } from './workers.ts';
 
@@ -41,18 +41,8 @@ export interface GrammarOptions {
 const START_MS = 10_000;
 /** Longest wait of a tenant for a worker while all workers serve other tenants. */
 const PLACE_MS = 10_000;
-/** Maximum grammars of a tenant that stay compiled although no inferlet holds them. */
-const MAX_UNUSED = 16;
 /** Bytes for each character of a source: two in the source, and two in the key by which the grammar is found. */
 const CHARACTER_BYTES = 4;
-
-/** Grammars of one tenant. */
-interface Shelf {
-  /** Grammars by model and source. */
-  readonly byKey: Map<string, Grammar>;
-  /** Grammars that no inferlet holds, with their keys in `byKey`; the most recently used last. */
-  readonly unused: Map<Grammar, string>;
-}
 
 /**
  * Compiles grammars and matches texts of tokens against them, in worker threads: sources are untrusted and may take much time and memory.
@@ -62,12 +52,8 @@ interface Shelf {
 export class GrammarService {
   readonly #workers: Workers;
   readonly #deadlines: Deadlines;
-  /** Shelves by tenant. */
-  readonly #shelves = new Map<string, Shelf>();
-  /** Memory for the sources of all grammars. */
-  readonly #sourceBytes: number;
-  /** Bytes of sources by tenant, with a fair share for each. */
-  readonly #sources: Shares;
+  /** Grammars by tenant, and by model and source. */
+  readonly #shelves: Shelves<Grammar>;
   /** Id of each tokenizer, for the keys of grammars. */
   readonly #tokenizers = new WeakMap<Tokenizer, number>();
   #lastId = 0;
@@ -75,8 +61,7 @@ export class GrammarService {
   constructor(options: GrammarOptions = {}) {
     const { maxWorkers = 8, idleMs = 30_000, turnMs = 2000, heapMb = 384 } = options;
     const { compileMs = 2000, operationMs = 1000 } = options;
-    this.#sourceBytes = options.sourceBytes ?? 256 << 20;
-    this.#sources = new Shares(this.#sourceBytes);
+    this.#shelves = new Shelves(options.sourceBytes ?? 256 << 20, (grammar) => grammar.forget());
     this.#deadlines = { compileMs, operationMs, startMs: START_MS };
     this.#workers = new Workers({
       maxWorkers,
@@ -85,7 +70,7 @@ export class GrammarService {
       heapMb,
       startMs: START_MS,
       placeMs: PLACE_MS,
-      onEnd: (tenant) => this.#trim(tenant, 0),
+      onEnd: (tenant) => this.#shelves.trim(tenant, 0),
     });
   }
 
@@ -111,7 +96,7 @@ export class GrammarService {
     const refused = refuseSource(source) ?? account.begin(bytes);
     if (refused) return err(refused);
     const key = `${this.#tokenizerId(model.tokenizer)} ${model.vocabularySize} ${source.tag} ${text}`;
-    const existing = this.#shelves.get(tenant)?.byKey.get(key);
+    const existing = this.#shelves.get(tenant, key);
     const grammar = existing && !existing.failed ? existing : this.#make(tenant, model, source, key);
     if (!grammar) {
       account.end(bytes);
@@ -139,9 +124,6 @@ export class GrammarService {
 
   /** Makes a grammar of the source; null when the tenant's grammars leave no room for the source. */
   #make(tenant: string, model: GrammarModel, source: GrammarSource, key: string): Grammar | null {
-    if (!this.#takeRoom(tenant, key.length * CHARACTER_BYTES)) return null;
-    const shelf: Shelf = this.#shelves.get(tenant) ?? { byKey: new Map(), unused: new Map() };
-    this.#shelves.set(tenant, shelf);
     this.#lastId += 1;
     const grammar: Grammar = new Grammar({
       id: this.#lastId,
@@ -150,45 +132,9 @@ export class GrammarService {
       source,
       workers: this.#workers,
       deadlines: this.#deadlines,
-      onUsed: () => shelf.unused.delete(grammar),
-      onUnused: () => {
-        shelf.unused.set(grammar, key);
-        if (grammar.failed) this.#forget(tenant, shelf, grammar);
-        else this.#trim(tenant, MAX_UNUSED);
-      },
+      onUsed: () => this.#shelves.use(grammar),
+      onUnused: () => this.#shelves.release(grammar, !grammar.failed),
     });
-    shelf.byKey.set(key, grammar);
-    return grammar;
-  }
-
-  /** Counts a source if it has room. Makes room from the tenant's unused grammars, and from other tenants' only when the shared memory is full. */
-  #takeRoom(tenant: string, bytes: number): boolean {
-    if (this.#sources.enter(tenant, bytes)) return true;
-    this.#trim(tenant, 0);
-    const isFull = this.#sources.total + bytes > this.#sourceBytes;
-    if (isFull) for (const other of this.#shelves.keys()) this.#trim(other, 0);
-    return this.#sources.enter(tenant, bytes);
-  }
-
-  /** Forgets the tenant's unused grammars, except the last `keptCount` ones. */
-  #trim(tenant: string, keptCount: number): void {
-    const shelf = this.#shelves.get(tenant);
-    if (!shelf) return;
-    for (const grammar of shelf.unused.keys()) {
-      if (shelf.unused.size <= keptCount) return;
-      this.#forget(tenant, shelf, grammar);
-    }
-  }
-
-  #forget(tenant: string, shelf: Shelf, grammar: Grammar): void {
-    const { byKey, unused } = shelf;
-    const key = unused.get(grammar);
-    unused.delete(grammar);
-    if (key !== undefined) this.#sources.leave(tenant, key.length * CHARACTER_BYTES);
-    grammar.forget();
-    // The key of a failed grammar may belong to its replacement.
-    if (key !== undefined && byKey.get(key) === grammar) byKey.delete(key);
-    // The tenant may have a new shelf by now: a failed grammar can outlast the other grammars of its shelf.
-    if (byKey.size === 0 && this.#shelves.get(tenant) === shelf) this.#shelves.delete(tenant);
+    return this.#shelves.add(tenant, key, key.length * CHARACTER_BYTES, grammar) ? grammar : null;
   }
 }

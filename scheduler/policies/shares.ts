@@ -22,12 +22,26 @@ export class Shares {
     return this.#total;
   }
 
+  /** Number of tenants that hold something. */
+  get tenants(): number {
+    return this.#heldByTenant.size;
+  }
+
+  /** The amount that a tenant holds. */
+  heldBy(tenant: string): number {
+    return this.#heldByTenant.get(tenant) ?? 0;
+  }
+
+  /** True when a tenant that takes `amount` more holds at most the part that it may hold whenever the pool has room. */
+  isOwn(tenant: string, amount: number): boolean {
+    return this.heldBy(tenant) + amount <= this.#poolSize * OWN_SHARE;
+  }
+
   /** True when a tenant may take `amount` more. */
   fits(tenant: string, amount = 1): boolean {
-    const ownAmount = (this.#heldByTenant.get(tenant) ?? 0) + amount;
     const total = this.#total + amount;
     if (total > this.#poolSize) return false;
-    return ownAmount <= this.#poolSize * OWN_SHARE || total <= this.#poolSize * (1 - LEFT_FREE);
+    return this.isOwn(tenant, amount) || total <= this.#poolSize * (1 - LEFT_FREE);
   }
 
   /** Gives a tenant `amount` more, and returns true. Returns false when it does not fit. After true, the caller must call `leave`. */
