@@ -7,12 +7,13 @@ import { CollectedLog } from '#scheduler/testing/log.ts';
 import {
   assertBundled,
   bundledFunctions,
+  deployBundled,
   deployRest,
   FIRST_FUNCTIONS,
   firstFunctions,
   retryPauseMs,
 } from './bundled.ts';
-import { loadConfig } from './config.ts';
+import { type Config, loadConfig } from './config.ts';
 import { ROOT } from './install.ts';
 import { PendingFunctions, pendingFunctions } from './pending-functions.ts';
 
@@ -51,32 +52,73 @@ test('the pause before a retry doubles up to a bound, and is between a half and 
   assert.deepEqual(bounds(1000), [300_000, 600_000]);
 });
 
+/** A configuration whose `pie deploy` is `program`, which gets the number of its run as `turn` and the names of the functions as `names`. */
+async function withDeployProgram<T>(program: string, run: (config: Config) => Promise<T>): Promise<T> {
+  const root = mkdtempSync(path.join(os.tmpdir(), 'pie-bundled-'));
+  try {
+    mkdirSync(path.join(root, 'gateway/cli'), { recursive: true });
+    const file = path.join(root, 'turns');
+    writeFileSync(file, '');
+    const script = `import fs from 'node:fs';
+      fs.appendFileSync(${JSON.stringify(file)}, 'x');
+      const turn = fs.readFileSync(${JSON.stringify(file)}, 'utf8').length;
+      const names = process.argv.filter((one) => one.startsWith('functions/')).map((one) => one.slice(10));
+      const report = (name) => console.log(JSON.stringify({ name, version: 'v1' }));
+      const fail = (message) => console.error(JSON.stringify({ error: { code: 'store-unavailable', message } }));
+      ${program}`;
+    writeFileSync(path.join(root, 'gateway/cli/bin.js'), script);
+    writeFileSync(path.join(root, 'package.json'), '{"type":"module"}');
+    return await run({ ...loadConfig({ PIE_HOME: root }), root, runDirectory: root });
+  } finally {
+    rmSync(root, { recursive: true });
+  }
+}
+
+describe('the functions that are deployed before the platform serves', () => {
+  const deployed = (program: string, names = ['a', 'b']) =>
+    withDeployProgram(program, async (config) => {
+      const lines: string[] = [];
+      const records = new CollectedLog();
+      const { signal } = new AbortController();
+      const outcome = await deployBundled(config, names, {
+        signal,
+        say: (line) => lines.push(line),
+        log: records,
+        pausesMs: [0, 0],
+      });
+      return { outcome, lines, tries: records.records.map(({ fields }) => fields.tries) };
+    });
+
+  test('are tried again while the platform does not answer', async () => {
+    const { outcome, lines, tries } = await deployed('process.exit(turn < 3 ? 4 : 0);');
+    assert.equal(outcome, 'deployed');
+    assert.deepEqual(tries, [1, 2]);
+    assert.match(lines.join(), /did not answer; next try to deploy its functions in 0 s/);
+  });
+
+  test('are left to the background when the platform does not answer in any try', async () => {
+    const { outcome, tries } = await deployed('process.exit(4);');
+    assert.equal(outcome, 'unreachable');
+    assert.deepEqual(tries, [1, 2, 3]);
+  });
+
+  test('are tried once when the platform refuses one, and not while runtimes are upgraded', async () => {
+    await assert.rejects(deployed('process.exit(turn === 1 ? 2 : 0);'), { name: 'ConfigError' });
+    await assert.rejects(deployed('process.exit(turn === 1 ? 70 : 0);'), { name: 'ConfigError' });
+    assert.equal((await deployed('process.exit(turn === 1 ? 6 : 0);')).outcome, 'upgrading');
+    assert.equal((await deployed('process.exit(2);', [])).outcome, 'deployed');
+  });
+});
+
 describe('the functions that are deployed in the background', () => {
-  /**
-   * Deploys `names` with a program in the place of `pie deploy`, which gets the number of its run as `turn` and the names as `names`.
-   * @returns the lines for the terminal, the log, and the functions that are left
-   */
-  async function deployed(program: string, names: readonly string[], until?: (log: CollectedLog) => boolean) {
-    const root = mkdtempSync(path.join(os.tmpdir(), 'pie-bundled-'));
-    try {
-      mkdirSync(path.join(root, 'gateway/cli'), { recursive: true });
-      const file = path.join(root, 'turns');
-      writeFileSync(file, '');
-      const script = `import fs from 'node:fs';
-        fs.appendFileSync(${JSON.stringify(file)}, 'x');
-        const turn = fs.readFileSync(${JSON.stringify(file)}, 'utf8').length;
-        const names = process.argv.filter((one) => one.startsWith('functions/')).map((one) => one.slice(10));
-        const report = (name) => console.log(JSON.stringify({ name, version: 'v1' }));
-        const fail = (message) => console.error(JSON.stringify({ error: { code: 'store-unavailable', message } }));
-        ${program}`;
-      writeFileSync(path.join(root, 'gateway/cli/bin.js'), script);
-      writeFileSync(path.join(root, 'package.json'), '{"type":"module"}');
-      const config = { ...loadConfig({ PIE_HOME: root }), root, runDirectory: root };
+  /** Deploys `names` with a program in the place of `pie deploy`. Returns the lines for the terminal, the log, and the functions that are left. */
+  function deployed(program: string, names: readonly string[], until?: (log: CollectedLog) => boolean) {
+    return withDeployProgram(program, async (config) => {
       const log = new CollectedLog();
       const lines: string[] = [];
       const aborting = new AbortController();
       const pending = new PendingFunctions(config, { awaited: [], later: names, log });
-      const deploying = deployRest(config, names, {
+      await deployRest(config, names, {
         pending,
         signal: aborting.signal,
         log,
@@ -86,11 +128,8 @@ describe('the functions that are deployed in the background', () => {
         },
         pauseMs: () => 0,
       });
-      await deploying;
       return { lines, log, left: pendingFunctions(config) };
-    } finally {
-      rmSync(root, { recursive: true });
-    }
+    });
   }
 
   const fieldsOf = (log: CollectedLog) =>

@@ -11,8 +11,11 @@ import { runProgram } from './programs.ts';
 /** Interval at which a gateway without a runtime asks whether another machine has one; also the longest wait for an answer. */
 const READY_EVERY_MS = 2000;
 
+/** Exit code of `pie deploy` when the gateway, or a part of the platform behind it, does not answer or is restarting. */
+export const UNREACHABLE_EXIT = 4;
+
 /** Exit code of `pie deploy --upgrading skip` when it deploys nothing, because runtimes of another release take invocations. */
-const UPGRADING_EXIT = 6;
+export const UPGRADING_EXIT = 6;
 
 /** Functions that a machine with a gateway and a runtime deploys before it serves: those of routes and of the first examples. */
 export const FIRST_FUNCTIONS: readonly string[] = [
@@ -56,19 +59,50 @@ export function assertBundled(config: Pick<Config, 'root'>, names: readonly stri
 }
 
 /**
- * Deploys bundled functions in one process, a few at a time, and shows progress. Deploys none while runtimes of another release take
- * invocations: they may not be able to run these versions.
- * @returns false when it deployed none for that reason; true otherwise, even if `names` is empty or the signal aborted
- * @throws {@link ConfigError} when a deployment fails
+ * What became of the functions that a start deploys before it serves: all are `deployed`; none is, because runtimes of another release take
+ * invocations (`upgrading`); or some may be missing, because the platform did not answer in any try (`unreachable`).
  */
-export async function deployBundled(config: Config, names: readonly string[], signal: AbortSignal): Promise<boolean> {
-  if (names.length === 0) return true;
+export type FirstDeploy = 'deployed' | 'upgrading' | 'unreachable';
+
+/** Pauses before the next tries of {@link deployBundled}, ms. The supervisor starts a gateway that died again within a few seconds. */
+const FIRST_PAUSES_MS: readonly number[] = [1000, 2000, 4000, 8000];
+
+export interface DeployBundledOptions {
+  readonly signal: AbortSignal;
+  /** Gets lines for the terminal. */
+  readonly say: (line: string) => void;
+  readonly log: Logger;
+  /** Pauses before the second and each further try, ms. */
+  readonly pausesMs?: readonly number[];
+}
+
+/**
+ * Deploys bundled functions in one process, a few at a time, and shows progress. Deploys none while runtimes of another release take
+ * invocations: they may not be able to run these versions. Tries again when the platform does not answer, since a process that died comes back;
+ * a function that is deployed already is not built again.
+ * @returns `deployed` also if `names` is empty or the signal aborted
+ * @throws {@link ConfigError} when a function cannot be built or the platform refuses it
+ */
+export async function deployBundled(
+  config: Config,
+  names: readonly string[],
+  { signal, say, log, pausesMs = FIRST_PAUSES_MS }: DeployBundledOptions,
+): Promise<FirstDeploy> {
+  if (names.length === 0) return 'deployed';
   const args = ['gateway/cli/bin.js', 'deploy', ...DEPLOY_OPTIONS, '--upgrading', 'skip', ...sourcesOf(names)];
-  const code = await runProgram(config, args, { output: 'progress', signal });
-  if (code === UPGRADING_EXIT) return false;
-  if (code !== 0 && !signal.aborted)
-    throw new ConfigError('A bundled function could not be deployed; the output above says which one, and why.');
-  return true;
+  for (let tries = 1; ; tries++) {
+    const code = await runProgram(config, args, { output: 'progress', signal });
+    if (code === 0 || signal.aborted) return 'deployed';
+    if (code === UPGRADING_EXIT) return 'upgrading';
+    if (code !== UNREACHABLE_EXIT)
+      throw new ConfigError('A bundled function could not be deployed; the output above says which one, and why.');
+    const pauseMs = pausesMs[tries - 1];
+    log.warn({ functions: names, tries, retryInMs: pauseMs }, 'the platform did not answer while it got its functions');
+    if (pauseMs === undefined) return 'unreachable';
+    say(`  The platform did not answer; next try to deploy its functions in ${pauseMs / 1000} s`);
+    await sleep(pauseMs, undefined, { signal }).catch(() => undefined);
+    if (signal.aborted) return 'deployed';
+  }
 }
 
 /** Pause before the first retry of a function; each further failure doubles it, up to `MAX_RETRY_MS`. */

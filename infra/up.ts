@@ -139,9 +139,10 @@ async function main(): Promise<number> {
     // The gateway reads this list, and does not call itself ready while a function that this start deploys first is missing.
     const pending = new PendingFunctions(config, { awaited: firstNames, later, log });
     if (!(await start(machineProcesses(config)))) return earlyExitCode();
-    const haveDeployedFirst = await deployBundled(config, firstNames, stopping.signal);
-    if (!stopping.signal.aborted && haveDeployedFirst) pending.deployed(firstNames);
-    else if (!stopping.signal.aborted) pending.change(firstNames, { isAwaited: false });
+    const first = await deployBundled(config, firstNames, { signal: stopping.signal, say, log: decisions });
+    if (!stopping.signal.aborted && first === 'deployed') pending.deployed(firstNames);
+    else if (first === 'upgrading') pending.change(firstNames, { isAwaited: false });
+    else if (first === 'unreachable') say(`\n${missingText(firstNames)}`);
     const { signal } = stopping;
     const { noteProof } = machine;
     const proofs = new Proofs(config, {
@@ -174,7 +175,7 @@ async function main(): Promise<number> {
       say(serves('gateway') ? welcomeText(config, url, tookMs) : joinedText(config, tookMs));
     }
     const proving = proofs.rest();
-    const laterNames = haveDeployedFirst ? later : allNames;
+    const laterNames = first === 'deployed' ? later : allNames;
     const deploying = deployRest(config, laterNames, { pending, signal, say, log: decisions });
     const compiledFolder = process.env.NODE_COMPILE_CACHE;
     const forgetting = compiledFolder ? forgetCompiledCode(compiledFolder, Date.now(), stopping.signal) : undefined;
@@ -240,6 +241,10 @@ function report(event: SupervisorEvent, say: (line: string) => void, printEvent:
 
 const unprovenText = (model: string, fault: string): string =>
   `WARNING: the model ${model} has not answered: ${fault}\nIt is served all the same. \`pie doctor\` shows whether a later attempt succeeds.`;
+
+const missingText = (names: readonly string[]): string =>
+  `WARNING: the platform did not answer while it got its first functions. These may be missing: ${names.join(', ')}.
+Pie deploys them while the platform serves, and tries again until they are there; \`pie list\` and /readyz say what is missing.`;
 
 function welcomeText(config: Config, url: string, tookMs: number): string {
   return `
