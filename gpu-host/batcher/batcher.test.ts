@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import fc from 'fast-check';
 import type { SimCall } from './testing/sim-call.ts';
 import { Trace } from './testing/trace.ts';
 
@@ -382,6 +383,71 @@ test('a call is cut to the inputs that one step can compute of it, also a short 
   assert.deepEqual(trace.step(), ['short:4', 'other:50']);
   trace.push('c', { kind: 'forward', tokens: 50, stepTokens: 20, chunkable: false }, 'whole');
   assert.deepEqual(trace.step(), ['short:4', 'whole:50']);
+});
+
+test('a long call is cut shorter while other queues use the device, until they have stayed away for a few batches', () => {
+  const trace = new Trace({ maxTokens: 512 });
+  trace.push('a', { kind: 'forward', tokens: 500, stepTokens: 100, besideTokens: 10 }, 'long');
+  assert.deepEqual(trace.step(), ['long:100'], 'alone');
+  trace.push('b', { kind: 'forward', tokens: 1 }, 'decode');
+  assert.deepEqual(trace.step(), ['decode', 'long:10']);
+  // The inferlet of the decode may send its next call during any of these batches.
+  assert.deepEqual(trace.step(), ['long:10']);
+  trace.push('b', { kind: 'forward', tokens: 1 }, 'next');
+  assert.deepEqual(trace.step(), ['next', 'long:10']);
+  const alone = Array.from({ length: 5 }, () => trace.step()).flat();
+  assert.deepEqual(alone, ['long:10', 'long:10', 'long:10', 'long:10', 'long:100']);
+  trace.push('c', { kind: 'forward', tokens: 80, stepTokens: 80, besideTokens: 20 }, 'other');
+  assert.deepEqual(trace.step(), ['long:10', 'other:20'], 'another prompt does not wait for the first one to end');
+});
+
+test('no long call of a random schedule has more inputs in a step than its bound beside others, and all short ones go', () => {
+  fc.assert(
+    fc.property(
+      fc.array(
+        fc.record({
+          queue: fc.nat({ max: 4 }),
+          tokens: fc.constantFrom(1, 1, 3, 40, 300),
+          stepTokens: fc.integer({ min: 60, max: 100 }),
+          besideTokens: fc.integer({ min: 1, max: 30 }),
+          steps: fc.nat({ max: 6 }),
+        }),
+        { minLength: 1, maxLength: 30 },
+      ),
+      (calls) => {
+        const trace = new Trace({ maxCalls: 128, maxTokens: 512 });
+        const bounds = new Map(calls.map((call, i) => [`${i}`, call]));
+        const left = new Map<string, number>();
+        const step = () => {
+          const waiting = trace.batcher.ready.map(({ queue }) => queue);
+          const isShared = new Set(waiting).size > 1;
+          const shorts = trace.batcher.ready.filter(({ tokens }) => tokens <= 16).length;
+          const went = trace.step().map((one) => one.split(':'));
+          for (const [name = '', inputs = '1'] of went) {
+            const { tokens, stepTokens, besideTokens } = bounds.get(name) ?? assert.fail(name);
+            left.set(name, (left.get(name) ?? tokens) - Number(inputs));
+            if (tokens > 16 && Number(inputs) > 16) {
+              assert.ok(Number(inputs) <= (isShared ? besideTokens : stepTokens), `${name}: ${inputs} inputs`);
+            }
+          }
+          assert.ok(
+            went.length >= Math.min(shorts, trace.batcher.limits.maxCalls - 1),
+            'no short call waits for a prompt',
+          );
+        };
+        for (const [i, { queue, steps, ...shape }] of calls.entries()) {
+          trace.push(`queue ${queue}`, { kind: 'forward', ...shape }, `${i}`);
+          for (let n = 0; n < steps; n++) if (trace.batcher.waiting > 0) step();
+        }
+        while (trace.batcher.waiting > 0) step();
+        assert.ok(
+          calls.every((_, i) => left.get(`${i}`) === 0),
+          'all calls end',
+        );
+      },
+    ),
+    { seed: 5, numRuns: process.env.PIE_TEST_ALL ? 5000 : 200 },
+  );
 });
 
 test('a call that follows another one waits for the next batch when it would have to be cut', () => {

@@ -24,6 +24,9 @@ export type { BatchPolicy } from './policies/policy.ts';
 /** Milliseconds after a step in which the engine polls the sockets for an expected call instead of sleeping until the call comes. */
 const WATCH_MS = 0.3;
 
+/** Batches after which a queue counts as gone: its inferlet may take a moment from one call to the next, or from one invocation to the next. */
+const SHARED_BATCHES = 4;
+
 /**
  * Chooses batches for one model. While the device computes, calls queue; as soon as it is free and the policy agrees, the best batch
  * leaves. A plain state machine: the caller passes the time and executes the batches (Pie, SOSP '25, section 5.2).
@@ -65,6 +68,9 @@ export class Batcher {
   /** Queues whose priority changed since the last batch. */
   #repricedQueues = new Set<BatchQueue>();
   #deepQueues = new Set<BatchQueue>();
+  /** The queue of the last call that went, and the batches since one with a call of another queue. */
+  #lastQueue: BatchQueue | undefined;
+  #batchesAlone = SHARED_BATCHES;
 
   /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(options: BatcherOptions = {}) {
@@ -444,11 +450,20 @@ export class Batcher {
       // The queue's next call comes to the front, and joins `ready` when nothing blocks it.
       this.#leave(call);
     };
-    selectForwards(ready, variant, limits, take, pressing);
+    selectForwards(ready, variant, limits, take, pressing, this.#batchesAlone < SHARED_BATCHES);
     this.#riders = undefined;
+    this.#noteQueues(forwards);
     for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
     this.#forwards = [...ready.filter((call) => call.state === 'ready'), ...waiting];
     return { forwards, projections: riders.calls, encodings: [], awaitedBy };
+  }
+
+  #noteQueues(forwards: readonly Grant[]): void {
+    this.#batchesAlone++;
+    for (const { call } of forwards) {
+      if (this.#lastQueue !== undefined && call.queue !== this.#lastQueue) this.#batchesAlone = 0;
+      this.#lastQueue = call.queue;
+    }
   }
 
   /** Sends a projection with the batch that has all forwards for which it waits, so that embed, forward and next-distribution are one step. */

@@ -67,6 +67,11 @@ export abstract class BatchCall {
     return Number.POSITIVE_INFINITY;
   }
 
+  /** As `stepTokens`, while calls of other queues share the device: these wait for each step. At most `stepTokens`, which is the default. */
+  get besideTokens(): number {
+    return this.stepTokens;
+  }
+
   /** Tokens whose scores the call returns; a batch bounds their sum. */
   get scores(): number {
     return 0;

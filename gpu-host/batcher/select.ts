@@ -35,6 +35,8 @@ interface Choice {
   readonly reserve: number;
   /** Maximum inputs of long calls. */
   readonly longTokens: number;
+  /** True when calls of several queues use the device, which then get a step often. */
+  readonly isShared: boolean;
   /** Calls that are not to be chosen. */
   readonly except?: ReadonlySet<BatchCall>;
   /** True when the most urgent call stays behind if it does not fit. */
@@ -47,7 +49,8 @@ interface Choice {
  * the same queue, and calls that follow the taken call in the batch). These calls are considered last.
  *
  * Short calls go first. While a long one waits, they leave it a place and a quarter of the tokens, so that prefill goes on beside
- * decode, and decode keeps its pace. Long calls are cut to the remaining tokens.
+ * decode, and decode keeps its pace. Long calls are cut to the remaining tokens; while several queues have calls (`isShared`, or in `ready`), also to
+ * their `besideTokens`.
  *
  * Calls of `pressing` (`LatencyTurns`) go before all others. They leave the others one place, a quarter of the tokens for short calls, and a
  * quarter for long calls. The long calls of the others get no more than their quarter.
@@ -58,11 +61,20 @@ export function selectForwards(
   limits: BatchLimits,
   take: Taker,
   pressing: ReadonlySet<BatchCall> = NONE,
+  isShared = false,
 ): void {
   const { maxCalls, maxTokens } = limits;
   const quarter = Math.max(1, maxTokens >> 2);
   const short = mostShortTokens(limits);
-  const baseChoice = { variant, limits, short, reserve: quarter, longTokens: maxTokens, mustFit: false };
+  const baseChoice = {
+    variant,
+    limits,
+    short,
+    reserve: quarter,
+    longTokens: maxTokens,
+    isShared: isShared || ready.some((call) => call.queue !== ready[0]?.queue),
+    mustFit: false,
+  };
   const pressingCalls =
     pressing.size === 0 ? [] : ready.filter((call) => call.variant === variant && pressing.has(call));
   if (pressingCalls.length === 0) {
@@ -151,8 +163,8 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
     const remainingTokens = Math.min(maxTokens - tokens, longRoom);
     if (calls >= maxCalls || remainingTokens <= 0) return;
     let count = Math.min(call.tokens, remainingTokens);
-    const { stepTokens } = call;
-    if (stepTokens < count && call.chunkable()) count = stepTokens;
+    const most = choice.isShared ? call.besideTokens : call.stepTokens;
+    if (most < count && call.chunkable()) count = most;
     if (count < call.tokens && !mayCut(call)) continue;
     longRoom -= count;
     grant(call, count);

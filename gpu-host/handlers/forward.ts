@@ -12,6 +12,7 @@ import { type Fusion, fuse } from './fusion.ts';
 import { ForwardPlan, type ForwardRequest } from './plan.ts';
 import type { DistributionCall } from './project.ts';
 import type { HostQueue } from './space.ts';
+import type { RemainingCall } from './step-bounds.ts';
 import { Unplanned } from './unplanned.ts';
 
 type HeldEmbed = Exclude<Embed, { kind: 'empty' }>;
@@ -53,12 +54,17 @@ export class ForwardCall extends DeviceCall {
   }
 
   override get stepTokens(): number {
-    const { tokens: inputs } = this;
-    if (inputs <= 1) return Number.POSITIVE_INFINITY;
-    const { inPages } = this.operation;
-    return this.model.bounds.stepInputs(
-      this.plan?.remaining(0) ?? this.#unplanned.remaining(inputs, inPages.length, 0),
-    );
+    const { tokens } = this;
+    return tokens <= 1 ? Number.POSITIVE_INFINITY : this.model.bounds.stepInputs(this.#remaining(tokens));
+  }
+
+  override get besideTokens(): number {
+    const { tokens } = this;
+    return tokens <= 1 ? Number.POSITIVE_INFINITY : this.model.bounds.besideInputs(this.#remaining(tokens));
+  }
+
+  #remaining(inputs: number): RemainingCall {
+    return this.plan?.remaining(0) ?? this.#unplanned.remaining(inputs, this.operation.inPages.length, 0);
   }
 
   override get pagesAhead(): PagesAhead | undefined {

@@ -31,7 +31,7 @@ function profileOf(...steps: readonly (readonly [size: number, ms: number])[]): 
 
 describe('the bounds of a step', () => {
   test('the largest part that fits both bounds is computed, and at least one input', () => {
-    let cut = 0;
+    let [cut, cutMore] = [0, 0];
     for (let seed = 1; seed <= 500; seed++) {
       const below = seeded(seed);
       const estimate = estimateOf(1 + below(1 << 20), below(2000), below(8), below(20_000), below(10) / 1000);
@@ -39,15 +39,23 @@ describe('the bounds of a step', () => {
       const bounds = new StepBounds(estimate, profile);
       const inputs = 1 + below(200);
       const call: RemainingCall = { inputs, context: below(500), outputs: below(inputs + 1) };
-      const fits = (count: number): boolean => {
-        const step = { inputs: count, context: call.context, outputs: Math.max(0, count - (inputs - call.outputs)) };
-        return estimate.bytes(step) <= estimate.maxBytes && estimate.work(step) <= profile.work.sizeWithin(5000);
+      const largestWithin = (ms: number): number => {
+        const fits = (count: number): boolean => {
+          const step = { inputs: count, context: call.context, outputs: Math.max(0, count - (inputs - call.outputs)) };
+          return estimate.bytes(step) <= estimate.maxBytes && estimate.work(step) <= profile.work.sizeWithin(ms);
+        };
+        return Array.from({ length: inputs }, (_, i) => inputs - i).find(fits) ?? 1;
       };
-      const largest = Array.from({ length: inputs }, (_, i) => inputs - i).find(fits) ?? 1;
+      const largest = largestWithin(5000);
       assert.equal(bounds.stepInputs(call), largest, `seed ${seed}`);
+      // Beside calls of others: 250 ms, or twice the smallest step.
+      const beside = largestWithin(Math.min(5000, Math.max(250, 2 * (profile.work.points[0]?.ms ?? 0))));
+      assert.equal(bounds.besideInputs(call), beside, `seed ${seed}`);
       if (largest < inputs) cut++;
+      if (beside < largest) cutMore++;
     }
     assert.ok(cut > 100 && cut < 490, `${cut} calls were cut`);
+    assert.ok(cutMore > 100, `${cutMore} calls were cut more beside others`);
   });
 
   test('a call of which not one input fits is refused with its figure, also one that could be cut', () => {

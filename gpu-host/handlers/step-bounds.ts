@@ -7,6 +7,12 @@ import type { StepProfile } from '../telemetry/step-profile.ts';
  * turn of its event loop before the supervisor ends it, so that an error of the estimate by a factor of ten is harmless.
  */
 const CHUNK_MS = 5000;
+/**
+ * Expected time of a step, ms, up to which the host cuts a prompt that shares the device with other calls: these get a token in each step. It is at
+ * least {@link BESIDE_STEPS} times the time of the smallest steps, so that a prompt advances on a device that takes long for any step.
+ */
+const BESIDE_MS = 250;
+const BESIDE_STEPS = 2;
 /** Expected time at the best rate, ms, up to which a call that cannot be cut is computed. */
 const UNCUT_MS = 20_000;
 /** Inputs of a call that cannot be cut for which no time is expected: a guest can hardly split so few, and no step is shorter by much. */
@@ -45,12 +51,23 @@ export class StepBounds {
 
   /** Number of the call's next inputs that one step computes if the call can be cut: all that fit, and at least one. */
   stepInputs(call: RemainingCall): number {
-    if (this.#fits(call, call.inputs)) return call.inputs;
+    return this.#inputsWithin(call, CHUNK_MS);
+  }
+
+  /** As {@link stepInputs}, of a call that shares the device with calls of other queues. */
+  besideInputs(call: RemainingCall): number {
+    const leastMs = this.#profile.work.points[0]?.ms ?? 0;
+    return this.#inputsWithin(call, Math.min(CHUNK_MS, Math.max(BESIDE_MS, BESIDE_STEPS * leastMs)));
+  }
+
+  #inputsWithin(call: RemainingCall, maxMs: number): number {
+    const work = this.#profile.work.sizeWithin(maxMs);
+    if (this.#fits(call, call.inputs, work)) return call.inputs;
     // Memory and work grow with the inputs, so the largest number that fits lies between one that fits and one that does not.
     let [fitting, tooMany] = [1, call.inputs];
     while (tooMany - fitting > 1) {
       const middle = (fitting + tooMany) >> 1;
-      if (this.#fits(call, middle)) fitting = middle;
+      if (this.#fits(call, middle, work)) fitting = middle;
       else tooMany = middle;
     }
     return fitting;
@@ -81,11 +98,11 @@ export class StepBounds {
     );
   }
 
-  #fits({ inputs, context, outputs }: RemainingCall, count: number): boolean {
+  #fits({ inputs, context, outputs }: RemainingCall, count: number, work: number): boolean {
     const step = { inputs: count, context, outputs: Math.max(0, count - (inputs - outputs)) };
     const estimate = this.#estimate;
     if (estimate && estimate.bytes(step) > estimate.maxBytes) return false;
-    return this.#work(step) <= this.#profile.work.sizeWithin(CHUNK_MS);
+    return this.#work(step) <= work;
   }
 
   #work(step: RemainingCall): number {

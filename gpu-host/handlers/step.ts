@@ -13,6 +13,7 @@ import { isChunkable } from './chunkable.ts';
 import { ForwardPlan, type ForwardRequest } from './plan.ts';
 import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue } from './space.ts';
+import type { RemainingCall } from './step-bounds.ts';
 import { Unplanned } from './unplanned.ts';
 
 const NO_TOKENS = new Uint32Array(0);
@@ -46,13 +47,19 @@ export class StepCall extends DeviceCall {
   }
 
   override get stepTokens(): number {
-    const { tokens: inputs } = this;
-    if (inputs <= 1) return Number.POSITIVE_INFINITY;
+    const { tokens } = this;
+    return tokens <= 1 ? Number.POSITIVE_INFINITY : this.#model.bounds.stepInputs(this.#remaining(tokens));
+  }
+
+  override get besideTokens(): number {
+    const { tokens } = this;
+    return tokens <= 1 ? Number.POSITIVE_INFINITY : this.#model.bounds.besideInputs(this.#remaining(tokens));
+  }
+
+  #remaining(inputs: number): RemainingCall {
     const { inPages, output, rows } = this.request;
     const outputs = output.tag === 'none' ? 0 : Math.min(rows, inputs);
-    return this.#model.bounds.stepInputs(
-      this.#plan?.remaining(outputs) ?? this.#unplanned.remaining(inputs, inPages.length, outputs),
-    );
+    return this.#plan?.remaining(outputs) ?? this.#unplanned.remaining(inputs, inPages.length, outputs);
   }
 
   override get pagesAhead(): PagesAhead | undefined {

@@ -14,6 +14,7 @@ export interface SimShape {
   readonly chunkable?: boolean;
   /** Maximum inputs of one step. */
   readonly stepTokens?: number;
+  readonly besideTokens?: number;
   readonly run?: boolean;
   /** True when the call arrives without something that it needs. */
   readonly late?: boolean;
@@ -50,6 +51,10 @@ export class SimCall extends BatchCall {
 
   override get stepTokens(): number {
     return this.shape.stepTokens ?? super.stepTokens;
+  }
+
+  override get besideTokens(): number {
+    return this.shape.besideTokens ?? super.besideTokens;
   }
 
   override get scores(): number {
