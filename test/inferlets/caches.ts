@@ -34,7 +34,10 @@ const SCHEMA = {
 export const run = defineInferlet(async ({ model, cache, mode, forMs = 0 }: Input) => {
   if (mode === 'ask') {
     using context = new Context({ model }).fill('Once upon a time ');
-    if (cache === 'images') await fillImage(context, image(0));
+    if (cache === 'images') {
+      await fillImage(context, image(0));
+      context.fill('and ');
+    }
     const constraint = cache === 'grammars' ? { constraint: jsonSchema(SCHEMA) } : {};
     await context.generate({ ...constraint, maxTokens: 1, ignoreEos: true }).collect();
     await send('first');
