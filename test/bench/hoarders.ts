@@ -187,7 +187,7 @@ get. Each round measures both, one right after the other, and every second round
         rows,
         notes: [
           'Medians. The ratio of a round is that of its two medians; the ratios of the rounds have the spread. The target is at most 1.5.',
-          'The row of images also counts those of the neighbour that the cache had lost (`missedImages` in the data): none.',
+          'For the row of images, `missedImages` in the data counts the requests whose image the cache had lost.',
         ],
         data,
       };
