@@ -65,6 +65,11 @@ export interface ControlPlane {
   /** The invocation's input as JSON text. Null for an unknown invocation; throws `unknown-input` when the input was not stored, or was deleted. */
   input(call: Call, id: string): Promise<string | null>;
   /**
+   * Deletes the events of an ended invocation, with its outcome, and its input; its record stays. False for an unknown invocation. Throws `conflict`
+   * when the invocation has not ended.
+   */
+  deleteEvents(call: Call, id: string): Promise<boolean>;
+  /**
    * The events after a position: stored events, then live ones. Ends after `result` or `error`. The caller has found or made the invocation
    * through this interface before, so the implementation need not check its tenant again. `take` throws when Redis stays unreachable for longer
    * than a client should wait; the caller may then open a feed after the last event that it saw. `call.signal` does not end the feed.

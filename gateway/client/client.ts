@@ -97,6 +97,11 @@ export class PieClient extends FunctionsClient {
     return this.#http.text(await this.#http.request(`${invocationPath(id)}/input`, common(options)), options.signal);
   }
 
+  /** Deletes the events of an ended invocation, with its outcome, and its input. Throws `conflict` when the invocation has not ended. */
+  async deleteEvents(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#http.request(`${invocationPath(id)}/events`, { ...common(options), method: 'DELETE' });
+  }
+
   /** The events of an invocation after the one with the id (or number) `lastEventId`, past and live. */
   events(
     id: string,

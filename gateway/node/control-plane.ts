@@ -192,6 +192,20 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
+  deleteEvents(call: Call, id: string): Promise<boolean> {
+    return translating(async () => {
+      const record = await this.#access.find(call.principal, id);
+      if (record === null) return false;
+      if (!hasEnded(record.status))
+        throw new GatewayError('conflict', `The invocation ${id} has not ended.`, {
+          hint: 'Cancel it, or wait for its end.',
+        });
+      await this.#access.record(call, record, 'delete-events');
+      await this.#scheduler.invocations.deleteEvents(id);
+      return true;
+    });
+  }
+
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
     // The route has checked that this caller may reach the invocation. If the invocation is another tenant's, the caller is an operator, and
     // `open` records the read.

@@ -3,7 +3,7 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, Principal } from '../app/control.ts';
 
-type Act = 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel';
+type Act = 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel' | 'delete-events';
 
 /** Time in which repeated reads make one entry: while an operator watches an invocation, the dashboard's page reads it every 1.5 s. */
 const SAME_READ_MS = 60_000;

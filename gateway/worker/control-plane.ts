@@ -151,6 +151,10 @@ export class OriginControlPlane implements ControlPlane {
     return orNull('unknown-invocation', () => this.#originOf(call).client.inputText(id, options(call)));
   }
 
+  deleteEvents(call: Call, id: string): Promise<boolean> {
+    return isFound('unknown-invocation', () => this.#originOf(call).client.deleteEvents(id, options(call)));
+  }
+
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
     const open = (signal: AbortSignal) =>
       this.#originOf(call).http.request(`${pathOf(id)}/events`, {

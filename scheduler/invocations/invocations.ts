@@ -120,6 +120,15 @@ export class Invocations {
     return text === null ? null : (JSON.parse(text) as Pick<InvocationJob, 'input'>).input;
   }
 
+  /**
+   * Deletes the events of an ended invocation, with its outcome, and its input. The record stays. The tenant's `redis-bytes` count the deleted bytes
+   * until their retention is over.
+   */
+  async deleteEvents(id: string): Promise<void> {
+    const { keys } = this.#store;
+    await this.#store.call((redis) => redis.unlink(keys.events(id), keys.outcome(id), keys.input(id)));
+  }
+
   /** The states of invocations, in order; null for an invocation without a record (any more). One round trip. */
   async statuses(ids: readonly string[]): Promise<(InvocationStatus | null)[]> {
     const { keys } = this.#store;

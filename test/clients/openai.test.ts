@@ -110,6 +110,19 @@ describe('the official OpenAI client', () => {
       const again = await ask({ input: whole as OpenAI.Responses.ResponseInput, tools, store: false });
       assert.equal(again.usage?.input_tokens, thanked.usage?.input_tokens);
       await assert.rejects(ask({ previous_response_id: again.id, input: 'And?' }), /is not kept/);
+      const items: OpenAI.Responses.ResponseItem[] = [];
+      for await (const item of client.responses.inputItems.list(thanked.id, { order: 'asc', limit: 3 }))
+        items.push(item);
+      const types = ['message', 'message', 'function_call', 'function_call_output', 'message', 'message'];
+      assert.deepEqual(
+        items.map(({ type }) => type),
+        types,
+      );
+      assert.deepEqual(items[2]?.id, call.id);
+      assert.equal((await client.responses.retrieve(answered.id)).output_text, ANSWERING[0]);
+      await client.responses.delete(answered.id);
+      await assert.rejects(client.responses.retrieve(answered.id), OpenAI.NotFoundError);
+      await assert.rejects(ask({ previous_response_id: thanked.id, input: 'And?' }), /is not kept/);
     });
 
   it('completes texts and makes vectors', async () => {

@@ -56,6 +56,13 @@ export const CODES = {
     hint: 'Check the id. Invocations are forgotten some time after they end.',
     explanation: 'This tenant has no invocation with that id.',
   },
+  'unknown-response': {
+    status: 404,
+    title: 'No such response',
+    hint: 'Responses are kept as long as the results of invocations, unless their request had `store: false`.',
+    explanation:
+      'This tenant has no kept response of `POST /v1/responses` with that id, or what the request asks of the response is not kept.',
+  },
   'unknown-file': {
     status: 404,
     title: 'No such file',

@@ -160,3 +160,25 @@ export const ROUTES = {
     documents: { type: 'array', description: 'Texts, or objects with a `text`' },
   }),
 } as const;
+
+/** The answer to the deletion of a response. */
+export const RESPONSE_DELETED = {
+  type: 'object',
+  required: ['id', 'object', 'deleted'],
+  properties: { id: { type: 'string' }, object: { const: 'response' }, deleted: { const: true } },
+} as const;
+
+const ITEM_ID = { type: ['string', 'null'] };
+
+/** A page of the items of a response. */
+export const ITEM_LIST = {
+  type: 'object',
+  required: ['object', 'data', 'first_id', 'last_id', 'has_more'],
+  properties: {
+    object: { const: 'list' },
+    data: { type: 'array', items: { type: 'object' } },
+    first_id: ITEM_ID,
+    last_id: ITEM_ID,
+    has_more: { type: 'boolean' },
+  },
+} as const;

@@ -133,6 +133,22 @@ for (const [where, url] of [
       }
     });
 
+    // On Node, the status waits for the first message for ten times as long.
+    if (where === 'in workerd')
+      it('tell in a comment what constraints a late answer leaves out', async () => {
+        const streaming = client().chat.completions.create(STREAMED).asResponse();
+        const attempt = await beginNext();
+        // The status is sent before the function says anything.
+        const response = await streaming;
+        assert.equal(response.headers.get('x-pie-dropped-constraints'), null);
+        await attempt.say(JSON.stringify({ x_pie_dropped_constraints: ['weather#/properties/odd/pattern'] }));
+        await attempt.say(chunk('a'));
+        await attempt.succeed(null);
+        const comment = ': x-pie-dropped-constraints: weather#/properties/odd/pattern\n\n';
+        const text = (await response.text()).replaceAll(': heartbeat\n\n', '');
+        assert.equal(text, `${comment}data: ${chunk('a')}\n\ndata: [DONE]\n\n`);
+      });
+
     it('keep a message with line breaks in one frame', async () => {
       const asked = raw(STREAMED);
       const attempt = await beginNext();
@@ -494,6 +510,92 @@ for (const [where, url] of [
       await chat.succeed({ response: { object: 'response', output: [{ id: `msg_${chat.id.slice(4)}_0` }] } });
       await other;
       await refused({ input: [reference({ id: `msg_${chat.id.slice(4)}_0` })] }, 'input[0].id', /is not kept/);
+    });
+
+    it('list the items that a kept response answers, and delete it', async () => {
+      const user = (content: string) => ({ role: 'user', content });
+      /** Makes a response to an input, whose output is one message. */
+      const make = async (input: object[], previous: string | null, kept: object = { input }) => {
+        const asking = client().responses.create({ model: 'tiny', input: [] });
+        const id = await nextInvocation('openai-responses');
+        const suffix = id.slice('inv_'.length);
+        const output = [{ id: `msg_${suffix}_0`, type: 'message', role: 'assistant', content: [] }];
+        const response = { id: `resp_${suffix}`, object: 'response', output, previous_response_id: previous };
+        const attempt = await platform.attempt(id);
+        await attempt.start();
+        await attempt.succeed({ response, ...kept });
+        await asking;
+        return { id: response.id, suffix };
+      };
+      const first = await make([user('1'), { id: 'msg_own', type: 'message', role: 'user', content: [] }], null);
+      const second = await make([{ role: 'assistant', content: '2' }, user('3')], first.id);
+      const list = (id: string, query: object = {}, by = client()) => by.responses.inputItems.list(id, query);
+      const idsOf = async (query: object) => {
+        const { data, has_more } = await list(second.id, query);
+        return [data.map(({ id }) => id), has_more];
+      };
+      const made = (index: number) => `in_${second.suffix}_${index}`;
+      const ids = [made(0), 'msg_own', `msg_${first.suffix}_0`, made(3), made(4)];
+      assert.deepEqual(await idsOf({ order: 'asc' }), [ids, false]);
+      assert.deepEqual(await idsOf({}), [ids.toReversed(), false]);
+      assert.deepEqual(await idsOf({ order: 'asc', limit: 2 }), [ids.slice(0, 2), true]);
+      assert.deepEqual(await idsOf({ order: 'asc', limit: 3, after: 'msg_own' }), [ids.slice(2), false]);
+      const pages: string[] = [];
+      for await (const item of await list(second.id, { limit: 2 })) pages.push(item.id ?? '');
+      assert.deepEqual(pages, ids.toReversed());
+      const page = await list(second.id, { limit: 2 });
+      assert.deepEqual(
+        page.data.map((item) => ('content' in item ? item.content : null)),
+        [[{ type: 'input_text', text: '3' }], [{ type: 'output_text', text: '2', annotations: [] }]],
+      );
+      const whole = await client().responses.inputItems.list(second.id, { limit: 2 }).asResponse();
+      assert.partialDeepStrictEqual(await whole.json(), { object: 'list', first_id: made(4), last_id: made(3) });
+
+      const refused = async (asking: Promise<unknown>, status: number, code: string, param: string) => {
+        await assert.rejects(asking, (error) => {
+          assert.ok(error instanceof APIError, String(error));
+          assert.deepEqual([error.status, error.code, error.param], [status, code, param], error.message);
+          return true;
+        });
+      };
+      for (const [query, param] of [
+        [{ limit: 0 }, 'limit'],
+        [{ limit: 101 }, 'limit'],
+        [{ limit: 'all' }, 'limit'],
+        [{ order: 'up' }, 'order'],
+        [{ after: 'msg_1' }, 'after'],
+      ] as const)
+        await refused(list(second.id, query), 400, 'invalid-parameter', param);
+      const foreign = client(await platform.key(['invoke'], 'other'));
+      const long = await make([], null, {});
+      for (const [by, id] of [
+        [foreign, second.id],
+        [client(), 'resp_1'],
+        [client(), `msg_${second.suffix}_0`],
+        [client(), `resp_${'1'.repeat(300)}`],
+      ] as const) {
+        await refused(by.responses.retrieve(id), 404, 'unknown-response', 'response_id');
+        await refused(list(id, {}, by), 404, 'unknown-response', 'response_id');
+        await refused(by.responses.delete(id), 404, 'unknown-response', 'response_id');
+      }
+      await refused(list(long.id), 404, 'unknown-response', 'response_id');
+
+      const deleted = await fetch(`${url()}/v1/responses/${first.id}`, {
+        method: 'DELETE',
+        headers: { authorization: `Bearer ${platform.apiKey}` },
+      });
+      assert.deepEqual(await deleted.json(), { id: first.id, object: 'response', deleted: true });
+      await refused(client().responses.retrieve(first.id), 404, 'unknown-response', 'response_id');
+      await refused(client().responses.delete(first.id), 404, 'unknown-response', 'response_id');
+      await refused(list(second.id), 404, 'unknown-response', 'response_id');
+      const referring = { input: [{ type: 'item_reference', id: `msg_${first.suffix}_0` }] };
+      await refused(
+        client().responses.create({ model: 'tiny', ...(referring as object) }),
+        400,
+        'invalid-parameter',
+        'input[0].id',
+      );
+      assert.equal((await client().responses.retrieve(second.id)).id, second.id);
     });
 
     it('bound what kept responses cost, since a tenant may serve the route with a function of its own', async () => {

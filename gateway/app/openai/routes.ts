@@ -13,7 +13,7 @@ import { idempotencyKey, sessionAffinity } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers } from './answer.ts';
 import { ANTHROPIC_ERROR, anthropicErrorFrame } from './anthropic.ts';
-import { type Documented, ROUTES } from './documents.ts';
+import { type Documented, ITEM_LIST, RESPONSE_DELETED, ROUTES } from './documents.ts';
 import { asOpenAiError, asRetryable, openAiErrorFrame } from './errors.ts';
 import type { StreamStyle } from './frames.ts';
 import { findModel, modelRoutes } from './models.ts';
@@ -54,7 +54,13 @@ const SERVED_ROUTES: readonly ServedRoute[] = [
   { ...ROUTES.rerank, functionName: 'rerank', kind: 'reranker' },
 ];
 
-const responseParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the response' }) });
+/** Neither parameter is checked here: the routes refuse a wrong one in OpenAI's form. */
+const responseParam = z.object({ id: z.string().openapi({ description: 'Id of the response' }) });
+const pageQuery = z.object({
+  limit: z.string().optional().openapi({ description: 'Most items, 1 to 100; 20 by default' }),
+  order: z.string().optional().openapi({ description: '`desc` (by default), from the last item on, or `asc`' }),
+  after: z.string().optional().openapi({ description: 'Id of the item before the page' }),
+});
 
 /** Error codes of the served routes. */
 const SERVED_CODES = [
@@ -126,25 +132,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     });
   };
 
-  define(
-    app,
-    createRoute({
-      method: 'get',
-      path: '/v1/responses/{id}',
-      operationId: 'getResponse',
-      tags: ['OpenAI-compatible'],
-      summary: 'OpenAI-compatible: a kept response',
-      description:
-        'A response of `POST /v1/responses`. It is kept as long as the results of invocations, unless its request had `store: false`.',
-      security: SECURITY,
-      request: { params: responseParam },
-      responses: {
-        200: { description: 'The response', content: { 'application/json': { schema: ROUTES.responses.answer } } },
-        ...problems('unknown-invocation', 'too-many-requests'),
-      },
-    }),
-    async (c) => jsonAnswer(c, await stored.find(callOf(c), c.req.valid('param').id)),
-  );
+  responseRoutes(app, stored);
 
   for (const served of SERVED_ROUTES) {
     define(
@@ -175,12 +163,81 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
             : problems(...SERVED_CODES)),
         },
       }),
-      (c) =>
-        serve(c, served).catch((error: unknown) => {
-          throw asOpenAiError(error);
-        }),
+      (c) => inOpenAiForm(serve(c, served)),
     );
   }
+}
+
+/** The routes of a kept response. */
+function responseRoutes(app: App, stored: StoredResponses): void {
+  const route = { tags: ['OpenAI-compatible'], security: SECURITY };
+  const answerOf = (description: string, schema: object) => ({
+    200: { description, content: { 'application/json': { schema } } },
+  });
+  define(
+    app,
+    createRoute({
+      ...route,
+      method: 'get',
+      path: '/v1/responses/{id}',
+      operationId: 'getResponse',
+      summary: 'OpenAI-compatible: a kept response',
+      description:
+        'A response of `POST /v1/responses`. It is kept as long as the results of invocations, unless its request had `store: false`.',
+      request: { params: responseParam },
+      responses: {
+        ...answerOf('The response', ROUTES.responses.answer),
+        ...problems('unknown-response', 'too-many-requests'),
+      },
+    }),
+    (c) => inOpenAiForm(stored.find(callOf(c), c.req.valid('param').id).then((found) => jsonAnswer(c, found))),
+  );
+  define(
+    app,
+    createRoute({
+      ...route,
+      method: 'delete',
+      path: '/v1/responses/{id}',
+      operationId: 'deleteResponse',
+      summary: 'OpenAI-compatible: delete a kept response',
+      description: 'Later requests can refer neither to the response nor to its items.',
+      request: { params: responseParam },
+      responses: {
+        ...answerOf('The response is deleted', RESPONSE_DELETED),
+        ...problems('unknown-response', 'too-many-requests'),
+      },
+    }),
+    (c) =>
+      inOpenAiForm(stored.delete(callOf(c, 'invoke'), c.req.valid('param').id).then((done) => jsonAnswer(c, done))),
+  );
+  define(
+    app,
+    createRoute({
+      ...route,
+      method: 'get',
+      path: '/v1/responses/{id}/input_items',
+      operationId: 'listResponseInputItems',
+      summary: 'OpenAI-compatible: the items that a kept response answers',
+      description:
+        'The items of the request, after the conversation of its `previous_response_id`. A later request may refer to the items that a response returned, but not to others.',
+      request: { params: responseParam, query: pageQuery },
+      responses: {
+        ...answerOf('A page of items', ITEM_LIST),
+        ...problems('unknown-response', 'invalid-parameter', 'body-too-large', 'too-many-requests'),
+      },
+    }),
+    (c) => {
+      const page = stored.inputItems(callOf(c), c.req.valid('param').id, c.req.valid('query'));
+      return inOpenAiForm(page.then((found) => jsonAnswer(c, found)));
+    },
+  );
+}
+
+/** The answer, or its error in OpenAI's form. */
+function inOpenAiForm(answer: Promise<Response>): Promise<Response> {
+  return answer.catch((error: unknown) => {
+    throw asOpenAiError(error);
+  });
 }
 
 /**

@@ -16,6 +16,7 @@ const MAX_KEPT = 1_048_576;
 const MOST_READ = 4;
 /** What a client can do about a reference to what is not kept. */
 const SEND_ITEMS = 'Send the item itself instead of the reference: clients do so with `store: false`.';
+const PAGE_HINT = 'Leave the parameter out for its default: `limit=20`, `order=desc`, from the first item on.';
 const SEND_ALL = 'Leave it out, and send the whole conversation as `input`.';
 
 /** A kept response. */
@@ -29,7 +30,32 @@ interface Response {
 
 interface Item {
   readonly id?: string;
+  readonly type?: string;
+  readonly role?: string;
+  readonly content?: unknown;
 }
+
+/** A page of the items that a response answers. */
+interface ItemPage {
+  readonly object: 'list';
+  readonly data: readonly Item[];
+  readonly first_id: string | null;
+  readonly last_id: string | null;
+  readonly has_more: boolean;
+}
+
+/** Which items a page has. Undefined members take the defaults of OpenAI's API. */
+export interface PageQuery {
+  /** Maximum number of items; 20 by default. */
+  readonly limit?: string | undefined;
+  /** `desc` (by default) begins with the last item. */
+  readonly order?: string | undefined;
+  /** Id of the item before the page. */
+  readonly after?: string | undefined;
+}
+
+/** Items of a page when the request states no limit, and at most. */
+const PAGE = { default: 20, most: 100 };
 
 /** The result of an invocation of `openai-responses` whose response may be stored. */
 interface Kept {
@@ -74,14 +100,58 @@ export class StoredResponses {
     };
   }
 
-  /** A kept response. @throws GatewayError `unknown-invocation` */
+  /** A kept response. @throws GatewayError `unknown-response` */
   async find(call: Call, id: string): Promise<object> {
+    return (await this.#find(call, id)).response;
+  }
+
+  /** Deletes a kept response, so that no later request finds it. @throws GatewayError `unknown-response` */
+  async delete(call: Call, id: string): Promise<object> {
+    await this.#find(call, id);
+    const [, invocation] = ID.exec(id) ?? [];
+    await this.#control.deleteEvents(call, `inv_${invocation}`);
+    return { id, object: 'response', deleted: true };
+  }
+
+  /**
+   * The items that a response answers: those of its request, after the conversation of the request's `previous_response_id`. An item without an id
+   * gets one that names its place.
+   *
+   * @throws GatewayError `unknown-response`; `invalid-parameter` for a query that names no page; `body-too-large`
+   */
+  async inputItems(call: Call, id: string, { limit, order = 'desc', after }: PageQuery): Promise<ItemPage> {
+    const most = limit === undefined ? PAGE.default : Number(limit);
+    if (!Number.isInteger(most) || most < 1 || most > PAGE.most)
+      throw refusal(`limit is not a whole number from 1 to ${PAGE.most}.`, 'limit', PAGE_HINT);
+    if (order !== 'asc' && order !== 'desc') throw refusal('order is neither asc nor desc.', 'order', PAGE_HINT);
+    const { response, input } = await this.#find(call, id);
+    if (input === undefined) throw unknownResponse(`The input of the response "${shown(id)}" was too long to be kept.`);
+    const room = new Room(this.#maxBytes);
+    const { previous_response_id: previous } = response;
+    const earlier = await this.#conversation(call, previous, room).catch((error: unknown) => {
+      const isMissing = error instanceof GatewayError && error.code === 'invalid-parameter';
+      throw isMissing ? unknownResponse(error.message) : error;
+    });
+    const items = [...earlier, ...input].map((item, i) => listed(item, id, i));
+    if (order === 'desc') items.reverse();
+    const before = after === undefined ? -1 : items.findIndex((item) => item.id === after);
+    if (after !== undefined && before < 0)
+      throw refusal(`after is "${shown(after)}", which is the id of no item of this list.`, 'after', PAGE_HINT);
+    const data = items.slice(before + 1, before + 1 + most);
+    return {
+      object: 'list',
+      data,
+      first_id: data.at(0)?.id ?? null,
+      last_id: data.at(-1)?.id ?? null,
+      has_more: before + 1 + most < items.length,
+    };
+  }
+
+  async #find(call: Call, id: string): Promise<Kept> {
     const [, invocation] = ID.exec(id) ?? [];
     const kept = invocation === undefined ? null : await this.#read(call, `inv_${invocation}`);
-    if (kept?.response.id === id) return kept.response;
-    throw new GatewayError('unknown-invocation', `There is no response "${id}", or it is not kept any more.`, {
-      hint: 'Responses are kept as long as the results of invocations, unless their request had `store: false`.',
-    });
+    if (kept?.response.id === id) return kept;
+    throw unknownResponse(`There is no response "${shown(id)}", or it is not kept any more.`);
   }
 
   async #resolveItems(call: Call, input: readonly unknown[], room: Room): Promise<readonly unknown[]> {
@@ -204,12 +274,28 @@ function isReference(item: unknown): item is { readonly id: string } {
 function invocationOf(id: string, at: string): string {
   const [, invocation] = ID.exec(id) ?? [];
   if (invocation !== undefined) return `inv_${invocation}`;
-  const shown = id.length > 100 ? `${id.slice(0, 100)}…` : id;
-  throw refusal(`${at} is "${shown}", which is the id of no response and of no item that this platform made.`, at);
+  throw refusal(`${at} is "${shown(id)}", which is the id of no response and of no item that this platform made.`, at);
 }
+
+/** An item as a list of items shows it: every item has an id, and a message its type and a list of parts. */
+function listed(item: Item, response: string, index: number): Item {
+  const { id = `in_${response.slice(response.indexOf('_') + 1)}_${index}`, type = 'message', content } = item;
+  if (type !== 'message' || typeof content !== 'string') return { ...item, id, type };
+  const part =
+    item.role === 'assistant'
+      ? { type: 'output_text', text: content, annotations: [] }
+      : { type: 'input_text', text: content };
+  return { ...item, id, type, content: [part] };
+}
+
+/** An id as messages show it. */
+const shown = (id: string): string => (id.length > 100 ? `${id.slice(0, 100)}…` : id);
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const unknownResponse = (message: string): GatewayError =>
+  new GatewayError('unknown-response', message, { field: 'response_id' });
 
 const refusal = (message: string, field: string, hint = SEND_ITEMS): GatewayError =>
   new GatewayError('invalid-parameter', message, { field, hint });

@@ -118,6 +118,27 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
   define(
     app,
     createRoute({
+      method: 'delete',
+      path: '/v1/invocations/{id}/events',
+      operationId: 'deleteEvents',
+      tags: ['Invocations'],
+      summary: 'Delete the events of an ended invocation',
+      description:
+        'Deletes the events of an ended invocation, with its outcome, and its input, before their retention is over. Its status, its files and the log of its function stay. The quota `redis-bytes` counts the deleted bytes until their retention is over.',
+      security: SECURITY,
+      request: { params: idParam },
+      responses: { 204: { description: 'Deleted' }, ...problems('unknown-invocation', 'conflict') },
+    }),
+    async (c) => {
+      const { id } = c.req.valid('param');
+      if (!(await control.deleteEvents(callOf(c, 'invoke'), id))) throw unknownInvocation(id);
+      return c.body(null, 204);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
       method: 'post',
       path: '/v1/invocations/{id}/messages',
       operationId: 'sendMessage',

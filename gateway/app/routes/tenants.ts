@@ -114,7 +114,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       tags: ['Tenants'],
       summary: 'Read the log of administrative changes',
       description:
-        'Newest first. Without `tenant`, an operator’s key reads the entries of all tenants, any other key those of its own. About 2,000 entries of each tenant are kept, and about 2,000 more for acts on the tenant itself, its keys, quotas and webhook secret, and on GPU hosts and machines that its keys changed. Acts of operators on invocations of another tenant are entries, too (`invocation.read`, `.list`, `.cancel`, `.message`, `.answer`, `.put-file`, `.read-file`). A request that reads an invocation adds one `invocation.read`; a live page adds one a minute. All lists that are read with one key add one `invocation.list` a minute.',
+        'Newest first. Without `tenant`, an operator’s key reads the entries of all tenants, any other key those of its own. About 2,000 entries of each tenant are kept, and about 2,000 more for acts on the tenant itself, its keys, quotas and webhook secret, and on GPU hosts and machines that its keys changed. Acts of operators on invocations of another tenant are entries, too (`invocation.read`, `.list`, `.cancel`, `.message`, `.answer`, `.put-file`, `.read-file`, `.delete-events`). A request that reads an invocation adds one `invocation.read`; a live page adds one a minute. All lists that are read with one key add one `invocation.list` a minute.',
       security: SECURITY,
       request: { query: AuditQuerySchema },
       responses: {

@@ -77,6 +77,23 @@ export function describeInvocations(get: () => Harness): void {
       h.refused(await h.ask('/v1/invocations/nothing/input'), 'unknown-invocation');
     });
 
+    it('has no events, no output and no input once these are deleted', async () => {
+      const h = get();
+      const id = await h.submit();
+      const remove = (headers = {}) => h.ask(`/v1/invocations/${id}/events`, { method: 'DELETE', headers });
+      h.refused(await remove(), 'conflict');
+      await (await h.platform.attempt(id)).succeed('done');
+      const other = { authorization: `Bearer ${await h.platform.key(['admin'], 'other')}` };
+      h.refused(await remove(other), 'unknown-invocation');
+      const reader = { authorization: `Bearer ${await h.platform.key(['deploy'])}` };
+      h.refused(await remove(reader), 'forbidden');
+      assert.equal((await h.ask(`/v1/invocations/${id}`)).body.output, 'done');
+      for (const _ of [1, 2]) assert.equal((await remove()).status, 204);
+      const { status, output } = (await h.ask(`/v1/invocations/${id}`)).body;
+      assert.deepEqual([status, output], ['succeeded', undefined]);
+      h.refused(await h.ask(`/v1/invocations/${id}/input`), 'unknown-input');
+    });
+
     it('shows its output exactly as the inferlet wrote it', async () => {
       const h = get();
       const written = `{"id":9007199254740993, "deep":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
