@@ -67,7 +67,7 @@ export class OpenAiAnswers {
         frame: ({ text }) => text,
         isTerminal: ({ last }) => last,
         errorFrame: (error) => style.errorFrame(asOpenAiError(error), c.get('requestId')),
-        headers: { ...headersOf(answering), ...frames.headers },
+        headers: { ...headersOf(answering), ...frames.takeHeaders() },
         onDisconnect: cancel,
         onCut: (error) => {
           // A revoked key ends the stream, but its client has not asked to end the invocation.

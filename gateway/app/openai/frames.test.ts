@@ -49,3 +49,31 @@ test('a stream whose events have expired fails before its first frame', () => {
   assert.deepEqual(streamed(result), { texts: [], code: 'unknown-invocation' });
   assert.deepEqual(streamed(start, result), { texts: [DONE] });
 });
+
+test('headers that the function asks for after those of the answer become a comment of the stream', () => {
+  const dropped = say('{"x_pie_dropped_constraints":["weather#/properties/a, b/pattern","look#"]}');
+  const text = 'weather#/properties/a%2C%20b/pattern, look#';
+  for (const isLate of [false, true]) {
+    const waiting = isLate ? [start] : [start, dropped];
+    const events = () =>
+      waiting.splice(0, 1).map(([event, data]) => ({ seq: 1, epoch: 1, event, data: JSON.stringify(data) }));
+    let arrived: () => void = () => undefined;
+    const frames = new OpenAiFrames(
+      (ready) => {
+        arrived = ready;
+        return { take: events, close: () => undefined };
+      },
+      { events: 'data', done: true, errorFrame: openAiErrorFrame },
+    );
+    assert.deepEqual(frames.takeHeaders(), isLate ? {} : { 'x-pie-dropped-constraints': text });
+    waiting.push(...(isLate ? [dropped] : []), say('a'), result);
+    arrived();
+    const texts: string[] = [];
+    for (let last = false; !last; )
+      for (const frame of frames.take() ?? []) {
+        texts.push(frame.text);
+        last = frame.last;
+      }
+    assert.deepEqual(texts, [...(isLate ? [`: x-pie-dropped-constraints: ${text}\n\n`] : []), 'data: a\n\n', DONE]);
+  }
+});

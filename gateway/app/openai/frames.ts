@@ -31,7 +31,9 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   /** Resolves when `take` has a frame; rejects when the feed fails before the first frame. */
   readonly begun: Promise<void>;
   /** Headers that the function's first message asks for. */
-  headers: Readonly<Record<string, string>> = {};
+  #headers: Readonly<Record<string, string>> = {};
+  /** True once the answer's headers are sent. */
+  #areHeadersSent = false;
   readonly #feed: Feed<InvocationEvent>;
   readonly #style: StreamStyle;
   #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void } | null = null;
@@ -61,6 +63,12 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     this.#onReady = ready;
     return this;
   };
+
+  /** The headers that the function has asked for so far. Those that it asks for later become comments of the stream, which clients pass over. */
+  takeHeaders(): Readonly<Record<string, string>> {
+    this.#areHeadersSent = true;
+    return this.#headers;
+  }
 
   take(): OpenAiFrame[] | null {
     if (this.#frames.length === 0) this.#fill();
@@ -103,7 +111,8 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
       if (!this.#hasStarted) throw expired();
       const headers = droppedInMessage(text);
       if (headers !== null) {
-        this.headers = headers;
+        if (this.#areHeadersSent) this.#frames.push({ text: commentOf(headers), last: false });
+        else this.#headers = headers;
         return;
       }
       this.#frames.push({ text: this.#frameOf(text), last: false });
@@ -145,6 +154,12 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     return `event: ${type}\n${dataLines(`${head}${number}${remainingJson}`)}\n\n`;
   }
 }
+
+/** A frame that no client takes for a part of the answer: lines that begin with a colon. */
+const commentOf = (headers: Readonly<Record<string, string>>): string =>
+  `${Object.entries(headers)
+    .map(([name, value]) => `: ${name}: ${value}\n`)
+    .join('')}\n`;
 
 const expired = () =>
   new GatewayError('unknown-invocation', 'The events of this answer are no longer kept.', {
