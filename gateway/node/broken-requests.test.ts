@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { Problem } from '../app/schemas/platform.ts';
 import { TestPlatform } from '../testing/platform.ts';
+import { serve } from './server.ts';
 
 describe('a broken HTTP request', () => {
   let platform: TestPlatform;
@@ -13,8 +15,8 @@ describe('a broken HTTP request', () => {
   after(() => platform.stop());
 
   /** Writes bytes and reads the answer until the server closes. */
-  function raw(bytes: string): Promise<string> {
-    const { hostname, port } = new URL(platform.url);
+  function raw(bytes: string, url = platform.url): Promise<string> {
+    const { hostname, port } = new URL(url);
     return new Promise((resolve, reject) => {
       const socket = connect({ host: hostname, port: Number(port) });
       let text = '';
@@ -114,6 +116,53 @@ describe('a broken HTTP request', () => {
       const problem = problemIn(answer);
       assert.deepEqual([problem.status, problem.code], [status, code], line);
       assert.match(answer, new RegExp(`^HTTP/1\\.1 ${status} `), line);
+    }
+  });
+
+  it('by a page of a listed origin gets an answer that the page may read', async () => {
+    const page = 'https://app.example.com';
+    const large = `x-large: ${'a'.repeat(40_000)}\r\n`;
+    const host = 'host: x\r\n';
+    const key = `authorization: Bearer ${platform.apiKey}\r\n`;
+    const chunked = `${key}content-type: application/json\r\ntransfer-encoding: chunked\r\n`;
+    const broken = (origin: string): [status: number, bytes: string][] => [
+      [431, `GET /healthz HTTP/1.1\r\n${host}${origin}${large}\r\n`],
+      [400, `GET /healthz HTTP/1.1\r\n${origin}\r\n`],
+      [400, `GET nothing HTTP/1.1\r\n${host}${origin}connection: close\r\n\r\n`],
+      [400, `GET /healthz HTTP/1.1\r\n${host}${origin}expect: tea\r\n\r\n`],
+      [400, `POST /v1/functions/echo/invocations HTTP/1.1\r\n${host}${origin}${chunked}\r\nzz\r\n`],
+    ];
+    const headerIn = (answer: string, name: string) => new RegExp(`\r\n${name}: ([^\r]*)\r\n`, 'i').exec(answer)?.[1];
+    for (const [corsOrigins, allowed] of [
+      [[page], page],
+      [['https://other.example', page], page],
+      [['*'], '*'],
+      [['https://other.example', 'https://more.example'], undefined],
+      [[], undefined],
+    ] as const) {
+      const server = await serve(platform.control, {
+        host: '127.0.0.1',
+        port: 0,
+        log: silentLog,
+        corsOrigins,
+        headMs: 100,
+      });
+      try {
+        for (const [status, bytes] of broken(`origin: ${page}\r\n`)) {
+          const answer = await raw(bytes, server.url);
+          assert.match(answer, new RegExp(`^HTTP/1\\.1 ${status} `));
+          const [first] = bytes.split('\r\n');
+          assert.equal(headerIn(answer, 'access-control-allow-origin'), allowed, `${first} with ${corsOrigins}`);
+          assert.equal(headerIn(answer, 'access-control-expose-headers')?.includes('x-request-id'), allowed && true);
+        }
+        // The only origin may read an answer to a request of which the gateway has not the origin.
+        const late = await raw('GET /healthz HTTP/1.1\r\nhost: x\r\nx: ', server.url);
+        assert.match(late, /^HTTP\/1\.1 408 /);
+        const only = corsOrigins.length === 1 ? allowed : undefined;
+        assert.equal(headerIn(late, 'access-control-allow-origin'), only);
+      } finally {
+        await server.close(0);
+      }
     }
   });
 

@@ -2,6 +2,7 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import type { Socket } from 'node:net';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { problemHeaders, toProblem } from '../app/errors/problem.ts';
+import { crossOriginHeaders } from '../app/http/common-headers.ts';
 import { requestIdOf } from '../app/http/trace.ts';
 
 /** Maximum bytes of a request's headers. Node counts the request line too. */
@@ -12,16 +13,18 @@ const LINGER_MS = 5000;
 /**
  * Answers input that is not a valid request (oversized or late headers, bytes that are not HTTP, a broken body) with a problem document, like any
  * other refusal, and closes the connection. The app never sees such input, except for a body that breaks while the app reads it.
+ *
+ * @param corsOrigins see `AppSettings.corsOrigins`
  */
-export function answerBrokenRequests(server: Server): void {
+export function answerBrokenRequests(server: Server, corsOrigins: readonly string[]): void {
   /** Answers in progress per connection. */
   const openAnswers = new WeakMap<Socket, Set<ServerResponse>>();
   /** Connections that got a refusal here. Further errors of their input are ignored. */
   const refused = new WeakSet<Socket>();
-  const refuse = (socket: Socket, error: GatewayError) => {
+  const refuse = (socket: Socket, error: GatewayError, pageOrigin?: string) => {
     // Read and drop the rest of the input until the client closes the connection: after a reset, the client might lose the answer.
     refused.add(socket);
-    socket.end(answerTo(error, originOf(socket)));
+    socket.end(answerTo(error, originOf(socket), crossOriginHeaders(corsOrigins, pageOrigin)));
     socket.resume();
     const timer = setTimeout(() => socket.destroy(), LINGER_MS);
     socket.once('close', () => clearTimeout(timer));
@@ -40,7 +43,10 @@ export function answerBrokenRequests(server: Server): void {
     // A client may open a connection before it has a request. An answer without a question could be taken for that of its first request.
     const isSilent = socket.bytesRead === 0;
     if (!socket.writable || error.code === 'ECONNRESET' || isAnswering || isSilent) socket.destroy();
-    else refuse(socket, refusalOf(error.code ?? '', first !== undefined, error.rawPacket));
+    else {
+      const pageOrigin = first ? first.req.headers.origin : pageOriginIn(error.rawPacket);
+      refuse(socket, refusalOf(error.code ?? '', first !== undefined, error.rawPacket), pageOrigin);
+    }
   });
   server.on('connect', ({ method }, stream) => {
     // Node has taken its own listener from the connection. Without another one, a reset by the client would end this process.
@@ -56,7 +62,7 @@ export function answerBrokenRequests(server: Server): void {
   server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
     const hint = 'Send the request without the header `Expect`, or with `Expect: 100-continue`.';
     const text = 'The gateway cannot meet the expectation that the header `Expect` names.';
-    answerWith(new GatewayError('malformed-request', text, { hint, field: 'expect' }), request, response);
+    answerWith(new GatewayError('malformed-request', text, { hint, field: 'expect' }), request, response, corsOrigins);
   });
 }
 
@@ -64,7 +70,7 @@ export function answerBrokenRequests(server: Server): void {
  * Returns true for a request that names the host that it asks for as RFC 9112 (section 3.2) demands. Answers any other one with a problem: of
  * HTTP/1.1 without `Host`, or with several. A request of HTTP/1.0 may lack the header; it then asks for the address of its connection.
  */
-export function hasHost(request: IncomingMessage, response: ServerResponse): boolean {
+export function hasHost(request: IncomingMessage, response: ServerResponse, corsOrigins: readonly string[]): boolean {
   const { headers, httpVersionMajor, httpVersionMinor, socket } = request;
   const count = request.headersDistinct.host?.length ?? 0;
   if (count === 1 && headers.host !== '') return true;
@@ -74,11 +80,8 @@ export function hasHost(request: IncomingMessage, response: ServerResponse): boo
   }
   const what = count > 1 ? `${count} headers \`Host\`` : count === 1 ? 'an empty header `Host`' : 'no header `Host`';
   const hint = 'Send one header `Host` with the name or the address of the gateway.';
-  answerWith(
-    new GatewayError('malformed-request', `The request has ${what}.`, { hint, field: 'host' }),
-    request,
-    response,
-  );
+  const error = new GatewayError('malformed-request', `The request has ${what}.`, { hint, field: 'host' });
+  answerWith(error, request, response, corsOrigins);
   return false;
 }
 
@@ -91,24 +94,37 @@ export function unusableTarget(cause: unknown): GatewayError {
 }
 
 /** The answer to a request that the app did not answer. */
-export function problemResponse(error: GatewayError, origin: string): Response {
-  const { body, headers } = documentOf(error, origin);
-  return new Response(body, { status: error.status, headers });
+export function problemResponse(
+  error: GatewayError,
+  request: IncomingMessage,
+  corsOrigins: readonly string[],
+): Response {
+  const { body, headers } = documentOf(error, originOf(request.socket));
+  const crossHeaders = crossOriginHeaders(corsOrigins, request.headers.origin);
+  return new Response(body, { status: error.status, headers: { ...headers, ...crossHeaders } });
 }
 
 /** Answers a request that the app does not see, and closes the connection. */
-function answerWith(error: GatewayError, request: IncomingMessage, response: ServerResponse): void {
+function answerWith(
+  error: GatewayError,
+  request: IncomingMessage,
+  response: ServerResponse,
+  corsOrigins: readonly string[],
+): void {
   const { body, headers } = documentOf(error, originOf(request.socket));
-  response.writeHead(error.status, { ...headers, connection: 'close' });
+  const crossHeaders = crossOriginHeaders(corsOrigins, request.headers.origin);
+  response.writeHead(error.status, { ...headers, ...crossHeaders, connection: 'close' });
   response.end(body);
   // The body is dropped: a client that still sends it would otherwise lose the answer.
   request.resume();
 }
 
 /** An answer as bytes of HTTP, for a connection whose parser has given up. */
-function answerTo(error: GatewayError, origin: string): string {
+function answerTo(error: GatewayError, origin: string, crossHeaders: Readonly<Record<string, string>>): string {
   const { body, headers } = documentOf(error, origin);
-  const lines = Object.entries({ ...headers, connection: 'close' }).map(([name, value]) => `${name}: ${value}`);
+  const lines = Object.entries({ ...headers, ...crossHeaders, connection: 'close' }).map(
+    ([name, value]) => `${name}: ${value}`,
+  );
   return [`HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? 'Error'}`, ...lines, '', body].join('\r\n');
 }
 
@@ -124,6 +140,11 @@ function documentOf(error: GatewayError, origin: string): { body: string; header
       'x-request-id': requestId,
     },
   };
+}
+
+/** The header `Origin` in the bytes of a head, if they have it. */
+function pageOriginIn(packet: Buffer = Buffer.alloc(0)): string | undefined {
+  return /^origin:[ \t]*([^\s]+)[ \t]*\r?$/im.exec(packet.toString('latin1'))?.[1];
 }
 
 /** The beginning of a request line whose address does not end. */

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -70,15 +70,16 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
     shutdown: shutdown.signal,
   });
   let openRequests = 0;
-  const answer = getRequestListener(app.fetch, {
-    errorHandler: (error) => {
-      const origin = urlOf(server.address() as AddressInfo);
-      if (error instanceof RequestError) return problemResponse(unusableTarget(error), origin);
+  const { corsOrigins = [] } = options;
+  const answer = (request: IncomingMessage, response: ServerResponse) => {
+    const errorHandler = (error: unknown) => {
+      if (error instanceof RequestError) return problemResponse(unusableTarget(error), request, corsOrigins);
       // The app itself turns what its handlers throw into answers.
       options.log.error({ error }, 'a request failed');
-      return problemResponse(GatewayError.from(error), origin);
-    },
-  });
+      return problemResponse(GatewayError.from(error), request, corsOrigins);
+    };
+    return getRequestListener(app.fetch, { errorHandler })(request, response);
+  };
   const server = createServer(
     {
       maxHeaderSize: MAX_HEADER_BYTES,
@@ -89,11 +90,11 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
       requireHostHeader: false,
     },
     (request, response) => {
-      if (hasHost(request, response)) void answer(request, response);
+      if (hasHost(request, response, corsOrigins)) void answer(request, response);
     },
   );
   connections.watch(server);
-  answerBrokenRequests(server);
+  answerBrokenRequests(server, corsOrigins);
   server.keepAliveTimeout = KEEP_ALIVE_MS;
   server.on('request', (_request, response) => {
     openRequests += 1;

@@ -67,6 +67,7 @@ const EXPOSED_HEADERS = [
   'retry-after-ms',
   'traceparent',
   'www-authenticate',
+  'x-pie-dropped-constraints',
   'x-request-id',
   'x-should-retry',
 ];
@@ -92,6 +93,25 @@ export function crossOrigin(origins: readonly string[]): MiddlewareHandler<AppEn
     // `cors` would take every OPTIONS request for a preflight.
     const isPreflight = c.req.header('access-control-request-method') !== undefined;
     return c.req.method === 'OPTIONS' && !isPreflight ? next() : answer(c, next);
+  };
+}
+
+/**
+ * The headers of {@link crossOrigin} for a refusal that the app does not make.
+ *
+ * @param origin header `Origin` of the request; undefined if it could not be read: then the answer allows the only origin, if there is one
+ */
+export function crossOriginHeaders(
+  origins: readonly string[],
+  origin: string | undefined,
+): Readonly<Record<string, string>> {
+  const known = origin ?? (origins.length === 1 ? origins[0] : undefined);
+  const allowed = origins.includes('*') ? '*' : origins.find((each) => each === known);
+  if (allowed === undefined) return {};
+  return {
+    'access-control-allow-origin': allowed,
+    'access-control-expose-headers': EXPOSED_HEADERS.join(','),
+    ...(allowed !== '*' && { vary: 'Origin' }),
   };
 }
 
