@@ -105,7 +105,7 @@ export const run = serve(async (input: Input, invocation) => {
 function beginAnswer(conversation: Conversation, prefill: string): Context {
   try {
     const ctx = begin(conversation, 'messages');
-    if (prefill !== '') prompting('messages', ctx, () => ctx.fill(prefill));
+    if (prefill !== '') prompting('messages', ctx, () => ctx.beginAnswer(prefill));
     return ctx;
   } catch (error) {
     if (!(error instanceof RequestError) || error.code !== 'context_length_exceeded') throw error;
@@ -145,6 +145,7 @@ async function conversationOf(
     parallelCalls: tool_choice.disable_parallel_tool_use !== true,
     constraint: await constraintOf(input),
     maxTokens: input.max_tokens,
+    isBegun: prefill !== '',
     templateVariables: input.chat_template_kwargs,
     ...(input.thinking && { thinking: thinkingOf(input.thinking) }),
   };

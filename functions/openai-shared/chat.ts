@@ -49,6 +49,8 @@ export interface Conversation {
   readonly truncates?: boolean;
   readonly templateVariables: Readonly<Record<string, unknown>> | undefined;
   readonly thinking?: ThoughtWish;
+  /** True when the context holds the beginning of the answer, so that no thought precedes the answer. */
+  readonly isBegun?: boolean;
 }
 
 /** How a model shall think before its answer. Without effect for a model that has no thoughts. */
@@ -223,7 +225,7 @@ class Turn {
    */
   async #think(isConstrained: boolean): Promise<Answer['finish'] | undefined> {
     const format = thoughtFormat(this.#conversation.model);
-    if (!format) return undefined;
+    if (!format || this.#conversation.isBegun) return undefined;
     // A text that turns out to be no thought is generated again, with the same seed, so that it stays the same text.
     this.#seed ??= Math.floor(Math.random() * 2 ** 32);
     const { maxTokens } = this.#conversation;

@@ -154,6 +154,20 @@ const THINKERS = ['thinker', 'opener', 'hidden', 'spelled', 'harmony'] as const;
 const callBy = (model: string): string =>
   model === 'harmony' ? '<|channel|>commentary to=functions.look <|constrain|>json<|message|>' : '<tool_call>';
 
+describe('the list of models', () => {
+  it('says which models think, and with which marks', async () => {
+    const marks = async (name: string) =>
+      ((await client.models.retrieve(name)) as OpenAI.Model & { thoughts?: object }).thoughts;
+    const tags = { begin: '<think>', end: '</think>' };
+    for (const name of ['thinker', 'opener', 'hidden', 'spelled']) assert.deepEqual(await marks(name), tags, name);
+    assert.deepEqual(await marks('harmony'), { begin: '<|channel|>analysis<|message|>', end: '<|end|>' });
+    assert.deepEqual(await marks('set'), { begin: '(', end: ')' });
+    for (const name of ['plain', 'off']) assert.equal(await marks(name), undefined, name);
+    const { data } = await client.models.list();
+    assert.equal(data.filter((model) => 'thoughts' in model).length, 6);
+  });
+});
+
 describe('a chat with a model that thinks', () => {
   for (const model of THINKERS) {
     it(`divides the thought of ${model} from its answer, whole and streamed`, async () => {
@@ -447,6 +461,51 @@ describe('a message of a model that thinks', () => {
     const free = request('opener', { thinking, script: undefined, temperature: 0 });
     const piped = await anthropic.messages.stream(free).finalMessage();
     assert.deepEqual(piped.content, (await anthropic.messages.create(free)).content);
+  });
+});
+
+describe('a prefilled message of a model that thinks', () => {
+  const ask = async (model: string, more: object = {}) => {
+    const anthropic = new Anthropic({ baseURL: platform.url, apiKey: platform.apiKey, maxRetries: 0 });
+    const messages = [...QUESTION, { role: 'assistant' as const, content: 'I say' }];
+    const request = { ...{ model, messages, max_tokens: 40, script: [' Seven.'] }, ...more };
+    const { content, usage } = await anthropic.messages.create(request as Anthropic.MessageCreateParamsNonStreaming);
+    assert.deepEqual(
+      (await anthropic.messages.stream(request as Anthropic.MessageStreamParams).finalMessage()).content,
+      content,
+    );
+    return { content, input: usage.input_tokens + (usage.cache_read_input_tokens ?? 0) };
+  };
+
+  it('goes on with the answer, without a thought', async () => {
+    for (const model of [...THINKERS, 'plain'] as const) {
+      const { content } = await ask(model);
+      assert.deepEqual(content, [{ type: 'text', text: ' Seven.', citations: null }], model);
+    }
+    // A model that begins a thought all the same has begun its answer.
+    const { content } = await ask('thinker', { script: ['<think>Hm'] });
+    assert.deepEqual(content, [{ type: 'text', text: '<think>Hm', citations: null }]);
+  });
+
+  it("stands behind the end of the prompt's thought, or behind the header of an answer", async () => {
+    const tokens = async (model: string) => {
+      const empty = await ask(model, { messages: QUESTION });
+      return (await ask(model)).input - empty.input - 'I say'.length;
+    };
+    // The models have one token per byte, besides their special and other added tokens.
+    assert.equal(await tokens('plain'), 0);
+    assert.equal(await tokens('thinker'), 0);
+    assert.equal(await tokens('opener'), '\n</think>\n\n'.length - '</think>'.length + 1);
+    assert.equal(await tokens('harmony'), '<|channel|>final<|message|>'.length - '<|channel|><|message|>'.length + 2);
+  });
+
+  it('ends no thought twice', async () => {
+    const thinking = { type: 'disabled' };
+    const closed = await ask('thinker', { thinking });
+    const open = await ask('thinker');
+    // The template writes an empty thought, each mark of which is one token.
+    assert.equal(closed.input - open.input, 6);
+    assert.deepEqual(closed.content, open.content);
   });
 });
 

@@ -11,7 +11,7 @@ import { type Selection, type SelectOptions, selectOn } from './select.ts';
 import { Sequence } from './sequence.ts';
 import { nothingToBegin } from './sequence-checks.ts';
 import { Snapshot, savedIn } from './snapshot.ts';
-import { Thinking, type ThinkOptions } from './thoughts.ts';
+import { answerOpening, Thinking, type ThinkOptions } from './thoughts.ts';
 
 export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
 
@@ -241,6 +241,17 @@ export class Context implements Disposable {
     this.#check();
     if (options.maxTokens !== undefined) checkCount('maxTokens', options.maxTokens, 0);
     return new Thinking(this, options);
+  }
+
+  /**
+   * Appends the beginning of an answer, which {@link generate} continues. No thought precedes it: a thought that the prompt opens is ended first, in
+   * the template's own form. Throws `context-overflow` when the text does not fit the model's context.
+   *
+   * @example
+   * ctx.chat(messages).beginAnswer('{"name": "');
+   */
+  beginAnswer(text: string): this {
+    return this.fill(answerOpening(this), { special: true }).fill(text);
   }
 
   /**

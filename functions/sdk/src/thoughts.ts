@@ -81,8 +81,7 @@ export class Thinking implements AsyncIterable<string> {
     const context = this.#context;
     const { name } = context.model;
     const format = thoughtFormat(name);
-    const tail = context.tokens.slice(-PROMPT_TOKENS).filter((token) => token >= 0);
-    const prompt = detokenize(tail, { model: name, special: true });
+    const prompt = endOf(context);
     if (!format || closesThought(prompt, format)) {
       this.ending = 'none';
       return;
@@ -149,6 +148,20 @@ export class Thinking implements AsyncIterable<string> {
       throw error;
     }
   }
+}
+
+/** The last text of a context, with its special tokens. */
+function endOf({ tokens, model: { name } }: Context): string {
+  const tail = tokens.slice(-PROMPT_TOKENS).filter((token) => token >= 0);
+  return detokenize(tail, { model: name, special: true });
+}
+
+/** The template's text between a prompt and the beginning of an answer without a thought: the end of a thought that the prompt opens, or a header. */
+export function answerOpening(context: Context): string {
+  const format = thoughtFormat(context.model.name);
+  const prompt = endOf(context);
+  if (!format || closesThought(prompt, format)) return '';
+  return opensThought(prompt, format) ? format.close : answerHeader(prompt, format);
 }
 
 /** A mark's number of tokens, the part of it that generated text shows, and the token that stands for a mark with special tokens. */
