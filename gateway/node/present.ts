@@ -135,9 +135,11 @@ export function toModels(runtimes: readonly RuntimeInfo[], aliases: ReadonlyMap<
   const models = new Map<string, ModelInfo>();
   for (const runtime of runtimes) {
     if (!runtime.alive) continue;
-    for (const { name, contextLength, vocabularySize, pageSize, pageCount, traits, chat } of runtime.models ?? []) {
-      const known = { contextLength, vocabularySize, pageSize, pageCount, traits, ...(chat !== undefined && { chat }) };
-      models.set(name, { name, kind: 'causal', ...known });
+    for (const { name, contextLength, vocabularySize, pageSize, pageCount, traits, ...more } of runtime.models ?? []) {
+      const { chat, thoughts } = more;
+      const known = { contextLength, vocabularySize, pageSize, pageCount, traits };
+      const told = { ...(chat !== undefined && { chat }), ...(thoughts !== undefined && { thoughts }) };
+      models.set(name, { name, kind: 'causal', ...known, ...told });
     }
     for (const { name, kind, size, contextLength } of runtime.encoders ?? []) {
       const traits = [kind === 'reranker' ? 'rerank' : 'embedding'];

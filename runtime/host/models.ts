@@ -1,3 +1,4 @@
+import { type ThoughtSetting, thoughtsOf } from '#gpu-host/models/thoughts.ts';
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import { readVision } from '#gpu-host/models/vision/read.ts';
@@ -24,8 +25,8 @@ export class Models {
   readonly #hosts: { readonly list: readonly GpuHostConnection[] };
   readonly #tokenizers = new Map<string, Promise<Tokenizer | null>>();
   readonly #metadata = new Map<string, Promise<ModelMetadata | null>>();
-  /** Whether the model in a directory has a chat template, for each tokenizer that was read. */
-  readonly #chats = new Map<string, boolean>();
+  /** The tokenizers that were read, by directory. */
+  readonly #read = new Map<string, Tokenizer>();
   readonly #vision = new Map<string, Promise<VisionConfig | null>>();
   readonly #grammars: GrantedModel['grammars'];
   readonly #draining: Draining;
@@ -51,7 +52,7 @@ export class Models {
     return [...this.#offers().values()].map(({ summary }) => summary);
   }
 
-  /** Reads the tokenizers of all models, which {@link offered} needs to tell whether a model has a chat template. */
+  /** Reads the tokenizers of all models, which {@link offered} needs to tell whether a model chats and thinks. */
   async readTokenizers(): Promise<void> {
     await Promise.all(
       this.#hosts.list.flatMap(({ models }) => models.map(({ directory }) => this.#tokenizer(directory))),
@@ -70,14 +71,14 @@ export class Models {
     return hosts.flatMap(({ name: host, models, hostId }, i) =>
       models
         .filter(({ name }) => open[i] || !openModelNames.has(name))
-        .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits, directory }) => ({
+        .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits, directory, thoughts }) => ({
           name,
           contextLength,
           vocabularySize,
           pageSize,
           pageCount,
           traits,
-          ...(this.#chats.has(directory) && { chat: this.#chats.get(directory) }),
+          ...templateTraits(this.#read.get(directory), thoughts),
           ...(hostId !== undefined && { hostId }),
           ...(hasSeveralHosts && { host }),
         })),
@@ -214,7 +215,7 @@ export class Models {
     if (!loading) {
       loading = loadTokenizer(directory).then(
         (tokenizer) => {
-          this.#chats.set(directory, tokenizer.chatTemplate !== null);
+          this.#read.set(directory, tokenizer);
           return tokenizer;
         },
         (error: unknown) => {
@@ -227,6 +228,19 @@ export class Models {
     }
     return loading;
   }
+}
+
+/** What a chat template tells about a model; nothing for a tokenizer that was not read. */
+function templateTraits(
+  tokenizer: Tokenizer | undefined,
+  setting: ThoughtSetting | undefined,
+): Pick<RuntimeModel, 'chat' | 'thoughts'> {
+  if (tokenizer === undefined) return {};
+  const format = thoughtsOf(tokenizer, setting);
+  return {
+    chat: tokenizer.chatTemplate !== null,
+    ...(format && { thoughts: { begin: format.begin, end: format.end } }),
+  };
 }
 
 const NO_VISION = Promise.resolve(null);

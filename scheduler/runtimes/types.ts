@@ -14,6 +14,8 @@ export interface RuntimeModel {
   readonly traits: readonly string[];
   /** True when the model has a chat template; absent when its tokenizer cannot be read. */
   readonly chat?: boolean;
+  /** The marks before and behind the thoughts of a model that thinks before its answers; absent for other models, and like `chat`. */
+  readonly thoughts?: { readonly begin: string; readonly end: string };
 }
 
 /** A model that makes vectors or scores, as its GPU host describes it. */

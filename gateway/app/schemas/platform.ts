@@ -27,6 +27,15 @@ export const ModelSchema = z
     chat: z.boolean().optional().openapi({
       description: 'True when the model has a chat template; absent for an encoder, and when the template is unknown',
     }),
+    thoughts: z
+      .object({ begin: z.string(), end: z.string() })
+      .readonly()
+      .optional()
+      .openapi({
+        description:
+          'The marks before and behind a thought of a model that thinks before its answers. Absent for a model that does not, and where `chat` is absent',
+        example: { begin: '<think>', end: '</think>' },
+      }),
     unproven: z.string().optional().openapi({
       description: 'Why the model gave no answer when the platform last asked it; absent for a model that answered',
     }),
