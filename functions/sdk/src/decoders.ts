@@ -268,8 +268,8 @@ class GuestDecoder implements Decoder {
 }
 
 /**
- * Consecutive runs whose logits the host changes. The inferlet itself samples a token in two cases only: when several tokens, such as a prompt, must
- * be computed first, and when the generation has more tokens than a run can count.
+ * Consecutive runs whose logits the host changes. The host also draws the first token after a prompt, so that equal seeds give equal tokens wherever
+ * the generation was split. The inferlet itself samples only once the generation has more tokens than a run can count.
  */
 class PenalizedDecoder implements Decoder {
   readonly #sequence: Sequence;
@@ -279,7 +279,7 @@ class PenalizedDecoder implements Decoder {
   /** The tokens of the generation so far. */
   readonly #chosen: number[] = [];
   /** True when the inferlet sampled the last token. */
-  #sampledHere = true;
+  #sampledHere = false;
 
   constructor(
     sequence: Sequence,
@@ -305,10 +305,19 @@ class PenalizedDecoder implements Decoder {
   }
 
   async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
-    this.#sampledHere = this.#sequence.pending > 1 || (this.#runs.source !== 'run' && this.#chosen.length > MAX_CHOSEN);
-    const tokens = this.#sampledHere ? await this.#guest.next() : await this.#runs.next(left, pipe);
+    this.#sampledHere = this.#runs.source !== 'run' && this.#chosen.length > MAX_CHOSEN;
+    const tokens = this.#sampledHere ? await this.#guest.next() : await this.#decode(left, pipe);
     if (!this.#sampledHere) this.#guest.skip(tokens.length);
     this.#chosen.push(...tokens);
+    return tokens;
+  }
+
+  /** The next tokens of a run. A run begins with one token, so the tokens before it are computed first. */
+  async #decode(left: number, pipe: PipeRequest | undefined): Promise<readonly number[]> {
+    const prefill = this.#sequence.prefill();
+    const tokens = this.#runs.next(left, pipe);
+    // Both calls are under way. If both fail, the failure of `prefill` caused the other one, and `Promise.all` reports it.
+    await Promise.all([prefill, tokens]);
     return tokens;
   }
 
