@@ -242,6 +242,13 @@ describe('openai-chat', () => {
       client.chat.completions.create(ask({ parameters, strict: true })),
       (error) => error instanceof BadRequestError && error.message.includes('#/properties/odd/pattern'),
     );
+    const longName = 'n'.repeat(300);
+    const nested = { ...parameters, properties: { ...parameters.properties, [longName]: parameters.properties.odd } };
+    const long = await client.chat.completions.create(ask({ parameters: nested }, ['{"unit": "c"}'])).withResponse();
+    assert.equal(
+      long.response.headers.get('x-pie-dropped-constraints'),
+      `${dropped}, weather#/properties/${longName}/pattern`,
+    );
     const whole = await client.chat.completions.create(ask({})).withResponse();
     assert.equal(whole.response.headers.get('x-pie-dropped-constraints'), null);
     const [bare] = whole.data.choices[0]?.message.tool_calls ?? [];

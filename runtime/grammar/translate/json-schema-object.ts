@@ -50,8 +50,8 @@ export function keyOf({ at, negated }: Part): string {
   return `${negated ? '!' : ''}${at}`;
 }
 
-/** Maximum characters of a pointer in a message. */
-const MAX_PLACE = 120;
+/** Maximum characters of a pointer in a message. Readers of messages look for the place in their schema, so that only an extreme one is cut. */
+const MAX_PLACE = 4096;
 
 /** The error of a mistake in a schema. */
 export function mistake(at: Pointer, text: string): Error {
