@@ -22,8 +22,12 @@ const BORDERS: readonly ((before: string, after: string) => boolean)[] = [
   (before, after) => isWord(before) !== isWord(after) && !isSpace(before),
 ];
 
-const isWord = (character: string): boolean => /[\p{L}\p{N}]/u.test(character);
-const isSpace = (character: string): boolean => /\s/.test(character);
+/** Kinds of ASCII characters by code: a text without borders has 400,000 places to look at, and a regular expression takes ten times as long. */
+const ASCII_WORD = Array.from({ length: 128 }, (_, code) => /[A-Za-z0-9]/.test(String.fromCharCode(code)));
+const ASCII_SPACE = Array.from({ length: 128 }, (_, code) => /\s/.test(String.fromCharCode(code)));
+
+const isWord = (character: string): boolean => ASCII_WORD[character.charCodeAt(0)] ?? /[\p{L}\p{N}]/u.test(character);
+const isSpace = (character: string): boolean => ASCII_SPACE[character.charCodeAt(0)] ?? /\s/.test(character);
 
 /**
  * Tokenizes a long text in parts, with the same tokens as for the whole text. It cuts the text only where tokenizing both sides shows that the cut
