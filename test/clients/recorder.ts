@@ -59,15 +59,22 @@ export class Recorder implements AsyncDisposable {
   }
 
   async #pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const body: Body = JSON.parse(await text(request));
-    this.bodies.push(body);
-    const script = this.#scripts.shift();
-    const { authorization, 'x-api-key': apiKey } = request.headers;
+    const { method = 'POST', url, headers } = request;
+    const { authorization, 'x-api-key': apiKey } = headers;
     const key = apiKey === undefined ? { authorization: authorization ?? '' } : { 'x-api-key': String(apiKey) };
-    const answer = await fetch(`${this.platformUrl}${request.url}`, {
-      method: request.method ?? 'POST',
-      headers: { ...key, 'content-type': 'application/json' },
-      body: JSON.stringify(script ? { ...body, script } : body),
+    const sent = await text(request);
+    let written: string | undefined;
+    // Requests that read or delete have no body.
+    if (sent !== '') {
+      const body: Body = JSON.parse(sent);
+      this.bodies.push(body);
+      const script = this.#scripts.shift();
+      written = JSON.stringify(script ? { ...body, script } : body);
+    }
+    const answer = await fetch(`${this.platformUrl}${url}`, {
+      method,
+      headers: written === undefined ? key : { ...key, 'content-type': 'application/json' },
+      ...(written !== undefined && { body: written }),
     });
     response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') ?? 'application/json' });
     if (answer.body)
