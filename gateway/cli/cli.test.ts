@@ -18,8 +18,8 @@ import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { allCommands, commandsFor } from './commands/index.ts';
 import { EXIT, Failure } from './failure.ts';
+import { wholeNumber } from './format.ts';
 import { createProject } from './project/create.ts';
-import { wholeNumber } from './whole-number.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
 

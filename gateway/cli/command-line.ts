@@ -1,14 +1,14 @@
 import type { Call } from './command.ts';
 import { commandsFor } from './commands/index.ts';
 import { EXIT, toFailure } from './failure.ts';
+import { version } from './paths.ts';
 import { parse } from './program.ts';
 import type { Terminal } from './terminal.ts';
-import { version } from './version.ts';
 
 /**
  * Access to the process that runs a command line: a process of `pie`, or a test that runs commands in its own process.
  */
-export interface Surroundings extends Pick<Call, 'signal' | 'connect'> {
+interface Surroundings extends Pick<Call, 'signal' | 'connect'> {
   /** Opens the output. Called twice: before the command line is parsed, to report its faults, and then with the parsed option `--json`. */
   terminal(json: boolean): Terminal;
   /** Called once the command is known, before it runs. */

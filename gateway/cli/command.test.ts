@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { defineCommand } from './command.ts';
+import { wholeNumber } from './format.ts';
 import { parse } from './program.ts';
 import { Terminal } from './terminal.ts';
-import { wholeNumber } from './whole-number.ts';
 
 /** True when both types are the same; assignable types are not enough. */
 type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;

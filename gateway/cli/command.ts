@@ -2,7 +2,7 @@ import type { PieClient } from '../client/client.ts';
 import type { Credentials } from './credentials.ts';
 import type { Terminal } from './terminal.ts';
 
-export interface Argument {
+interface Argument {
   readonly name: string;
   readonly help: string;
   readonly required: boolean;
@@ -21,7 +21,7 @@ export interface Option {
   readonly parse?: (text: string) => unknown;
 }
 
-export interface Example {
+interface Example {
   readonly line: string;
   readonly does: string;
 }
@@ -123,7 +123,7 @@ type ParsedValue<Declaration extends Option> = Declaration extends { readonly ch
     : string;
 
 /** The words of the command line in the order of the declarations: one for each argument, any number for a `rest` argument. */
-export type ArgumentValues<Arguments extends readonly Argument[]> = Arguments extends readonly [
+type ArgumentValues<Arguments extends readonly Argument[]> = Arguments extends readonly [
   infer First extends Argument,
   ...infer Following extends readonly Argument[],
 ]

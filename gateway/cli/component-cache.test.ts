@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync 
 import os from 'node:os';
 import path from 'node:path';
 import { it } from 'node:test';
-import { trimComponentCache } from './component-cache.ts';
+import { trimComponentCache } from './builder.ts';
 
 const HOUR_MS = 3_600_000;
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
 import { describe, it } from 'node:test';
-import { confirm } from './confirm.ts';
 import { EXIT } from './failure.ts';
+import { confirm } from './terminal.ts';
 
 /** The outcome of a question to a person at a terminal. If `isShown` is false, the question goes to a file. */
 function outcomeOf(answer: (input: PassThrough, interrupted: AbortController) => void, isShown = true): Promise<void> {

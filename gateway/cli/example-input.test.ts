@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { acceptedExample, exampleInput } from './example-input.ts';
+import { acceptedExample, exampleInput } from './input.ts';
 
 describe('exampleInput', () => {
   it('is the example of the schema if it has one', () => {

@@ -32,7 +32,7 @@ export interface Diagnostic {
   readonly source: string;
 }
 
-export interface FailureOptions {
+interface FailureOptions {
   readonly exitCode?: number;
   /** A code of the API, or of the command itself (`usage`, `no-credentials`, …). */
   readonly code?: string;

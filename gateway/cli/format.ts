@@ -1,3 +1,6 @@
+import type { Tenant } from '../app/resources/tenants.ts';
+import { Failure } from './failure.ts';
+
 const SIZES = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** A size with its unit, such as `1.9 MiB`. */
@@ -38,3 +41,50 @@ export function counted(count: number, noun: string): string {
 export function number(count: number): string {
   return count.toLocaleString('en', { maximumFractionDigits: 3 });
 }
+
+const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+/** Present time and span must fit into a `Date`, which holds at most 8.64e15 ms. */
+const MAX_MS = 1e15;
+
+/** Milliseconds of a duration such as `90s`, `15m`, `12h`, `30d`, `2w`. Throws {@link Failure} for any other text. */
+export function parseSpan(text: string): number {
+  const [, count, unit = ''] = /^(\d{1,9})([smhdw])$/.exec(text.trim()) ?? [];
+  const ms = Number(count) * (UNITS[unit] ?? Number.NaN);
+  if (ms <= MAX_MS) return ms;
+  throw new Failure(`"${text}" is not a time span.`, { advice: 'Write a number and a unit: 90s, 15m, 12h, 30d, 2w.' });
+}
+
+/** Latency targets. `false` stands for none: commander would replace a null from the parser of an option by an empty text. */
+export type Targets = NonNullable<Tenant['latency']> | false;
+
+export const latency = (help: string) =>
+  ({
+    flags: '--latency <targets>',
+    help: `${help}: milliseconds to the first token and for each later one (such as 300,40), or none`,
+    parse: parseTargets,
+  }) as const;
+
+/** Latency targets in words, such as `300 ms, then 40 ms a token`. */
+export function targetsText(targets: Tenant['latency']): string {
+  if (targets === null) return 'none';
+  return `${duration(targets.firstTokenMs)}, then ${duration(targets.perTokenMs)} a token`;
+}
+
+/** Checks only the form. `pie deploy` checks the bounds of a function's targets with its manifest; the gateway checks those of a tenant. */
+function parseTargets(text: string): Targets {
+  if (text === 'none') return false;
+  const [, first, each] = /^(\d{1,6}),(\d{1,6})$/.exec(text) ?? [];
+  if (first === undefined || each === undefined)
+    throw new Failure(`"${text}" is neither two numbers of milliseconds, such as 300,40, nor "none".`);
+  return { firstTokenMs: Number(first), perTokenMs: Number(each) };
+}
+
+/** The parser of an option that takes a whole number from `min` to `max`. */
+export const wholeNumber =
+  (min: number, max: number) =>
+  (text: string): number => {
+    const number = Number(text);
+    // `Number` also takes the empty text, and forms such as 1e2 and 0x10.
+    if (/^\d+$/.test(text) && number >= min && number <= max) return number;
+    throw new Failure(`It must be a whole number from ${min} to ${max}.`);
+  };

@@ -5,7 +5,7 @@ import { text } from 'node:stream/consumers';
 import { it } from 'node:test';
 
 const PROGRAM = `
-  import { readHidden } from ${JSON.stringify(new URL('hidden-input.ts', import.meta.url))};
+  import { readHidden } from ${JSON.stringify(new URL('terminal.ts', import.meta.url))};
   const interrupted = new AbortController();
   process.once('SIGINT', () => interrupted.abort());
   const value = readHidden('Value', interrupted.signal);

@@ -1,6 +1,7 @@
+import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { defaultHome } from '#infra/install.ts';
+import { defaultHome, ROOT } from '#infra/install.ts';
 
 export { INSTALLED, pinnedNode, ROOT } from '#infra/install.ts';
 
@@ -12,4 +13,12 @@ export function home(environment: NodeJS.ProcessEnv = process.env): string {
 /** Cache of compiled components, shared by all clones and homes: `$XDG_CACHE_HOME/pie/components` or `~/.cache/pie/components`. */
 export function componentCache(environment: NodeJS.ProcessEnv = process.env): string {
   return path.join(environment.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'components');
+}
+
+/** Pie's version, as package.json states it. */
+export function version(): string {
+  const manifest: unknown = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
+  return typeof manifest === 'object' && manifest !== null && 'version' in manifest
+    ? String(manifest.version)
+    : 'unknown';
 }

@@ -2,7 +2,7 @@ import { Command as Commander, CommanderError, Option as CommanderOption, Invali
 import type { Call, Command, Option } from './command.ts';
 import { Failure } from './failure.ts';
 
-export interface Parsed {
+interface Parsed {
   readonly command: Command;
   readonly args: Call['args'];
   readonly options: Call['options'];

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Failure } from './failure.ts';
-import { parseSpan } from './span.ts';
+import { parseSpan } from './format.ts';
 
 describe('a span of time on the command line', () => {
   it('is a number and a unit', () => {

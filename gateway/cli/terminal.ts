@@ -1,6 +1,9 @@
-import { EXIT, type Failure } from './failure.ts';
+import readline from 'node:readline/promises';
+import { addAbortSignal } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { EXIT, Failure } from './failure.ts';
 
-export interface Progress {
+interface Progress {
   /** Shows the current step. */
   update(text: string): void;
   /** Ends with a line that stays on the screen. */
@@ -187,7 +190,7 @@ export class Terminal {
 }
 
 /** True for a stream that may get escape sequences (https://no-color.org). */
-export function obeysEscapes(stream: NodeJS.WriteStream): boolean {
+function obeysEscapes(stream: NodeJS.WriteStream): boolean {
   return Boolean(stream.isTTY) && !process.env.NO_COLOR && process.env.TERM !== 'dumb';
 }
 
@@ -202,4 +205,97 @@ function jsonLine(value: unknown): string {
     TERMINAL_CONTROLS,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );
+}
+
+/** A terminal's input, and the stream that shows the question. */
+interface Prompt {
+  readonly input: NodeJS.ReadStream;
+  readonly output: NodeJS.WriteStream;
+}
+
+/**
+ * Asks the user whether to go on. Throws {@link Failure} when the answer is no, or when there is no terminal to ask on.
+ *
+ * @param question such as `Cancel 3 invocations?`
+ * @param isConfirmed true with the option `--yes`: the function then asks nothing
+ */
+export async function confirm(
+  question: string,
+  isConfirmed: boolean,
+  signal: AbortSignal,
+  { input, output }: Prompt = { input: process.stdin, output: process.stderr },
+): Promise<void> {
+  if (isConfirmed) return;
+  if (!input.isTTY) {
+    throw new Failure(`${question} The input is not a terminal, so you cannot answer.`, {
+      advice: 'Repeat the command with --yes.',
+    });
+  }
+  const lines = readline.createInterface({ input, output });
+  // If the question goes to a file, the end of the input (Ctrl-D) closes the prompt without an answer: then end the wait for one.
+  const closed = new AbortController();
+  lines.once('close', () => closed.abort());
+  try {
+    const answer = await lines.question(`${question} [y/N] `, { signal: AbortSignal.any([signal, closed.signal]) });
+    if (/^y(es)?$/i.test(answer.trim())) return;
+  } catch (error) {
+    signal.throwIfAborted();
+    // On a terminal, the prompt reads Ctrl-C and Ctrl-D itself, and fails with an abort of its own.
+    if (!(error instanceof Error) || error.name !== 'AbortError') throw error;
+  } finally {
+    lines.close();
+  }
+  throw new Failure('Nothing was done.', { exitCode: EXIT.interrupted, code: 'not-confirmed' });
+}
+
+/** Longest value from a terminal, longer than any password, key or certificate. Further characters are ignored. */
+const MAX_CHARACTERS = 1 << 20;
+
+const ENTER = ['\r', '\n'];
+const BACKSPACE = ['\b', '\u007f'];
+const INTERRUPT = '\u0003';
+const END_OF_INPUT = '\u0004';
+
+/**
+ * Reads a secret value: from a terminal without echo, else all of standard input without its final line break. Throws
+ * {@link Failure} for empty input and for an interrupted prompt, and Node's `AbortError` when the signal ends the
+ * reading of a pipe.
+ */
+export async function readHidden(prompt: string, signal: AbortSignal): Promise<string> {
+  const { stdin, stderr } = process;
+  if (!stdin.isTTY) return nonEmpty((await text(addAbortSignal(signal, stdin))).replace(/\r?\n$/, ''));
+  stderr.write(`${prompt}: `);
+  stdin.setRawMode(true).setEncoding('utf8').resume();
+  try {
+    return nonEmpty(await readLine(stdin, signal));
+  } finally {
+    stdin.setRawMode(false).pause();
+    stderr.write('\n');
+  }
+}
+
+function readLine(stdin: NodeJS.ReadStream, signal: AbortSignal): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  let typed = '';
+  const interrupt = () => reject(new Failure('Interrupted.', { exitCode: EXIT.interrupted, code: 'interrupted' }));
+  const onData = (piece: string) => {
+    for (const character of piece) {
+      if (character === INTERRUPT) return interrupt();
+      if (ENTER.includes(character) || character === END_OF_INPUT) return resolve(typed);
+      if (BACKSPACE.includes(character)) typed = [...typed].slice(0, -1).join('');
+      else if (typed.length < MAX_CHARACTERS) typed += character;
+    }
+  };
+  stdin.on('data', onData).once('end', () => resolve(typed));
+  if (signal.aborted) interrupt();
+  signal.addEventListener('abort', interrupt, { once: true });
+  return promise.finally(() => {
+    stdin.off('data', onData);
+    signal.removeEventListener('abort', interrupt);
+  });
+}
+
+function nonEmpty(value: string): string {
+  if (value !== '') return value;
+  throw new Failure('No value was given.', { advice: 'Type it at the prompt, or send it through a pipe.' });
 }

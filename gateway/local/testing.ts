@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { deployFunction } from '../cli/deployment.ts';
+import { deployFunction } from '../cli/commands/deploy.ts';
 import { Failure } from '../cli/failure.ts';
 import { findFunction } from '../cli/function-source.ts';
 import type { PieClient } from '../client/client.ts';

@@ -13,7 +13,7 @@ const PAGE = 16;
 const MAX_ITEMS_PER_COMMAND = MOST_WORDS - 2;
 const ADDS = { hash: 'HSET', set: 'SADD', list: 'RPUSH', zset: 'ZADD' } as const;
 
-export interface EntryPart {
+interface EntryPart {
   readonly header: EntryHeader;
   readonly body: Buffer;
 }

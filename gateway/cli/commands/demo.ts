@@ -7,11 +7,11 @@ import { PROGRAM, runProgram } from '../demo/program.ts';
 import { remarksOf, reportOf, rowsOf } from '../demo/report.ts';
 import { Screen } from '../demo/screen.ts';
 import { type Run, type Side, TASK } from '../demo/task.ts';
-import { deployFunction } from '../deployment.ts';
 import { EXIT, Failure } from '../failure.ts';
+import { wholeNumber } from '../format.ts';
 import { findFunction } from '../function-source.ts';
 import { ROOT } from '../paths.ts';
-import { wholeNumber } from '../whole-number.ts';
+import { deployFunction } from './deploy.ts';
 
 const ROUNDS = 5;
 const MAX_ROUNDS = 100;

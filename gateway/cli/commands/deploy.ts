@@ -1,19 +1,20 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LIVE, NO_ALIAS } from '#scheduler/functions/aliases.ts';
+import { CODES } from '../../app/errors/codes.ts';
 import type { PlatformLoad } from '../../app/resources/operations.ts';
-import type { DeployTarget } from '../../app/resources/releases.ts';
-import type { PieClient } from '../../client/client.ts';
+import type { DeployPlan, DeployTarget, Difference, Share } from '../../app/resources/releases.ts';
+import type { Deployed, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
+import { pause } from '../../client/http.ts';
+import { type Built, buildComponent } from '../builder.ts';
 import { type Call, defineCommand } from '../command.ts';
-import { planLines, reportLines } from '../deploy-report.ts';
-import { type Deployment, deployFunction, planFunction } from '../deployment.ts';
-import { acceptedExample } from '../example-input.ts';
 import { EXIT, Failure, toFailure } from '../failure.ts';
-import { bytes, counted, duration, quoted } from '../format.ts';
+import { bytes, counted, duration, latency, quoted, type Targets, wholeNumber } from '../format.ts';
 import { type FunctionSource, findFunction } from '../function-source.ts';
-import { latency, type Targets } from '../latency.ts';
-import { wholeNumber } from '../whole-number.ts';
+import { acceptedExample } from '../input.ts';
 
 /** Concurrent builds: each takes a core and up to half a GiB. */
 const DEFAULT_JOBS = Math.min(4, os.availableParallelism());
@@ -276,3 +277,163 @@ function reportOf({ deployed, built, deployMs }: Deployment, url: string): objec
     deployMs: Math.round(deployMs),
   };
 }
+
+/**
+ * Longest wait while the tenant is at its limit of concurrent requests or builds. The builds of a gateway that died count toward the limit until
+ * the longest build would have ended.
+ */
+const MAX_BUSY_MS = 200_000;
+const RETRY_MS = 1000;
+
+/** Outcome of a build and deploy. */
+export interface Deployment {
+  readonly deployed: Deployed;
+  /** Null for a component, which needs no build. */
+  readonly built: Built | null;
+  readonly bytes: number;
+  readonly deployMs: number;
+}
+
+export interface DeployOptions extends DeployTarget {
+  readonly signal?: AbortSignal;
+  /** Called between building and deploying, with the size of the component. */
+  readonly onBuilt?: (bytes: number) => void;
+}
+
+/** Builds a function and deploys it. Throws {@link Failure} when the build fails, and the client's errors. */
+export async function deployFunction(
+  client: PieClient,
+  source: FunctionSource,
+  { signal, onBuilt, ...target }: DeployOptions = {},
+): Promise<Deployment> {
+  await assertManifest(source);
+  const { component, built } = await componentOf(source);
+  signal?.throwIfAborted();
+  onBuilt?.(component.byteLength);
+  const startedAt = performance.now();
+  const deployed = await retryWhileBusy(() => client.deploy(source.manifest, component, { ...target, signal }), signal);
+  return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
+}
+
+/** Builds a function and plans its deploy. Throws as {@link deployFunction}. */
+export async function planFunction(
+  client: PieClient,
+  source: FunctionSource,
+  { signal, onBuilt, ...target }: DeployOptions = {},
+): Promise<DeployPlan> {
+  await assertManifest(source);
+  const { component } = await componentOf(source);
+  signal?.throwIfAborted();
+  onBuilt?.(component.byteLength);
+  return retryWhileBusy(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal);
+}
+
+/** Repeats a call while the tenant is at its limit of concurrent requests or builds. */
+async function retryWhileBusy<T>(call: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  for (const deadline = performance.now() + MAX_BUSY_MS; ; await pause(RETRY_MS, signal)) {
+    try {
+      return await call();
+    } catch (error) {
+      const isBusy = error instanceof PieError && error.code === 'too-many-requests';
+      if (!isBusy || performance.now() > deadline) throw error;
+    }
+  }
+}
+
+/** Checks the manifest before the build, so that an invalid one does not cost a build. */
+async function assertManifest({ manifest }: FunctionSource): Promise<void> {
+  // Import it here: zod and the schemas take longer to load than all other modules of the command together.
+  const { parseManifest } = await import('#scheduler/functions/manifest.ts');
+  const parsed = parseManifest(manifest);
+  if (parsed.ok) return;
+  const [first] = parsed.errors;
+  const faults = parsed.errors.map(({ field, message }) => `${field || 'the whole'} ${message}`);
+  throw new Failure(`The manifest of ${manifest.name} is not valid: ${faults.join('; ')}.`, {
+    exitCode: EXIT.refused,
+    code: 'invalid-manifest',
+    field: first === undefined || first.field === '' ? undefined : `/${first.field.replaceAll('.', '/')}`,
+    advice: CODES['invalid-manifest'].hint,
+  });
+}
+
+async function componentOf(
+  source: FunctionSource,
+): Promise<{ component: Uint8Array<ArrayBuffer>; built: Built | null }> {
+  if (source.kind === 'component') return { component: new Uint8Array(readFileSync(source.entry)), built: null };
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-build-'));
+  try {
+    const out = path.join(folder, 'component.wasm');
+    const built = await buildComponent(source.entry, out);
+    return { component: new Uint8Array(readFileSync(out)), built };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Report of a deploy, printed below the line with the version. */
+export function reportLines({ deployed, built }: Deployment): string[] {
+  const { report, alias, grants } = deployed;
+  const { moduleBytes, steps, buildMs } = report;
+  // This machine compiles the source to a component (`compileTexts`). The platform then builds modules from the component (`buildTexts`).
+  const compileTexts =
+    built === null ? [] : [built.cached ? 'compiled before' : `compiled here in ${duration(built.buildMs)}`];
+  const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;
+  const buildTexts: string[] = [];
+  if (report.cached) buildTexts.push('its build was found');
+  else if (buildMs !== null) buildTexts.push(`built in ${duration(buildMs)}${stepsText}`);
+  const starts = [
+    ...(report.coldStartMs === null ? [] : [`cold ${shortDuration(report.coldStartMs)}`]),
+    ...(report.warmStartMs === null
+      ? []
+      : [`warm ${shortDuration(report.warmStartMs)} (a ready instance taken from the pool)`]),
+  ];
+  return [
+    row(
+      'component',
+      `${bytes(report.componentBytes)}${moduleBytes === null ? '' : `, ${bytes(moduleBytes)} of modules`}`,
+    ),
+    ...lineIf(compileTexts.length + buildTexts.length > 0, row('build', [...compileTexts, ...buildTexts].join(', '))),
+    ...lineIf(starts.length > 0, row('start', starts.join(', '))),
+    row(
+      'serves',
+      alias === null ? 'nothing: the traffic was left alone' : `${alias.alias} ${sharesText(alias.shares)}`,
+    ),
+    ...grants.map((grant, i) => row(i === 0 ? 'may' : '', grant)),
+  ];
+}
+
+/** Report of a planned deploy. */
+export function planLines(plan: DeployPlan): string[] {
+  const { alias, from, version, exists, grants, changes } = plan;
+  const trafficText = from.length === 0 ? `would serve ${version}` : `${sharesText(from)} → ${version}`;
+  return [
+    row('component', bytes(plan.componentBytes)),
+    row('version', exists ? 'exists already' : 'would be a new one'),
+    row('serves', alias === null ? 'nothing: the traffic would be left alone' : `${alias}: ${trafficText}`),
+    ...grants.map((grant, i) => row(i === 0 ? 'may' : '', grant)),
+    ...(from.length > 0 && changes.length === 0 ? [row('changes', 'nothing')] : []),
+    ...(from.length === 0 ? [] : differenceLines(changes)),
+  ];
+}
+
+/** Differences, one per line. */
+export function differenceLines(changes: readonly Difference[]): string[] {
+  return changes.map(({ field, from, to }) => {
+    if (from === null) return `  + ${field}: ${to ?? ''}`;
+    return to === null ? `  - ${field}: ${from}` : `  ~ ${field}: ${from} → ${to}`;
+  });
+}
+
+/** The version of a single share, such as `3f9ac41e07b2`, or several with their weights: `3f9ac41e07b2 90 %, 9c1b… 10 %`. */
+export function sharesText(shares: readonly Share[]): string {
+  if (shares.length === 1) return shares[0]?.version ?? '';
+  return shares.map(({ version, weight }) => `${version} ${weight} %`).join(', ');
+}
+
+/** A short time, with as many digits as it needs. */
+function shortDuration(ms: number): string {
+  return ms < 10 ? `${ms.toFixed(ms < 1 ? 3 : 1)} ms` : duration(ms);
+}
+
+const row = (name: string, text: string): string => `  ${name.padEnd(10)}${text}`;
+const lineIf = (condition: boolean, line: string): string[] => (condition ? [line] : []);

@@ -1,14 +1,17 @@
 import readline from 'node:readline';
 import { durationMs } from '../../app/http/durations.ts';
+import { exactJson } from '../../app/http/exact-json.ts';
 import { MAX_CHOSEN_KEY_LENGTH, VISIBLE_ASCII } from '../../app/http/visible-ascii.ts';
 import type { InvokeOptions, PieClient } from '../../client/client.ts';
-import { PieError } from '../../client/errors.ts';
+import { errorFromEvent, PieError } from '../../client/errors.ts';
+import type { PieEvent } from '../../client/events.ts';
 import { pause } from '../../client/http.ts';
+import type { InvocationStream } from '../../client/invocation-stream.ts';
 import { type Call, defineCommand, type OptionValues } from '../command.ts';
 import { EXIT, Failure, toFailure } from '../failure.ts';
-import { wholeNumber } from '../whole-number.ts';
-import { follow } from './follow.ts';
-import { readInput } from './input.ts';
+import { counted, duration, wholeNumber } from '../format.ts';
+import { readInput } from '../input.ts';
+import type { Terminal } from '../terminal.ts';
 
 const OPTIONS = [
   { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
@@ -278,4 +281,220 @@ class Talk {
       await pause(pauseMs);
     }
   }
+}
+
+export interface FollowOptions {
+  readonly terminal: Terminal;
+  /** True to show the function's log lines, too. */
+  readonly logs: boolean;
+  /** True to put each message on a line of its own. */
+  readonly lines: boolean;
+  /** True when the caller shows log lines elsewhere. */
+  readonly logsElsewhere?: boolean;
+  /** Called with every event before it is shown. */
+  readonly onEvent?: (event: PieEvent) => void;
+}
+
+const LINE_FEED = 10;
+
+/** Shows an invocation's events until it ends. Returns the exit code of a success; throws {@link Failure} for a failed invocation. */
+export async function follow(stream: InvocationStream, options: FollowOptions): Promise<number> {
+  const { terminal } = options;
+  /** Length of the messages that still count: characters of texts, bytes of other content. */
+  let shownLength = 0;
+  /** `shownLength` at the last question. A new attempt voids only the messages after that question. */
+  let keptLength = 0;
+  let isWaiting = false;
+  let atLineStart = true;
+  const startedAt = performance.now();
+  /** Text of the last warning. When a further attempt starts, this is the platform's warning that tells the reason. */
+  let lastWarning = '';
+  const endLine = async () => {
+    if (!atLineStart) await terminal.write('\n');
+    atLineStart = true;
+  };
+  for await (const event of stream) {
+    options.onEvent?.(event);
+    if (event.event !== 'log' || options.logsElsewhere !== true) terminal.value(event);
+    switch (event.event) {
+      case 'start': {
+        const { attempt = 1 } = event.data;
+        if (attempt === 1) break;
+        // Output of earlier attempts stays visible. The remark tells the reader that it no longer counts, unless it came before a question.
+        await endLine();
+        shownLength = keptLength;
+        const reason = lastWarning === '' ? '' : `: ${lastWarning}`;
+        terminal.remark(
+          isWaiting ? `— goes on (attempt ${attempt}) —` : `— starts again (attempt ${attempt})${reason} —`,
+        );
+        isWaiting = false;
+        break;
+      }
+      case 'message': {
+        if ('file' in event.data) {
+          const { name, bytes } = event.data.file;
+          await endLine();
+          await terminal.text(`file ${name} (${counted(bytes, 'byte')})\n`);
+          break;
+        }
+        const content = 'text' in event.data ? event.data.text : Buffer.from(event.data.base64, 'base64');
+        const hasOwnLine = typeof content === 'string' && isJsonValue(content);
+        if (hasOwnLine) await endLine();
+        shownLength += content.length;
+        if (typeof content === 'string') await terminal.text(content);
+        else await terminal.write(content);
+        if (content.length > 0)
+          atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === LINE_FEED;
+        if (options.lines || hasOwnLine) await endLine();
+        break;
+      }
+      case 'log':
+        if (event.data.level === 'warn') lastWarning = event.data.message;
+        if (options.logs) terminal.note(`[${event.data.level}] ${event.data.message}`);
+        break;
+      case 'question':
+        keptLength = shownLength;
+        isWaiting = true;
+        await endLine();
+        terminal.remark(`— ${event.data.text}`);
+        terminal.remark(`— the invocation waits until ${event.data.until}: pie answer ${stream.id} '…' —`);
+        break;
+      case 'gap':
+        await endLine();
+        terminal.remark(`— a part of the output was lost: ignore the output after event ${event.data.after} —`);
+        break;
+      case 'result': {
+        await endLine();
+        const { output, usage } = event.data;
+        // Messages other than files are the answer; without such messages, the result is the answer.
+        if (shownLength === 0) terminal.print(JSON.stringify(output, null, 2));
+        if (terminal.interactive) terminal.note(summary(output, usage, performance.now() - startedAt));
+        return EXIT.ok;
+      }
+      case 'error': {
+        await endLine();
+        const error = errorFromEvent(event.data, stream.id);
+        throw new Failure(error.message, {
+          exitCode: error.code === 'cancelled' ? EXIT.interrupted : EXIT.failed,
+          code: error.code,
+          why: error.code === 'inferlet-error' ? 'The function itself ended with this error.' : undefined,
+          advice: error.hint,
+          invocation: stream.id,
+        });
+      }
+    }
+  }
+  throw new Failure('The stream ended without a result.', {
+    exitCode: EXIT.unreachable,
+    code: 'bad-response',
+    advice: `See how it ended: \`pie status ${stream.id}\`.`,
+    invocation: stream.id,
+  });
+}
+
+/** True for a message that is a JSON object or list. It gets its own line; pieces of text do not. */
+function isJsonValue(text: string): boolean {
+  if (!/^\s*[[{]/.test(text)) return false;
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function summary(output: unknown, usage: Readonly<Record<string, unknown>> | undefined, ms: number): string {
+  const parts = [duration(ms)];
+  const tokens = typeof output === 'object' && output !== null && 'tokens' in output ? output.tokens : undefined;
+  if (Array.isArray(tokens)) parts.push(counted(tokens.length, 'token'));
+  else if (typeof usage?.tokens === 'number') parts.push(counted(usage.tokens, 'token'));
+  if (typeof output === 'object' && output !== null && 'finishReason' in output)
+    parts.push(`ended by ${output.finishReason}`);
+  return `(${parts.join(', ')})`;
+}
+
+export const replay = defineCommand({
+  name: 'replay',
+  summary: 'Run the function version of an invocation again',
+  description:
+    'Invokes the version that an earlier invocation ran, with its input or another one, and streams the output. Ctrl-C cancels the new invocation.',
+  arguments: [{ name: 'invocation', help: 'id of the earlier invocation', required: true }],
+  options: [
+    { flags: '-i, --input <json>', help: 'input instead of the earlier one: JSON, @file, or - for standard input' },
+    { flags: '--logs', help: 'also show the log lines of the function' },
+    { flags: '--async', help: 'only start the invocation, and print its id' },
+  ],
+  examples: [
+    { line: 'pie replay inv_4f1c', does: 'runs it again' },
+    { line: `pie replay inv_4f1c --input '{"prompt":"Once"}'`, does: 'runs the same version with another input' },
+  ],
+  async run(call) {
+    const { options, terminal, signal } = call;
+    const [id] = call.args;
+    const otherInput = options.input === undefined ? undefined : readInput(options.input);
+    const { client } = await call.connect();
+    const { function: name, version } = await client.invocation(id, { signal });
+    const input = options.input === undefined ? exactJson(await client.inputText(id, { signal })) : otherInput;
+    const reference = `${name}@${version}`;
+    if (options.async) {
+      const state = await client.submit(reference, input, { signal });
+      terminal.print(state.id);
+      terminal.value(state);
+      terminal.note(`Next: pie attach ${state.id}`);
+      return EXIT.ok;
+    }
+    // Do not pass the signal: on Ctrl-C, `withCancel` cancels the invocation, and the stream then reports the invocation's end.
+    const stream = await client.invoke(reference, input);
+    terminal.note(`${reference} runs as ${stream.id}`);
+    return withCancel(client, stream.id, call, async () => {
+      // No messages follow. If closing fails, for example because the invocation has ended, the stream still reports the outcome.
+      await client.closeSession(stream.id, { signal }).catch(() => undefined);
+      return follow(stream, { terminal, logs: options.logs, lines: false });
+    });
+  },
+});
+
+export const answer = defineCommand({
+  name: 'answer',
+  summary: 'Answer the question of a waiting invocation',
+  description:
+    'Answers the question that an invocation asks a person; the invocation then continues. Without an answer, the command prints the question and the schema that the answer must match. The first answer wins.',
+  arguments: [
+    { name: 'invocation', help: 'id of the invocation; `pie ps --status waiting` lists them', required: true },
+    { name: 'answer', help: 'the answer: JSON, @file, or - for standard input', required: false },
+  ],
+  options: [{ flags: '--question <number>', help: 'answer only the question with this number', parse: numberOf }],
+  examples: [
+    { line: 'pie answer inv_4f1c', does: 'prints the question' },
+    { line: `pie answer inv_4f1c '{"approve":true}'`, does: 'answers, and the invocation goes on' },
+  ],
+  async run({ args: [id, answerText], options, terminal, signal, connect }) {
+    const inputHint = { what: 'answer', before: `pie answer ${id}`, example: '{"approve":true}' };
+    const value = answerText === undefined ? undefined : readInput(answerText, inputHint);
+    const { client } = await connect();
+    if (answerText === undefined) {
+      const { question } = await client.invocation(id, { signal });
+      if (question === undefined)
+        throw new Failure(`The invocation ${id} has no open question.`, {
+          code: 'not-waiting',
+          advice: `\`pie status ${id}\` shows its state.`,
+        });
+      terminal.value(question);
+      terminal.print(question.text);
+      terminal.print(JSON.stringify(question.schema));
+      terminal.note(`The invocation waits until ${question.until}. Next: pie answer ${id} JSON`);
+      return EXIT.ok;
+    }
+    const state = await client.answer(id, value, { signal, question: options.question });
+    terminal.value(state);
+    terminal.print(`${state.id}  ${state.status}`);
+    terminal.note(`Next: pie attach ${state.id}`);
+    return EXIT.ok;
+  },
+});
+
+function numberOf(value: string): number {
+  const number = Number(value);
+  if (Number.isSafeInteger(number) && number > 0) return number;
+  throw new Failure('It must be the number of a question, as `pie status` shows it.');
 }

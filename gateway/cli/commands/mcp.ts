@@ -1,7 +1,7 @@
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { counted } from '../format.ts';
-import { version } from '../version.ts';
+import { version } from '../paths.ts';
 import { parseTime } from './invoke.ts';
 
 const DEFAULT_DEADLINE_MS = 600_000;

@@ -4,7 +4,7 @@ import type { Schedule } from '../../app/resources/schedules.ts';
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration } from '../format.ts';
-import { readInput } from './input.ts';
+import { readInput } from '../input.ts';
 
 const name = { name: 'name', help: 'name of the schedule', required: true } as const;
 

@@ -2,7 +2,7 @@ import { duration, number } from '../format.ts';
 import type { Run } from './task.ts';
 
 /** The runs of both sides, in pairs. */
-export interface Rounds {
+interface Rounds {
   readonly program: readonly Run[];
   readonly loop: readonly Run[];
 }
@@ -14,7 +14,7 @@ interface Times {
   readonly max: number;
 }
 
-export interface Report {
+interface Report {
   readonly roundTripMs: number;
   readonly rounds: number;
   /** True when every run of both sides came to the same text. */

@@ -1,5 +1,5 @@
 /** The task of the demo, which the program `story-agent` and the client loop both carry out. */
-export interface Task {
+interface Task {
   readonly prompt: string;
   readonly turns: number;
   /** Each draft of a turn begins with one of these; the story goes on with the longest draft. */

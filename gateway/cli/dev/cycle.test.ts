@@ -6,7 +6,7 @@ import { type CallOptions, PieClient } from '../../client/client.ts';
 import type { PieEvent } from '../../client/events.ts';
 import type { InvocationStream } from '../../client/invocation-stream.ts';
 import { TestPlatform } from '../../testing/platform.ts';
-import { follow } from '../commands/follow.ts';
+import { follow } from '../commands/invoke.ts';
 import { Terminal } from '../terminal.ts';
 import { invokeOnce } from './cycle.ts';
 

@@ -2,15 +2,15 @@ import { statSync } from 'node:fs';
 import path from 'node:path';
 import type { Deployed, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
-import { follow } from '../commands/follow.ts';
-import { deployFunction } from '../deployment.ts';
+import { deployFunction } from '../commands/deploy.ts';
+import { follow } from '../commands/invoke.ts';
 import { type Failure, toFailure } from '../failure.ts';
 import { bytes, duration } from '../format.ts';
 import { findFunction } from '../function-source.ts';
 import type { Terminal } from '../terminal.ts';
 
 /** Outcome of one save. */
-export interface Cycle {
+interface Cycle {
   /** The deployed function, and whether this deploy created its version; null after a failure. */
   readonly deployed: Pick<Deployed, 'name' | 'version' | 'created'> | null;
   /** Files to watch, absolute: pie.json, the entry file, and the files of the bundle or those that the error names. */

@@ -8,7 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { newHome } from '#test/harness/platform.ts';
 import { PieClient } from '../../client/client.ts';
 import { freePort } from '../../local/platform.ts';
-import { Following } from '../commands/dev.ts';
+import { Following } from '../commands/project.ts';
 import { pinnedNode, ROOT } from '../paths.ts';
 
 /** A build yields the cores to all other processes, so a deploy takes minutes on a busy machine. */

@@ -5,7 +5,7 @@ import type { Call } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 
 /** The platform that `pie dev` deploys to. */
-export interface DevPlatform extends AsyncDisposable {
+interface DevPlatform extends AsyncDisposable {
   readonly client: PieClient;
   readonly url: string;
   /** True when this command started the platform. */

@@ -4,7 +4,7 @@ import type { Finding } from './finding.ts';
 import type { SmiCard } from './nvidia-smi.ts';
 
 /** The devices in a GPU host's configuration. */
-export interface HostPlan {
+interface HostPlan {
   readonly name: string;
   readonly models: readonly {
     readonly name: string;
