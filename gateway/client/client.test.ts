@@ -14,7 +14,7 @@ import { ECHO_SCHEMA } from '../testing/http/harness.ts';
 import { componentBytes, TestPlatform } from '../testing/platform.ts';
 import { PieClient } from './client.ts';
 import type { PieError } from './errors.ts';
-import type { PieEvent } from './events.ts';
+import type { PieEvent } from './invocation-stream.ts';
 
 describe('PieClient', () => {
   let platform: TestPlatform;

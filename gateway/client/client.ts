@@ -10,10 +10,9 @@ import {
   type Principal,
 } from '../app/control.ts';
 import type { ListedModel } from '../app/schemas/platform.ts';
-import { type CallOptions, common, withBody } from './calls.ts';
 import type { PieError } from './errors.ts';
 import { FunctionsClient, functionPath } from './functions.ts';
-import { type ClientOptions, Http } from './http.ts';
+import { type CallOptions, type ClientOptions, common, Http, withBody } from './http.ts';
 import { InvocationStream } from './invocation-stream.ts';
 import {
   type InvokeOptions,
@@ -24,17 +23,13 @@ import {
   preferenceHeaders,
 } from './invoking.ts';
 import { followLogs, type LogQuery, readLogs } from './logs.ts';
-import { OperationsClient } from './operations.ts';
-import { QuotasClient } from './quotas.ts';
-import { SchedulesClient } from './schedules.ts';
-import { SecretsClient } from './secrets.ts';
-import { TenantsClient } from './tenants.ts';
+import { OperationsClient, QuotasClient, SchedulesClient, SecretsClient, TenantsClient } from './resources.ts';
 
-export type { CallOptions } from './calls.ts';
 export type { Deployed, DeployOptions } from './functions.ts';
+export type { CallOptions } from './http.ts';
 export type { InvokeOptions, Outcome } from './invoking.ts';
 export type { LogQuery } from './logs.ts';
-export type { InvocationListQuery } from './operations.ts';
+export type { InvocationListQuery } from './resources.ts';
 
 /** Time for which `send` retries a message; below the minute for which the platform remembers an idempotency key. */
 const KEY_KNOWN_MS = 45_000;

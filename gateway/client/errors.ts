@@ -2,9 +2,9 @@ import { CODES, type ErrorCode, isErrorCode, RETRYABLE_CODES } from '../app/erro
 import type { QuotaStatus } from '../app/schemas/quotas.ts';
 
 /** Codes of the API, and the client's own codes for an answer that is missing or not one of a gateway. */
-export type ClientErrorCode = ErrorCode | 'connection-failed' | 'bad-response';
+type ClientErrorCode = ErrorCode | 'connection-failed' | 'bad-response';
 
-export interface PieErrorOptions {
+interface PieErrorOptions {
   /** HTTP status; 0 when there was no answer, or when the failure came as an event. */
   readonly status?: number;
   readonly hint?: string | undefined;
@@ -19,7 +19,7 @@ export interface PieErrorOptions {
 }
 
 /** The quota that refused a request. */
-export interface MetQuota extends Pick<QuotaStatus, 'function' | 'limit' | 'used' | 'resetsAt'> {
+interface MetQuota extends Pick<QuotaStatus, 'function' | 'limit' | 'used' | 'resetsAt'> {
   readonly quota: string;
 }
 

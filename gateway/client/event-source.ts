@@ -91,7 +91,7 @@ function lineEnd(buffer: string, from: number): { at: number; next: number } | n
   return null;
 }
 
-export interface FrameOptions {
+interface FrameOptions {
   /** The stream fails when nothing, not even a heartbeat, arrives for this long. */
   readonly idleTimeoutMs: number;
   /** When this signal aborts, the stream fails with the signal's reason, even if the connection hangs. */

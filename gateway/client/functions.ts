@@ -9,8 +9,7 @@ import type {
   RollbackRequest,
   SetAlias,
 } from '../app/resources/releases.ts';
-import { type CallOptions, common, withBody } from './calls.ts';
-import type { Http } from './http.ts';
+import { type CallOptions, common, type Http, withBody } from './http.ts';
 
 export type { Deployed };
 

@@ -1,7 +1,8 @@
+import { EVENT_NAMES, type EventName, type Json, type StartData } from '../app/control.ts';
 import { positionOf } from '../app/invocations/event-id.ts';
+import type { LogEntry, MessageData, Question, Usage } from '../app/schemas/invocations.ts';
 import { errorFromEvent, PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
-import { eventOf, type PieEvent } from './events.ts';
 import { type Http, pause } from './http.ts';
 
 /** A stream that stays open for this part of `reconnectMs` counts as resumed, even without an event: a gateway without Redis ends it sooner. */
@@ -9,7 +10,7 @@ const STEADY_PART = 1 / 3;
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1000;
 
-export interface StreamOptions {
+interface StreamOptions {
   readonly signal?: AbortSignal | undefined;
   /** Also sent when the stream is resumed. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -151,4 +152,45 @@ function isSeen(id: string, lastId: string): boolean {
     eventPosition.epoch === lastPosition.epoch &&
     eventPosition.seq <= lastPosition.seq
   );
+}
+
+export type { MessageData, Usage };
+
+interface EventData {
+  readonly start: StartData;
+  readonly message: MessageData;
+  readonly log: Pick<LogEntry, 'level' | 'message'>;
+  /** Times of the attempt in ms. The member `spans` has the parts of its work that the inferlet recorded. */
+  readonly metric: Readonly<Record<string, unknown>>;
+  /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
+  readonly gap: { readonly after: number };
+  /** The invocation waits until `until` for the answer of a person; see `PieClient.answer`. The next attempt keeps the messages so far. */
+  readonly question: Omit<Question, 'number'>;
+  readonly result: { readonly output: Json; readonly usage: Usage };
+  readonly error: {
+    readonly code: string;
+    readonly message: string;
+    readonly hint?: string;
+    readonly usage?: Usage;
+    /** For the code `superseded`: the id of the invocation that replaced this one. */
+    readonly successor?: string;
+  };
+}
+
+/** An event of an invocation with its data parsed. A stream that resumes after `id` begins with the next event. */
+export type PieEvent = {
+  [Name in EventName]: { readonly id: string; readonly event: Name; readonly data: EventData[Name] };
+}[EventName];
+
+const NAMES: ReadonlySet<string> = new Set<EventName>(EVENT_NAMES);
+
+/** The event of a frame; null for an event that only a newer gateway knows. */
+function eventOf(frame: Frame): PieEvent | null {
+  if (!NAMES.has(frame.event)) return null;
+  try {
+    // The client trusts the gateway to keep to its contract; only the name was checked.
+    return { id: frame.id, event: frame.event, data: JSON.parse(frame.data) } as PieEvent;
+  } catch (cause) {
+    throw new PieError('bad-response', 'The data of an event is not JSON.', { cause });
+  }
 }

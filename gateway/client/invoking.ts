@@ -1,8 +1,7 @@
 import type { InvocationState, Json } from '../app/control.ts';
 import type { Outcome as HeldOutcome, MessageData } from '../app/schemas/invocations.ts';
-import { type CallOptions, common } from './calls.ts';
 import { errorFromEvent, PieError } from './errors.ts';
-import type { Http, RequestOptions } from './http.ts';
+import { type CallOptions, common, type Http, type RequestOptions } from './http.ts';
 import { InvocationStream } from './invocation-stream.ts';
 
 export interface InvokeOptions extends CallOptions {

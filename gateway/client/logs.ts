@@ -1,10 +1,9 @@
 import { type LogEntry, MAX_LOG_LINES } from '../app/control.ts';
 import { timeMs } from '../app/http/durations.ts';
 import type { LogQuery as Query } from '../app/schemas/invocations.ts';
-import { type CallOptions, common, queryOf, withQuery } from './calls.ts';
 import { PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
-import { type Http, pause } from './http.ts';
+import { type CallOptions, common, type Http, pause, queryOf, withQuery } from './http.ts';
 
 export interface LogQuery extends CallOptions, Partial<Query> {}
 

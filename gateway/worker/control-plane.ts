@@ -1,32 +1,33 @@
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
-import type {
-  Call,
-  ControlPlane,
-  Deployed,
-  Deployment,
-  FileContent,
-  FunctionReference,
-  FunctionVersion,
-  Health,
-  HeldInvocation,
-  InvocationEvent,
-  InvocationFile,
-  Invoked,
-  InvokeRequest,
-  LogEntry,
-  LogOptions,
-  ModelInfo,
-  PersonAnswer,
-  Principal,
-  SessionMessage,
+import {
+  type Call,
+  type ControlPlane,
+  type Deployed,
+  type Deployment,
+  EVENT_NAMES,
+  type FileContent,
+  type FunctionReference,
+  type FunctionVersion,
+  type Health,
+  type HeldInvocation,
+  type InvocationEvent,
+  type InvocationFile,
+  type Invoked,
+  type InvokeRequest,
+  type LogEntry,
+  type LogOptions,
+  type ModelInfo,
+  type PersonAnswer,
+  type Principal,
+  type SessionMessage,
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight as inFlightError } from '../app/errors/in-flight.ts';
 import { parseWithOutput } from '../app/http/json-text.ts';
-import { pulledFeed } from '../app/http/pulled-feed.ts';
-import { eventId } from '../app/invocations/event-id.ts';
+import { type PulledSource, pulledFeed } from '../app/http/pulled-feed.ts';
+import { eventId, positionOf } from '../app/invocations/event-id.ts';
 import type { Operations } from '../app/resources/operations.ts';
 import type { Quotas } from '../app/resources/quotas.ts';
 import type { Draining, Releases } from '../app/resources/releases.ts';
@@ -34,17 +35,19 @@ import type { Schedules } from '../app/resources/schedules.ts';
 import type { Secrets } from '../app/resources/secrets.ts';
 import type { Tenants } from '../app/resources/tenants.ts';
 import { PieClient } from '../client/client.ts';
-import { limitHeadersOf, PieError } from '../client/errors.ts';
+import { errorFromEvent, limitHeadersOf, PieError } from '../client/errors.ts';
+import { type Frame, FrameStream } from '../client/event-source.ts';
 import { type Fetch, Http } from '../client/http.ts';
 import { invocationHeaders } from '../client/invoking.ts';
-import { OriginEvents } from './events.ts';
-import { OriginOperations } from './operations.ts';
 import { isFound, options, orNull, translate, translating } from './origin.ts';
-import { OriginQuotas } from './quotas.ts';
-import { OriginReleases } from './releases.ts';
-import { OriginSchedules } from './schedules.ts';
-import { OriginSecrets } from './secrets.ts';
-import { OriginTenants } from './tenants.ts';
+import {
+  OriginOperations,
+  OriginQuotas,
+  OriginReleases,
+  OriginSchedules,
+  OriginSecrets,
+  OriginTenants,
+} from './resources.ts';
 
 export interface OriginOptions {
   /** Address of a Node gateway. */
@@ -321,4 +324,66 @@ type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };
 /** Drops the members that are undefined. */
 function withoutUndefined<T extends object>(value: T): Partial<Defined<T>> {
   return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as Partial<Defined<T>>;
+}
+
+/** A connection that brings nothing for this time counts as broken: the origin sends a heartbeat every 15 s. */
+const IDLE_TIMEOUT_MS = 60_000;
+
+/** The events of one invocation as the origin streams them. */
+class OriginEvents implements PulledSource<InvocationEvent> {
+  readonly #id: string;
+  readonly #open: (signal: AbortSignal) => Promise<Response>;
+  readonly #connectionAbort = new AbortController();
+  #frames: FrameStream | undefined;
+  #failure: unknown;
+
+  /** @param open requests the stream; its connection ends with the signal */
+  constructor(id: string, open: (signal: AbortSignal) => Promise<Response>) {
+    this.#id = id;
+    this.#open = open;
+  }
+
+  /** @throws GatewayError */
+  async next(): Promise<InvocationEvent[] | null> {
+    if (this.#failure !== undefined) throw this.#failure;
+    try {
+      this.#frames ??= await this.#connect();
+      for (let frames = await this.#frames?.read(); frames; frames = await this.#frames?.read()) {
+        const events = this.#eventsOf(frames);
+        if (events.length > 0) return events;
+        if (this.#failure !== undefined) throw this.#failure;
+      }
+    } catch (error) {
+      throw translate(error);
+    }
+    // The reader stops at a terminal event, so reaching this line means that the origin is gone.
+    throw new GatewayError('origin-unavailable', 'The origin ended the stream early.');
+  }
+
+  close(): void {
+    this.#frames?.close();
+    this.#connectionAbort.abort();
+  }
+
+  async #connect(): Promise<FrameStream | undefined> {
+    const { signal } = this.#connectionAbort;
+    const { body } = await this.#open(signal);
+    return body === null ? undefined : new FrameStream(body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal });
+  }
+
+  /** Events before the first error frame without an id. That frame has the origin's own error, which `next` throws. */
+  #eventsOf(frames: readonly Frame[]): InvocationEvent[] {
+    const events: InvocationEvent[] = [];
+    for (const frame of frames) {
+      const event = EVENT_NAMES.find((name) => name === frame.event);
+      if (event === undefined) continue;
+      const position = frame.hasId ? positionOf(frame.id) : null;
+      if (position) events.push({ seq: position.seq, epoch: position.epoch ?? 0, event, data: frame.data });
+      else if (event === 'error') {
+        this.#failure = translate(errorFromEvent(JSON.parse(frame.data), this.#id));
+        break;
+      }
+    }
+    return events;
+  }
 }

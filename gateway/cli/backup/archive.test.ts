@@ -17,9 +17,8 @@ import {
   readArchive,
 } from './archive.ts';
 import { checkArchive } from './check.ts';
-import { entryCommands } from './entries.ts';
+import { entryCommands, isKept, isKeptFile } from './entries.ts';
 import { addFile } from './home-files.ts';
-import { isKept, isKeptFile } from './kept-keys.ts';
 
 const DESCRIPTION: Header = {
   kind: 'backup',

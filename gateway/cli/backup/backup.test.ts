@@ -24,9 +24,9 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { freePort } from '../../local/platform.ts';
 import { toFailure } from '../failure.ts';
 import { type BackupRequest, backUp } from './backup.ts';
-import { isKept } from './kept-keys.ts';
+import { assertRoom } from './check.ts';
+import { isKept } from './entries.ts';
 import { type RestoreRequest, restore } from './restore.ts';
-import { assertRoom } from './room.ts';
 import { contents } from './testing/contents.ts';
 
 const MASTER_KEY = `${randomBytes(32).toString('base64')}\n`;

@@ -12,8 +12,7 @@ import { EXIT, Failure } from '../failure.ts';
 import { ARCHIVE_VERSION, ArchiveWriter } from './archive.ts';
 import { keptEntries } from './entries.ts';
 import { addFile, keptFiles } from './home-files.ts';
-import { PREFIX, withOwnRedis } from './own-redis.ts';
-import { withSnapshot } from './snapshot.ts';
+import { PREFIX, withOwnRedis, withSnapshot } from './snapshot.ts';
 
 export interface BackupRequest {
   readonly file: string;

@@ -3,7 +3,7 @@ import { mkdir, open, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { backup as copyDatabase, DatabaseSync } from 'node:sqlite';
 import type { ArchiveWriter } from './archive.ts';
-import { isKeptFile } from './kept-keys.ts';
+import { isKeptFile } from './entries.ts';
 
 const PART_BYTES = 1 << 20;
 /** Result code of SQLite for a full disk. */

@@ -14,13 +14,10 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ArchiveFault, readArchive } from './archive.ts';
-import { type Contents, checkArchive } from './check.ts';
-import { entryCommands, pagesOf } from './entries.ts';
+import { assertRoom, type Contents, checkArchive } from './check.ts';
+import { entryCommands, isIndexFile, isKept, pagesOf } from './entries.ts';
 import { FileRestorer, keptFiles, removeFiles } from './home-files.ts';
-import { isIndexFile, isKept } from './kept-keys.ts';
-import { hasPrivateRedis, PREFIX, withOwnRedis } from './own-redis.ts';
-import { assertRoom } from './room.ts';
-import { withRedis } from './snapshot.ts';
+import { hasPrivateRedis, PREFIX, withOwnRedis, withRedis } from './snapshot.ts';
 
 /** Limits of the records that are on their way to Redis at once. */
 const IN_FLIGHT_BYTES = 8 << 20;

@@ -1,15 +1,21 @@
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises';
 import { connect, isIP, type Socket } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { Redis } from 'ioredis';
-import { snapshotRedis } from '#infra/processes.ts';
+import type { Config } from '#infra/config.ts';
+import { assertHomeFree, claimHome } from '#infra/home.ts';
+import { openLog } from '#infra/log.ts';
+import { privateRedis, snapshotRedis } from '#infra/processes.ts';
 import { redisOptions } from '#infra/redis.ts';
 import { type RedisSettings, shownRedis } from '#infra/redis-settings.ts';
+import type { ChildSpec } from '#infra/supervisor/child.ts';
+import { Supervisor } from '#infra/supervisor/supervisor.ts';
+import { tryConnect } from '../connect.ts';
 import { EXIT, Failure } from '../failure.ts';
-import { withProcess } from './with-process.ts';
 
 /** Longest silence before the connection counts as broken. Redis sends a byte every ten seconds while it prepares the snapshot. */
 const SILENCE_MS = 60_000;
@@ -200,4 +206,74 @@ function unreachable(settings: RedisSettings, cause: unknown): Failure {
         : 'Run this again; if it fails again, `pie doctor` looks for the cause.',
     cause,
   });
+}
+
+/** Prefix of the keys of every platform that `pie up` starts. */
+export const PREFIX = 'pie';
+const CONNECT_DEADLINE_MS = 1000;
+
+/**
+ * Runs the work with the Redis of the platform in this home. Starts a stopped private Redis for the time of the work.
+ * @param create true to create a missing private Redis
+ * @param signal ends a private Redis that is not ready yet
+ */
+export async function withOwnRedis<T>(
+  config: Config,
+  { create, signal }: { readonly create: boolean; readonly signal: AbortSignal },
+  work: (settings: RedisSettings) => Promise<T>,
+): Promise<T> {
+  const { redis, home } = config;
+  if (redis.kind === 'external' || (await tryConnect({ path: redis.socket }, CONNECT_DEADLINE_MS)) === null)
+    return work(redis);
+  assertHomeFree(config);
+  if (!create && !hasPrivateRedis(home))
+    throw new Failure(`There is no platform in ${home}.`, {
+      exitCode: EXIT.refused,
+      code: 'no-platform',
+      advice: 'Set PIE_HOME to the home of the platform.',
+    });
+  // A restore (`create`) has claimed the home already; a backup claims it here, so that no `pie up` starts a second Redis on the same files.
+  const release = create ? () => undefined : claimHome(config);
+  const { logsDirectory } = config;
+  try {
+    return await withProcess(privateRedis(config, redis), { logsDirectory, signal }, () => work(redis));
+  } finally {
+    release();
+  }
+}
+
+export function hasPrivateRedis(home: string): boolean {
+  return existsSync(path.join(home, 'redis'));
+}
+
+/**
+ * Starts a process, runs the work once the process is ready, and ends the process afterwards. An abort before the process is ready ends the
+ * process; the work handles a later abort itself.
+ * @throws the signal's reason, ChildStartError
+ */
+async function withProcess<T>(
+  spec: ChildSpec,
+  { logsDirectory, signal }: { readonly logsDirectory: string; readonly signal: AbortSignal },
+  work: () => Promise<T>,
+): Promise<T> {
+  signal.throwIfAborted();
+  const supervisor = new Supervisor({ logsDirectory, log: openLog('pie'), report: () => undefined });
+  let stopped: Promise<void> | undefined;
+  const stop = () => {
+    stopped ??= supervisor.stop([]);
+    return stopped;
+  };
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    await supervisor
+      .start([spec])
+      .catch((error: unknown) => {
+        if (!signal.aborted) throw error;
+      })
+      .finally(() => signal.removeEventListener('abort', stop));
+    signal.throwIfAborted();
+    return await work();
+  } finally {
+    await stop();
+  }
 }

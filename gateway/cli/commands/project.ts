@@ -1,7 +1,6 @@
 import path from 'node:path';
 import { defineCommand } from '../command.ts';
-import { deployOnce, invokeOnce, removeReplaced, showLogs } from '../dev/cycle.ts';
-import { devPlatform } from '../dev/platform.ts';
+import { deployOnce, devPlatform, invokeOnce, removeReplaced, showLogs } from '../dev/cycle.ts';
 import { SourceWatch } from '../dev/watch.ts';
 import { EXIT } from '../failure.ts';
 import { quoted } from '../format.ts';

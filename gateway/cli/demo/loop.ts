@@ -1,7 +1,7 @@
-import { PieError } from '../../client/errors.ts';
+import type { PieClient } from '../../client/client.ts';
+import { errorFromEvent, PieError } from '../../client/errors.ts';
 import { readFrames } from '../../client/event-source.ts';
 import { type Http, pause } from '../../client/http.ts';
-import type { Run, Side } from './task.ts';
 
 type Completion = Pick<Run, 'text' | 'tokens' | 'promptTokens'>;
 
@@ -97,4 +97,71 @@ async function completion(
   }
   if (finalCompletion === null) throw new PieError('bad-response', 'The stream ended without its usage.');
   return { ...finalCompletion, text };
+}
+
+/** The function that carries out the task on the platform. */
+export const PROGRAM = 'story-agent';
+
+/** Runs the task as one invocation. */
+export async function runProgram(client: PieClient, { task, roundTripMs, show, signal }: Side): Promise<Run> {
+  const startedAt = performance.now();
+  await pause(roundTripMs, signal);
+  const stream = await client.invoke(PROGRAM, task, { signal, cancelOnDisconnect: true });
+  for await (const event of stream) {
+    if (event.event === 'message' && 'text' in event.data) show(event.data.text);
+    if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
+    if (event.event === 'result') {
+      const { text, tokens, promptTokens } = event.data.output as Pick<Run, 'text' | 'tokens' | 'promptTokens'>;
+      return { text, tokens, promptTokens, ms: performance.now() - startedAt, requests: 1 };
+    }
+  }
+  throw new PieError('bad-response', 'The stream ended without an outcome.', { invocation: stream.id });
+}
+
+/** The task of the demo, which the program `story-agent` and the client loop both carry out. */
+interface Task {
+  readonly prompt: string;
+  readonly turns: number;
+  /** Each draft of a turn begins with one of these; the story goes on with the longest draft. */
+  readonly openings: readonly string[];
+  /** Sentences, one of which the tool adds in each turn. */
+  readonly events: readonly string[];
+  readonly maxTokens: number;
+  readonly model: string;
+}
+
+export const TASK: Omit<Task, 'model'> = {
+  prompt: 'Once upon a time, there was a little dog named Max.',
+  turns: 5,
+  openings: [' He', ' Then', ' But'],
+  events: [
+    ' Suddenly, it began to rain.',
+    ' A big bird came to the tree.',
+    ' His friend Lily called him.',
+    ' There was a red ball on the grass.',
+    ' The sun was very hot.',
+  ],
+  maxTokens: 24,
+};
+
+/** One run of the task, as its client saw it. */
+export interface Run {
+  readonly text: string;
+  readonly ms: number;
+  /** HTTP requests. */
+  readonly requests: number;
+  /** Tokens that the model wrote, drafts included. */
+  readonly tokens: number;
+  /** Tokens of all prompts that the client sent. */
+  readonly promptTokens: number;
+}
+
+/** The task and the options for one side of the demo: the program or the client loop. */
+export interface Side {
+  readonly task: Task;
+  /** Time added to each request, as a network between client and platform would add it. */
+  readonly roundTripMs: number;
+  /** Called with each piece of the story. */
+  readonly show: (text: string) => void;
+  readonly signal: AbortSignal;
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { fits, sideBySide, wrap } from './panes.ts';
+import { fits, sideBySide, wrap } from './screen.ts';
 
 test('wrapped lines fit and hold every word in order', () => {
   const words = fc.array(fc.stringMatching(/^[a-z]{1,30}$/), { maxLength: 40, size: 'max' });

@@ -1,5 +1,5 @@
 import { duration, number } from '../format.ts';
-import type { Run } from './task.ts';
+import type { Run } from './loop.ts';
 
 /** The runs of both sides, in pairs. */
 interface Rounds {

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Card, CardsAnswer } from './ask-cards.ts';
-import { type CardsSeen, cardFindings } from './card-findings.ts';
-import type { SmiCard } from './nvidia-smi.ts';
+import { type CardsSeen, cardFindings, type SmiCard } from './card-findings.ts';
 
 const GIB = 2 ** 30;
 const H200: Card = {

@@ -3,8 +3,12 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { z } from 'zod';
+import { type Config, loadConfig } from '#infra/config.ts';
 import { ConfigError } from '#infra/config-error.ts';
 import { packageFolder } from '#infra/install.ts';
+import { assertPortFree } from '#infra/port.ts';
+import { connectRedis } from '#infra/redis.ts';
+import { type RedisSettings, shownRedis } from '#infra/redis-settings.ts';
 import type { Health, ModelInfo } from '../../app/control.ts';
 import type { PlatformLoad } from '../../app/resources/operations.ts';
 import { backendText, deviceText } from '../../app/resources/platform-texts.ts';
@@ -13,12 +17,11 @@ import { PieError } from '../../client/errors.ts';
 import { endpointOf, tryConnect } from '../connect.ts';
 import { credentialsFile, findCredentials } from '../credentials.ts';
 import { toFailure } from '../failure.ts';
+import { counted } from '../format.ts';
 import { home, INSTALLED, pinnedNode, ROOT } from '../paths.ts';
 import { runProgram } from '../programs.ts';
-import { checkCards } from './cards.ts';
-import type { Finding } from './finding.ts';
-import { checkPort } from './port.ts';
-import { checkRedis } from './redis.ts';
+import { askCards } from './ask-cards.ts';
+import { askNvidiaSmi, cardFindings, visibleCards } from './card-findings.ts';
 
 const run = promisify(execFile);
 
@@ -265,4 +268,129 @@ function dependencies(kind: 'dependencies' | 'optionalDependencies' = 'dependenc
  */
 function nodeVersion(): string {
   return dependencies().node ?? Object.values(dependencies('optionalDependencies'))[0] ?? 'none';
+}
+
+const SMI_DEADLINE_MS = 15_000;
+const CONNECT_DEADLINE_MS = 1000;
+
+/** Checks the configuration against this machine's cards. */
+export async function* checkCards(): AsyncGenerator<Finding> {
+  let config: Config;
+  try {
+    config = loadConfig();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    yield {
+      name: 'configuration',
+      state: 'failed',
+      detail: error.message,
+      advice: 'Correct the setting that it names.',
+    };
+    return;
+  }
+  yield configurationFinding(config);
+  const { CUDA_VISIBLE_DEVICES: visible } = process.env;
+  const localHosts = config.gpuHosts.filter(({ address }) => !isElsewhere(address));
+  const [answer, smi, problems] = await Promise.all([
+    askCards(),
+    askNvidiaSmi(SMI_DEADLINE_MS),
+    Promise.all(localHosts.map(({ address }) => tryConnect({ path: address }, CONNECT_DEADLINE_MS))),
+  ]);
+  // `tryConnect` returns null when a GPU host of this machine accepts the connection: then the platform runs.
+  const cardsSeen = { answer, smi: visibleCards(smi, visible), running: problems.includes(null), visible };
+  yield* cardFindings({ ...cardsSeen, hosts: localHosts });
+}
+
+function configurationFinding({ gpuHosts, models }: Config): Finding {
+  const modelsText = models.map(({ name, backend }) => `${name} by ${backend}`).join(', ');
+  return { name: 'configuration', state: 'ok', detail: `${modelsText}; ${counted(gpuHosts.length, 'GPU host')}` };
+}
+
+/** True for `host:port`, false for the path of a socket. */
+const isElsewhere = (address: string): boolean => !address.includes('/') && /:\d+$/.test(address);
+
+/**
+ * Checks that the gateway of the configuration can listen.
+ *
+ * @throws ConfigError when it cannot, or the configuration is wrong
+ */
+export async function checkPort(environment: NodeJS.ProcessEnv = process.env): Promise<Finding> {
+  const config = loadConfig(environment);
+  if (!config.machine.roles.includes('gateway')) {
+    return { name: 'port', state: 'ok', detail: 'this machine runs no gateway' };
+  }
+  await assertPortFree(config);
+  return { name: 'port', state: 'ok', detail: `${config.port} on ${config.host} is free` };
+}
+
+/**
+ * Checks the Redis of the configuration.
+ *
+ * @throws ConfigError when the configuration is wrong
+ */
+export async function checkRedis(environment: NodeJS.ProcessEnv = process.env): Promise<Finding> {
+  const { redis } = loadConfig(environment);
+  return redis.kind === 'private' ? checkRedisProgram() : pingRedis(redis);
+}
+
+/** Connects as the platform does: with the password, over TLS, or to a unix socket. */
+async function pingRedis(redis: RedisSettings): Promise<Finding> {
+  const addressText = shownRedis(redis);
+  const connection = connectRedis(
+    { redis },
+    {
+      lazyConnect: true,
+      connectTimeout: DEADLINE_MS,
+      commandTimeout: DEADLINE_MS,
+      retryStrategy: () => null,
+    },
+  );
+  let problem = '';
+  // The rejection of a failed connection says only that it closed; this event says why.
+  connection.on('error', (error) => {
+    problem = error.message;
+  });
+  try {
+    await connection.connect();
+    await connection.ping();
+    return { name: 'redis', state: 'ok', detail: `${addressText} answers` };
+  } catch (thrown) {
+    return {
+      name: 'redis',
+      state: 'failed',
+      detail: `${addressText}: ${problem || (thrown instanceof Error ? thrown.message : String(thrown))}`,
+      advice: 'Correct REDIS_URL, or url and ca below [redis] in pie.toml. Without a url Pie starts a private server.',
+    };
+  } finally {
+    connection.disconnect();
+  }
+}
+
+async function checkRedisProgram(): Promise<Finding> {
+  try {
+    const { stdout } = await run('redis-server', ['--version'], { timeout: DEADLINE_MS });
+    return { name: 'redis', state: 'ok', detail: `redis-server ${/v=([\d.]+)/.exec(stdout)?.[1] ?? 'found'}` };
+  } catch (error) {
+    const failed = { name: 'redis', state: 'failed' } as const;
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') {
+      return {
+        ...failed,
+        detail: 'redis-server is not on the PATH',
+        advice: 'Install it (Debian: `sudo apt-get install redis-server`), or set REDIS_URL.',
+      };
+    }
+    return {
+      ...failed,
+      detail: `\`redis-server --version\` failed: ${error instanceof Error ? error.message : String(error)}`,
+      advice: 'Run that command and correct what it reports, or set REDIS_URL.',
+    };
+  }
+}
+
+/** Result of one check. */
+export interface Finding {
+  readonly name: string;
+  readonly state: 'ok' | 'warning' | 'failed';
+  readonly detail: string;
+  readonly advice?: string;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseSmi, visibleCards } from './nvidia-smi.ts';
+import { parseSmi, visibleCards } from './card-findings.ts';
 
 const TEXT = `0, GPU-aa11, NVIDIA H200, 143771, 143000, 9.0
 1, GPU-bb22, NVIDIA H200, 143771, 20, 9.0

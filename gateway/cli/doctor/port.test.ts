@@ -5,7 +5,7 @@ import net, { type AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { checkPort } from './port.ts';
+import { checkPort } from './checks.ts';
 
 test('checkPort checks the host and port of pie.toml', async () => {
   const home = mkdtempSync(path.join(os.tmpdir(), 'pie-doctor-'));

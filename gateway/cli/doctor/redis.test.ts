@@ -5,7 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { checkRedis } from './redis.ts';
+import { checkRedis } from './checks.ts';
 
 describe('the check of Redis', () => {
   let directory: string;
