@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { PageRecords } from '../memory/page-records.ts';
 import { fillSlot } from '../memory/pool.ts';
-import type { DeviceTurns } from '../memory/registry/snapshot.ts';
+import type { DeviceTurns } from '../memory/registry/stored.ts';
 import { makeMemory } from '../memory/testing/memory.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import { Sending } from './carried.ts';

@@ -1,12 +1,10 @@
 import { createHash } from 'node:crypto';
-import type { Copies } from '../memory/copies.ts';
 import type { DeviceMemory } from '../memory/device-memory.ts';
 import { fault } from '../memory/fault.ts';
 import { PageRecords, recordBytes, writeRecord } from '../memory/page-records.ts';
-import { pagesPerBuffer } from '../memory/registry/saving.ts';
-import { type DeviceTurns, onceBetween } from '../memory/registry/snapshot.ts';
+import { type DeviceTurns, onceBetween, pagesPerBuffer } from '../memory/registry/stored.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { TransferBuffer } from '../memory/transfers.ts';
+import type { Copies, TransferBuffer } from '../memory/transfers.ts';
 import type { PageLayout } from '../protocol/calls.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import type { ModelSpace } from './space.ts';

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { Copies } from '../memory/copies.ts';
 import { hostBytes } from '../memory/host-bytes.ts';
 import { NO_EXTENT, withPage } from '../memory/page-records.ts';
+import { Copies } from '../memory/transfers.ts';
 import type { PagesMaker, SentPages } from '../protocol/calls.ts';
 import type { DeviceClient, Imported, Outcome } from '../protocol/client.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';

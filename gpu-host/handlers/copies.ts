@@ -1,11 +1,17 @@
 import type { KeyVisitor } from '../batcher/call.ts';
-import type { Copy } from '../memory/copies.ts';
 import { fault } from '../memory/fault.ts';
 import { type Extent, NO_EXTENT, withPage } from '../memory/page-records.ts';
 import type { Maker } from '../memory/registry/entry.ts';
-import { onceBetween, type Requester, type Restoration } from '../memory/registry/snapshot.ts';
-import { checkOpen, fillPages, type PageSource } from '../memory/registry/stored.ts';
+import {
+  checkOpen,
+  fillPages,
+  onceBetween,
+  type PageSource,
+  type Requester,
+  type Restoration,
+} from '../memory/registry/stored.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
+import type { Copy } from '../memory/transfers.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import { pageKey } from './call.ts';

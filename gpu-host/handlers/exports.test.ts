@@ -3,7 +3,7 @@ import { cpSync, readdirSync, readFileSync, truncateSync, writeFileSync } from '
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { fileNameOf } from '../memory/registry/names.ts';
+import { fileNameOf } from '../memory/registry/entry.ts';
 import type { DeviceClient, GpuHostConnection, Termination } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';

@@ -1,6 +1,6 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
-import type { Requester } from '../memory/registry/snapshot.ts';
+import type { Requester } from '../memory/registry/stored.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { DoneOperation, ImportOperation, Operation } from '../protocol/operations.ts';
 import { MAX_IMPORT_PAGES } from '../protocol/wire.ts';

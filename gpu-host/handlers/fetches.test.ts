@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { openUnnamedFile, type SlotFile } from '../memory/swap/file.ts';
+import { openUnnamedFile, type SlotFile } from '../memory/swap/store.ts';
 import type { GpuHostConnection } from '../protocol/client.ts';
 import { fill, type Guest, guest } from '../testing/guest.ts';
 import { must, startTestHost, type TestHost, tagOf } from '../testing/host.ts';

@@ -1,5 +1,5 @@
 import type { KeyVisitor } from '../batcher/call.ts';
-import type { Caller } from '../memory/registry/rights.ts';
+import type { Caller } from '../memory/registry/entry.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { pageKey } from './call.ts';

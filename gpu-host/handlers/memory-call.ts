@@ -1,7 +1,7 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { Page } from '../memory/pool.ts';
-import { TokenCopying } from '../memory/space-copy.ts';
+import { TokenCopying } from '../memory/space-snapshot.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { embedKey, InstantCall, pageKey } from './call.ts';

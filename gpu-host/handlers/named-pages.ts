@@ -1,9 +1,9 @@
-import type { Copies } from '../memory/copies.ts';
 import type { DeviceMemory } from '../memory/device-memory.ts';
 import type { Maker } from '../memory/registry/entry.ts';
 import type { PageRegistry } from '../memory/registry/registry.ts';
-import type { Requester } from '../memory/registry/snapshot.ts';
+import type { Requester } from '../memory/registry/stored.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
+import type { Copies } from '../memory/transfers.ts';
 import type { ModelSpace } from './space.ts';
 import type { StepGaps } from './step-gaps.ts';
 

@@ -1,6 +1,5 @@
 import type { SequenceInput, TopRequest } from '../backends/backend.ts';
-import type { PageSpace } from '../memory/space.ts';
-import { emptySlot } from '../memory/space-write.ts';
+import { emptySlot, type PageSpace } from '../memory/space.ts';
 import type { StepRequest } from '../protocol/calls.ts';
 import { drawsOf } from './sampler.ts';
 import type { HostQueue } from './space.ts';

@@ -1,10 +1,8 @@
 import type { InputRows, OutputRequest, SequenceInput } from '../backends/backend.ts';
 import { fault } from '../memory/fault.ts';
 import { fillSlot, unfillSlot } from '../memory/pool.ts';
-import type { PrefixRun } from '../memory/prefix-run.ts';
-import type { ContextPages, Mapping, PageSpace } from '../memory/space.ts';
-import type { PrefixRequest } from '../memory/space-prefix.ts';
-import type { EmptySlot } from '../memory/space-write.ts';
+import type { ContextPages, EmptySlot, Mapping, PageSpace } from '../memory/space.ts';
+import type { PrefixRequest, PrefixRun } from '../memory/space-prefix.ts';
 import type { ModelConfig } from '../models/config.ts';
 import type { Mask } from '../protocol/calls.ts';
 import { isChunkable } from './chunkable.ts';

@@ -1,5 +1,5 @@
 import type { PagesAhead } from '../batcher/pages-ahead.ts';
-import { treeTenant } from '../memory/identity.ts';
+import { treeTenant } from '../memory/pool.ts';
 import type { PageSpace } from '../memory/space.ts';
 import type { PrefixPeek } from '../memory/space-prefix.ts';
 import type { ModelContext } from './call.ts';

@@ -1,7 +1,7 @@
 import type { Place } from '#scheduler/policies/memory-order.ts';
 import { PROTECTED_DEVICE_STEPS, PROTECTED_TOKENS, type Preemptible } from '#scheduler/policies/preemption.ts';
-import type { FamilyName } from './family.ts';
-import type { PageAccount } from './page-accounts.ts';
+import type { FamilyName } from './fault.ts';
+import type { PageAccount } from './pool.ts';
 import type { PageSpace } from './space.ts';
 
 /** Counts the steps of the device. */

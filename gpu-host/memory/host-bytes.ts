@@ -1,7 +1,7 @@
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 import { Shares } from '#scheduler/policies/shares.ts';
-import { Copies } from './copies.ts';
+import { Copies } from './transfers.ts';
 
 /**
  * Memory of the process that inferlets take besides pages. Tenants share it: the limits of one inferlet alone would let a tenant with many

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { ImageCache } from './image-cache.ts';
+import { ImageCache } from './embeds.ts';
 
 const MAX_VALUES = 100;
 

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Lease, Leases } from './leases.ts';
-import { PageAccount } from './page-accounts.ts';
-import { PagePool } from './pool.ts';
+import { PageAccount, PagePool } from './pool.ts';
 import { type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 import { tagOf } from './testing/fault-tag.ts';
 

@@ -1,6 +1,6 @@
 import type { PageLayout } from '../protocol/calls.ts';
 import { bitCount } from './pool.ts';
-import type { StoredPage } from './registry/snapshot.ts';
+import type { StoredPage } from './registry/stored.ts';
 
 /*
  * A page on its way to another host; integers are little-endian:

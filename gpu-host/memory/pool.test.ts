@@ -1,8 +1,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PagePrefix } from './identity.ts';
-import { PageAccount } from './page-accounts.ts';
-import { bitCount, fillSlot, largestPosition, type Page, PagePool, slotBits, unfillSlot } from './pool.ts';
+import {
+  bitCount,
+  fillSlot,
+  largestPosition,
+  type Page,
+  PageAccount,
+  PagePool,
+  PagePrefix,
+  slotBits,
+  unfillSlot,
+} from './pool.ts';
 import type { SwapTicket } from './swap/store.ts';
 
 const ACCOUNT = new PageAccount('tenant');

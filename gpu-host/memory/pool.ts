@@ -1,6 +1,5 @@
 import type { PageStats } from '../protocol/host.ts';
-import type { PagePrefix } from './identity.ts';
-import type { PageAccount } from './page-accounts.ts';
+import { type PrefixNode, sameTokens } from './prefix/tree.ts';
 import type { SwapTicket } from './swap/store.ts';
 
 /** Maximum slots of a page: their flags fit the bits of one number. */
@@ -262,4 +261,147 @@ export function largestPosition(page: Page): number {
     if (page.filled & (1 << slot)) largest = Math.max(largest, page.positions[slot] as number);
   }
   return largest;
+}
+
+/**
+ * The tokens that a page's keys and values were computed from: those of its parents, then its own, at positions 0, 1, 2, … with nothing
+ * masked, by the model alone or with one of its adapters. Two pages with equal identities hold the same keys and values. An identity never
+ * changes once its page is full, since identities of later pages name it as their parent.
+ */
+export class PagePrefix {
+  /** Owner of the tokens: lookups never cross tenants. */
+  readonly tenant: string;
+  /** The low-rank adapter that computed the keys and values; undefined for the model alone. */
+  readonly adapter: string | undefined;
+  /** Identity of the previous page of the text; undefined for the first page. */
+  readonly parent: PagePrefix | undefined;
+  /** One token per slot. */
+  readonly tokens: Uint32Array;
+  /** Tokens known, from slot 0 on. */
+  known: number;
+  /** Known tokens whose keys and values have been computed; the others are reserved for a computation under way. */
+  computed: number;
+  /** The tree node that last held these tokens; it may have left the tree. */
+  node: PrefixNode<Page> | undefined;
+  /** Key of the text up to the end of the page (`textKeys`), once the page is full and the key was asked for. */
+  key: number | undefined;
+
+  constructor(tenant: string, adapter: string | undefined, parent: PagePrefix | undefined, pageSize: number) {
+    this.tenant = tenant;
+    this.adapter = adapter;
+    this.parent = parent;
+    this.tokens = new Uint32Array(pageSize);
+    this.known = 0;
+    this.computed = 0;
+  }
+
+  /** An identity for a copy of the page, with the first `known` tokens; undefined for 0 tokens. */
+  first(known: number): PagePrefix | undefined {
+    if (known === 0) return undefined;
+    const copy = new PagePrefix(this.tenant, this.adapter, this.parent, this.tokens.length);
+    copy.tokens.set(this.tokens.subarray(0, known));
+    copy.known = known;
+    copy.computed = Math.min(known, this.computed);
+    return copy;
+  }
+}
+
+/** Namespace of the prefix tree for the texts of a tenant that one adapter, or the model alone, computed. An adapter's name has no NUL. */
+export function treeTenant(tenant: string, adapter: string | undefined): string {
+  return `${adapter ?? ''}\0${tenant}`;
+}
+
+/** True when pages with these identities hold the same keys and values. In the worst case, walks to the start of the text. */
+export function samePrefix(a: PagePrefix | undefined, b: PagePrefix | undefined): boolean {
+  for (let [left, right] = [a, b]; left !== right; left = left.parent, right = right.parent) {
+    if (!left || !right || left.known !== right.known) return false;
+    if (left.tenant !== right.tenant || left.adapter !== right.adapter) return false;
+    if (left.node && left.node === right.node) return true;
+    if (!sameTokens(left.tokens, right.tokens)) return false;
+  }
+  return true;
+}
+
+/** Milliseconds for which a tenant keeps its share of a model's memory after its last inferlet has ended, or while all its inferlets wait on I/O. */
+export const PRESENT_MS = 60_000;
+
+/**
+ * The pages of one model that count for a tenant: those that its inferlets made, and those that it restored. A page counts for one tenant, even when
+ * others map it as well (exports of `system/`). `PagePool` keeps the counts.
+ */
+export class PageAccount {
+  readonly tenant: string;
+  /** Frames of pages that inferlets or snapshots hold. */
+  owned = 0;
+  /** Frames of pages that only the prefix tree holds. */
+  cached = 0;
+  /** Pages without a frame. */
+  swappedOut = 0;
+  /** Open spaces of the tenant. */
+  spaces = 0;
+  /** Calls of the tenant that wait for memory. */
+  heldCalls = 0;
+  /** Time at which the tenant's last space was closed, ms. */
+  leftMs = Number.NEGATIVE_INFINITY;
+  /** Time at which a decision first found all the tenant's inferlets waiting on I/O, ms; undefined once one of them goes on. */
+  idleSinceMs: number | undefined;
+
+  constructor(tenant: string) {
+    this.tenant = tenant;
+  }
+
+  /** Frames that count for the tenant. */
+  get frames(): number {
+    return this.owned + this.cached;
+  }
+
+  /** True when the tenant has inferlets, or has had some a short while ago: of frames and swap together, it then has a share. */
+  isPresent(nowMs: number): boolean {
+    return this.spaces > 0 || nowMs - this.leftMs < PRESENT_MS;
+  }
+
+  /** True when the tenant has a share of the frames: it is present, and its inferlets have not slept for long. Their pages may then go to swap. */
+  sharesFrames(nowMs: number): boolean {
+    return this.isPresent(nowMs) && (this.idleSinceMs === undefined || nowMs - this.idleSinceMs < PRESENT_MS);
+  }
+}
+
+/** The accounts of one model, by tenant. */
+export class PageAccounts implements Iterable<PageAccount> {
+  readonly #accounts = new Map<string, PageAccount>();
+
+  [Symbol.iterator](): Iterator<PageAccount> {
+    return this.#accounts.values();
+  }
+
+  all(): PageAccount[] {
+    return [...this.#accounts.values()];
+  }
+
+  /** The account of a tenant that has pages or spaces, or has had them. */
+  find(tenant: string): PageAccount | undefined {
+    return this.#accounts.get(tenant);
+  }
+
+  of(tenant: string): PageAccount {
+    let account = this.#accounts.get(tenant);
+    if (!account) {
+      account = new PageAccount(tenant);
+      this.#accounts.set(tenant, account);
+    }
+    return account;
+  }
+
+  /** Counts an open space. */
+  join(account: PageAccount): void {
+    account.spaces++;
+  }
+
+  /** Counts a closed space, and forgets tenants that have neither pages nor spaces. */
+  leave(account: PageAccount, nowMs: number): void {
+    account.spaces--;
+    account.leftMs = nowMs;
+    for (const { tenant, frames, swappedOut, spaces } of this)
+      if (frames === 0 && swappedOut === 0 && spaces === 0) this.#accounts.delete(tenant);
+  }
 }

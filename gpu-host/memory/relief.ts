@@ -3,11 +3,19 @@ import { choosePreempted, isProtectedFrom, mayReturn } from '#scheduler/policies
 import { chooseVictims } from '#scheduler/policies/victims.ts';
 import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
-import type { PageAccount, PageAccounts } from './page-accounts.ts';
-import { isCached, type Page, type PagePool } from './pool.ts';
+import { isCached, type Page, type PageAccount, type PageAccounts, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
-import { type FrameNeed, framesGained, framesNeeded, type IdleHolders, type SwapRoom, swappable } from './pressure.ts';
-import { type Claim, EndingShortfall, PreemptionShortfall } from './shortfall.ts';
+import {
+  type Claim,
+  EndingShortfall,
+  type FrameNeed,
+  framesGained,
+  framesNeeded,
+  type IdleHolders,
+  PreemptionShortfall,
+  type SwapRoom,
+  swappable,
+} from './pressure.ts';
 import type { PageSpace } from './space.ts';
 import type { FrozenPages } from './space-snapshot.ts';
 import type { SwapStore, SwapTicket } from './swap/store.ts';

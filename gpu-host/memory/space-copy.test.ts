@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
-import { TokenCopying } from './space-copy.ts';
+import { TokenCopying } from './space-snapshot.ts';
 import { copyTokens, faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
 
 const PAGE_SIZE = 8;

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fillSlot, unfillSlot } from './pool.ts';
-import type { PrefixRun } from './prefix-run.ts';
 import type { PageSpace } from './space.ts';
+import type { PrefixRun } from './space-prefix.ts';
 import { copyTokens, makeMemory, type TestMemory, type TestMemoryOptions } from './testing/memory.ts';
 
 const PAGE_SIZE = 4;

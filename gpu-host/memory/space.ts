@@ -2,19 +2,29 @@ import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from '../protocol/addresses.ts
 import type { TenantLimit } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Contender } from './contender.ts';
-import { Failures } from './failures.ts';
-import type { FamilyName } from './family.ts';
-import { CallFault, CallHeld, dependencyFault, fault } from './fault.ts';
+import {
+  CallFault,
+  CallHeld,
+  dependencyFault,
+  Failures,
+  type Families,
+  type Family,
+  type FamilyName,
+  fault,
+} from './fault.ts';
 import { KnownText } from './known-text.ts';
-import type { PageAccount } from './page-accounts.ts';
-import type { Page, PagePool } from './pool.ts';
+import { bitCount, holders, type Page, type PageAccount, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
-import type { PrefixRun } from './prefix-run.ts';
-import { copySlots, type SlotCopy } from './space-copy.ts';
-import type { SpaceLimits } from './space-limits.ts';
-import { beginPrefix, type PrefixPeek, type PrefixRequest, peekPrefix } from './space-prefix.ts';
-import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
-import { copyShared, type EmptySlot, roomIn, slotsIn } from './space-write.ts';
+import { beginPrefix, type PrefixPeek, type PrefixRequest, type PrefixRun, peekPrefix } from './space-prefix.ts';
+import {
+  copyPage,
+  copySlots,
+  type FrozenPage,
+  type PageSnapshot,
+  type SlotCopy,
+  snapshotOf,
+} from './space-snapshot.ts';
+import type { TenantPages, Tenants } from './tenants.ts';
 
 /** Owner of a space. */
 export interface SpaceOwner {
@@ -452,5 +462,204 @@ export class PageSpace {
       this.limits.letGo(page);
     }
     this.pool.release(page);
+  }
+}
+
+/** An empty slot that a call will fill. */
+export interface EmptySlot {
+  readonly page: Page;
+  readonly slot: number;
+}
+
+/** The first `count` empty slots of pages that may be written, as `roomIn` found them. */
+export function slotsIn({ pageSize }: PagePool, rooms: readonly Mapping[], count: number): EmptySlot[] {
+  const slots: EmptySlot[] = [];
+  for (const { page } of rooms) {
+    for (let slot = 0; slot < pageSize && slots.length < count; slot++) {
+      if ((page.filled & (1 << slot)) === 0) slots.push({ page, slot });
+    }
+  }
+  return slots;
+}
+
+/**
+ * The physical slot that the next input of a call would fill, on a page that is on the device and that only this inferlet holds. Undefined when
+ * there is none: the call would move a page first, or fail.
+ */
+export function emptySlot(space: PageSpace, addresses: Uint32Array): number | undefined {
+  const { fullBits, pageSize } = space.pool;
+  for (const address of addresses) {
+    const page = space.pageAt(address);
+    if (page?.filled === fullBits) continue;
+    if (!page || page.frame < 0 || page.references > 1) return undefined;
+    for (let slot = 0; slot < pageSize; slot++)
+      if ((page.filled & (1 << slot)) === 0) return page.frame * pageSize + slot;
+  }
+  return undefined;
+}
+
+/**
+ * The mappings of `addresses` whose pages have the first `count` empty slots; they need be neither resident nor writable.
+ * @throws CallFault `context-overflow` when there are fewer, `invalid-argument` when an address is named twice, `limit-exceeded`
+ */
+export function roomIn(space: PageSpace, addresses: Uint32Array, count: number): Mapping[] {
+  const roomMappings = new Set<Mapping>();
+  const { fullBits, pageSize } = space.pool;
+  // After the write no two mappings share a page, so each counts against the limit.
+  const { maxOwnPages } = space.limits;
+  let emptyCount = 0;
+  for (const address of addresses) {
+    const mapping = space.peek(address);
+    if (emptyCount >= count || mapping.page.filled === fullBits) continue;
+    if (roomMappings.has(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
+    if (roomMappings.size === maxOwnPages)
+      throw fault('limit-exceeded', `more than ${maxOwnPages} pages to write, which is all that the inferlet may hold`);
+    roomMappings.add(mapping);
+    emptyCount += pageSize - bitCount(mapping.page.filled);
+  }
+  if (emptyCount < count) {
+    throw fault(
+      'context-overflow',
+      `${count} inputs need as many empty slots and the out-pages have ${emptyCount}; allocate more pages`,
+    );
+  }
+  return [...roomMappings];
+}
+
+/** Checks that the limits allow copies of the shared pages. @returns the number of mappings of each page. @throws CallFault `limit-exceeded` */
+export function checkCopies(space: PageSpace, mappings: readonly Mapping[]): Map<Page, number> {
+  const { held, limits } = space;
+  const mappingCounts = new Map<Page, number>();
+  for (const { page } of mappings) mappingCounts.set(page, (mappingCounts.get(page) ?? 0) + 1);
+  let growth = 0;
+  let tenantGrowth = 0;
+  for (const [page, count] of mappingCounts) {
+    // Afterwards each mapping has a page of its own. If the space (or its tenant) then does not hold the old page, one of these only replaces it.
+    const stays = (held.get(page) ?? 0) > count;
+    growth += stays ? count : count - 1;
+    tenantGrowth += stays || limits.tenantHolders(page) > 1 ? count : count - 1;
+  }
+  space.checkLimit(growth, tenantGrowth);
+  return mappingCounts;
+}
+
+/** Moves mappings of shared pages, which are on the device, to copies of their own. @throws CallFault, and moves none then */
+export function copyShared(space: PageSpace, mappings: readonly Mapping[]): void {
+  space.memory.claim(space, 0, checkCopies(space, mappings));
+  for (const mapping of mappings) if (holders(mapping.page) > 1) moveToCopy(space, mapping);
+  for (const mapping of mappings) {
+    if (!mapping.page.inTree) continue;
+    // A copy keeps the page cached. A cached page is not worth memory pressure, so copy only while a frame is free.
+    if (space.pool.free > 0) moveToCopy(space, mapping);
+    else space.memory.uncache(mapping.page);
+  }
+}
+
+function moveToCopy(space: PageSpace, mapping: Mapping): void {
+  const copy = copyPage(space, mapping.page);
+  space.remap(mapping, copy);
+  space.pool.release(copy);
+}
+
+export interface SpaceLimitsOptions {
+  /** Maximum distinct pages of the space. */
+  readonly maxPages: number;
+  /** Frames of the pool. */
+  readonly poolPages: number;
+  readonly families: Families;
+  readonly tenants: Tenants;
+  /** Family whose limit the space shares, if any. */
+  readonly family: Family | undefined;
+  readonly tenant: TenantPages;
+  /** Called for each distinct page that the space begins (1) or ceases (-1) to hold. */
+  readonly changed: ((change: 1 | -1) => void) | undefined;
+}
+
+/** Bounds the distinct pages of one space: its own limit, the pool, its family's limit and its tenant's quota. */
+export class SpaceLimits {
+  readonly #options: SpaceLimitsOptions;
+  #family: Family | undefined;
+  #tenant: TenantPages | undefined;
+  #reservedPages = 0;
+
+  constructor(options: SpaceLimitsOptions) {
+    this.#options = options;
+    this.#family = options.family;
+    this.#tenant = options.tenant;
+  }
+
+  /** Maximum distinct pages that the space alone may hold. */
+  get maxOwnPages(): number {
+    return Math.min(this.#options.maxPages, this.#options.poolPages);
+  }
+
+  /** True when one page more than `heldPages` stays within every limit. */
+  hasRoom(heldPages: number): boolean {
+    const family = this.#family;
+    if (heldPages >= this.maxOwnPages || this.#tenant?.room === 0) return false;
+    return !family || family.heldPages < family.maxPages;
+  }
+
+  /** Number of the tenant's spaces and snapshots that hold the page. */
+  tenantHolders(page: Page): number {
+    return this.#tenant?.holders(page) ?? 0;
+  }
+
+  /** Counts a page that the space newly holds. */
+  hold(page: Page): void {
+    if (this.#family) this.#family.heldPages++;
+    this.#tenant?.hold(page);
+    this.#options.changed?.(1);
+  }
+
+  /** Counts a page that the space no longer holds. */
+  letGo(page: Page): void {
+    if (this.#family) this.#family.heldPages--;
+    this.#tenant?.letGo(page);
+    this.#options.changed?.(-1);
+  }
+
+  /** Reserves one page of the tenant's quota until `unreserve`. */
+  reserve(): void {
+    if (!this.#tenant) return;
+    this.#tenant.reservedPages++;
+    this.#reservedPages++;
+  }
+
+  unreserve(): void {
+    if (!this.#tenant || this.#reservedPages === 0) return;
+    this.#tenant.reservedPages--;
+    this.#reservedPages--;
+  }
+
+  /** Leaves the family and the tenant before the space is closed: pages that it still holds then count for the space alone. */
+  leave(references: ReadonlyMap<Page, number>): void {
+    const { families, tenants } = this.#options;
+    while (this.#reservedPages > 0) this.unreserve();
+    if (this.#family) families.leave(this.#family, references.size);
+    if (this.#tenant) tenants.leave(this.#tenant, references.keys());
+    this.#family = undefined;
+    this.#tenant = undefined;
+  }
+
+  /**
+   * @param newToTenant pages of `newPages` that the tenant does not hold yet
+   * @throws CallFault `limit-exceeded` when `heldPages` and `newPages` distinct pages together pass a limit, or the size of the pool
+   */
+  check(heldPages: number, newPages: number, newToTenant: number): void {
+    const { maxPages, poolPages } = this.#options;
+    const problem = `${heldPages} pages are held and ${newPages} more are needed`;
+    if (heldPages + newPages > maxPages) {
+      throw fault('limit-exceeded', `${problem}; ${maxPages} is the invocation's limit (manifest: limits.pages)`);
+    }
+    if (heldPages + newPages > poolPages) throw fault('limit-exceeded', `${problem}; the whole pool has ${poolPages}`);
+    const family = this.#family;
+    if (family && family.heldPages + newPages > family.maxPages) {
+      throw fault(
+        'limit-exceeded',
+        `${family.heldPages} pages are held by an invocation and its children together and ${newPages} more are needed; ${family.maxPages} is the limit (limits.pages in the manifest of the first invocation)`,
+      );
+    }
+    this.#tenant?.check(newToTenant);
   }
 }

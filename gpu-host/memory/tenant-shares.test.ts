@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CallFault, CallHeld } from './fault.ts';
-import { PRESENT_MS } from './page-accounts.ts';
-import { fillSlot } from './pool.ts';
+import { fillSlot, PRESENT_MS } from './pool.ts';
 import type { PageSpace } from './space.ts';
 import { cacheText, makeMemory, type TestMemory } from './testing/memory.ts';
 import { seeded } from './testing/random.ts';

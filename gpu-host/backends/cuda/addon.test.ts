@@ -13,11 +13,9 @@ import { InvalidInput } from '../check.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { createTestCudaBackend, testAddon } from '../testing/cuda.ts';
 import { Random, range, relativeError, run, sequence, values, wholeVocabulary } from '../testing/scenario.ts';
-import { type CudaAddon, type EngineHandle, type EngineOptions, loadAddon } from './addon.ts';
+import { type CudaAddon, CudaError, type EngineHandle, type EngineOptions, fromAddon, loadAddon } from './addon.ts';
 import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
-import { CudaError, fromAddon } from './errors.ts';
-import { createCudaBackend } from './index.ts';
-import { Deadline } from './waiting.ts';
+import { createCudaBackend, Deadline } from './index.ts';
 import { tensorPlaces } from './weights.ts';
 
 const POOL = { pageSize: 16, pageCount: 8 };

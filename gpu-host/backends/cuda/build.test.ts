@@ -13,8 +13,17 @@ import {
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { BuildError, compileAll, forgetOld, Includes, link } from './build-cache.ts';
-import { cardCompiler, emulationCompiler, findNvcc, MissingCompilerError } from './build-tools.ts';
+import {
+  BuildError,
+  cardCompiler,
+  compileAll,
+  emulationCompiler,
+  findNvcc,
+  forgetOld,
+  Includes,
+  link,
+  MissingCompilerError,
+} from './build-cache.ts';
 
 const compiler = emulationCompiler();
 

@@ -2,9 +2,16 @@
 import path from 'node:path';
 import { readArguments, refuseArguments, runMain } from '#infra/arguments.ts';
 import { ADDON_FILE } from './addon.ts';
-import { BuildError } from './build-cache.ts';
-import { build, type Target } from './build-targets.ts';
-import { ARCHITECTURES, cardCompiler, DEFAULT_ARCH, emulationCompiler, MissingCompilerError } from './build-tools.ts';
+import {
+  ARCHITECTURES,
+  BuildError,
+  build,
+  cardCompiler,
+  DEFAULT_ARCH,
+  emulationCompiler,
+  MissingCompilerError,
+  type Target,
+} from './build-cache.ts';
 
 const USAGE = `Usage: npm run build:cuda -- [options]
 

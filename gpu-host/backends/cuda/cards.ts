@@ -1,7 +1,6 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { ADDON_FILE, type CudaDevice, loadAddon } from './addon.ts';
-import { CudaError } from './errors.ts';
+import { ADDON_FILE, type CudaDevice, CudaError, loadAddon } from './addon.ts';
 
 /** This program's report to `pie doctor` about the machine's cards. */
 export type CardsAnswer =

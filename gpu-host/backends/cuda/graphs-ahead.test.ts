@@ -7,7 +7,7 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import { createTestCudaBackend } from '../testing/cuda.ts';
 import { run, sequence } from '../testing/scenario.ts';
-import { captureGraphsAhead } from './graphs-ahead.ts';
+import { captureGraphsAhead } from './index.ts';
 
 const POOL = { pageSize: 16, pageCount: 4 };
 /** Greedy, 64 candidates and the whole vocabulary of 96, each captured in the engine's two areas (native/engine/steps.h). */

@@ -10,9 +10,11 @@ import type {
   SequenceInput,
   SequenceOutput,
   StateScores,
+  TopRequest,
   TopTokens,
 } from '../backend.ts';
 import {
+  allowedWords,
   checkCopy,
   checkPage,
   checkPicked,
@@ -24,22 +26,21 @@ import {
 } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { rotaryFrequencies } from '../rotary.ts';
+import { tokensOnly } from '../tokens-only.ts';
 import { CudaAdapter, mostAdapterBytes } from './adapter.ts';
 import {
   type CudaAddon,
   type CudaDevice,
+  CudaError,
   type EngineHandle,
+  fromAddon,
   type KvPrecision,
   loadAddon,
   type Precision,
   versionText,
 } from './addon.ts';
 import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
-import { CudaError, fromAddon } from './errors.ts';
-import { captureGraphsAhead } from './graphs-ahead.ts';
-import { Deadline, SharedWait } from './waiting.ts';
 import { tensorPlaces } from './weights.ts';
-import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
 
 /** Options of {@link createCudaBackend}. */
 export interface CudaBackendOptions {
@@ -451,4 +452,184 @@ class CudaBackend implements Backend {
 
 function gib(bytes: number): string {
   return (bytes / 2 ** 30).toFixed(1);
+}
+
+/** Sizes to which the engine pads decode steps; GRAPH_BUCKETS of `native/engine/options.h`. */
+const SIZES = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128];
+/** Tokens wanted of a row: by greedy decoding, by samplers of up to 64 candidates, and by those without a limit. */
+const TOP_KS = [1, 64, 256];
+/** Steps alternate between two areas of device memory. For each area, the engine launches a step twice directly, then captures its graph. */
+const STEPS = 6;
+const REPORT_INTERVAL_MS = 2000;
+
+export interface GraphsAheadOptions {
+  /** Most sequences of a batch. */
+  readonly maxSequences: number;
+  /** Time after which no further batch is computed. */
+  readonly limitMs: number;
+  /** Takes lines about the progress. */
+  readonly report: (line: string) => void;
+  /** Milliseconds of a clock that never goes back. */
+  readonly now: () => number;
+}
+
+/**
+ * Captures the graphs of decode steps of common sizes, smallest first, before the first user pays for them. The batches keep no keys.
+ *
+ * @returns number of batch shapes whose graphs were captured
+ */
+export async function captureGraphsAhead(
+  { config, forward }: { readonly config: ModelConfig; readonly forward: Backend['forward'] },
+  { maxSequences, limitMs, report, now }: GraphsAheadOptions,
+): Promise<number> {
+  const topKs = [...new Set(TOP_KS.map((topK) => Math.min(topK, config.vocabularySize)))];
+  const shapes = SIZES.filter((size) => size <= maxSequences).flatMap((size) => topKs.map((topK) => ({ size, topK })));
+  const startedMs = now();
+  let reportedMs = startedMs;
+  let captured = 0;
+  for (const { size, topK } of shapes) {
+    for (let step = 0; step < STEPS; step++) {
+      if (now() - startedMs >= limitMs) {
+        report(`captured the graphs of ${captured} of ${shapes.length} batch shapes; warm_up_s is over`);
+        return captured;
+      }
+      await forward(decodes(size, topK));
+    }
+    captured++;
+    if (now() - reportedMs < REPORT_INTERVAL_MS || captured === shapes.length) continue;
+    reportedMs = now();
+    report(`captures graphs: ${captured} of ${shapes.length} batch shapes, up to ${size} sequences`);
+  }
+  const seconds = ((now() - startedMs) / 1000).toFixed(1);
+  report(`captured the graphs of all ${shapes.length} batch shapes in ${seconds} s`);
+  return captured;
+}
+
+function decodes(count: number, topK: number): SequenceInput[] {
+  const [none, zero] = [new Uint32Array(0), Uint32Array.of(0)];
+  return Array.from({ length: count }, () => ({
+    inputs: { kind: 'tokens', tokens: zero },
+    positions: zero,
+    context: none,
+    mask: 'causal',
+    writes: none,
+    output: { kind: 'top', rows: 1, topK, tokensOnly: true },
+  }));
+}
+
+/** A timer that is later than this shows that the process or the machine stood still. */
+const STOOD_STILL_MS = 1000;
+
+/** Bounds the waits for a card. */
+export class Deadline {
+  readonly #ms: number;
+  readonly #onMissed: (text: string) => void;
+
+  /** @param onMissed called with a text about work that is not done after `ms` milliseconds */
+  constructor(ms: number, onMissed: (text: string) => void) {
+    this.#ms = ms;
+    this.#onMissed = onMissed;
+  }
+
+  /** Settles as `work` does. @param what names the work in the text for `onMissed` */
+  async of<R>(work: Promise<R>, what: string): Promise<R> {
+    let isPending = true;
+    const fail = () => {
+      if (isPending) this.#onMissed(`${what} has not ended for ${this.#ms / 1000} s: the card hangs`);
+    };
+    let timer: NodeJS.Timeout | undefined;
+    const watch = () => {
+      const dueMs = performance.now() + this.#ms;
+      timer = setTimeout(() => {
+        // If the whole machine stood still, so did the thread that waits for the card: the work gets its time again.
+        if (performance.now() - dueMs > STOOD_STILL_MS) watch();
+        // If this thread itself was late, the event loop reports finished work before it runs the immediate.
+        else setImmediate(fail);
+      }, this.#ms);
+    };
+    watch();
+    try {
+      return await work;
+    } finally {
+      isPending = false;
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** Lets callers wait for work that began before their calls. At most two waits exist: the running one and the next, which later callers share. */
+export class SharedWait {
+  readonly #begin: () => Promise<unknown>;
+  #running: Promise<unknown> = Promise.resolve();
+  #next: Promise<unknown> | undefined;
+
+  /** @param begin begins a wait for all work that began before its call */
+  constructor(begin: () => Promise<unknown>) {
+    this.#begin = begin;
+  }
+
+  wait(): Promise<unknown> {
+    this.#next ??= this.#running.then(() => {
+      this.#next = undefined;
+      const begun = this.#begin();
+      this.#running = begun.catch(() => undefined);
+      return begun;
+    });
+    return this.#next;
+  }
+}
+
+/*
+ * Finds more top tokens than the device can find, up to the whole vocabulary: the device scores every token of a row, and this module
+ * sorts them. Slow; the handlers never ask for so many tokens.
+ */
+
+export function needsWholeRows({ vocabularySize }: ModelConfig, topK: number): boolean {
+  return Math.min(topK, vocabularySize) > MAX_TOP_K;
+}
+
+/** The top tokens after each of `rows` states. */
+export async function topOfWholeRows(
+  score: EngineHandle['score'],
+  config: ModelConfig,
+  states: Float32Array,
+  request: Pick<TopRequest, 'rows' | 'topK' | 'allowed' | 'tokensOnly'>,
+): Promise<TopTokens> {
+  const { vocabularySize, hiddenSize } = config;
+  const { rows, allowed } = request;
+  const topK = Math.min(request.topK, vocabularySize);
+  const tokens = new Uint32Array(rows * topK);
+  const logProbabilities = new Float32Array(rows * topK).fill(Number.NEGATIVE_INFINITY);
+  const vocabulary = Uint32Array.from({ length: vocabularySize }, (_, token) => token);
+  const listStarts = Int32Array.of(0, vocabularySize);
+  const words = allowedWords(config);
+  for (let row = 0; row < rows; row++) {
+    const state = states.subarray(row * hiddenSize, (row + 1) * hiddenSize);
+    const scores = new Float32Array(await score(state, 1, vocabulary, listStarts), 0, vocabularySize);
+    const mask = allowed?.subarray(row * words, (row + 1) * words);
+    const candidates = mask
+      ? vocabulary.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1)
+      : vocabulary;
+    // The scores are log-probabilities over the whole vocabulary; with a mask, they must be relative to the allowed tokens.
+    const allowedLogSum = mask ? logSum(scores, candidates) : 0;
+    const topIds = candidates
+      .toSorted((a, b) => (scores[b] as number) - (scores[a] as number) || a - b)
+      .subarray(0, topK);
+    tokens.set(topIds, row * topK);
+    logProbabilities.set(
+      Float32Array.from(topIds, (token) => (scores[token] as number) - allowedLogSum),
+      row * topK,
+    );
+  }
+  const top = { topK, tokens, logProbabilities };
+  return request.tokensOnly === true ? tokensOnly(top) : top;
+}
+
+/** The logarithm of the probability of all candidates together. */
+function logSum(scores: Float32Array, candidates: Uint32Array): number {
+  let largest = Number.NEGATIVE_INFINITY;
+  for (const token of candidates) largest = Math.max(largest, scores[token] as number);
+  let sum = 0;
+  for (const token of candidates) sum += Math.exp((scores[token] as number) - largest);
+  return largest + Math.log(sum);
 }

@@ -1,6 +1,5 @@
 import { test } from 'node:test';
-import { build } from './build-targets.ts';
-import { ARCHITECTURES, findNvcc } from './build-tools.ts';
+import { ARCHITECTURES, build, findNvcc } from './build-cache.ts';
 
 // The cache keeps objects, so the build compiles only changed sources.
 test('native: everything compiles for a card, without warnings', {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { type TestContext, test } from 'node:test';
-import { build } from './build-targets.ts';
+import { build } from './build-cache.ts';
 
 /** All cases take half a minute. At the limit, the test reports the name of a case that hangs. */
 const TIME_LIMIT_MS = 900_000;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
-import { Deadline, SharedWait } from './waiting.ts';
+import { Deadline, SharedWait } from './index.ts';
 
 test('a deadline reports work that does not end, once, and begins again after the process stood still', async () => {
   const texts: string[] = [];

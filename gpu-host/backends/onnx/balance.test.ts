@@ -7,10 +7,9 @@ import fc from 'fast-check';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import type { SequenceInput } from '../backend.ts';
 import { Random, range, relativeError, run, sequence } from '../testing/scenario.ts';
-import { dealtRows, isMovable } from './balance.ts';
 import { createOnnxBackend } from './index.ts';
 import { packRuns, type RunCosts, rowCost, runCosts } from './packing.ts';
-import { Planner } from './plan.ts';
+import { dealtRows, isMovable, Planner } from './plan.ts';
 import { separateRows } from './rows.ts';
 
 const COSTS: RunCosts = {

@@ -1,16 +1,9 @@
 import type { SequenceInput } from '../backend.ts';
+import type { RunShape } from './packing.ts';
 import { columnOf, type Row, type RowMember } from './rows.ts';
 
 /** Added to the score of a key that must not be seen. Finite, so that a row that sees nothing at all has no NaN. */
 export const HIDDEN = -1e30;
-
-/** A run's padded shape: `tokens` inputs per row over `width` columns. The columns hold the row's own inputs, its context, then padding. */
-export interface RunShape {
-  readonly tokens: number;
-  readonly width: number;
-  /** True when the last column is kept for inputs that see nothing: see {@link hasBlindInput}. */
-  readonly blind: boolean;
-}
 
 /** Fills `rows × tokens × width` additive masks: 0 where an input sees a column, {@link HIDDEN} elsewhere. */
 export function fillBias(bias: Float32Array, rows: readonly Row[], shape: RunShape): void {

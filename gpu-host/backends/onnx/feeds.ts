@@ -2,11 +2,11 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { CHOSEN_TOKEN, type Draw, type SequenceInput } from '../backend.ts';
 import { allowedWords } from '../check.ts';
 import { uniform } from '../draw.ts';
-import { fillBias, HIDDEN, hasBlindInput, type RunShape } from './bias.ts';
-import { Growable } from './growable.ts';
+import { rotaryFrequencies } from '../rotary.ts';
+import { fillBias, HIDDEN, hasBlindInput } from './bias.ts';
 import type { KvPool } from './kv-pool.ts';
 import { Tensor } from './library.ts';
-import type { RotaryRows, RotaryTable } from './rotary-table.ts';
+import type { RunShape } from './packing.ts';
 import type { Row } from './rows.ts';
 import type { KvSegments } from './segments.ts';
 
@@ -367,5 +367,99 @@ function eachMember(
 ): void {
   for (let r = 0; r < rows.length; r++) {
     for (const { sequence, firstInput } of rows[r].members) visit(sequence, r * tokens + firstInput);
+  }
+}
+
+/** A reused buffer that grows by doubling. Each method returns a view from the buffer's start; growth drops the content. */
+export class Growable {
+  readonly #elementBytes: number;
+  #buffer = new ArrayBuffer(1024);
+
+  constructor(elementBytes: number) {
+    this.#elementBytes = elementBytes;
+  }
+
+  uint32(length: number): Uint32Array {
+    return new Uint32Array(this.#ensure((length * 4) / this.#elementBytes), 0, length);
+  }
+
+  int32(length: number): Int32Array {
+    return new Int32Array(this.#ensure(length), 0, length);
+  }
+
+  float32(length: number): Float32Array {
+    return new Float32Array(this.#ensure(length), 0, length);
+  }
+
+  int64(length: number): BigInt64Array {
+    return new BigInt64Array(this.#ensure(length), 0, length);
+  }
+
+  #ensure(elements: number): ArrayBuffer {
+    const bytes = elements * this.#elementBytes;
+    if (this.#buffer.byteLength < bytes) {
+      let size = this.#buffer.byteLength;
+      while (size < bytes) size *= 2;
+      this.#buffer = new ArrayBuffer(size);
+    }
+    return this.#buffer;
+  }
+}
+
+/** The kept table does not grow for positions from here on. A call with such positions, up to 2³² apart, gets a table of its positions alone. */
+const MAX_KEPT_POSITIONS = 1 << 17;
+
+/** Cosines and sines, `rows × headDim / 2` each; the ones for queries are divided by √headDim, the attention's scale. */
+export interface RotaryRows {
+  readonly rows: number;
+  readonly cos: Float32Array;
+  readonly sin: Float32Array;
+  readonly queryCos: Float32Array;
+  readonly querySin: Float32Array;
+}
+
+/** Cosines and sines of positions, grown when a later position is first seen. */
+export class RotaryTable {
+  readonly #frequencies: Float64Array;
+  #table: RotaryRows;
+
+  constructor(config: ModelConfig) {
+    this.#frequencies = rotaryFrequencies(config);
+    this.#table = this.#compute(Uint32Array.from({ length: Math.min(config.contextLength, 4096) }, (_, i) => i));
+  }
+
+  /** The table whose row p is position p, or null when that table would be too large: see {@link tableOf}. */
+  upTo(position: number): RotaryRows | null {
+    if (position < this.#table.rows) return this.#table;
+    if (position >= MAX_KEPT_POSITIONS) return null;
+    let rows = this.#table.rows;
+    while (rows <= position) rows *= 2;
+    this.#table = this.#compute(Uint32Array.from({ length: rows }, (_, i) => i));
+    return this.#table;
+  }
+
+  /** A table with one row per given position, in the same order. */
+  tableOf(positions: Uint32Array): RotaryRows {
+    return this.#compute(positions);
+  }
+
+  #compute(positions: Uint32Array): RotaryRows {
+    const half = this.#frequencies.length;
+    const cos = new Float32Array(positions.length * half);
+    const sin = new Float32Array(positions.length * half);
+    const queryCos = new Float32Array(positions.length * half);
+    const querySin = new Float32Array(positions.length * half);
+    const scale = 1 / Math.sqrt(2 * half);
+    for (let row = 0; row < positions.length; row++) {
+      for (let i = 0; i < half; i++) {
+        const angle = positions[row] * this.#frequencies[i];
+        const index = row * half + i;
+        cos[index] = Math.cos(angle);
+        sin[index] = Math.sin(angle);
+        queryCos[index] = Math.cos(angle) * scale;
+        querySin[index] = Math.sin(angle) * scale;
+      }
+    }
+    return { rows: positions.length, cos, sin, queryCos, querySin };
   }
 }

@@ -22,29 +22,26 @@ import {
   TooLittleMemory,
 } from '../check.ts';
 import { OnnxAdapter } from './adapter.ts';
-import { FeedBuilder } from './feeds.ts';
+import { FeedBuilder, RotaryTable } from './feeds.ts';
 import { buildDecoder } from './graph.ts';
-import { Head } from './head.ts';
-import { buildHead } from './head-graph.ts';
+import { buildHead, Head } from './head.ts';
 import { KvPool } from './kv-pool.ts';
-import { LazySession } from './lazy-session.ts';
 import { InferenceSession } from './library.ts';
 import { fetches, floats, type RunResult, RunTops, receivedAttention } from './outputs.ts';
 import { runCosts } from './packing.ts';
-import { PaddingMeter } from './padding.ts';
 import { Planner } from './plan.ts';
-import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
-import { RotaryTable } from './rotary-table.ts';
-import type { Row } from './rows.ts';
+import { PaddingMeter, type Row } from './rows.ts';
 import { defaultStepBytes, RunBounds } from './run-bounds.ts';
 import { KvSegments } from './segments.ts';
-import { sessionOptions } from './session-options.ts';
+import { LazySession, sessionOptions } from './sessions.ts';
 import { OnnxImageEncoder } from './vision.ts';
 import {
+  defaultCacheDirectory,
   headLinear,
   heldBits,
   type LinearLayer,
   modelLinears,
+  quantizedWeights,
   sessionBytes,
   type WeightBits,
   weightRanges,

@@ -1,8 +1,8 @@
 import type { InferenceSession, Tensor } from 'onnxruntime-node';
 import { type Draw, NOTHING_DRAWN, type TopTokens } from '../backend.ts';
 import { drawFromAll, drawPlace, drawPlaceOfFirst, type WholeRow } from '../draw.ts';
-import type { RunShape } from './bias.ts';
 import type { RunFeeds } from './feeds.ts';
+import type { RunShape } from './packing.ts';
 import { columnOf, type Row, type RowMember } from './rows.ts';
 
 export type RunResult = InferenceSession.ReturnType;

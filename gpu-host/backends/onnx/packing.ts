@@ -1,5 +1,15 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
-import { SEGMENT_SLOTS } from './segments.ts';
+
+/** Context slots of one segment. Only whole segments are read in place: with longer ones, more slots at the end of each context are gathered. */
+export const SEGMENT_SLOTS = 32;
+
+/** A run's padded shape: `tokens` inputs per row over `width` columns. The columns hold the row's own inputs, its context, then padding. */
+export interface RunShape {
+  readonly tokens: number;
+  readonly width: number;
+  /** True when the last column is kept for inputs that see nothing: see `hasBlindInput`. */
+  readonly blind: boolean;
+}
 
 /** The sizes of a row (the inputs of one sequence or of several, see `rows.ts`) that decide which run it joins. */
 export interface RowShape {

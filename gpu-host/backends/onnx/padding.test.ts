@@ -8,8 +8,7 @@ import type { SequenceInput } from '../backend.ts';
 import { Random, range, sequence } from '../testing/scenario.ts';
 import { createOnnxBackend } from './index.ts';
 import type { RunCosts } from './packing.ts';
-import { PaddingMeter } from './padding.ts';
-import { jointRow, separateRows } from './rows.ts';
+import { jointRow, PaddingMeter, separateRows } from './rows.ts';
 
 const COSTS: RunCosts = {
   perRun: 1000,

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { dequantizeMatrix } from '../testing/dequantize.ts';
 import { Random } from '../testing/scenario.ts';
-import { quantizeMatrix } from './quantize.ts';
+import { quantizeMatrix } from './weights.ts';
 
 const BLOCK = 32;
 

@@ -4,7 +4,7 @@ import { homedir, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { test } from 'node:test';
 import { randomModel } from '#gpu-host/models/random-model.ts';
-import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
+import { defaultCacheDirectory, quantizedWeights } from './weights.ts';
 
 test('a truncated file of quantised weights is written again', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-quantized-'));

@@ -5,8 +5,9 @@ import type { SequenceInput } from '../backend.ts';
 import { Random, range } from '../testing/scenario.ts';
 import { KvPool } from './kv-pool.ts';
 import type { RunCosts } from './packing.ts';
+import { SEGMENT_SLOTS } from './packing.ts';
 import { separateRows } from './rows.ts';
-import { type FoundSegments, KvSegments, SEGMENT_SLOTS, segmentInput } from './segments.ts';
+import { type FoundSegments, KvSegments, segmentInput } from './segments.ts';
 
 const CONFIG = { layers: 1, kvHeads: 2, headDim: 2, ropeTheta: 10_000, ropeScaling: null } as unknown as ModelConfig;
 const PAGE = 16;

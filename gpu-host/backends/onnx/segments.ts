@@ -3,10 +3,9 @@ import type { SequenceInput } from '../backend.ts';
 import type { KvPool } from './kv-pool.ts';
 import { Tensor } from './library.ts';
 import type { RunCosts } from './packing.ts';
+import { SEGMENT_SLOTS } from './packing.ts';
 import type { Row } from './rows.ts';
 
-/** Context slots of one segment. Only whole segments are read in place: with longer ones, more slots at the end of each context are gathered. */
-export const SEGMENT_SLOTS = 32;
 /** Maximum bytes of all segments of a model, 256 MiB. A segment takes as many bytes as the keys and values that it copies. */
 const MAX_BYTES = 1 << 28;
 /** A segment that no run has read for this many batches makes room for another. */

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
 import { InferenceSession, Tensor } from './library.ts';
-import { sessionOptions } from './session-options.ts';
+import { sessionOptions } from './sessions.ts';
 
 const SIZE = 512;
 const STEPS = 60;

@@ -4,8 +4,8 @@ import fc from 'fast-check';
 import type { SequenceInput } from '../backend.ts';
 import { Random, range } from '../testing/scenario.ts';
 import type { RunCosts } from './packing.ts';
+import { DependencyFinder, planGroups } from './plan.ts';
 import { columnOf, linkedRow } from './rows.ts';
-import { DependencyFinder, planGroups } from './stages.ts';
 
 const COSTS: RunCosts = {
   perRun: 1000,

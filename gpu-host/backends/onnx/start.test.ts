@@ -6,8 +6,8 @@ import { test } from 'node:test';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import { createOnnxBackend } from './index.ts';
-import { LazySession } from './lazy-session.ts';
 import { InferenceSession } from './library.ts';
+import { LazySession } from './sessions.ts';
 
 test('a start that fails at the vision tower releases the decoders', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-start-'));

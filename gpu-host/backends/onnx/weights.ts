@@ -1,7 +1,12 @@
-import { type BlockedTensor, bitsOf, isBlocked, partsOf } from '#gpu-host/models/blocks.ts';
+import { createHash } from 'node:crypto';
+import { mkdir, open, realpath, stat } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { type BlockedTensor, bitsOf, isBlocked, partsOf, type TensorInfo } from '#gpu-host/models/blocks.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { ModelError } from '#gpu-host/models/errors.ts';
 import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
+import { makeFile } from '#gpu-host/models/make-file.ts';
 import type { FloatTensor } from '#gpu-host/models/safetensors.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
@@ -241,4 +246,171 @@ export class WeightNodes {
     const attributes = { K: columns, N: rows, bits, block_size: blockSize, accuracy_level: 4 };
     return this.#graph.node('MatMulNBits', [x, ...weights], name, attributes);
   }
+}
+
+/** A matrix in blocks of columns: `values` is `[rows, blocks, blockSize × bits / 8]`, `scales` is `[rows × blocks]`. */
+export interface QuantizedMatrix {
+  readonly values: Uint8Array;
+  readonly scales: Float32Array;
+}
+
+/** 8-bit and 4-bit values are unsigned around a middle zero point, which ONNX Runtime's `MatMulNBits` assumes when given no zero points. */
+const ZERO_POINT = { 8: 128, 4: 8 } as const;
+
+/**
+ * Quantises a row-major matrix symmetrically in blocks of `blockSize` columns, each with a scale of its own; the last block of a row is
+ * filled up with zeros. 8-bit blocks are scaled to their largest magnitude; for a 4-bit block, {@link fourBitScale} searches the scale.
+ */
+export function quantizeMatrix(
+  weight: Float32Array,
+  rows: number,
+  columns: number,
+  bits: 8 | 4,
+  blockSize: number,
+): QuantizedMatrix {
+  const blocks = Math.ceil(columns / blockSize);
+  const blockBytes = (blockSize * bits) / 8;
+  const values = new Uint8Array(rows * blocks * blockBytes);
+  const scales = new Float32Array(rows * blocks);
+  const zero = ZERO_POINT[bits];
+  for (let row = 0; row < rows; row++) {
+    for (let block = 0; block < blocks; block++) {
+      const start = row * columns + block * blockSize;
+      const length = Math.min(blockSize, columns - block * blockSize);
+      const scale = bits === 8 ? peak(weight, start, length).magnitude / 127 : fourBitScale(weight, start, length);
+      const index = row * blocks + block;
+      scales[index] = scale;
+      const inverse = scale === 0 ? 0 : 1 / scale;
+      for (let k = 0; k < blockSize; k++) {
+        const level = k < length ? clampLevel(Math.round(weight[start + k] * inverse), zero) + zero : zero;
+        if (bits === 8) values[index * blockBytes + k] = level;
+        else values[index * blockBytes + (k >> 1)] |= level << ((k & 1) * 4);
+      }
+    }
+  }
+  return { values, scales };
+}
+
+function clampLevel(level: number, zero: number): number {
+  return Math.max(-zero, Math.min(zero - 1, level));
+}
+
+/** The weight of the largest magnitude. */
+function peak(weight: Float32Array, start: number, length: number): { magnitude: number; value: number } {
+  let value = 0;
+  for (let k = 0; k < length; k++) if (Math.abs(weight[start + k]) > Math.abs(value)) value = weight[start + k];
+  return { magnitude: Math.abs(value), value };
+}
+
+/** Finds the scale with the least squared error. Levels reach from -8 to 7. The tried scales put the largest weight at ±6.5 to ±9; some clip it. */
+function fourBitScale(weight: Float32Array, start: number, length: number): number {
+  const { value } = peak(weight, start, length);
+  if (value === 0) return 0;
+  let best = 0;
+  let leastError = Number.POSITIVE_INFINITY;
+  for (let divisor = 6.5; divisor <= 9; divisor += 0.25) {
+    for (const scale of [-value / divisor, value / divisor]) {
+      let error = 0;
+      for (let k = 0; k < length; k++) {
+        const difference = weight[start + k] - clampLevel(Math.round(weight[start + k] / scale), 8) * scale;
+        error += difference * difference;
+      }
+      if (error < leastError) {
+        leastError = error;
+        best = scale;
+      }
+    }
+  }
+  return best;
+}
+
+/** Part of every cache name: raise it when the quantisation or the layout changes. */
+const FORMAT = 1;
+
+/** `$XDG_CACHE_HOME/pie/quantized` or `~/.cache/pie/quantized`. */
+export function defaultCacheDirectory(): string {
+  return join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie', 'quantized');
+}
+
+/**
+ * Places of a model's quantised weights, by layer name. All lie in one file, which this function writes if it is missing. Its name is a hash of
+ * the widths and of the weight files' paths, sizes and times. Empty when the graph multiplies the model file's own weights only.
+ */
+export async function quantizedWeights(
+  model: LoadedModel,
+  bits: WeightBits,
+  headBits: WeightBits,
+  cacheDirectory: string,
+): Promise<ReadonlyMap<string, QuantizedRanges>> {
+  const linears = quantizedLinears(model, bits, headBits);
+  if (linears.length === 0) return new Map();
+  const directory = resolve(cacheDirectory);
+  await mkdir(directory, { recursive: true });
+  const file = join(await realpath(directory), `${await cacheKey(model, linears)}.weights`);
+  const ranges = layout(linears, file);
+  const bytes = [...ranges.values()].reduce((sum, { values, scales }) => sum + values.bytes + scales.bytes, 0);
+  // A machine that failed after the rename may have kept only a part of the file.
+  const isComplete = () =>
+    stat(file).then(
+      ({ size }) => size === bytes,
+      () => false,
+    );
+  await makeFile(file, isComplete, (partial) => write(model, linears, partial));
+  return ranges;
+}
+
+async function cacheKey(model: LoadedModel, linears: readonly LinearLayer[]): Promise<string> {
+  const hash = createHash('sha256').update(JSON.stringify([FORMAT, BLOCK_SIZE, linears]));
+  const files = new Set(linears.flatMap(({ parts }) => parts.map((part) => fileOf(model.tensors.info(part)))));
+  for (const file of [...files].sort()) {
+    const { size, mtimeNs } = await stat(file, { bigint: true });
+    hash.update(JSON.stringify([await realpath(file), String(size), String(mtimeNs)]));
+  }
+  return hash.digest('hex').slice(0, 32);
+}
+
+function fileOf(info: TensorInfo): string {
+  return isBlocked(info) ? info.levels.file : info.file;
+}
+
+function layout(linears: readonly LinearLayer[], file: string): Map<string, QuantizedRanges> {
+  const ranges = new Map<string, QuantizedRanges>();
+  let offset = 0;
+  const take = (bytes: number): FileRange => {
+    const range = { file, offset, bytes };
+    offset += bytes;
+    return range;
+  };
+  for (const { name, rows, columns, bits } of linears) {
+    const blocks = Math.ceil(columns / BLOCK_SIZE);
+    const values = take((rows * blocks * BLOCK_SIZE * bits) / 8);
+    ranges.set(name, { values, scales: take(rows * blocks * 4) });
+  }
+  return ranges;
+}
+
+async function write(model: LoadedModel, linears: readonly LinearLayer[], partial: string): Promise<void> {
+  const handle = await open(partial, 'wx');
+  try {
+    for (const linear of linears) {
+      const { values, scales } = quantizeLinear(model, linear);
+      await handle.writeFile(values);
+      await handle.writeFile(new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength));
+    }
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+function quantizeLinear(model: LoadedModel, { parts, rows, columns, bits }: LinearLayer) {
+  if (bits === 32) throw new TypeError('32-bit weights are not quantised.');
+  const stacked = new Float32Array(rows * columns);
+  let offset = 0;
+  for (const part of parts) {
+    const weight = model.tensors.read(part);
+    stacked.set(weight, offset);
+    offset += weight.length;
+  }
+  return quantizeMatrix(stacked, rows, columns, bits, BLOCK_SIZE);
 }

@@ -1,4 +1,5 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
+import { PROJECTIONS, type Projection } from '#gpu-host/models/adapter-config.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import {
@@ -14,11 +15,10 @@ import {
   type StateScores,
   type TopTokens,
 } from '../backend.ts';
-import { checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
+import { checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates, InvalidInput } from '../check.ts';
 import { drawPlace } from '../draw.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { tokensOnly } from '../tokens-only.ts';
-import { type LayerChanges, ReferenceAdapter, UNCHANGED } from './adapter.ts';
 import {
   attentionWeights,
   linear,
@@ -34,7 +34,6 @@ import {
 } from './math.ts';
 import { type KeyValue, SlotPool } from './slot-pool.ts';
 import { ReferenceImageEncoder } from './vision.ts';
-import { type LayerWeights, readWeights, type Weights } from './weights.ts';
 
 /** Options of {@link createReferenceBackend}. */
 export interface ReferenceOptions {
@@ -364,4 +363,107 @@ function flat(rows: readonly Float64Array[]): Float32Array {
     result.set(row, i * size);
   });
   return result;
+}
+
+/** Adds an adapter's change for `x` to the projection of `x`. */
+type Change = (x: Float64Array, projected: Float64Array) => Float64Array;
+
+/** An adapter's change to each projection of one layer. */
+export type LayerChanges = Readonly<Record<Projection, Change>>;
+
+/** The changes without an adapter: each projection stays as it is. */
+export const UNCHANGED = layerOf(() => (_x, projected) => projected);
+
+/** A low-rank adapter as the reference computes it: `projected + scale · B · (A · x)`. */
+export class ReferenceAdapter implements DeviceAdapter {
+  readonly bytes: number;
+  readonly loadMs: number;
+  readonly layers: readonly LayerChanges[];
+
+  private constructor(bytes: number, loadMs: number, layers: readonly LayerChanges[]) {
+    this.bytes = bytes;
+    this.loadMs = loadMs;
+    this.layers = layers;
+  }
+
+  static read(adapter: LoadedAdapter, layerCount: number): ReferenceAdapter {
+    const startedMs = performance.now();
+    const layers = Array.from({ length: layerCount }, (_, layer) =>
+      layerOf((projection) => {
+        const matrices = adapter.read(layer, projection);
+        if (matrices === undefined) return UNCHANGED[projection];
+        const { a, b } = matrices;
+        return (x, projected) => {
+          const change = linear(b, linear(a, x));
+          return projected.map((value, i) => value + adapter.scale * change[i]);
+        };
+      }),
+    );
+    return new ReferenceAdapter(adapter.bytes, performance.now() - startedMs, layers);
+  }
+
+  /** @throws InvalidInput when another backend made the adapter */
+  static of(adapter: DeviceAdapter | undefined): ReferenceAdapter | undefined {
+    if (adapter === undefined || adapter instanceof ReferenceAdapter) return adapter;
+    throw new InvalidInput('The adapter was made by another backend.');
+  }
+}
+
+function layerOf(change: (projection: Projection) => Change): LayerChanges {
+  return Object.fromEntries(PROJECTIONS.map((name) => [name, change(name)])) as Record<Projection, Change>;
+}
+
+/** All tensors of a model as float32; linear layers are row-major, one row per output. */
+export interface Weights {
+  readonly embeddings: Float32Array;
+  readonly layers: readonly LayerWeights[];
+  readonly norm: Float32Array;
+  readonly head: Float32Array;
+}
+
+export interface LayerWeights {
+  readonly inputNorm: Float32Array;
+  readonly query: Float32Array;
+  readonly key: Float32Array;
+  readonly value: Float32Array;
+  readonly queryBias: Float32Array | null;
+  readonly keyBias: Float32Array | null;
+  readonly valueBias: Float32Array | null;
+  readonly queryNorm: Float32Array | null;
+  readonly keyNorm: Float32Array | null;
+  readonly output: Float32Array;
+  readonly postNorm: Float32Array;
+  readonly gate: Float32Array;
+  readonly up: Float32Array;
+  readonly down: Float32Array;
+}
+
+/** Reads a whole model. @throws ModelError `missing-tensor` */
+export function readWeights({ config, tensors }: LoadedModel): Weights {
+  const embeddings = tensors.read('model.embed_tokens.weight');
+  const layers = Array.from({ length: config.layers }, (_, index): LayerWeights => {
+    const read = (name: string) => tensors.read(`model.layers.${index}.${name}`);
+    return {
+      inputNorm: read('input_layernorm.weight'),
+      query: read('self_attn.q_proj.weight'),
+      key: read('self_attn.k_proj.weight'),
+      value: read('self_attn.v_proj.weight'),
+      queryBias: config.attentionBias ? read('self_attn.q_proj.bias') : null,
+      keyBias: config.attentionBias ? read('self_attn.k_proj.bias') : null,
+      valueBias: config.attentionBias ? read('self_attn.v_proj.bias') : null,
+      queryNorm: config.queryKeyNorm ? read('self_attn.q_norm.weight') : null,
+      keyNorm: config.queryKeyNorm ? read('self_attn.k_norm.weight') : null,
+      output: read('self_attn.o_proj.weight'),
+      postNorm: read('post_attention_layernorm.weight'),
+      gate: read('mlp.gate_proj.weight'),
+      up: read('mlp.up_proj.weight'),
+      down: read('mlp.down_proj.weight'),
+    };
+  });
+  return {
+    embeddings,
+    layers,
+    norm: tensors.read('model.norm.weight'),
+    head: config.tiedEmbeddings ? embeddings : tensors.read('lm_head.weight'),
+  };
 }

@@ -1,6 +1,6 @@
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type { Backend } from '../backend.ts';
-import { ensureEmulatedAddon } from '../cuda/build-targets.ts';
+import { ensureEmulatedAddon } from '../cuda/build-cache.ts';
 import { type CudaBackendOptions, createCudaBackend } from '../cuda/index.ts';
 
 /** The tests' addon: the emulated one, which the first call builds, or the file that `PIE_CUDA_ADDON` names, such as a card's addon. */

@@ -1,8 +1,13 @@
 import { readFile } from 'node:fs/promises';
 import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
-import type { QuantizedMatrix } from '../onnx/quantize.ts';
-import { quantizedWeights } from '../onnx/quantized-cache.ts';
-import { BLOCK_SIZE, type LinearLayer, quantizedLinears, type WeightBits } from '../onnx/weights.ts';
+import {
+  BLOCK_SIZE,
+  type LinearLayer,
+  type QuantizedMatrix,
+  quantizedLinears,
+  quantizedWeights,
+  type WeightBits,
+} from '../onnx/weights.ts';
 
 /** The weights that `MatMulNBits` multiplies by: each level, counted from the middle, times its block's scale. */
 export function dequantizeMatrix(

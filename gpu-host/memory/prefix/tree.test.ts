@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { hashTokens } from './tokens.ts';
-import { PrefixTree } from './tree.ts';
+import { hashTokens, PrefixTree } from './tree.ts';
 
 interface TestPage {
   readonly name: string;

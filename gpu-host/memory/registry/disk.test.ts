@@ -4,9 +4,8 @@ import { join } from 'node:path';
 import test from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fault } from '../fault.ts';
-import { directoryNameOf, fileNameOf } from './names.ts';
-import type { Caller } from './rights.ts';
-import type { Requester } from './snapshot.ts';
+import { type Caller, directoryNameOf, fileNameOf } from './entry.ts';
+import type { Requester } from './stored.ts';
 import { contentsOf, PAGE_BYTES, snapshotOf, TestRequester, type TestSnapshot } from './testing/page-memory.ts';
 import { assertRefused, assertRejected, Life, memoryOnly, same, temporaryDirectory } from './testing/registries.ts';
 

@@ -2,8 +2,10 @@ import { unexpected } from '#gpu-host/unexpected.ts';
 import { fault } from '../fault.ts';
 import {
   type Entry,
+  type EntryKind,
   entryOf,
   evictable,
+  fileNameOf,
   isWanted,
   type Maker,
   type NewVersion,
@@ -14,13 +16,19 @@ import {
   type Version,
   versionsOf,
 } from './entry.ts';
-import { type FileHeader, fileSize } from './file-format.ts';
-import { SnapshotFiles } from './files.ts';
-import { type EntryKind, fileNameOf } from './names.ts';
 import { Restores, type Use } from './restores.ts';
-import { SavingBytes, writeSnapshot } from './saving.ts';
-import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './snapshot.ts';
-import { readShelf } from './stored.ts';
+import {
+  type DeviceTurns,
+  type FileHeader,
+  fileSize,
+  type Requester,
+  readShelf,
+  SavingBytes,
+  type Snapshot,
+  SnapshotFiles,
+  type SnapshotMemory,
+  writeSnapshot,
+} from './stored.ts';
 
 interface EntriesDisk<S extends Snapshot> {
   readonly files: SnapshotFiles;

@@ -1,10 +1,10 @@
+import { createHash } from 'node:crypto';
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
-import type { PageLayout } from '../../protocol/calls.ts';
-import type { CallFault } from '../fault.ts';
+import type { FileRights, PageLayout } from '../../protocol/calls.ts';
+import { refuseName } from '../../protocol/names.ts';
+import { CallFault, fault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
-import type { FileHeader } from './file-format.ts';
-import type { EntryKind } from './names.ts';
-import type { Ownership } from './rights.ts';
+import type { FileHeader } from './stored.ts';
 
 /** A name of an export or a KV file, and the versions of its content. `S` is the type of snapshots. */
 export interface Entry<S> {
@@ -133,4 +133,90 @@ export function replacedBy<S>(entry: Entry<S>, persistent: boolean): ReadonlySet
   if (!persistent) return versionsOf(entry);
   const { current, settled, saving } = entry;
   return current === settled || saving.has(current) ? new Set() : new Set([current]);
+}
+
+/** The inferlet that makes a call. */
+export interface Caller {
+  readonly tenant: string;
+  /** Id of this attempt to run the inferlet; an earlier attempt that still lingers has another id. A lock belongs to one attempt and ends with it. */
+  readonly inferlet: string;
+  /** The function that the inferlet runs. Rights belong to functions. */
+  readonly functionName: string;
+}
+
+/** Owner of a file, and the rights of other functions. */
+export interface Ownership {
+  /** The function that made the file. */
+  readonly owner: string;
+  readonly rights: FileRights;
+}
+
+/** Every function may read a file under `system/`, whatever the rights of the file. */
+export function canRead(caller: Caller, name: string, file: Ownership): boolean {
+  return isSystemName(name) || file.rights !== 'private' || file.owner === caller.functionName;
+}
+
+export function checkRead(caller: Caller, name: string, file: Ownership): void {
+  if (!canRead(caller, name, file)) throw fault('unsupported', `"${name}" is private to the function "${file.owner}"`);
+}
+
+export function checkWrite(caller: Caller, name: string, file: Ownership): void {
+  checkWritableBy(caller.tenant, name);
+  if (file.owner !== caller.functionName && file.rights !== 'writable') {
+    throw fault('unsupported', `only the function "${file.owner}" may write "${name}", which is ${file.rights}`);
+  }
+}
+
+/** A function with the right to write a file may give it new content; only the owner may change the rights. */
+export function checkNewRights(caller: Caller, name: string, file: Ownership, rights: FileRights): void {
+  if (rights !== file.rights && file.owner !== caller.functionName) {
+    throw fault(
+      'unsupported',
+      `only the function "${file.owner}" may change the rights of "${name}" from ${file.rights} to ${rights}`,
+    );
+  }
+}
+
+/** Exports and KV files have separate name spaces. */
+export type EntryKind = 'export' | 'file';
+
+/** The tenant whose names under `system/` every tenant can read. */
+export const SYSTEM_TENANT = 'system';
+const SYSTEM_PREFIX = 'system/';
+
+/** @throws CallFault `invalid-argument` for a malformed name */
+export function checkName(name: string): void {
+  const refused = refuseName(name);
+  if (refused) throw new CallFault(refused);
+}
+
+export function isSystemName(name: string): boolean {
+  return name.startsWith(SYSTEM_PREFIX);
+}
+
+/** The tenant that owns `name` when `tenant` uses it. */
+export function tenantOfName(tenant: string, name: string): string {
+  return isSystemName(name) ? SYSTEM_TENANT : tenant;
+}
+
+/** @throws CallFault `unsupported` when `tenant` may not write `name` */
+export function checkWritableBy(tenant: string, name: string): void {
+  if (isSystemName(name) && tenant !== SYSTEM_TENANT) {
+    throw fault('unsupported', `names under "${SYSTEM_PREFIX}" are written by operators only`);
+  }
+}
+
+/** The file name of an entry. It has a hash instead of the name, so that no input of a tenant becomes part of a path. */
+export function fileNameOf(kind: EntryKind, name: string): string {
+  return `${kind}-${digest(name)}.kv`;
+}
+
+export function directoryNameOf(tenant: string): string {
+  return digest(tenant);
+}
+
+function digest(text: string): string {
+  // Hashes UTF-16, because UTF-8 would turn every lone surrogate into the same character. 40 hex digits are 160 bits, enough to rule out
+  // two names with the same hash.
+  return createHash('sha256').update(text, 'utf16le').digest('hex').slice(0, 40);
 }

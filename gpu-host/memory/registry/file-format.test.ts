@@ -10,7 +10,7 @@ import {
   fileSize,
   openStored,
   type StoredFile,
-} from './file-format.ts';
+} from './stored.ts';
 import { contentsOf, PAGE_BYTES, PAGE_SIZE, snapshotOf, type TestSnapshot } from './testing/page-memory.ts';
 
 const header = (snapshot: TestSnapshot): FileHeader => ({

@@ -7,8 +7,7 @@ import { setImmediate, setTimeout } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { CallFault } from '../fault.ts';
-import { directoryNameOf } from './names.ts';
-import type { Caller } from './rights.ts';
+import { type Caller, directoryNameOf } from './entry.ts';
 import { contentsOf, PAGE_BYTES, snapshotOf, TestRequester } from './testing/page-memory.ts';
 import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 

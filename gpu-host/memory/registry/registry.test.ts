@@ -3,8 +3,7 @@ import { readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'node:test';
 import { Lease } from '../leases.ts';
-import { directoryNameOf } from './names.ts';
-import type { Caller } from './rights.ts';
+import { type Caller, directoryNameOf } from './entry.ts';
 import { contentsOf, snapshotOf } from './testing/page-memory.ts';
 import { assertRefused, assertRejected, Life, memoryOnly, same, temporaryDirectory } from './testing/registries.ts';
 

@@ -4,10 +4,25 @@ import type { ExportInfo, FileInfo, FileRights } from '../../protocol/calls.ts';
 import { type CallFault, fault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
 import { Entries } from './entries.ts';
-import type { Entry, Refusal, RegistryLimits, Version } from './entry.ts';
-import { checkName, checkWritableBy, type EntryKind, isSystemName, SYSTEM_TENANT, tenantOfName } from './names.ts';
-import { type Caller, canRead, checkNewRights, checkRead, checkWrite, type Ownership } from './rights.ts';
-import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './snapshot.ts';
+import {
+  type Caller,
+  canRead,
+  checkName,
+  checkNewRights,
+  checkRead,
+  checkWritableBy,
+  checkWrite,
+  type Entry,
+  type EntryKind,
+  isSystemName,
+  type Ownership,
+  type Refusal,
+  type RegistryLimits,
+  SYSTEM_TENANT,
+  tenantOfName,
+  type Version,
+} from './entry.ts';
+import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './stored.ts';
 
 export interface RegistryOptions<S extends Snapshot> {
   readonly memory: SnapshotMemory<S>;

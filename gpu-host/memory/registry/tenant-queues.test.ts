@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { TenantQueues, type Waiter } from './tenant-queues.ts';
+import { TenantQueues, type Waiter } from './restores.ts';
 
 /** An inferlet of a tenant, which waits for a resource: by default, one that belongs to the tenant. */
 const waiterOf = (tenant: string, resource = tenant): Waiter => ({

@@ -5,8 +5,7 @@ import { join } from 'node:path';
 import test from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import fc from 'fast-check';
-import { slotFile } from './file.ts';
-import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
+import { SwapFault, SwapStore, type SwapTicket, slotFile } from './store.ts';
 
 /*
  * Compares the store with a list of the pages that were put into it. The store uses a real file, which the test damages and truncates, and whose

@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
-import { type SlotFile, slotFile } from './file.ts';
-import { SwapFault, type SwapOptions, SwapStore, type SwapTicket } from './store.ts';
+import { type SlotFile, SwapFault, type SwapOptions, SwapStore, type SwapTicket, slotFile } from './store.ts';
 
 const PAGE_BYTES = 64;
 

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { CallFault } from '../fault.ts';
 import { fillSlot, unfillSlot } from '../pool.ts';
-import type { PrefixRun } from '../prefix-run.ts';
-import type { Mapping } from '../space.ts';
-import type { EmptySlot } from '../space-write.ts';
+import type { EmptySlot, Mapping } from '../space.ts';
+import type { PrefixRun } from '../space-prefix.ts';
 import type { ArrayDevice } from './array-device.ts';
 import { forwardValues, type PlainPage, visibleSlots } from './plain-pages.ts';
 import type { Actor, World } from './world.ts';

@@ -18,7 +18,7 @@ export interface DurableCopiesOptions {
   readonly largestBytes?: number;
 }
 
-/** A host takes no larger transfer (see `gpu-host/memory/copies.ts`), so no host could read a larger copy. */
+/** A host takes no larger transfer (see `gpu-host/memory/transfers.ts`), so no host could read a larger copy. */
 const LARGEST_BYTES = 512 * 2 ** 20;
 
 /** Passed as the host in requests for copies alone: no host has this name, so the store finds no removals that a host must still make. */

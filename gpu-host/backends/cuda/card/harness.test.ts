@@ -4,7 +4,7 @@ import { copyFile, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { build } from '../build-targets.ts';
+import { build } from '../build-cache.ts';
 
 const TOY = 'shape=toy sequences=4 context=40 room=24 rows=64';
 

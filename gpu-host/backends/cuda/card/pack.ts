@@ -18,9 +18,7 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { ProgramError, readArguments, refuseArguments, runMain } from '#infra/arguments.ts';
-import { BuildError } from '../build-cache.ts';
-import { build } from '../build-targets.ts';
-import { MissingCompilerError } from '../build-tools.ts';
+import { BuildError, build, MissingCompilerError } from '../build-cache.ts';
 
 const HERE = import.meta.dirname;
 const ROOT = resolve(HERE, '../../../..');

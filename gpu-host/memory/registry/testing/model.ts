@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import type { FileRights } from '../../../protocol/calls.ts';
-import type { EntryKind } from '../names.ts';
-import type { Caller } from '../rights.ts';
+import type { Caller, EntryKind } from '../entry.ts';
 
 /** The expected state of a name. */
 export interface KnownName {

@@ -6,7 +6,7 @@ import type { TestContext } from 'node:test';
 import { CallFault } from '../../fault.ts';
 import type { RegistryLimits } from '../entry.ts';
 import { PageRegistry } from '../registry.ts';
-import type { Requester } from '../snapshot.ts';
+import type { Requester } from '../stored.ts';
 import { PAGE_BYTES, PAGE_SIZE, PageMemory, TestRequester, type TestSnapshot } from './page-memory.ts';
 
 /** Two models that cannot use each other's pages. */

@@ -5,20 +5,20 @@ import { parseArgs } from 'node:util';
 import { defaultCacheDirectory, findCached } from '#gpu-host/models/cache.ts';
 import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 import { randomModel } from '#gpu-host/models/random-model.ts';
-import type { Backend } from './backend.ts';
-import { createOnnxBackend } from './onnx/index.ts';
-import { BLOCK_SIZE } from './onnx/weights.ts';
-import { createReferenceBackend } from './reference/index.ts';
-import { createTestCudaBackend } from './testing/cuda.ts';
-import { dequantizedModel } from './testing/dequantize.ts';
-import { HANDLERS, type HandlerName, handlerError, handlerValues, NORMS } from './testing/handlers.ts';
-import { MASK_KINDS, MASK_POOL } from './testing/mask-kinds.ts';
-import { narrowModel, VARIANTS } from './testing/models.ts';
-import { narrowWeightsModel } from './testing/narrow-weights.ts';
-import { Random } from './testing/scenario.ts';
+import type { Backend } from '../backend.ts';
+import { createOnnxBackend } from '../onnx/index.ts';
+import { BLOCK_SIZE } from '../onnx/weights.ts';
+import { createReferenceBackend } from '../reference/index.ts';
+import { createTestCudaBackend } from './cuda.ts';
+import { dequantizedModel } from './dequantize.ts';
+import { HANDLERS, type HandlerName, handlerError, handlerValues, NORMS } from './handlers.ts';
+import { MASK_KINDS, MASK_POOL } from './mask-kinds.ts';
+import { narrowModel, VARIANTS } from './models.ts';
+import { narrowWeightsModel } from './narrow-weights.ts';
+import { Random } from './scenario.ts';
 
 /**
- * `node gpu-host/backends/parity-table.ts [--seed n]`: prints the error of each backend's handlers against the oracle, by width of the
+ * `node gpu-host/backends/testing/parity-table.ts [--seed n]`: prints the error of each backend's handlers against the oracle, by width of the
  * weights and kind of mask, beside its bound. Exits with 1 when an error is out of bounds. The CUDA backend is emulated unless
  * `PIE_CUDA_ADDON` names the addon of a card.
  *

@@ -2,13 +2,13 @@
  * Prints, for random batches of stories15M, the share of work that is padding and the time of a batch, at 32, 8 and 4 bits. Decode steps
  * have contexts of 16 to 256 tokens. In mixed batches, an eighth of the sequences are prefill chunks of 16 to 64 tokens.
  *
- * Run it as `node gpu-host/backends/onnx/padding-table.ts`.
+ * Run it as `node gpu-host/backends/testing/padding-table.ts`.
  */
 import { loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import type { Backend, SequenceInput } from '../backend.ts';
-import { Random, range } from '../testing/scenario.ts';
-import { createOnnxBackend } from './index.ts';
+import { createOnnxBackend } from '../onnx/index.ts';
+import { Random, range } from './scenario.ts';
 
 const SEED = 7;
 const BATCHES = 16;
