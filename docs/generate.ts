@@ -3,8 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Marked } from 'marked';
-import { GUIDE_IMAGE } from '#gateway/app/docs/guide-images.ts';
-import { escapeHtml } from '#gateway/app/docs/html.ts';
+import { escapeHtml, GUIDE_IMAGE } from '../gateway/app/docs/pages.ts';
 import { REFERENCE_FILE, renderReference } from './sdk-reference.ts';
 
 const DOCS = fileURLToPath(new URL('.', import.meta.url));

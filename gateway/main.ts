@@ -14,7 +14,7 @@ import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { sealedUnder } from '#scheduler/secrets/sealed.ts';
 import { agreeOnMasterKey, keyOfOthers } from '#scheduler/secrets/shared-key.ts';
 import { Bodies } from './app/http/bodies.ts';
-import { OpenStreams } from './app/http/open-streams.ts';
+import { OpenStreams } from './app/http/event-stream.ts';
 import { Connections, connectionsWithin, streamsWithin } from './node/connections.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';

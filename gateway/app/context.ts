@@ -3,9 +3,8 @@ import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import type { AnswerMemory } from './http/answer.ts';
-import type { Bodies, Body, BodyLimits } from './http/bodies.ts';
-import type { Decoders } from './http/decoding.ts';
-import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
+import type { Bodies, Body, BodyLimits, Decoders } from './http/bodies.ts';
+import type { OpenStreams, StreamLimits } from './http/event-stream.ts';
 import { requireScope } from './require-scope.ts';
 import type { MetricsPage } from './routes/metrics.ts';
 

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { VISIBLE_ASCII } from '../app/http/visible-ascii.ts';
+import { VISIBLE_ASCII } from '../app/http/request-options.ts';
 import { parseCredentials, type Credentials as StoredCredentials } from '../node/credentials-file.ts';
 import { EXIT, Failure } from './failure.ts';
 import { home } from './paths.ts';

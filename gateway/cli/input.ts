@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { exactJson } from '../app/http/exact-json.ts';
+import { exactJson } from '../app/http/json.ts';
 import { Failure } from './failure.ts';
 import type { Manifest } from './function-source.ts';
 

@@ -1,5 +1,5 @@
 import { type LogEntry, MAX_LOG_LINES } from '../app/control.ts';
-import { timeMs } from '../app/http/durations.ts';
+import { timeMs } from '../app/http/request-options.ts';
 import type { LogQuery as Query } from '../app/schemas/invocations.ts';
 import { PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';

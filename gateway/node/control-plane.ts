@@ -37,10 +37,9 @@ import type {
   Principal,
   SessionMessage,
 } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
-import { inFlight } from '../app/errors/in-flight.ts';
+import { GatewayError, inFlight } from '../app/errors/gateway-error.ts';
 import { LARGE_BYTES } from '../app/http/answer.ts';
-import { rateLimitHeaders } from '../app/http/rate-limit.ts';
+import { rateLimitHeaders } from '../app/http/authenticate.ts';
 import type { Operations } from '../app/resources/operations.ts';
 import type { Quotas } from '../app/resources/quotas.ts';
 import type { Draining, Releases } from '../app/resources/releases.ts';

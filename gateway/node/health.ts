@@ -4,7 +4,7 @@ import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Health } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import { retryHeaders } from '../app/http/rate-limit.ts';
+import { retryHeaders } from '../app/http/authenticate.ts';
 
 /** Time in which a lost GPU host may return before readiness fails. Most lost hosts only restart: to reroute traffic would be in vain. */
 export const GPU_HOST_GRACE_MS = 5000;

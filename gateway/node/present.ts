@@ -14,7 +14,7 @@ import type {
   VersionAlias,
   WebhookDelivery,
 } from '../app/control.ts';
-import { resultIn } from '../app/http/json-text.ts';
+import { resultIn } from '../app/http/json.ts';
 import { eventId } from '../app/invocations/event-id.ts';
 import type { Alias, DeployReport } from '../app/resources/releases.ts';
 

@@ -1,8 +1,13 @@
 import type { ServerResponse } from 'node:http';
 import { type Meter, type Span, SpanKind, SpanStatusCode, type Tracer } from '@opentelemetry/api';
 import { remoteContext, traceparentOf } from '#infra/telemetry/trace-context.ts';
-import type { AnsweredRequest, ArrivedRequest, ObservedRequest, RequestObserver } from '../app/http/observer.ts';
-import { childTraceparent } from '../app/http/trace.ts';
+import {
+  type AnsweredRequest,
+  type ArrivedRequest,
+  childTraceparent,
+  type ObservedRequest,
+  type RequestObserver,
+} from '../app/http/observer.ts';
 
 export interface Instruments {
   readonly meter: Meter;

@@ -9,7 +9,7 @@ import { getConnInfo } from '@hono/node-server/conninfo';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import { type Decoders, webDecoders } from '../app/http/decoding.ts';
+import { type Decoders, webDecoders } from '../app/http/bodies.ts';
 import { answerBrokenRequests, hasHost, MAX_HEADER_BYTES, problemResponse, unusableTarget } from './broken-requests.ts';
 import { Connections, connectionsWithin, DEFAULT_CONNECTIONS } from './connections.ts';
 import { guideImageOf } from './guide-images.ts';

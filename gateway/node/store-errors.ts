@@ -3,7 +3,7 @@ import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { quotaErrorCode } from '#scheduler/quotas/names.ts';
 import { DISK_REMEDY, StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import { retryHeaders } from '../app/http/rate-limit.ts';
+import { retryHeaders } from '../app/http/authenticate.ts';
 
 /** `retry-after` of a refusal for a busy concurrency key. It is a guess: the key becomes free at an unknown time, when an invocation ends. */
 const CONCURRENCY_RETRY_MS = 1000;

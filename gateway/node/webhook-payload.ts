@@ -1,7 +1,7 @@
 import { partsOf } from '#scheduler/invocations/result-event.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { jsonWithOutput } from '../app/http/json-text.ts';
+import { jsonWithOutput } from '../app/http/json.ts';
 import { withOutput } from './present.ts';
 
 /** Larger outputs are left out; the receiver can fetch the invocation. */

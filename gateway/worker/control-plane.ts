@@ -23,10 +23,9 @@ import {
   type Principal,
   type SessionMessage,
 } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
-import { inFlight as inFlightError } from '../app/errors/in-flight.ts';
-import { parseWithOutput } from '../app/http/json-text.ts';
-import { type PulledSource, pulledFeed } from '../app/http/pulled-feed.ts';
+import { GatewayError, inFlight as inFlightError } from '../app/errors/gateway-error.ts';
+import { type PulledSource, pulledFeed } from '../app/http/event-stream.ts';
+import { parseWithOutput } from '../app/http/json.ts';
 import { eventId, positionOf } from '../app/invocations/event-id.ts';
 import type { Operations } from '../app/resources/operations.ts';
 import type { Quotas } from '../app/resources/quotas.ts';

@@ -1,5 +1,5 @@
 import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
-import { exactJson } from '../app/http/exact-json.ts';
+import { exactJson } from '../app/http/json.ts';
 import type {
   GpuHostChange,
   GpuHostState,

@@ -3,7 +3,6 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { isBlocked } from '#gpu-host/models/blocks.ts';
 import { convertQuantized } from '#gpu-host/models/convert/quantized/convert.ts';
 import { gptqScheme } from '#gpu-host/models/convert/quantized/testing/levels.ts';
 import { SCHEMES } from '#gpu-host/models/convert/quantized/testing/schemes.ts';
@@ -16,6 +15,7 @@ import {
 } from '#gpu-host/models/convert/quantized/testing/write.ts';
 import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 import { randomModel } from '#gpu-host/models/random-model.ts';
+import { isBlocked } from '../models/config.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
 import { createTestCudaBackend } from './testing/cuda.ts';

@@ -3,7 +3,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { isBlocked, tensorsOf } from './blocks.ts';
+import { isBlocked, tensorsOf } from './config.ts';
 import { expectedTensors, type LoadedModel, openTensors } from './load.ts';
 import { randomModel } from './random-model.ts';
 import { readStoredTensors, type TensorSource, writeSafetensors } from './safetensors.ts';

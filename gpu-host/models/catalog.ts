@@ -1,4 +1,4 @@
-import type { ImportLayout } from './import.ts';
+import type { ImportLayout } from './pull.ts';
 
 /** A model that users can name without knowing its source. Checksums pin everything that a pull fetches. */
 export interface CatalogModel {

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { parseDecoder } from './detokenizer.ts';
 import { ModelError } from './errors.ts';
-import { createTokenStream } from './token-stream.ts';
+import { createTokenStream, parseDecoder } from './tokenizer.ts';
 
 const LLAMA = {
   type: 'Sequence',

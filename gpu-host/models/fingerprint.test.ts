@@ -4,7 +4,7 @@ import { cp, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { isBlocked } from './blocks.ts';
+import { isBlocked } from './config.ts';
 import { ModelError } from './errors.ts';
 import { type FingerprintOptions, fingerprint } from './fingerprint.ts';
 import { type LoadedModel, loadModel } from './load.ts';

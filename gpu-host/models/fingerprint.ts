@@ -1,7 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
 import { basename } from 'node:path';
-import { partsOf } from './blocks.ts';
+import { partsOf } from './config.ts';
 import { ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel } from './load.ts';
 import type { StoredTensor } from './safetensors.ts';

@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { detectLayout } from './import.ts';
+import { detectLayout } from './pull.ts';
 
 describe('detectLayout', () => {
   let directory: string;

@@ -2,8 +2,15 @@ import { existsSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
-import { isBlocked, partsOf, readBlocked, type TensorInfo, tensorsOf } from './blocks.ts';
-import { type ModelConfig, parseConfig } from './config.ts';
+import {
+  isBlocked,
+  type ModelConfig,
+  parseConfig,
+  partsOf,
+  readBlocked,
+  type TensorInfo,
+  tensorsOf,
+} from './config.ts';
 import { causeText, ModelError } from './errors.ts';
 import { checkUnchanged, readStoredTensors, readTensor, type StoredTensor } from './safetensors.ts';
 import { parseVision, type VisionConfig } from './vision/config.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Tokenizer } from '@huggingface/tokenizers';
 import fc from 'fast-check';
-import { createLongWordMerger } from './long-words.ts';
+import { createLongWordMerger } from './tokenizer.ts';
 
 /** A vocabulary of letters and every union that the merges make. */
 function model(merges: readonly [string, string][]): object {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { seeded } from '../memory/testing/random.ts';
-import { tensorsOf } from './blocks.ts';
+import { tensorsOf } from './config.ts';
 import { ModelError } from './errors.ts';
 import { openTensors, type TensorStore } from './load.ts';
 import { MatrixRows } from './matrix-rows.ts';

@@ -1,4 +1,4 @@
-import { isBlocked, readBlocked, readBlockedAhead, type TensorInfo } from './blocks.ts';
+import { isBlocked, readBlocked, readBlockedAhead, type TensorInfo } from './config.ts';
 import { readTensor, readTensorAhead, type StoredTensor } from './safetensors.ts';
 
 /** Default bytes of kept rows: 1,024 rows of 4,096 values, more than a step has inputs. */

@@ -1,7 +1,6 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { adapterTensors, type LoadedAdapter, loadAdapter } from './adapter.ts';
-import { PROJECTIONS, type Projection } from './adapter-config.ts';
+import { adapterTensors, type LoadedAdapter, loadAdapter, PROJECTIONS, type Projection } from './adapter.ts';
 import { configToJson, type ModelConfig } from './config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
 import { writeSafetensors } from './safetensors.ts';

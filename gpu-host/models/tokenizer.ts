@@ -4,17 +4,12 @@ import { z } from 'zod';
 import type { ChatMessage } from '#wit/generated/host.ts';
 import { compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
 import { withControlTokens } from './control-tokens.ts';
-import { parseDecoder } from './detokenizer.ts';
 import { causeText, issueText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson, readOptionalText } from './load.ts';
-import { createLongWordMerger, LONG_WORD } from './long-words.ts';
-import { asInRust } from './pre-tokenizer.ts';
-import { createTokenStream, type TokenStream } from './token-stream.ts';
 import { tokenizerFileSchema } from './tokenizer-file.ts';
 import { splitLlava } from './vision/llava.ts';
 
 export type { TemplateVariables } from './chat-template.ts';
-export type { TokenStream } from './token-stream.ts';
 
 /** Converts text to token ids and back, as the model's own tokenizer.json defines. */
 export interface Tokenizer {
@@ -301,3 +296,309 @@ function wordSplit(model: object): object | null {
 }
 
 const asObject = (json: unknown): object => (isObject(json) ? json : {});
+
+/** A `tokenizer.json` decoder, reduced to what all supported decoders do: bytes per token, and an optional strip of one leading space. */
+export interface TokenDecoder {
+  /** Bytes that a token contributes, independent of its neighbours. */
+  bytesOf(token: string): Uint8Array;
+  /** True when decoding must remove a text's first space, which SentencePiece adds before the first word. */
+  readonly stripsLeadingSpace: boolean;
+}
+
+const SPACE_MARK = '▁';
+const MAX_NESTED_SEQUENCES = 8;
+const encoder = new TextEncoder();
+
+const decoderSchema = z.looseObject({
+  type: z.string(),
+  decoders: z.array(z.unknown()).optional(),
+  pattern: z.looseObject({ String: z.string().optional() }).optional(),
+  content: z.string().optional(),
+  start: z.int().optional(),
+  stop: z.int().optional(),
+  replacement: z.string().optional(),
+  prepend_scheme: z.string().optional(),
+  add_prefix_space: z.boolean().optional(),
+});
+
+/**
+ * Reads the `decoder` of a tokenizer.json: byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM2) or SentencePiece with byte fallback
+ * (Llama 2, Mistral, TinyLlama).
+ *
+ * @throws ModelError `unsupported-model` for decoders whose output cannot be cut into bytes per token
+ */
+export function parseDecoder(json: unknown): TokenDecoder {
+  const replacements: [from: string, to: string][] = [];
+  let isByteLevel = false;
+  let hasByteFallback = false;
+  let stripsLeadingSpace = false;
+  for (const step of flatten(json)) {
+    switch (step.type) {
+      case 'ByteLevel':
+        isByteLevel = true;
+        break;
+      case 'ByteFallback':
+        hasByteFallback = true;
+        break;
+      case 'Fuse':
+        break;
+      case 'Replace':
+        if (step.pattern?.String === undefined) throw unsupported('a Replace of a regular expression');
+        replacements.push([step.pattern.String, step.content ?? '']);
+        break;
+      case 'Strip':
+        if (step.content !== ' ' || (step.start ?? 0) > 1 || (step.stop ?? 0) !== 0) throw unsupported('this Strip');
+        stripsLeadingSpace = step.start === 1;
+        break;
+      case 'Metaspace':
+        replacements.push([step.replacement ?? SPACE_MARK, ' ']);
+        stripsLeadingSpace = step.prepend_scheme !== 'never' && step.add_prefix_space !== false;
+        break;
+      default:
+        throw unsupported(`"${step.type}"`);
+    }
+  }
+  const bytesOf = isByteLevel
+    ? byteLevelBytes
+    : (token: string) => (hasByteFallback && fallbackByte(token)) || encoder.encode(replaceAll(token, replacements));
+  return { bytesOf, stripsLeadingSpace };
+}
+
+function flatten(json: unknown, depth = 0): z.infer<typeof decoderSchema>[] {
+  const parsed = decoderSchema.safeParse(json);
+  if (!parsed.success) throw unsupported('a tokenizer without a decoder');
+  if (parsed.data.type !== 'Sequence') return [parsed.data];
+  if (depth === MAX_NESTED_SEQUENCES) throw unsupported(`a Sequence within ${MAX_NESTED_SEQUENCES} others`);
+  return (parsed.data.decoders ?? []).flatMap((each) => flatten(each, depth + 1));
+}
+
+function unsupported(what: string): ModelError {
+  return new ModelError('unsupported-model', `tokenizer.json: ${what} as decoder is not supported`, {
+    hint: 'supported: ByteLevel, and SentencePiece with byte fallback',
+  });
+}
+
+function replaceAll(token: string, replacements: readonly [string, string][]): string {
+  return replacements.reduce((text, [from, to]) => text.replaceAll(from, to), token);
+}
+
+function fallbackByte(token: string): Uint8Array | undefined {
+  return /^<0x[0-9A-Fa-f]{2}>$/.test(token) ? Uint8Array.of(Number.parseInt(token.slice(3, 5), 16)) : undefined;
+}
+
+/** GPT-2's table: printable Latin-1 characters stand for their bytes; characters from U+0100 on stand for the other bytes, in order. */
+const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = (() => {
+  const isPrintable = (byte: number) => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+  const table = new Map<string, number>();
+  let nextCodePoint = 0x100;
+  for (let byte = 0; byte < 256; byte++) {
+    const codePoint = isPrintable(byte) ? byte : nextCodePoint++;
+    table.set(String.fromCodePoint(codePoint), byte);
+  }
+  return table;
+})();
+
+function byteLevelBytes(token: string): Uint8Array {
+  const bytes: number[] = [];
+  for (const character of token) {
+    const byte = BYTE_OF_CHARACTER.get(character);
+    // A token with a character outside the table, such as an added token, stands for itself.
+    if (byte === undefined) return encoder.encode(token);
+    bytes.push(byte);
+  }
+  return Uint8Array.from(bytes);
+}
+
+/** Shortest word that this merger takes, in characters. The tokenizer library merges shorter words itself and caches the results. */
+export const LONG_WORD = 48;
+
+const mergesSchema = z.looseObject({
+  type: z.literal('BPE'),
+  vocab: z.record(z.string(), z.int().min(0)),
+  merges: z.array(z.union([z.string(), z.tuple([z.string(), z.string()])])),
+  continuing_subword_prefix: z.string().nullish(),
+  end_of_word_suffix: z.string().nullish(),
+});
+
+/** With these limits, a pair of ids, or a rank with a position, fits one number without rounding. */
+const MAX_IDS = 2 ** 21;
+const MAX_POSITIONS = 2 ** 27;
+const UNKNOWN = -1;
+
+/**
+ * Byte-pair merging of one long word, over ids instead of strings. The library needs microseconds per character, so a long text without spaces
+ * would block the thread. The result equals that of the plain algorithm: always merge the pair with the lowest rank, and of several such pairs
+ * the leftmost.
+ *
+ * @param model the `model` of a tokenizer.json
+ * @returns a function that cuts a word into pieces; null when this algorithm does not support the model
+ */
+export function createLongWordMerger(model: unknown): ((word: string) => string[]) | null {
+  const parsed = mergesSchema.safeParse(model);
+  if (!parsed.success || parsed.data.continuing_subword_prefix || parsed.data.end_of_word_suffix) return null;
+  const { vocab, merges } = parsed.data;
+  const ids = new Map(Object.entries(vocab));
+  const spelling: string[] = [];
+  for (const [token, id] of ids) {
+    if (id >= MAX_IDS) return null;
+    spelling[id] = token;
+  }
+  /** Pair of ids → rank; a later duplicate wins, as in the library. */
+  const ranks = new Map<number, number>();
+  const mergedIds = new Int32Array(merges.length);
+  for (const [rank, merge] of merges.entries()) {
+    const [left = '', right = ''] = typeof merge === 'string' ? merge.split(' ', 2) : merge;
+    const [leftId, rightId, mergedId] = [ids.get(left), ids.get(right), ids.get(left + right)];
+    if (leftId === undefined || rightId === undefined || mergedId === undefined) return null;
+    ranks.set(leftId * MAX_IDS + rightId, rank);
+    mergedIds[rank] = mergedId;
+  }
+  return (word) => mergeWord(word, ids, spelling, ranks, mergedIds);
+}
+
+function mergeWord(
+  word: string,
+  ids: ReadonlyMap<string, number>,
+  spelling: readonly string[],
+  ranks: ReadonlyMap<number, number>,
+  mergedIds: Int32Array,
+): string[] {
+  const characters = Array.from(word);
+  const { length } = characters;
+  if (length >= MAX_POSITIONS) throw new RangeError(`a word of ${length} characters is too long to tokenize`);
+  const symbols = Int32Array.from(characters, (character) => ids.get(character) ?? UNKNOWN);
+  // `next` and `previous` link the positions that still have a symbol. A merged symbol stays at the position of its left part.
+  const next = Int32Array.from({ length }, (_, i) => i + 1);
+  const previous = Int32Array.from({ length }, (_, i) => i - 1);
+  const removed = new Uint8Array(length);
+  const rankAt = (position: number): number | undefined => {
+    const right = next[position] as number;
+    if (right >= length) return undefined;
+    const [leftId, rightId] = [symbols[position] as number, symbols[right] as number];
+    return leftId === UNKNOWN || rightId === UNKNOWN ? undefined : ranks.get(leftId * MAX_IDS + rightId);
+  };
+  const queue = new NumberQueue();
+  const offer = (position: number) => {
+    const rank = rankAt(position);
+    // The key orders offers by rank, then by position.
+    if (rank !== undefined) queue.push(rank * MAX_POSITIONS + position);
+  };
+  for (let position = 0; position < length - 1; position++) offer(position);
+
+  for (let key = queue.pop(); key !== undefined; key = queue.pop()) {
+    const position = key % MAX_POSITIONS;
+    const rank = (key - position) / MAX_POSITIONS;
+    // Skip a pair that an earlier merge has changed: that merge has offered the new pair at this position.
+    if (removed[position] === 1 || rankAt(position) !== rank) continue;
+    const right = next[position] as number;
+    const afterRight = next[right] as number;
+    symbols[position] = mergedIds[rank] as number;
+    removed[right] = 1;
+    next[position] = afterRight;
+    if (afterRight < length) previous[afterRight] = position;
+    offer(position);
+    const previousPosition = previous[position] as number;
+    if (previousPosition >= 0) offer(previousPosition);
+  }
+
+  const pieces: string[] = [];
+  for (let position = 0; position < length; position = next[position] as number) {
+    const id = symbols[position] as number;
+    pieces.push((id === UNKNOWN ? characters[position] : spelling[id]) as string);
+  }
+  return pieces;
+}
+
+/** A binary heap of numbers, smallest first. */
+class NumberQueue {
+  readonly #heap: number[] = [];
+
+  push(value: number): void {
+    const heap = this.#heap;
+    let index = heap.length;
+    heap.push(value);
+    while (index > 0) {
+      const parent = (index - 1) >> 1;
+      const parentValue = heap[parent] as number;
+      if (parentValue <= value) break;
+      heap[index] = parentValue;
+      index = parent;
+    }
+    heap[index] = value;
+  }
+
+  pop(): number | undefined {
+    const heap = this.#heap;
+    const top = heap[0];
+    const last = heap.pop();
+    const { length } = heap;
+    if (last === undefined || length === 0) return top;
+    let index = 0;
+    for (;;) {
+      let child = 2 * index + 1;
+      if (child >= length) break;
+      if (child + 1 < length && (heap[child + 1] as number) < (heap[child] as number)) child++;
+      const childValue = heap[child] as number;
+      if (childValue >= last) break;
+      heap[index] = childValue;
+      index = child;
+    }
+    heap[index] = last;
+    return top;
+  }
+}
+
+const digitsSchema = z.looseObject({ type: z.literal('Digits'), individual_digits: z.boolean().default(false) });
+const unprefixedSchema = z.looseObject({ type: z.literal('Metaspace'), add_prefix_space: z.literal(false) });
+const splitsSchema = z.looseObject({ type: z.literal('Sequence'), pretokenizers: z.array(z.unknown()) });
+
+/**
+ * Rewrites a pre-tokenizer so that the JavaScript tokenizer library splits text as the Rust library does. Two types differ: the JavaScript
+ * `Digits` splits at 0 to 9 only, the Rust one at the numbers of all scripts; and the JavaScript `Metaspace` ignores `add_prefix_space`.
+ */
+export function asInRust(preTokenizer: unknown): unknown {
+  const sequence = splitsSchema.safeParse(preTokenizer).data;
+  if (sequence) return { ...sequence, pretokenizers: sequence.pretokenizers.map(asInRust) };
+  const unprefixed = unprefixedSchema.safeParse(preTokenizer).data;
+  if (unprefixed) return { ...unprefixed, prepend_scheme: 'never' };
+  const digits = digitsSchema.safeParse(preTokenizer).data;
+  if (!digits) return preTokenizer;
+  const Regex = digits.individual_digits ? '\\p{N}' : '\\p{N}+';
+  return { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false };
+}
+
+/** Turns a stream of tokens into text. The joined pieces equal the decoding of all tokens at once. */
+export interface TokenStream {
+  /** The text that these tokens complete; never half a character. @throws RangeError for an id outside the vocabulary */
+  push(tokens: Uint32Array | readonly number[]): string;
+  /** Returns the remaining text, with U+FFFD for bytes that did not complete a character, and resets the stream. */
+  finish(): string;
+}
+
+/**
+ * Creates a stream that decodes tokens from their bytes. The stream decodes each token once, in constant time.
+ *
+ * @param bytesOf bytes of a token id, empty for a token that is left out
+ * @param stripsLeadingSpace true to drop a space at the beginning of the stream's text
+ */
+export function createTokenStream(bytesOf: (id: number) => Uint8Array, stripsLeadingSpace: boolean): TokenStream {
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  let atStart = stripsLeadingSpace;
+  const strip = (text: string) => {
+    if (!atStart || text === '') return text;
+    atStart = false;
+    return text.startsWith(' ') ? text.slice(1) : text;
+  };
+  return {
+    push(tokens) {
+      let text = '';
+      for (const id of tokens) text += decoder.decode(bytesOf(id), { stream: true });
+      return strip(text);
+    },
+    finish() {
+      const text = strip(decoder.decode());
+      atStart = stripsLeadingSpace;
+      return text;
+    },
+  };
+}

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { type BlockedTensor, isBlocked } from './blocks.ts';
+import { type BlockedTensor, isBlocked } from './config.ts';
 import { causeText, ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel } from './load.ts';
 import { makeFile } from './make-file.ts';

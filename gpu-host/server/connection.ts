@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { Heartbeat } from '#scheduler/links/heartbeat.ts';
-import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
+import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import type { EncoderEngine } from '../encoders/engine.ts';
 import type { ModelEngine } from '../handlers/engine.ts';
@@ -11,12 +11,11 @@ import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts'
 import { answerOf, type DecodedCall, decodeCalls, type QueuedCall } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
 import { decodeAlive, encodeAlive } from '../protocol/results.ts';
-import { ALIVE_VERSION, FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
+import { ALIVE_VERSION, FRAME, type FrameKind, HELLO_VERSION, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
 import type { Attempts } from './attempts.ts';
 import type { ConnectionLimits } from './connection-limits.ts';
 import { HostedInferlet, type ResultSink } from './hosted-inferlet.ts';
-import { type RuntimeHello, readHello } from './runtime-hello.ts';
 
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
@@ -439,4 +438,27 @@ export class Connection implements ResultSink {
 function rootOf({ owner: { id, epoch, tenant, family } }: HostedInferlet): { root: string; rootEpoch: number } {
   const { name, epoch: rootEpoch } = family ?? { name: id, epoch };
   return { root: JSON.stringify([tenant, name]), rootEpoch };
+}
+
+/** The first frame of a connection: the runtime's versions and name. */
+export interface RuntimeHello {
+  readonly versions: Versions;
+  /** Name that all connections of the same runtime have, and no others; runtimes before version 12 give none. */
+  readonly owner: string | undefined;
+}
+
+/** @throws ProtocolFault when the hello cannot be read */
+export function readHello(text: string): RuntimeHello {
+  const { versions: stated, owner } = fieldsOf(text);
+  const versions = statedVersions(stated, HELLO_VERSION);
+  if (versions === null) throw new ProtocolFault('malformed', 'a hello without readable versions');
+  return { versions, owner: typeof owner === 'string' && owner !== '' ? owner : undefined };
+}
+
+function fieldsOf(text: string): { readonly versions?: unknown; readonly owner?: unknown } {
+  try {
+    return (JSON.parse(text) as object | null) ?? {};
+  } catch {
+    throw new ProtocolFault('malformed', 'a hello that is not JSON');
+  }
 }

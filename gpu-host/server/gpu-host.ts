@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import type { Server, Socket } from 'node:net';
+import { linkSync, lstatSync, renameSync, rmSync } from 'node:fs';
+import { connect, type Server, type Socket } from 'node:net';
 import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
 import { type LinkSecurity, linkServer } from '#scheduler/links/security.ts';
+import { socketAddress } from '#scheduler/links/socket-address.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Backend } from '../backends/backend.ts';
@@ -19,8 +21,6 @@ import { LONGEST_OPENING_MS, LONGEST_STEP_MS, PROTOCOL_VERSIONS } from '../proto
 import { Attempts } from './attempts.ts';
 import { Connection } from './connection.ts';
 import { type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './connection-limits.ts';
-import { listen } from './listen.ts';
-import { checkTraits } from './traits.ts';
 
 export type { HostedModel } from '../handlers/model.ts';
 
@@ -285,4 +285,112 @@ function modelStats(engine: ModelEngine): ModelStats {
     paddingShare: model.backend.paddingShare?.() ?? 0,
     graphsRefused: model.backend.graphs?.().refused ?? 0,
   };
+}
+
+/** Maximum attempts to listen at a path: other hosts may change the path between two attempts. */
+const MAX_ATTEMPTS = 10;
+
+/**
+ * Listens on a unix socket's path or `host:port` (port 0 picks one); resolves with the address to connect to. Replaces the socket file of a
+ * host that died without closing it; a file at which a process answers stays. Of several hosts that start at once, one gets the path.
+ * @throws Error when the address is taken or cannot be used.
+ */
+export async function listen(server: Server, address: string): Promise<string> {
+  const target = socketAddress(address);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await listenOnce(server, target);
+      break;
+    } catch (error) {
+      if (!('path' in target) || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+      const foundIdentity = identityOf(target.path);
+      if (attempt === MAX_ATTEMPTS || (await answers(target.path))) throw error;
+      if (foundIdentity !== null) removeDead(target.path, foundIdentity);
+    }
+  }
+  const bound = server.address();
+  if (bound === null || typeof bound === 'string') return address;
+  return bound.family === 'IPv6' ? `[${bound.address}]:${bound.port}` : `${bound.address}:${bound.port}`;
+}
+
+/** Removes the socket file with this identity. If another host has replaced the file meanwhile, that host's file goes back to its path. */
+function removeDead(path: string, identity: string): void {
+  const asidePath = `${path}.${randomUUID().slice(0, 8)}`;
+  try {
+    renameSync(path, asidePath);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+    throw error;
+  }
+  try {
+    if (identityOf(asidePath) !== identity) linkSync(asidePath, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    rmSync(asidePath, { force: true });
+  }
+}
+
+/**
+ * Identity of a socket file, which the file that replaces it does not have; null for any other file. The time is part of it, because a file system
+ * may reuse the inode number of a removed file.
+ */
+function identityOf(path: string): string | null {
+  const stat = lstatSync(path, { bigint: true, throwIfNoEntry: false });
+  return stat?.isSocket() ? `${stat.dev} ${stat.ino} ${stat.mtimeNs}` : null;
+}
+
+function listenOnce(server: Server, where: { path: string } | { host: string; port: number }): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(where, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+}
+
+/** False when no process listens at the path. Other errors mean that a process does: for example, its queue of connections is full. */
+function answers(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(path);
+    probe.once('connect', () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once('error', ({ code }: NodeJS.ErrnoException) => resolve(code !== 'ECONNREFUSED' && code !== 'ENOENT'));
+  });
+}
+
+/** Traits that each trait builds on; a trait that is not listed builds on none. */
+const SUPERTRAITS: Readonly<Record<string, readonly string[]>> = {
+  forward: ['allocate'],
+  'output-text': ['allocate'],
+  'input-text': ['allocate', 'forward'],
+  tokenize: ['input-text'],
+  fused: ['forward', 'input-text', 'output-text'],
+  penalties: ['fused'],
+  introspect: ['forward'],
+  'kv-files': ['forward', 'allocate'],
+  'input-image': ['allocate', 'forward'],
+  adapter: ['forward', 'fused'],
+};
+
+/** A model claims a trait that it cannot offer. */
+export class TraitError extends Error {
+  override readonly name = 'TraitError';
+}
+
+/**
+ * Checks that a model claims, with each trait, also the traits that this trait builds on.
+ * @throws TraitError naming the model, each such trait and the missing ones.
+ */
+export function checkTraits(model: string, traits: readonly string[]): void {
+  const claimed = new Set(traits);
+  const faults = traits.flatMap((trait) => {
+    const missing = (SUPERTRAITS[trait] ?? []).filter((needed) => !claimed.has(needed));
+    return missing.length > 0 ? [`${trait} needs ${missing.join(' and ')}`] : [];
+  });
+  if (faults.length > 0)
+    throw new TraitError(`the model ${model} claims traits without what they need: ${faults.join('; ')}`);
 }

@@ -5,7 +5,7 @@ import { connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { listen } from './listen.ts';
+import { listen } from './gpu-host.ts';
 
 let directory = '';
 before(() => {

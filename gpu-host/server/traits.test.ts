@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TRAITS } from '../handlers/model.ts';
-import { checkTraits, TraitError } from './traits.ts';
+import { checkTraits, TraitError } from './gpu-host.ts';
 
 /** All traits that a model of this host may have, also those that only some models have. */
 const ALL = [...TRAITS, 'adapter', 'input-image'];

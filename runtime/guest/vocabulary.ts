@@ -1,4 +1,4 @@
-import { createTokenStream } from '#gpu-host/models/token-stream.ts';
+import { createTokenStream } from '#gpu-host/models/tokenizer.ts';
 import type { SentVocabulary } from '../fleet/messages.ts';
 import type { Decoding } from '../host/detokenize.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
-import { guideIndex, guidePage } from '#gateway/app/docs/guide-page.ts';
+import { guideIndex, guidePage } from '#gateway/app/docs/pages.ts';
 import { guideImageOf } from '#gateway/node/guide-images.ts';
 import { GUIDES_FILE, renderGuides } from '../../docs/generate.ts';
 

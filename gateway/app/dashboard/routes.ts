@@ -1,35 +1,30 @@
 import { type Context, Hono } from 'hono';
+import { etag } from 'hono/etag';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, faultOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { CODES } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { DASHBOARD_SCRIPT, DASHBOARD_STYLE } from '../generated/browser.ts';
 import { htmlAnswer } from '../http/answer.ts';
-import { eventStreamResponse } from '../http/event-stream.ts';
-import { OpenStreams } from '../http/open-streams.ts';
-import { feedOf } from '../http/pulled-feed.ts';
+import { eventStreamResponse, feedOf, OpenStreams } from '../http/event-stream.ts';
 import { positionOf } from '../invocations/event-id.ts';
 import type { App } from '../routes/define.ts';
 import { InputChecker } from '../validation/input.ts';
-import { assetRoutes } from './assets.ts';
-import type { Refused } from './forms/filled.ts';
-import { type Html, html, textOf } from './html/html.ts';
-import { layout } from './html/layout.ts';
+import type { Refused } from './forms/form.ts';
+import { type Html, html, layout, textOf } from './html/parts.ts';
 import { follow } from './live/follow.ts';
 import { frameText } from './live/frames.ts';
 import { may, orNotice, type Page, type Visit } from './page.ts';
 import { administrationPage, changeLimit, createKey } from './pages/administration.ts';
-import { answerQuestion, MAX_ANSWER_FORM_BYTES } from './pages/answer.ts';
-import { functionPage } from './pages/function.ts';
-import { functionsPage } from './pages/functions.ts';
-import { cancelInvocation, invocationPage } from './pages/invocation.ts';
+import { functionPage, functionsPage, rollBack, rollbackPage } from './pages/function.ts';
+import { answerQuestion, cancelInvocation, invocationPage, MAX_ANSWER_FORM_BYTES } from './pages/invocation.ts';
 import { invocationsPage } from './pages/invocations.ts';
 import { overviewPage } from './pages/overview.ts';
 import { platformPage } from './pages/platform.ts';
 import { MAX_RUN_FORM_BYTES, playgroundPage, runPlayground } from './pages/playground.ts';
 import { problemPage } from './pages/problem.ts';
-import { rollBack, rollbackPage } from './pages/rollback.ts';
 import { SIGN_IN, safeNext, signInPage } from './pages/sign-in.ts';
 import { usagePage } from './pages/usage.ts';
 import { Visits } from './visits.ts';
@@ -295,4 +290,19 @@ function liveAddress({ pathname, search }: URL, stream: Page['stream']): string 
  */
 function afterOf(c: Context<AppEnv>): Position | null {
   return positionOf(c.req.header('last-event-id') ?? c.req.query('after') ?? '');
+}
+
+const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><circle cx="12" cy="12" r="10" fill="none" stroke="#b5651d" stroke-width="2.4"/><path d="M12 12V3.2A8.8 8.8 0 0 1 20.8 12z" fill="#b5651d"/></svg>`;
+
+const ASSETS = [
+  ['style.css', 'text/css; charset=utf-8', DASHBOARD_STYLE],
+  ['live.js', 'text/javascript; charset=utf-8', DASHBOARD_SCRIPT],
+  ['icon.svg', 'image/svg+xml', ICON],
+] as const;
+
+/** Serves the files that pages load, without a key. `no-cache` and the ETag make the browser ask each time whether a file has changed. */
+function assetRoutes(dashboard: Hono<AppEnv>): void {
+  dashboard.use('/assets/*', etag());
+  for (const [name, type, text] of ASSETS)
+    dashboard.get(`/assets/${name}`, (c) => c.body(text, 200, { 'content-type': type, 'cache-control': 'no-cache' }));
 }

@@ -5,10 +5,16 @@ import type { ControlPlane, Principal } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { MAX_KEY_LENGTH } from '../http/authenticate.ts';
 import type { Visit } from './page.ts';
-import { isSameOrigin } from './session/same-origin.ts';
-import { NEW_KEY_MS, type NewKeyText, SESSION_MS, type Session, Sessions } from './session/sessions.ts';
-import { SignInAttempts } from './session/sign-in-attempts.ts';
-import { SignedOut } from './session/signed-out.ts';
+import {
+  isSameOrigin,
+  NEW_KEY_MS,
+  type NewKeyText,
+  SESSION_MS,
+  type Session,
+  Sessions,
+  SignedOut,
+  SignInAttempts,
+} from './session/sessions.ts';
 
 const COOKIE = 'pie_session';
 const PATH = '/dashboard';

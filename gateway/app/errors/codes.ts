@@ -1,7 +1,249 @@
-import type { CodeEntry } from './code-entry.ts';
-import { DEPLOYMENT_CODES } from './deployment-codes.ts';
-import { INVOCATION_CODES } from './invocation-codes.ts';
-import { QUOTA_CODES } from './quota-codes.ts';
+/** One error code: its HTTP status and its documentation. */
+export interface CodeEntry {
+  readonly status: ErrorStatus;
+  /** The same for every occurrence (RFC 9457, `title`). */
+  readonly title: string;
+  /** Remedy, used when an occurrence brings no hint of its own. */
+  readonly hint: string;
+  /** Body of the documentation page: cause and background. */
+  readonly explanation: string;
+  /** OpenAI's name for the error. Programs that were written for OpenAI's API match on this name. Absent when OpenAI has none. */
+  readonly openAiCode?: string;
+}
+
+export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 414 | 415 | 422 | 429 | 431 | 500 | 503 | 504;
+
+/** Refusals of a component or its manifest. Nothing was stored. */
+const DEPLOYMENT_CODES = {
+  'not-wasm': {
+    status: 422,
+    title: 'The component is not WebAssembly',
+    hint: 'Upload the .wasm file that `pie build` writes, or deploy the source with `pie deploy`.',
+    explanation: 'The bytes do not start with the WebAssembly magic number.',
+  },
+  'core-module': {
+    status: 422,
+    title: 'A core module instead of a component',
+    hint: 'Wrap the module into a component (`wasm-tools component new`), or build it with `pie build`.',
+    explanation:
+      'The bytes are a WebAssembly core module. Pie runs components: modules whose imports and exports are typed by the world pie:inferlet.',
+  },
+  'wrong-world': {
+    status: 422,
+    title: 'The component implements another world',
+    hint: 'Target the world `inferlet` of the WIT in wit/: it exports `run: async func(input: string) -> result<string, string>` and imports only pie:inferlet.',
+    explanation:
+      'The component lacks the export `run`, or imports something that the platform does not offer (a file system, sockets, another version).',
+  },
+  'unsupported-component': {
+    status: 422,
+    title: 'The component is built in a way that the platform does not run',
+    hint: 'Build it as one component with one core module that exports `run`, as `pie build` does, instead of composing several.',
+    explanation:
+      'The component is of the world `inferlet`, but the platform cannot link its core modules: the message says what stands in the way. Nothing was stored.',
+  },
+  'component-too-large': {
+    status: 413,
+    title: 'The component is too large',
+    hint: 'Make it smaller: leave out data and engines that are not needed, strip names and debug information.',
+    explanation:
+      'The component exceeds the limit of this platform (64 MiB unless its operator set another). Nothing was stored.',
+  },
+  'build-failed': {
+    status: 422,
+    title: 'The component does not build',
+    hint: 'Read the message; it names what was refused. A component that other tools accept and Pie does not is worth a bug report.',
+    explanation: 'The component is valid, but translating or compiling it failed. Nothing was stored.',
+  },
+  'build-timeout': {
+    status: 422,
+    title: 'Building the component took too long',
+    hint: 'Make the component smaller, or try again when the machine is less busy.',
+    explanation:
+      'Each component is built in a process of its own with limits on time and memory; this build exceeded them. Nothing was stored.',
+  },
+  'invalid-manifest': {
+    status: 422,
+    title: 'The manifest is not valid',
+    hint: 'Compare the named field with the schema of pie.json: `/pie.schema.json` of this gateway, or `node_modules/pie/pie.schema.json`.',
+    explanation:
+      'The manifest (pie.json) breaks its schema, or names another function than the address does. Nothing was stored.',
+  },
+} as const satisfies Record<string, CodeEntry>;
+
+/** Refusals of requests, and ends of invocations, by the quotas of a tenant or function. */
+const QUOTA_CODES = {
+  'quota-requests': {
+    status: 429,
+    title: 'The quota of requests is used up',
+    hint: 'Wait as long as `Retry-After` says; `pie quota` shows what is left.',
+    explanation: 'The tenant, or this function of it, may not start more invocations in this minute, day or month.',
+  },
+  'quota-concurrency': {
+    status: 429,
+    title: 'Too many invocations at once',
+    hint: 'Wait for some of them to end; `pie ps` shows them.',
+    explanation:
+      'The number of running and waiting invocations of the tenant, or of this function, has reached its limit.',
+  },
+  'quota-tokens': {
+    status: 429,
+    title: 'The quota of tokens is used up',
+    hint: 'Wait until the window ends, as `Retry-After` says; `pie quota` shows what is left.',
+    explanation:
+      'The tokens that the tenant, or this function of it, may embed and sample in this minute, day or month are used up. A running invocation is ended with this code.',
+  },
+  'quota-gpu-time': {
+    status: 429,
+    title: 'The quota of GPU time is used up',
+    hint: 'Wait until the window ends, as `Retry-After` says; `pie quota` shows what is left.',
+    explanation:
+      'The device time of the tenant, or of this function, is used up for this minute, day or month. A running invocation is ended with this code.',
+  },
+  'quota-cpu-time': {
+    status: 429,
+    title: 'The quota of CPU time is used up',
+    hint: 'Wait until the window ends, as `Retry-After` says; `pie quota` shows what is left.',
+    explanation:
+      'The CPU time of the tenant, or of this function, is used up for this minute, day or month. A running invocation is ended with this code.',
+  },
+  'quota-pages': {
+    status: 429,
+    title: 'The quota of KV pages is used up',
+    hint: 'Hold fewer pages at once, or run fewer invocations at a time.',
+    explanation: 'The invocations of the tenant would hold more KV pages at once than it may.',
+  },
+  'quota-schedules': {
+    status: 429,
+    title: 'The quota of schedules is used up',
+    hint: 'Remove schedules that are not needed: `pie schedule list` shows them.',
+    explanation: 'The number of schedules of the tenant has reached its limit (`schedules`; 100 by default).',
+  },
+  'quota-storage': {
+    status: 429,
+    title: 'The quota of storage is used up',
+    hint: 'Delete stored values or versions, or let invocations end; `pie quota` shows what is used.',
+    explanation:
+      'The stored data of the tenant would exceed its quota: stored values, files and components (`storage-bytes`), the same together with waiting inputs, events, logs and messages (`redis-bytes`), or compiled versions (`disk-bytes`). Nothing was stored. A running invocation whose events or result cannot be stored ends with this code.',
+  },
+} as const satisfies Record<string, CodeEntry>;
+
+/**
+ * Failed ends of invocations, besides those by a quota (`quota-codes.ts`). Only `memory-unavailable` is a refusal:
+ * such an invocation is never stored.
+ */
+const INVOCATION_CODES = {
+  'inferlet-error': {
+    status: 422,
+    title: 'The function answered with an error',
+    hint: "Read the message; it is the function's own. `pie logs` shows what it wrote before.",
+    explanation: 'The inferlet ran and ended with an error of its own: it threw, or returned one.',
+  },
+  trap: {
+    status: 422,
+    title: 'The function crashed',
+    hint: '`pie logs` shows what it wrote before the trap.',
+    explanation: 'The inferlet trapped: unreachable code, an access outside its memory, a stack overflow.',
+  },
+  'invalid-result': {
+    status: 422,
+    title: 'The function returned something other than JSON',
+    hint: 'Return a string that holds one JSON value (`JSON.stringify(…)`).',
+    explanation: 'The text that the inferlet returned could not be read as its result.',
+  },
+  'cpu-limit': {
+    status: 422,
+    title: 'The function used up its CPU time',
+    hint: 'Raise `limits.cpuMs` in the manifest, or compute less between calls.',
+    explanation:
+      'The inferlet computed for longer than its manifest, or the platform, allows. Waiting for the model does not count.',
+  },
+  'memory-unavailable': {
+    status: 422,
+    title: 'The function may take more memory than the platform has',
+    hint: 'Lower `limits.memoryMb` in the manifest, or have the operator raise `[runtime] total_memory_mb` in pie.toml.',
+    explanation:
+      'An invocation starts when its expected memory fits beside that of all others. This one could never start, so nothing was stored.',
+  },
+  'memory-limit': {
+    status: 422,
+    title: 'The function used up its memory',
+    hint: 'Raise `limits.memoryMb` in the manifest, or hold less.',
+    explanation: 'The inferlet asked for more memory than its manifest, or the platform, allows.',
+  },
+  'output-limit': {
+    status: 422,
+    title: 'The function wrote too much',
+    hint: 'Send fewer or smaller messages and log lines.',
+    explanation: "The invocation's events exceeded the limit on the output of one invocation.",
+  },
+  'deadline-exceeded': {
+    status: 504,
+    title: 'The deadline passed',
+    hint: 'Raise `limits.wallMs` in the manifest, or ask for less at once.',
+    explanation: 'The invocation did not end within its wall time, or before the deadline that `Cancel-After` has set.',
+  },
+  cancelled: {
+    status: 409,
+    title: 'The invocation was cancelled',
+    hint: 'Invoke the function again if the cancellation was a mistake.',
+    explanation:
+      'A client cancelled the invocation, or a client that sent `Prefer: cancel-on-disconnect` left before the invocation ended.',
+  },
+  superseded: {
+    status: 409,
+    title: 'A later invocation took its place',
+    hint: 'Follow the invocation that `successor` names.',
+    explanation:
+      'Before the delay of its `Debounce-Key` had passed, a later request for the function came with the same key. The successor has the later input; this invocation never ran.',
+  },
+  terminated: {
+    status: 503,
+    title: 'The invocation was terminated to free memory',
+    hint: 'Try again; ask for fewer pages, or declare the function `restartable`.',
+    explanation: 'The KV memory was exhausted, and the most recently started invocations give way first.',
+  },
+  unavailable: {
+    status: 503,
+    title: 'Something that the function needs was unavailable',
+    hint: 'Try again in a moment; the message says what was unavailable.',
+    explanation:
+      'The inferlet ended with the error `unavailable` of a call: workers were busy, a GPU host or another service of the platform was away, a file was locked, or a server that the function asks could not be reached.',
+  },
+  'device-lost': {
+    status: 503,
+    title: 'The device was lost',
+    hint: 'Try again; the supervisor restarts the GPU host.',
+    explanation:
+      'The GPU host that held the KV pages of this invocation died, or its device failed. All that the invocation had computed is lost.',
+  },
+  'runtime-lost': {
+    status: 503,
+    title: 'The runtime was lost',
+    hint: 'Try again; the supervisor restarts the runtime.',
+    explanation:
+      'The process that ran the invocation died, or could not be reached: the message says which one, and why. It is not run twice unless the function declares itself `restartable`. A function that ends its own sandbox again and again is quarantined.',
+  },
+  quarantined: {
+    status: 409,
+    title: 'The version is quarantined',
+    hint: 'Deploy a new version, or lift the quarantine: `pie quarantine lift NAME` (`DELETE /v1/functions/{name}/quarantine`).',
+    explanation:
+      'Twice within ten minutes the sandbox of this version crashed or stopped answering while nothing but this version computed in it. It is not run again for this tenant until the quarantine is lifted; other versions still run.',
+  },
+  'artifact-unavailable': {
+    status: 503,
+    title: 'The function could not be loaded',
+    hint: 'Try again. If the error persists, deploy the function again.',
+    explanation: 'The runtime could not get or build the artifact of this version.',
+  },
+  internal: {
+    status: 500,
+    title: 'A fault of the platform',
+    hint: 'Try again. If the error persists, report it with the request id.',
+    explanation: "Something failed that should not. The details are in the platform's log under the request id.",
+  },
+} as const satisfies Record<string, CodeEntry>;
 
 /**
  * Every error that a client of the HTTP API can receive, as a problem or as the `error` event of a stream. The set is closed: programs

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { z } from '@hono/zod-openapi';
-import { wordedIssue } from './issues.ts';
+import { wordedIssue } from './gateway-error.ts';
 
 test('issues of a schema are worded for people, and the message that a schema sets is kept', () => {
   const count = z.coerce.number().int().min(1).max(200);

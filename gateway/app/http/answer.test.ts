@@ -4,8 +4,7 @@ import { Hono } from 'hono';
 import type { AppEnv } from '../context.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer, LARGE_BYTES, textAnswer } from './answer.ts';
-import { Bodies } from './bodies.ts';
-import { boundedBodies } from './bounded.ts';
+import { Bodies, boundedBodies } from './bodies.ts';
 
 const KIB = 1024;
 /** Bytes that the gateway may hold; a tenant alone may hold half of them. */

@@ -2,7 +2,6 @@ import type { Context } from 'hono';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import type { AppEnv } from '../context.ts';
 import type { Bodies, CountedRoom, Memory } from './bodies.ts';
-import { download } from './download.ts';
 
 /** An answer counts towards its tenant's share of memory only if it has more bytes than this. */
 export const LARGE_BYTES = 64 * 1024;
@@ -113,4 +112,50 @@ export function htmlAnswer(
   headers: Readonly<Record<string, string>> = {},
 ): Response {
   return textAnswer(c, page, status, { 'content-type': 'text/html; charset=UTF-8', ...headers });
+}
+
+const PIECE_BYTES = 256 * 1024;
+/** Time without a read by the client after which the stream fails. */
+const STALLED_MS = 30_000;
+
+/**
+ * Streams bytes that are in memory, piece by piece as the client takes them.
+ *
+ * @param free called once, when the client has all bytes, is gone, or has taken nothing for 30 s
+ */
+export function download(content: Uint8Array, free: () => void): ReadableStream<Uint8Array> {
+  let offset = 0;
+  let stallTimer: ReturnType<typeof setTimeout> | undefined;
+  let isFreed = false;
+  const end = (): void => {
+    clearTimeout(stallTimer);
+    if (isFreed) return;
+    isFreed = true;
+    free();
+  };
+  const limitWait = (controller: ReadableStreamDefaultController<Uint8Array>): void => {
+    clearTimeout(stallTimer);
+    stallTimer = setTimeout(() => {
+      end();
+      controller.error(new Error('the client took nothing for too long'));
+    }, STALLED_MS);
+  };
+  return new ReadableStream(
+    {
+      // Limit the wait from the start: a server may drop a body without ever reading or cancelling it.
+      start: limitWait,
+      pull(controller) {
+        if (offset >= content.length) {
+          end();
+          controller.close();
+          return;
+        }
+        controller.enqueue(content.slice(offset, offset + PIECE_BYTES));
+        offset += PIECE_BYTES;
+        limitWait(controller);
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  );
 }

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import fc from 'fast-check';
-import { Bodies, Body, type BodyLimits } from './bodies.ts';
-import { ByteBuffer } from './byte-buffer.ts';
+import { Bodies, Body, type BodyLimits, ByteBuffer } from './bodies.ts';
 
 const KIB = 1024;
 const LIMITS: BodyLimits = { heldBodyBytes: 256 * KIB, bodyGraceMs: 60_000, bodyBytesPerSecond: 1024 * KIB };

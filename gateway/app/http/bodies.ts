@@ -1,9 +1,15 @@
+import { z } from '@hono/zod-openapi';
+import type { MiddlewareHandler } from 'hono';
+import { pointerOf } from '#scheduler/functions/schema/fault.ts';
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { type Pace, Paces } from '#scheduler/policies/paces.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
-import { GatewayError } from '../errors/gateway-error.ts';
+import type { AppEnv } from '../context.ts';
+import { GatewayError, wordedIssue } from '../errors/gateway-error.ts';
 import { pause } from '../pause.ts';
-import { ByteBuffer } from './byte-buffer.ts';
-import { codingOf, type Decoders, type Decoding, decode, decoderBytes } from './decoding.ts';
+import { AnswerMemory } from './answer.ts';
+import type { OpenStreams } from './event-stream.ts';
+import { assertShape } from './json.ts';
 
 /** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
@@ -331,5 +337,277 @@ function cutOff(cause: unknown): GatewayError {
 function tooSlow(arrivedBytes: number): GatewayError {
   return new GatewayError('body-timeout', `The body came too slowly: ${arrivedBytes} bytes until now.`, {
     headers: { connection: 'close' },
+  });
+}
+
+/**
+ * Reads a JSON body as text and value. An empty body counts as `{}`.
+ *
+ * @throws GatewayError `unsupported-media-type`, and the errors of `Body.read` and `parseJson`
+ */
+export async function readJson(body: Body, limitBytes: number): Promise<{ text: string; value: unknown }> {
+  const bytes = await body.read(limitBytes);
+  if (bytes.byteLength === 0) return { text: '{}', value: {} };
+  const type = mediaType(body);
+  if (type !== 'application/json' && !/^application\/[\w.-]+\+json$/.test(type)) {
+    throw new GatewayError(
+      'unsupported-media-type',
+      type === '' ? 'The body has no Content-Type.' : `The body is declared as ${type}.`,
+      { hint: 'Send `Content-Type: application/json`.', headers: { 'accept-post': 'application/json' } },
+    );
+  }
+  return parseJson(bytes, 'The body');
+}
+
+/** Parses JSON in UTF-8. `subject` begins the error messages. Throws `malformed-json`, and `invalid-input` (see `assertShape`). */
+export function parseJson(bytes: Uint8Array, subject: string): { text: string; value: unknown } {
+  assertShape(bytes, subject);
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    return { text, value: jsonValue(text) };
+  } catch (cause) {
+    throw new GatewayError(
+      'malformed-json',
+      `${subject} is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`,
+    );
+  }
+}
+
+/** The media type of a request's body, without its parameters and in lower case. Empty when the request has no `Content-Type`. */
+function mediaType({ contentType }: Body): string {
+  return contentType.split(';', 1)[0]?.trim().toLowerCase() ?? '';
+}
+
+/** Gives each request its body and the memory of its answer. The body counts as held at most until the handler has answered. */
+export function boundedBodies(bodies: Bodies, decoders: Decoders): MiddlewareHandler<AppEnv> {
+  return async function boundedBodies(c, next) {
+    const tenant = () => c.get('principal')?.tenant ?? '';
+    const body = new Body(c.req.raw, bodies, tenant, decoders);
+    const answer = new AnswerMemory(bodies, tenant);
+    c.set('body', body);
+    c.set('answer', answer);
+    try {
+      await next();
+    } finally {
+      body.release();
+      answer.release();
+    }
+  };
+}
+
+/**
+ * Counts an answer that may stay open: until the handler has answered or, if the handler has called `keepOpen`, until the stream ends. Meanwhile the
+ * tenant counts as one with requests for the pacing of large bodies (`Bodies.paces`).
+ */
+export function boundedStreams(streams: OpenStreams, bodies: Bodies): MiddlewareHandler<AppEnv> {
+  return async function boundedStreams(c, next) {
+    const principal = c.get('principal');
+    if (principal === undefined) return next();
+    const leaveStreams = streams.enter(principal);
+    const pace = bodies.paces.enter(principal.tenant);
+    let hasLeft = false;
+    const leave = () => {
+      if (hasLeft) return;
+      hasLeft = true;
+      leaveStreams();
+      pace[Symbol.dispose]();
+    };
+    let isKeptOpen = false;
+    c.set('keepOpen', () => {
+      isKeptOpen = true;
+      return leave;
+    });
+    try {
+      await next();
+    } finally {
+      if (!isKeptOpen) leave();
+    }
+  };
+}
+
+/** Joins arriving pieces in one block of memory. A list of the pieces of a body that arrives byte by byte would take many times the body's size. */
+export class ByteBuffer {
+  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  append(piece: Uint8Array): void {
+    const length = this.#length + piece.byteLength;
+    if (length > this.#bytes.byteLength) {
+      const grown = new Uint8Array(Math.max(length, 2 * this.#bytes.byteLength));
+      grown.set(this.#bytes.subarray(0, this.#length));
+      this.#bytes = grown;
+    }
+    this.#bytes.set(piece, this.#length);
+    this.#length = length;
+  }
+
+  /** All bytes, without a copy. */
+  bytes(): Uint8Array<ArrayBuffer> {
+    return this.#bytes.subarray(0, this.#length);
+  }
+}
+
+/** Maximum bytes of a body on an administrative route. */
+const MAX_SETTINGS_BYTES = 64 * 1024;
+
+/** The documentation of a route's JSON body. {@link readChecked}, not the router, reads and bounds the body. */
+export function jsonBody(schema: z.ZodType) {
+  const { $schema: _, ...documented } = z.toJSONSchema(schema, {
+    io: 'input',
+    // zod's `readonly()` says that the app does not change a member. OpenAPI's `readOnly` would say that clients must not send the member.
+    override: ({ jsonSchema }) => void delete jsonSchema.readOnly,
+  });
+  return { required: true, content: { 'application/json': { schema: documented as object } } };
+}
+
+/**
+ * Reads and checks the JSON body of a request. Throws `body-too-large`, `malformed-json`, `unsupported-media-type`, and `invalid-input`
+ * with the first invalid field.
+ */
+export async function readChecked<T>(body: Body, schema: z.ZodType<T>, limitBytes = MAX_SETTINGS_BYTES): Promise<T> {
+  return checked((await readJson(body, limitBytes)).value, schema);
+}
+
+/** Checks the value of a JSON body. Throws `invalid-input` with the first invalid field. */
+export function checked<T>(value: unknown, schema: z.ZodType<T>): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  const path = issue?.path ?? [];
+  const keys = issue?.code === 'unrecognized_keys' ? issue.keys.slice(0, 1) : [];
+  const location = path.length === 0 ? '' : ` at ${pointerOf(path)}`;
+  throw new GatewayError('invalid-input', `The body is not valid${location}: it ${wordedIssue(issue)}.`, {
+    field: pointerOf([...path, ...keys]),
+    hint: '/docs shows the body of every route.',
+  });
+}
+
+/** Decoders of compressed bodies, by the content coding (RFC 9110, section 8.4.1). Each decoder bounds what it produces ahead of its reader. */
+export type Decoders = ReadonlyMap<string, () => ReadableWritablePair<Uint8Array, Uint8Array>>;
+
+/** The decoded pieces of a body, as the caller asks for them. */
+interface Decoding {
+  /** @throws GatewayError `malformed-request` when the compressed data is damaged or incomplete, and the errors of the body's own pieces */
+  readonly next: NextPiece;
+  /** Ends the decoding and frees its memory. */
+  cancel(): Promise<void>;
+}
+
+type Format = ConstructorParameters<typeof DecompressionStream>[0];
+
+/** Content codings and their names for `DecompressionStream`. */
+const FORMATS: Readonly<Record<string, Format>> = { gzip: 'gzip', deflate: 'deflate', br: 'brotli' };
+/**
+ * Compressed bytes that a decoder gets at once. A decoder of workerd decodes all of them before its reader takes anything, and deflate makes at most
+ * 1,032 bytes of one.
+ */
+const SLICE_BYTES = 4096;
+/**
+ * Bytes that a decoder may take, whatever the body: the largest window of its coding (RFC 7932, section 9.1; RFC 9659), or somewhat more than what
+ * zlib takes.
+ */
+const DECODER_BYTES: Readonly<Record<string, number>> = { br: 17 * 2 ** 20, zstd: 9 * 2 ** 20 };
+const ZLIB_BYTES = 2 ** 18;
+/** Maximum characters of a header that an error quotes. */
+const MAX_QUOTED = 40;
+
+/** The decoders that this process has as `DecompressionStream`: Node also decodes brotli, workerd does not. */
+export function webDecoders(): Decoders {
+  const decoders = new Map<string, () => ReadableWritablePair<Uint8Array, Uint8Array>>();
+  for (const [coding, format] of Object.entries(FORMATS)) {
+    const make = () => new DecompressionStream(format) as ReadableWritablePair<Uint8Array, Uint8Array>;
+    try {
+      make();
+    } catch {
+      // This process does not know the format.
+      continue;
+    }
+    decoders.set(coding, make);
+  }
+  return decoders;
+}
+
+/**
+ * The content coding of a body; null for none.
+ *
+ * @throws GatewayError `unsupported-media-type` for a coding without a decoder, and for several codings
+ */
+export function codingOf(headers: Headers, decoders: Decoders): string | null {
+  const header = headers.get('content-encoding') ?? '';
+  const codings = header
+    .toLowerCase()
+    .split(',')
+    .map((coding) => coding.trim())
+    .filter((coding) => coding !== '' && coding !== 'identity')
+    .map((coding) => (coding === 'x-gzip' ? 'gzip' : coding));
+  const [coding] = codings;
+  if (coding === undefined) return null;
+  if (codings.length === 1 && decoders.has(coding)) return coding;
+  const known = [...decoders.keys()].join(', ');
+  throw new GatewayError(
+    'unsupported-media-type',
+    `The gateway does not decode a body with \`Content-Encoding: ${header.slice(0, MAX_QUOTED)}\`.`,
+    {
+      field: 'content-encoding',
+      hint: `Send the body as it is, without \`Content-Encoding\`, or in one of these codings: ${known}.`,
+      headers: { 'accept-encoding': known },
+    },
+  );
+}
+
+/** Bytes of memory that the decoder of a coding may take. */
+const decoderBytes = (coding: string): number => DECODER_BYTES[coding] ?? ZLIB_BYTES;
+
+/** Decodes a body. @param next the compressed pieces */
+function decode(next: NextPiece, coding: string, decoders: Decoders): Decoding {
+  const decoder = decoders.get(coding);
+  if (decoder === undefined) throw new TypeError(`no decoder for ${coding}`);
+  let fault: { readonly error: unknown } | undefined;
+  let waiting: Uint8Array = new Uint8Array(0);
+  const compressed = new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        try {
+          if (waiting.byteLength === 0) {
+            const piece = await next();
+            if (piece === undefined) {
+              controller.close();
+              return;
+            }
+            waiting = piece;
+          }
+          controller.enqueue(waiting.subarray(0, SLICE_BYTES));
+          waiting = waiting.subarray(SLICE_BYTES);
+        } catch (error) {
+          fault = { error };
+          throw error;
+        }
+      },
+    },
+    { highWaterMark: 0 },
+  );
+  const reader = compressed.pipeThrough(decoder()).getReader();
+  return {
+    async next() {
+      try {
+        const { done, value } = await reader.read();
+        return done ? undefined : value;
+      } catch (cause) {
+        throw fault === undefined ? damaged(coding, cause) : fault.error;
+      }
+    },
+    cancel: () => reader.cancel().catch(() => undefined),
+  };
+}
+
+function damaged(coding: string, cause: unknown): GatewayError {
+  return new GatewayError('malformed-request', `The body is not valid ${coding} data, or its end is missing.`, {
+    field: 'content-encoding',
+    hint: `Compress the body with ${coding}, or send it without \`Content-Encoding\`.`,
+    cause,
   });
 }

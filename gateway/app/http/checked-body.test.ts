@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { z } from '@hono/zod-openapi';
-import { checked } from './checked-body.ts';
+import { checked } from './bodies.ts';
 
 const SCHEMA = z.strictObject({
   name: z.string(),

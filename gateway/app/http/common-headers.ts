@@ -4,8 +4,7 @@ import { matchedRoutes } from 'hono/route';
 import type { AppEnv } from '../context.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { isMessagesPath } from '../openai/anthropic.ts';
-import type { RequestObserver } from './observer.ts';
-import { childTraceparent, requestIdOf } from './trace.ts';
+import { childTraceparent, type RequestObserver, requestIdOf } from './observer.ts';
 
 /** Keeps browsers from framing the API's answers and from guessing their types. */
 const SECURITY_HEADERS = [

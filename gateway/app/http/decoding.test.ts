@@ -3,8 +3,7 @@ import { describe, it } from 'node:test';
 import { brotliCompressSync, constants, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import fc from 'fast-check';
 import { nodeDecoders } from '../../node/server.ts';
-import { Bodies, Body, type BodyLimits } from './bodies.ts';
-import { codingOf, webDecoders } from './decoding.ts';
+import { Bodies, Body, type BodyLimits, codingOf, webDecoders } from './bodies.ts';
 
 const MIB = 2 ** 20;
 const LIMITS: BodyLimits = { heldBodyBytes: 8 * MIB, bodyGraceMs: 60_000, bodyBytesPerSecond: 64 * MIB };

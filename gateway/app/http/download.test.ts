@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { download } from './download.ts';
+import { download } from './answer.ts';
 
 const CONTENT = Uint8Array.from({ length: 700_000 }, (_, i) => i % 251);
 /** Bytes of every piece but the last one. */

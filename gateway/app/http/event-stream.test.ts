@@ -6,8 +6,7 @@ import { DEFAULT_LIMITS } from '../context.ts';
 import type { InvocationEvent } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { Bodies } from './bodies.ts';
-import { type EventStreamOptions, eventStreamResponse, invocationFrame } from './event-stream.ts';
-import { feedOf } from './pulled-feed.ts';
+import { type EventStreamOptions, eventStreamResponse, feedOf, invocationFrame } from './event-stream.ts';
 
 function respond(
   source: AsyncIterable<InvocationEvent> | OpenFeed<InvocationEvent>,

@@ -1,13 +1,11 @@
 import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
+import { Shares } from '#scheduler/policies/shares.ts';
 import type { InvocationEvent } from '../control.ts';
 import { CODES, type ErrorCode, isErrorCode } from '../errors/codes.ts';
-import { failureHint } from '../errors/failures.ts';
-import { GatewayError } from '../errors/gateway-error.ts';
-import { openAiType } from '../errors/openai-names.ts';
+import { failureHint, GatewayError, type GatewayErrorOptions, openAiType } from '../errors/gateway-error.ts';
 import { eventId } from '../invocations/event-id.ts';
-import { LARGE_BYTES } from './answer.ts';
+import { download, LARGE_BYTES } from './answer.ts';
 import type { Room } from './bodies.ts';
-import { download } from './download.ts';
 
 export interface EventStreamOptions<T> {
   /** The request's method. `HEAD` gets the headers alone: the source is never opened, and `onEnd` is called at once. */
@@ -350,4 +348,141 @@ function withErrorObject(data: string): string {
   const hint = typeof members.hint === 'string' ? members.hint : failureHint(code, members.cause);
   const error = { message, type: openAiType(CODES[code].status), code };
   return JSON.stringify({ ...members, code, message, hint, error });
+}
+
+/** A source that gives items when it is asked for them, such as an iterator. */
+export interface PulledSource<T> {
+  /** Waits for the next items. Resolves to at least one item, or to null after the last one. Calls do not overlap. */
+  next(): Promise<T[] | null>;
+  /** Stops the source. A pending `next` may stay pending. */
+  close(): void;
+}
+
+/** Makes a feed of a source. The feed asks the source only when its reader has taken all earlier items. */
+export function pulledFeed<T>(open: () => PulledSource<T>): OpenFeed<T> {
+  return (ready) => new PulledFeed(open(), ready);
+}
+
+/** Makes a feed of an iterable's items. */
+export function feedOf<T>(iterable: AsyncIterable<T>): OpenFeed<T> {
+  return pulledFeed(() => {
+    const iterator = iterable[Symbol.asyncIterator]();
+    return {
+      async next() {
+        const { done, value } = await iterator.next();
+        return done === true ? null : [value];
+      },
+      close() {
+        // Do not wait for the return: the iterable may be waiting for its next item, and its own signal ends that wait.
+        iterator.return?.().catch(() => undefined);
+      },
+    };
+  });
+}
+
+class PulledFeed<T> implements Feed<T> {
+  readonly #source: PulledSource<T>;
+  readonly #ready: () => void;
+  #items: T[] | null = [];
+  #failure: { readonly error: unknown } | null = null;
+  #isAsking = false;
+  #isClosed = false;
+
+  constructor(source: PulledSource<T>, ready: () => void) {
+    this.#source = source;
+    this.#ready = ready;
+  }
+
+  take(): T[] | null {
+    if (this.#failure) throw this.#failure.error;
+    const items = this.#items;
+    if (items === null || this.#isClosed) return null;
+    this.#items = [];
+    if (items.length === 0) void this.#ask();
+    return items;
+  }
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#source.close();
+  }
+
+  async #ask(): Promise<void> {
+    if (this.#isAsking) return;
+    this.#isAsking = true;
+    try {
+      this.#items = await this.#source.next();
+    } catch (error) {
+      this.#failure = { error };
+    }
+    this.#isAsking = false;
+    if (!this.#isClosed) this.#ready();
+  }
+}
+
+/** Maximum numbers of answers that may be open at once. */
+export interface StreamLimits {
+  /** Answers to one key. */
+  readonly streamsPerKey: number;
+  /** Answers to all keys. A tenant may have a quarter of them, and more while all tenants together have at most half. */
+  readonly streams: number;
+}
+
+/** Counts answers that stay open: event streams, and answers that wait for an outcome. */
+export class OpenStreams {
+  readonly limits: StreamLimits;
+  readonly #answersName: string;
+  readonly #byKey = new Map<string, number>();
+  readonly #shares: Shares;
+
+  /** @param answersName plural noun for the answers in errors, such as `streams` */
+  constructor(limits: StreamLimits, answersName: string) {
+    this.limits = limits;
+    this.#answersName = answersName;
+    this.#shares = new Shares(limits.streams);
+  }
+
+  /** Number of open answers. */
+  get open(): number {
+    return this.#shares.total;
+  }
+
+  /**
+   * Takes a slot. Returns the function that frees it, which is safe to call more than once.
+   *
+   * @throws GatewayError `too-many-requests` when the key or its tenant has too many open answers, `gateway-busy` when
+   *   all tenants together have too many
+   */
+  enter({ keyId, tenant }: { readonly keyId: string; readonly tenant: string }): () => void {
+    const openCount = this.#byKey.get(keyId) ?? 0;
+    const options: GatewayErrorOptions = {
+      hint: `Close some ${this.#answersName}, or wait until they end, then try again.`,
+    };
+    if (openCount >= this.limits.streamsPerKey)
+      throw new GatewayError(
+        'too-many-requests',
+        `The API key ${keyId} has ${openCount} open ${this.#answersName}, the maximum.`,
+        options,
+      );
+    if (!this.#shares.enter(tenant)) {
+      if (this.open >= this.limits.streams)
+        throw new GatewayError('gateway-busy', `The gateway has ${this.open} open ${this.#answersName}, the maximum.`);
+      throw new GatewayError(
+        'too-many-requests',
+        `The tenant ${tenant} has its maximum number of open ${this.#answersName}.`,
+        options,
+      );
+    }
+    this.#byKey.set(keyId, openCount + 1);
+    let hasLeft = false;
+    return () => {
+      if (hasLeft) return;
+      hasLeft = true;
+      this.#shares.leave(tenant);
+      const remainingCount = (this.#byKey.get(keyId) ?? 1) - 1;
+      if (remainingCount === 0) this.#byKey.delete(keyId);
+      else this.#byKey.set(keyId, remainingCount);
+    };
+  }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { exactJson, roundsIntegers } from './exact-json.ts';
+import { exactJson, roundsIntegers } from './json.ts';
 
 it('roundsIntegers tells integers that JavaScript rounds from all other numbers', () => {
   for (const kept of ['1', '[1.0,-0,0.1,1e30]', '"9007199254740993"', '{"a":[9007199254740992]}'])

@@ -9,7 +9,7 @@ import {
   MAX_NAMES,
   MAX_REWRITTEN_NAMES,
   MAX_VALUES,
-} from './json-shape.ts';
+} from './json.ts';
 
 const check = (text: string) => assertShape(new TextEncoder().encode(text), 'The body');
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;

@@ -1,8 +1,7 @@
 import { GatewayError } from '../errors/gateway-error.ts';
-import type { Body, NextPiece } from './bodies.ts';
-import { ByteBuffer } from './byte-buffer.ts';
+import { type Body, ByteBuffer, type NextPiece } from './bodies.ts';
 
-export interface MultipartOptions {
+interface MultipartOptions {
   /** Maximum bytes of each part, by its name. Other parts are refused. */
   readonly limits: Readonly<Record<string, number>>;
   /** Makes the error for a part that passes its limit. */

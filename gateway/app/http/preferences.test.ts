@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { durationMs, timeMs } from './durations.ts';
-import { preferenceApplied, preferencesOf, wantsEventStream } from './preferences.ts';
-import { childTraceparent, requestIdOf } from './trace.ts';
+import { childTraceparent, requestIdOf } from './observer.ts';
+import { durationMs, preferenceApplied, preferencesOf, timeMs, wantsEventStream } from './request-options.ts';
 
 it('reads Prefer and ignores unknown preferences', () => {
   const none = { respondAsync: false, waitMs: null, cancelOnDisconnect: false, singleUseKey: false };

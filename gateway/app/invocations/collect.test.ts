@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import type { InvocationEvent } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { collectOutcome } from './collect.ts';
+import { collectOutcome } from './respond.ts';
 
 async function* eventsOf(
   ...events: [event: InvocationEvent['event'], data: unknown][]

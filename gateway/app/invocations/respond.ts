@@ -2,15 +2,16 @@ import type { Context } from 'hono';
 import { Items } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
-import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
-import { GatewayError } from '../errors/gateway-error.ts';
-import { RETRYABLE } from '../errors/problem.ts';
+import type { Call, ControlPlane, HeldInvocation, InvocationEvent } from '../control.ts';
+import { isErrorCode } from '../errors/codes.ts';
+import { failureHint, GatewayError, RETRYABLE, retryAfterHeaders } from '../errors/gateway-error.ts';
 import { textAnswer } from '../http/answer.ts';
+import type { CountedRoom } from '../http/bodies.ts';
 import { type EventStreamOptions, eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
-import { jsonWithOutput } from '../http/json-text.ts';
-import { type Preferences, preferenceApplied } from '../http/preferences.ts';
+import { jsonWithOutput, resultIn } from '../http/json.ts';
+import { type Preferences, preferenceApplied } from '../http/request-options.ts';
 import { pause } from '../pause.ts';
-import { collectOutcome, type HeldOutcome } from './collect.ts';
+import type { Outcome } from '../schemas/invocations.ts';
 import { BEGINNING } from './event-id.ts';
 
 /** Time limit of one attempt to cancel an invocation whose client has left. */
@@ -21,7 +22,7 @@ const CANCEL_MS = 300_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5000;
 
-export interface AnswerOptions {
+interface AnswerOptions {
   /** True to cancel the invocation when its client leaves. */
   readonly cancelOnDisconnect?: boolean;
   /** True when an earlier request with the same idempotency key made the invocation. */
@@ -31,7 +32,7 @@ export interface AnswerOptions {
 }
 
 /** The parts of an event stream that depend on its items, with handlers for an early end of the stream. */
-export interface Streamed<T>
+interface Streamed<T>
   extends Pick<EventStreamOptions<T>, 'source' | 'frame' | 'isTerminal' | 'errorFrame' | 'headers' | 'onDisconnect'> {
   /** Called once when the stream ends with an error. */
   readonly onCut?: (error: unknown) => void;
@@ -251,4 +252,72 @@ function headersOf(
 /** Ends the request of a departed client. Only logs show the status, 499, which nginx uses for this case. */
 export function clientClosedRequest(): Response {
   return new Response(null, { status: 499 });
+}
+
+/** An outcome that is not serialised yet: `resultIn` gives its output as a `JsonText` where it can. */
+type HeldOutcome = Omit<Outcome, 'messages'> & { readonly messages: readonly unknown[] };
+
+/** Bytes of memory that a parsed message takes per character of its text, by estimate. */
+const BYTES_PER_CHARACTER = 4;
+
+/**
+ * Follows an invocation to its end, and returns its output and messages. The first message that would exceed `maxCharacters` (UTF-16 code units of
+ * the messages' JSON texts) or the memory of `room` is dropped with all later ones; the outcome then has `messagesTruncated`.
+ *
+ * @throws GatewayError the failure of a failed invocation, with the messages kept before it
+ */
+export async function collectOutcome(
+  events: AsyncIterable<InvocationEvent>,
+  id: string,
+  maxCharacters: number,
+  room: Pick<CountedRoom, 'take' | 'give'>,
+): Promise<HeldOutcome> {
+  const messages: unknown[] = [];
+  let characters = 0;
+  let heldBytes = 0;
+  let truncated = false;
+  // The state at the last question. An attempt begins with `start`, and sends the lost attempt's messages again, but only those after that question.
+  let checkpoint = { count: 0, characters: 0, heldBytes: 0, truncated: false };
+  for await (const event of events) {
+    if (event.event === 'question') checkpoint = { count: messages.length, characters, heldBytes, truncated };
+    else if (event.event === 'start') {
+      // Drop the messages that the new attempt sends again.
+      messages.length = checkpoint.count;
+      room.give(heldBytes - checkpoint.heldBytes);
+      ({ characters, heldBytes, truncated } = checkpoint);
+    } else if (event.event === 'message') {
+      const bytes = BYTES_PER_CHARACTER * event.data.length;
+      characters += event.data.length;
+      truncated ||= characters > maxCharacters || !room.take(bytes);
+      if (!truncated) {
+        heldBytes += bytes;
+        messages.push(JSON.parse(event.data));
+      }
+    } else if (event.event === 'result') {
+      const { output, usage } = resultIn(event.data);
+      return {
+        id,
+        status: 'succeeded',
+        output,
+        messages,
+        ...(truncated ? { messagesTruncated: true } : {}),
+        ...(usage === undefined ? {} : { usage }),
+      };
+    } else if (event.event === 'error') {
+      const { code, message, usage, cause, successor, retryAfterMs } = JSON.parse(event.data);
+      const knownCode = isErrorCode(code) ? code : 'internal';
+      throw new GatewayError(knownCode, String(message), {
+        hint: failureHint(knownCode, cause),
+        members: {
+          messages,
+          ...(truncated ? { messagesTruncated: true } : {}),
+          ...(usage === undefined ? {} : { usage }),
+          ...(cause === undefined ? {} : { cause }),
+          ...(successor === undefined ? {} : { successor }),
+        },
+        headers: retryAfterHeaders(retryAfterMs),
+      });
+    }
+  }
+  throw new GatewayError('internal', 'The events ended before the outcome of the invocation.');
 }

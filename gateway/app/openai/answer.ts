@@ -2,7 +2,7 @@ import type { Context } from 'hono';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { Call, ControlPlane } from '../control.ts';
 import { isRevocation } from '../http/event-stream.ts';
-import { JsonText } from '../http/json-text.ts';
+import { JsonText } from '../http/json.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { clientClosedRequest, outcomeAnswer, Responder } from '../invocations/respond.ts';
 import { withoutDropped } from './dropped-constraints.ts';
@@ -11,7 +11,7 @@ import { OpenAiFrames, type StreamStyle } from './frames.ts';
 import { responseIn } from './stored-responses.ts';
 
 /** The invocation that produces the answer. */
-export interface Answering {
+interface Answering {
   readonly id: string;
   /** True when the client sent an `Idempotency-Key`: the client may come back for the answer, so the invocation outlives the connection. */
   readonly named: boolean;

@@ -1,4 +1,4 @@
-import { JsonText } from '../http/json-text.ts';
+import { JsonText } from '../http/json.ts';
 
 /** The header that names the keywords of tools' schemas that did not constrain the answer, such as `weather#/properties/city/pattern`. */
 const HEADER = 'x-pie-dropped-constraints';

@@ -1,7 +1,6 @@
 import { CODES } from '../errors/codes.ts';
-import { GatewayError } from '../errors/gateway-error.ts';
-import { openAiError } from '../errors/problem.ts';
-import { JsonText } from '../http/json-text.ts';
+import { GatewayError, openAiError } from '../errors/gateway-error.ts';
+import { JsonText } from '../http/json.ts';
 
 /** The `error` that the function of an OpenAI-compatible route returns, instead of a response, to refuse a request. */
 interface Refusal {

@@ -1,10 +1,9 @@
 import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
-import { failureHint, retryAfterHeaders } from '../errors/failures.ts';
-import { GatewayError } from '../errors/gateway-error.ts';
+import { failureHint, GatewayError, retryAfterHeaders } from '../errors/gateway-error.ts';
 import { dataLines } from '../http/event-stream.ts';
-import { resultIn } from '../http/json-text.ts';
+import { resultIn } from '../http/json.ts';
 import { droppedInMessage } from './dropped-constraints.ts';
 import { refusalIn } from './errors.ts';
 
@@ -21,7 +20,7 @@ export interface StreamStyle {
   readonly errorFrame: (error: GatewayError, requestId: string) => string;
 }
 
-export interface OpenAiFrame {
+interface OpenAiFrame {
   readonly text: string;
   readonly last: boolean;
 }

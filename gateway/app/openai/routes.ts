@@ -6,7 +6,7 @@ import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, ModelKind } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
-import { readJson } from '../http/body.ts';
+import { readJson } from '../http/bodies.ts';
 import { type App, define, problems, refusals, SECURITY } from '../routes/define.ts';
 import { invokeFunction } from '../routes/functions.ts';
 import { idempotencyKey, sessionAffinity } from '../routes/invoking.ts';

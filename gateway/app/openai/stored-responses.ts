@@ -1,6 +1,6 @@
 import type { Call, ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { JsonText } from '../http/json-text.ts';
+import { JsonText } from '../http/json.ts';
 
 /** The function whose results are responses. */
 const FUNCTION = 'openai-responses';
@@ -45,7 +45,7 @@ interface ItemPage {
 }
 
 /** Which items a page has. Undefined members take the defaults of OpenAI's API. */
-export interface PageQuery {
+interface PageQuery {
   /** Maximum number of items; 20 by default. */
   readonly limit?: string | undefined;
   /** `desc` (by default) begins with the last item. */

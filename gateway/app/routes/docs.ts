@@ -2,12 +2,17 @@ import type { Context } from 'hono';
 import { manifestJsonSchema } from '#scheduler/functions/manifest-schema.ts';
 import { reference } from '#wit/generated/reference.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
-import { type ApiDocument, apiPage } from '../docs/api-page.ts';
-import { errorIndex, errorPage } from '../docs/error-pages.ts';
-import { GUIDE_IMAGE } from '../docs/guide-images.ts';
-import { guideIndex, guidePage } from '../docs/guide-page.ts';
-import { escapeHtml } from '../docs/html.ts';
-import { inferletPage } from '../docs/inferlet-page.ts';
+import {
+  type ApiDocument,
+  apiPage,
+  errorIndex,
+  errorPage,
+  escapeHtml,
+  GUIDE_IMAGE,
+  guideIndex,
+  guidePage,
+  inferletPage,
+} from '../docs/pages.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { bytesAnswer, htmlAnswer, textAnswer } from '../http/answer.ts';

@@ -13,8 +13,7 @@ import type {
 } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
-import type { Body } from '../http/bodies.ts';
-import { parseJson } from '../http/body.ts';
+import { type Body, parseJson } from '../http/bodies.ts';
 import { malformedDeployment, readMultipart } from '../http/multipart.ts';
 import type { Draining } from '../resources/releases.ts';
 import { DeployedSchema, DeployPlanSchema, DrainingSchema, FunctionSchema } from '../schemas/functions.ts';

@@ -5,9 +5,8 @@ import { type Call, type ControlPlane, type HeldInvocation, MAX_ANSWER_BYTES } f
 import type { ErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { textAnswer } from '../http/answer.ts';
-import { readJson } from '../http/body.ts';
-import { jsonBody } from '../http/checked-body.ts';
-import { preferencesOf } from '../http/preferences.ts';
+import { jsonBody, readJson } from '../http/bodies.ts';
+import { preferencesOf } from '../http/request-options.ts';
 import { BEGINNING, EVENT_ID, hasUpTo, positionOf } from '../invocations/event-id.ts';
 import { jsonResponse, Responder } from '../invocations/respond.ts';
 import { InvocationSchema } from '../schemas/invocations.ts';

@@ -3,10 +3,15 @@ import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane, InvokeRequest } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { readJson } from '../http/body.ts';
-import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
-import { cancelAfterOf, debounceOf } from '../http/request-options.ts';
-import { MAX_CHOSEN_KEY_LENGTH, VISIBLE_ASCII } from '../http/visible-ascii.ts';
+import { readJson } from '../http/bodies.ts';
+import {
+  cancelAfterOf,
+  debounceOf,
+  MAX_CHOSEN_KEY_LENGTH,
+  preferencesOf,
+  VISIBLE_ASCII,
+  wantsEventStream,
+} from '../http/request-options.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
 import { InvocationSchema, OutcomeSchema } from '../schemas/invocations.ts';

@@ -3,7 +3,7 @@ import { SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { jsonBody, readChecked } from '../http/bodies.ts';
 import { JoinedSchema, JoinTokenRequestSchema, JoinTokenSchema } from '../schemas/platform.ts';
 import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 

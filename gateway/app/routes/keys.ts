@@ -5,7 +5,7 @@ import { type AppEnv, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
-import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { jsonBody, readChecked } from '../http/bodies.ts';
 import { ApiKeySchema, CreatedKeySchema, NewKeySchema, tenantName } from '../schemas/tenants.ts';
 import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 

@@ -4,7 +4,7 @@ import { callOf } from '../context.ts';
 import { type ControlPlane, type InvocationStatus, STATUSES } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
-import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { jsonBody, readChecked } from '../http/bodies.ts';
 import { InvocationPageSchema, InvocationQuerySchema } from '../schemas/invocations.ts';
 import {
   GpuHostChangeSchema,

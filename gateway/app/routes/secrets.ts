@@ -4,7 +4,7 @@ import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
-import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { jsonBody, readChecked } from '../http/bodies.ts';
 import { SecretSchema } from '../schemas/tenants.ts';
 import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 

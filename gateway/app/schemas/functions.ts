@@ -7,7 +7,7 @@ export const MAX_TEXT = 1000;
 /** Maximum shares in a request. The control plane applies a smaller limit, as with texts. */
 const MAX_LISTED = 64;
 
-export const ManifestSchema = z
+const ManifestSchema = z
   .looseObject({
     name: z.string(),
     description: z.string().optional(),
@@ -18,7 +18,7 @@ export const ManifestSchema = z
       'The contents of pie.json. `environment` has `(sealed)` in place of each value: values are never shown.',
   });
 
-export const ShareSchema = z
+const ShareSchema = z
   .object({
     version: z.string(),
     weight: z.int().openapi({ description: 'Percent; those of an alias sum to 100', example: 90 }),
@@ -64,7 +64,7 @@ export const RollbackRequestSchema = z.strictObject({
   dryRun: z.boolean().optional().describe('Only say what would change'),
 });
 
-export const DifferenceSchema = z
+const DifferenceSchema = z
   .object({
     field: z.string().openapi({ example: 'limits.pages' }),
     from: z.string().nullable(),

@@ -7,7 +7,7 @@ import { MAX_PAGE } from '../resources/operations.ts';
 import { tenantName } from './tenants.ts';
 import { timestamp } from './timestamp.ts';
 
-export const UsageSchema = z
+const UsageSchema = z
   .record(z.string(), z.unknown())
   .openapi('Usage', { description: 'Usage of the invocation; names carry their units.' });
 
@@ -93,7 +93,7 @@ export const FileSchema = z
   })
   .openapi('File', { description: 'A file of an invocation, put there by its client or by the inferlet.' });
 
-export const MessageSchema = z
+const MessageSchema = z
   .union([z.object({ text: z.string() }), z.object({ base64: z.string() }), z.object({ file: FileSchema })])
   .openapi('Message', { description: 'A message of an inferlet: text, bytes in base64, or the notice of a file.' });
 
@@ -150,7 +150,7 @@ export const LogQuerySchema = z.object({
   after: logCursor.optional().openapi({ description: 'Cursor: only later lines' }),
 });
 
-export const ListedInvocationSchema = InvocationSchema.extend({
+const ListedInvocationSchema = InvocationSchema.extend({
   tenant: z.string(),
   gpuHost: z
     .string()

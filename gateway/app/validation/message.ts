@@ -1,8 +1,7 @@
 import { z } from 'zod';
 import type { SessionMessage } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import type { Body } from '../http/bodies.ts';
-import { readJson } from '../http/body.ts';
+import { type Body, readJson } from '../http/bodies.ts';
 
 export const SessionMessageSchema = z.union([
   z.strictObject({ text: z.string() }),

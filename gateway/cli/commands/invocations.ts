@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type InvocationState, type InvocationStatus, LEVELS, type LogEntry, STATUSES } from '../../app/control.ts';
-import { durationMs, timeMs } from '../../app/http/durations.ts';
+import { durationMs, timeMs } from '../../app/http/request-options.ts';
 import { EVENT_ID } from '../../app/invocations/event-id.ts';
 import { type InvocationPage, MAX_PAGE } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';

@@ -1,7 +1,6 @@
 import readline from 'node:readline';
-import { durationMs } from '../../app/http/durations.ts';
-import { exactJson } from '../../app/http/exact-json.ts';
-import { MAX_CHOSEN_KEY_LENGTH, VISIBLE_ASCII } from '../../app/http/visible-ascii.ts';
+import { exactJson } from '../../app/http/json.ts';
+import { durationMs, MAX_CHOSEN_KEY_LENGTH, VISIBLE_ASCII } from '../../app/http/request-options.ts';
 import type { InvokeOptions, PieClient } from '../../client/client.ts';
 import { errorFromEvent, PieError } from '../../client/errors.ts';
 import { pause } from '../../client/http.ts';

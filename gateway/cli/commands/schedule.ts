@@ -1,5 +1,5 @@
 import { LEAST_INTERVAL_MS } from '#scheduler/schedules/rules.ts';
-import { durationMs } from '../../app/http/durations.ts';
+import { durationMs } from '../../app/http/request-options.ts';
 import type { Schedule } from '../../app/resources/schedules.ts';
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
-import { PROJECTIONS } from '#gpu-host/models/adapter-config.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { PROJECTIONS } from '../../models/adapter.ts';
 import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import type { AdapterMatrices, EngineHandle } from './addon.ts';

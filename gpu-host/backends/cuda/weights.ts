@@ -1,6 +1,6 @@
-import { isBlocked } from '#gpu-host/models/blocks.ts';
 import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
 import type { FloatType } from '#gpu-host/models/safetensors.ts';
+import { isBlocked } from '../../models/config.ts';
 
 /** Place of one tensor for the addon: `count` values from byte `offset` of a file that the addon maps. */
 export interface TensorPlace {

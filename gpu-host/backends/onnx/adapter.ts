@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import type { LoadedAdapter, LowRank } from '#gpu-host/models/adapter.ts';
-import { PROJECTIONS, type Projection } from '#gpu-host/models/adapter-config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { PROJECTIONS, type Projection } from '../../models/adapter.ts';
 import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import { Tensor } from './library.ts';

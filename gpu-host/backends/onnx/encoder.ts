@@ -1,6 +1,6 @@
 import type { EncoderActivation, EncoderConfig } from '#gpu-host/models/encoder/config.ts';
 import type { LoadedEncoder } from '#gpu-host/models/encoder/load.ts';
-import { headNames } from '#gpu-host/models/encoder/tensors.ts';
+import { headNames } from '../../models/encoder/load.ts';
 import type { Encoder, EncoderInput } from '../encoder.ts';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
 import { InferenceSession, Tensor } from './library.ts';

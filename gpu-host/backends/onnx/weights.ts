@@ -2,12 +2,12 @@ import { createHash } from 'node:crypto';
 import { mkdir, open, realpath, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { type BlockedTensor, bitsOf, isBlocked, partsOf, type TensorInfo } from '#gpu-host/models/blocks.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { ModelError } from '#gpu-host/models/errors.ts';
 import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
 import { makeFile } from '#gpu-host/models/make-file.ts';
 import type { FloatTensor } from '#gpu-host/models/safetensors.ts';
+import { type BlockedTensor, bitsOf, isBlocked, partsOf, type TensorInfo } from '../../models/config.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
 /**

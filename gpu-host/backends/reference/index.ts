@@ -1,7 +1,7 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
-import { PROJECTIONS, type Projection } from '#gpu-host/models/adapter-config.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { PROJECTIONS, type Projection } from '../../models/adapter.ts';
 import {
   type Backend,
   CHOSEN_TOKEN,

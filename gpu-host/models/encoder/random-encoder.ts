@@ -3,8 +3,7 @@ import { join } from 'node:path';
 import { gaussian, randomTensor } from '../random-model.ts';
 import { writeSafetensors } from '../safetensors.ts';
 import { type EncoderKind, parseEncoderConfig } from './config.ts';
-import { type LoadedEncoder, loadEncoder } from './load.ts';
-import { type ENCODER_PREFIXES, expectedEncoderTensors } from './tensors.ts';
+import { type ENCODER_PREFIXES, expectedEncoderTensors, type LoadedEncoder, loadEncoder } from './load.ts';
 
 /** Options of {@link randomEncoder}. */
 export interface RandomEncoderOptions {

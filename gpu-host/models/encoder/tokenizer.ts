@@ -3,7 +3,7 @@ import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { causeText, issueText, ModelError } from '../errors.ts';
 import { readJson } from '../load.ts';
-import { asInRust } from '../pre-tokenizer.ts';
+import { asInRust } from '../tokenizer.ts';
 import { tokenizerFileSchema } from '../tokenizer-file.ts';
 import type { EncoderConfig } from './config.ts';
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { formatTime } from '../format-time.ts';
+import { formatTime } from '../chat-template.ts';
 import { TemplateError } from './errors.ts';
 import { renderTemplate } from './interpreter.ts';
 import { areEqual, compareValues, contains } from './operators.ts';

@@ -7,8 +7,7 @@ import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { ModelError } from '../errors.ts';
 import { FileServer } from '../testing/file-server.ts';
-import type { Checksum } from './checksum.ts';
-import { type DownloadOptions, download, HttpStatusError } from './download.ts';
+import { type Checksum, type DownloadOptions, download, HttpStatusError } from './download.ts';
 
 const content = randomBytes(300_000);
 const sha256 = (bytes: Uint8Array): Checksum => ({

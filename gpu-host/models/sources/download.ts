@@ -1,9 +1,9 @@
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
 import { type FileHandle, link, mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { causeText, ModelError } from '../errors.ts';
-import { type Checksum, verifyFile } from './checksum.ts';
-import { ATTEMPTS, isTemporary, pauseMs } from './retry.ts';
 
 export interface DownloadProgress {
   readonly file: string;
@@ -232,4 +232,63 @@ function isFileError(cause: unknown): boolean {
 
 async function partBytes(file: string): Promise<number> {
   return (await stat(file).catch(() => null))?.size ?? 0;
+}
+
+/** Expected hash of a file. `git-blob` is git's SHA-1 of a file, which the hub gives as the etag of small files. */
+export interface Checksum {
+  readonly algorithm: 'sha256' | 'sha512' | 'sha1' | 'git-blob';
+  /** Lower case hexadecimal. */
+  readonly hex: string;
+}
+
+/** Reads a text of npm's format (`sha512-…` in base64). Of several hashes, takes the strongest; null when the text has no known hash. */
+export function parseIntegrity(integrity: string): Checksum | null {
+  for (const algorithm of ['sha512', 'sha256', 'sha1'] as const) {
+    const entry = integrity.split(/\s+/).find((text) => text.startsWith(`${algorithm}-`));
+    if (entry !== undefined) {
+      return { algorithm, hex: Buffer.from(entry.slice(algorithm.length + 1), 'base64').toString('hex') };
+    }
+  }
+  return null;
+}
+
+/** Formats a checksum as `sha256:abc…`, for messages and manifests. */
+export function checksumText(checksum: Checksum): string {
+  return `${checksum.algorithm}:${checksum.hex}`;
+}
+
+/** @throws ModelError `checksum-mismatch` when the file's hash differs */
+export async function verifyFile(file: string, checksum: Checksum, label: string, signal?: AbortSignal): Promise<void> {
+  const hash = createHash(checksum.algorithm === 'git-blob' ? 'sha1' : checksum.algorithm);
+  if (checksum.algorithm === 'git-blob') hash.update(`blob ${(await stat(file)).size}\0`);
+  for await (const chunk of createReadStream(file, { highWaterMark: 1 << 20 })) {
+    if (signal?.aborted) throw new ModelError('cancelled', `${label}: cancelled`);
+    hash.update(chunk as Buffer);
+  }
+  const found = hash.digest('hex');
+  if (found !== checksum.hex) {
+    throw new ModelError(
+      'checksum-mismatch',
+      `${label}: the download has ${checksum.algorithm} ${found}, expected ${checksum.hex}`,
+      {
+        hint: 'the file was discarded: it changed in transit or at its source. Check the registry or endpoint in use',
+      },
+    );
+  }
+}
+
+/** Tries in a row without success before a request fails. */
+export const ATTEMPTS = 5;
+/** Wait before the second try, milliseconds. */
+export const RETRY_DELAY_MS = 500;
+const MAX_RETRY_DELAY_MS = 8_000;
+
+/** True when a response has a status after which the same request may succeed later. */
+export function isTemporary(status: number): boolean {
+  return status === 408 || status === 425 || status === 429 || status >= 500;
+}
+
+/** Wait after `failures` failures in a row, milliseconds. Each failure doubles the wait, up to 8 s. */
+export function pauseMs(failures: number, retryDelayMs = RETRY_DELAY_MS): number {
+  return Math.min(retryDelayMs * 2 ** (failures - 1), MAX_RETRY_DELAY_MS);
 }

@@ -5,9 +5,15 @@ import { z } from 'zod';
 import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { isShardName, readJson } from '../load.ts';
-import type { Checksum } from './checksum.ts';
-import { type DownloadProgress, download, HttpStatusError } from './download.ts';
-import { ATTEMPTS, isTemporary, pauseMs } from './retry.ts';
+import {
+  ATTEMPTS,
+  type Checksum,
+  type DownloadProgress,
+  download,
+  HttpStatusError,
+  isTemporary,
+  pauseMs,
+} from './download.ts';
 
 const REQUIRED = ['config.json', 'tokenizer.json'];
 const OPTIONAL = [

@@ -4,8 +4,14 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { z } from 'zod';
 import { causeText, ModelError, type ModelErrorCode } from '../errors.ts';
-import { type Checksum, parseIntegrity, verifyFile } from './checksum.ts';
-import { type DownloadProgress, download, HttpStatusError } from './download.ts';
+import {
+  type Checksum,
+  type DownloadProgress,
+  download,
+  HttpStatusError,
+  parseIntegrity,
+  verifyFile,
+} from './download.ts';
 
 const run = promisify(execFile);
 const NPM_TIMEOUT_MS = 30_000;

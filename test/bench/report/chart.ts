@@ -1,4 +1,4 @@
-import { escapeHtml } from '#gateway/app/docs/html.ts';
+import { escapeHtml } from '#gateway/app/docs/pages.ts';
 import type { Spread } from '../statistics.ts';
 
 /** One bar of a chart. */

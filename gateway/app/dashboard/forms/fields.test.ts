@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { exampleOf, FieldFault, fieldsOf, inputOf, textsOf } from './fields.ts';
+import { exampleOf, FieldFault, fieldsOf, inputOf, textsOf } from './form.ts';
 
 const SCHEMA = {
   type: 'object',

@@ -3,7 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import { Browser } from '../../../testing/browser.ts';
 import { startWorker } from '../../../testing/miniflare.ts';
 import { TestPlatform } from '../../../testing/platform.ts';
-import { escapeHtml } from '../../docs/html.ts';
+import { escapeHtml } from '../../docs/pages.ts';
 
 const HOSTILE = `</textarea><script>alert(1)</script>"'&`;
 const SCHEMA = {

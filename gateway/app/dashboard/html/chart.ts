@@ -1,12 +1,12 @@
-import { type Html, html, NONE } from './html.ts';
+import { type Html, html, NONE } from './parts.ts';
 
 /** The values of one line or of one row of columns. A value is null for a time without a measurement. */
-export interface Series {
+interface Series {
   readonly name: string;
   readonly values: readonly (number | null)[];
 }
 
-export interface ChartOptions {
+interface ChartOptions {
   /** Subject of the chart, for screen readers. */
   readonly label: string;
   /** Formats the chart's numbers. */

@@ -1,12 +1,12 @@
 import { Items } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
+import type { InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { BEGINNING, eventId, hasUpTo, positionOf } from '../../invocations/event-id.ts';
 import { pause } from '../../pause.ts';
-import type { Page, Visit } from '../page.ts';
-import { transcript } from '../pages/transcript.ts';
-import { Changes } from './changes.ts';
-import { EventBuffer } from './event-buffer.ts';
+import { textOf } from '../html/parts.ts';
+import type { Fragment, Page, Visit } from '../page.ts';
+import { MAX_TEXT, transcript } from '../pages/invocation.ts';
 import type { LiveFrame } from './frames.ts';
 
 /** Time between two renders of a page. */
@@ -16,7 +16,7 @@ const GATHER_MS = 100;
 /** Longest wait for the last events of an invocation that has ended. */
 const LAST_EVENTS_MS = 5000;
 
-export interface Followed {
+interface Followed {
   /** Authenticates the key again. Resolves to the current visit, or null when the session is over. */
   readonly renew: () => Promise<Visit | null>;
   readonly render: (visit: Visit) => Promise<Page>;
@@ -104,5 +104,91 @@ class EventFeed {
   close(): void {
     this.#reading.abort();
     this.#buffer.close();
+  }
+}
+
+/** Renders fragments repeatedly and returns those that changed. */
+export class Changes {
+  readonly #sent = new Map<string, string>();
+
+  /** The fragments that differ from the last sent ones, or were never sent. */
+  async since(fragments: readonly Fragment[]): Promise<LiveFrame[]> {
+    const rendered = await Promise.all(
+      fragments.map(async ({ id, render }) => ({ id, html: await textOf(await render()) })),
+    );
+    const changed = rendered.filter(({ id, html }) => this.#sent.get(id) !== html);
+    for (const { id, html } of changed) this.#sent.set(id, html);
+    return changed.map((data): LiveFrame => ({ event: 'fragment', data }));
+  }
+}
+
+/** Number of waiting events at which the buffer stops reading from its source. */
+const MAX_WAITING = 1000;
+/** Characters of waiting events at which the buffer stops reading from its source. */
+const MAX_CHARACTERS = MAX_TEXT;
+
+/** Collects an invocation's events between two reads. */
+export class EventBuffer {
+  #events: InvocationEvent[] = [];
+  #characters = 0;
+  #isOver = false;
+  #isClosed = false;
+  #error: unknown;
+  #wakeReader: () => void = () => undefined;
+  #resumeSource: () => void = () => undefined;
+
+  /** `close` takes effect only at the source's next event. To end a quiet source, the caller must also abort the signal of the source. */
+  constructor(source: AsyncIterable<InvocationEvent>) {
+    void this.#fill(source);
+  }
+
+  /**
+   * Returns the events since the last call, at once if any have come. Otherwise waits at most `waitMs` for one, then `gatherMs` for more. The result
+   * is empty after a timeout, an abort or the end of the source. Throws the source's error once all earlier events were taken.
+   */
+  async take(waitMs: number, gatherMs: number, signal: AbortSignal): Promise<readonly InvocationEvent[]> {
+    if (this.#events.length === 0 && !this.#isOver) {
+      const waiting = new AbortController();
+      this.#wakeReader = () => waiting.abort();
+      await pause(waitMs, AbortSignal.any([waiting.signal, signal]));
+      this.#wakeReader = () => undefined;
+      if (this.#events.length > 0 && !this.#isOver) await pause(gatherMs, signal);
+    }
+    const events = this.#events;
+    this.#events = [];
+    this.#characters = 0;
+    this.#resumeSource();
+    if (events.length === 0 && this.#error !== undefined) throw this.#error;
+    return events;
+  }
+
+  /** True when the source has ended; its last events may still wait in the buffer. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Stops the buffer: no reader will take events any more. */
+  close(): void {
+    this.#isClosed = true;
+    this.#resumeSource();
+  }
+
+  async #fill(source: AsyncIterable<InvocationEvent>): Promise<void> {
+    try {
+      for await (const event of source) {
+        if (this.#isClosed) return;
+        this.#events.push(event);
+        this.#characters += event.data.length;
+        this.#wakeReader();
+        if (this.#events.length >= MAX_WAITING || this.#characters >= MAX_CHARACTERS)
+          await new Promise<void>((resolve) => {
+            this.#resumeSource = resolve;
+          });
+      }
+    } catch (error) {
+      this.#error = error;
+    }
+    this.#isOver = true;
+    this.#wakeReader();
   }
 }

@@ -2,9 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import { html } from '../html/html.ts';
-import { Changes } from './changes.ts';
-import { EventBuffer } from './event-buffer.ts';
+import { html } from '../html/parts.ts';
+import { Changes, EventBuffer } from './follow.ts';
 import { frameText } from './frames.ts';
 
 const neverAborted = new AbortController().signal;

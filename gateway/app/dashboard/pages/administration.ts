@@ -7,12 +7,10 @@ import { GatewayError } from '../../errors/gateway-error.ts';
 import type { ApiKey } from '../../resources/tenants.ts';
 import { QuotaChangeSchema } from '../../schemas/quotas.ts';
 import { NewKeySchema } from '../../schemas/tenants.ts';
-import { moment } from '../html/format.ts';
-import { type Html, html, NONE } from '../html/html.ts';
-import { empty, notice, table, tokenField } from '../html/parts.ts';
+import { empty, type Html, html, moment, NONE, notice, table, tokenField } from '../html/parts.ts';
 import { demand, may, type Page, tenantOf, type Visit, withTenant } from '../page.ts';
 import type { NewKeyText } from '../session/sessions.ts';
-import { quotaBars } from './usage-bars.ts';
+import { quotaBars } from './usage.ts';
 
 const PATH = '/dashboard/administration';
 const HOUR_MS = 3_600_000;

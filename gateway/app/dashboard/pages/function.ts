@@ -1,11 +1,27 @@
+import { z } from '@hono/zod-openapi';
+import { aliasNameFault, LIVE, MAX_MESSAGE } from '#scheduler/functions/aliases.ts';
 import type { FunctionVersion } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import type { Alias, Share } from '../../resources/releases.ts';
 import type { StoredSchedule } from '../../resources/schedules.ts';
-import { bytes, duration, jsonText, moment, shortVersion } from '../html/format.ts';
-import { type Html, html, NONE } from '../html/html.ts';
-import { badge, code, empty, facts, notice, table } from '../html/parts.ts';
-import { may, once, type Page, type Visit } from '../page.ts';
+import {
+  badge,
+  bytes,
+  code,
+  duration,
+  empty,
+  facts,
+  type Html,
+  html,
+  jsonText,
+  moment,
+  NONE,
+  notice,
+  shortVersion,
+  table,
+  tokenField,
+} from '../html/parts.ts';
+import { demand, may, once, type Page, type Visit } from '../page.ts';
 
 /** Maximum past states of an alias that the page shows. */
 const MAX_HISTORY = 10;
@@ -73,7 +89,7 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
 }
 
 /** The versions that an alias serves, each with its share of invocations. */
-export function sharesText(shares: readonly Share[]): Html {
+function sharesText(shares: readonly Share[]): Html {
   if (shares.length === 0) return html`nothing`;
   return html`<span class="shares">${shares.map(({ version, weight }) => html`<span><code title="${version}">${shortVersion(version)}</code> ${weight}%</span>`)}</span>`;
 }
@@ -171,4 +187,140 @@ function historyTable(history: readonly Alias[], now: number): Html {
       html`${restores === undefined ? NONE : html`<small>back to ${restores}</small> `}${message ?? (restores === undefined ? '–' : '')}`,
     ]),
   );
+}
+
+export function functionsPage(visit: Visit): Page {
+  const { control, call } = visit;
+  return {
+    title: 'Functions',
+    place: 'functions',
+    head: html`<div class="head"><div class="titles"><h1>Functions</h1><p>Tenant ${call.principal.tenant}</p></div></div>`,
+    live: true,
+    fragments: [
+      {
+        id: 'list',
+        look: 'wide card',
+        render: async () => {
+          const functions = await control.functions(call);
+          if (functions.length === 0)
+            return empty(
+              'Nothing is deployed.',
+              html`Begin with <code>pie new hello</code>, then <code>pie deploy hello</code>.`,
+            );
+          return html`<h2 class="unseen">List</h2>${functionTable(functions, visit.now)}`;
+        },
+      },
+    ],
+  };
+}
+
+function functionTable(functions: readonly FunctionVersion[], now: number): Html {
+  return table(
+    'Functions by name',
+    [{ head: 'Function' }, { head: 'About' }, { head: 'Live' }, { head: 'Deployed' }],
+    functions.map(({ name, version, manifest, live, createdAt, platform, quarantinedAt }) => [
+      html`<a href="/dashboard/functions/${encodeURIComponent(name)}">${name}</a>${quarantinedAt === undefined ? NONE : html` ${badge('quarantined', 'bad')}`}`,
+      html`<span class="muted">${manifest.description ?? '–'}</span>`,
+      platform === true ? badge('of the platform') : liveCell(live, version),
+      moment(createdAt, now),
+    ]),
+  );
+}
+
+/** The versions that `live` serves; `version` when the answer does not state them. */
+function liveCell(live: FunctionVersion['live'], version: string): Html {
+  if (live === undefined) return html`<code>${shortVersion(version)}</code>`;
+  if (live.length === 0) return badge('nothing');
+  return html`<span class="shares">${live.map((share) => html`<span><code>${shortVersion(share.version)}</code>${share.weight === 100 ? NONE : ` ${share.weight}%`}</span>`)}</span>`;
+}
+
+const ALIASES_HINT = 'The page of the function lists its aliases.';
+
+const aliasSchema = z.string().refine((alias) => aliasNameFault(alias) === null);
+
+const formSchema = z.object({
+  alias: aliasSchema,
+  revision: z.coerce.number().int().min(0),
+  message: z.string().max(MAX_MESSAGE),
+});
+
+/** Shows the changes of a rollback, and the button that performs it. */
+export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
+  demand(visit, 'deploy');
+  const { control, call, url } = visit;
+  const parsed = aliasSchema.safeParse(url.searchParams.get('alias') ?? LIVE);
+  if (!parsed.success) throw new GatewayError('not-found', 'There is no alias of this name.', { hint: ALIASES_HINT });
+  const alias = parsed.data;
+  // Read the revision first: if the alias changes before the plan is read, `rollBack` refuses to undo that change unseen.
+  const current = (await control.releases.aliases(call, name)).find((entry) => entry.alias === alias);
+  if (current === undefined)
+    throw new GatewayError('not-found', `The function "${name}" has no alias "${alias}".`, { hint: ALIASES_HINT });
+  const plan = await control.releases.rollback(call, name, { alias, dryRun: true });
+  const path = `/dashboard/functions/${encodeURIComponent(name)}`;
+
+  return {
+    title: `Roll back ${name}`,
+    place: 'functions',
+    head: html`<p class="crumbs"><a href="/dashboard/functions">Functions</a> / <a href="${path}">${name}</a></p>
+<div class="head"><div class="titles"><h1>Roll back <code>${alias}</code></h1><p>Nothing has changed yet. New invocations of ${alias} would run what it served before; running ones go on as they began.</p></div></div>`,
+    live: false,
+    fragments: [
+      {
+        id: 'plan',
+        look: 'wide card',
+        render: () =>
+          html`<h2>What changes</h2>${facts([
+            ['Serves now', sharesText(plan.from)],
+            ['Would serve', sharesText(plan.to)],
+          ])}<h3>Differences</h3>${
+            plan.changes.length === 0
+              ? empty('Manifest, component, secrets and environment are the same.')
+              : html`<div class="diff">${table(
+                  'Differences',
+                  [{ head: 'Field' }, { head: 'Now' }, { head: 'After' }],
+                  plan.changes.map(({ field, from, to }) => [
+                    html`<code>${field}</code>`,
+                    from === null ? '–' : html`<code class="from">${changedText(field, from)}</code>`,
+                    to === null ? '–' : html`<code class="to">${changedText(field, to)}</code>`,
+                  ]),
+                )}</div>`
+          }`,
+      },
+      {
+        id: 'confirm',
+        look: 'wide card',
+        render: () =>
+          html`<h2 class="unseen">Confirm</h2><form method="post" action="${path}/rollback?alias=${alias}">${tokenField(visit.formToken)}
+<input type="hidden" name="alias" value="${alias}"><input type="hidden" name="revision" value="${current.revision}">
+<label for="message">Why (optional, kept in the history)</label><input id="message" name="message" maxlength="${MAX_MESSAGE}" autocomplete="off">
+<div class="actions"><button class="primary">Roll back ${alias}</button><a class="button" href="${path}">Leave it</a></div></form>`,
+      },
+    ],
+  };
+}
+
+/** The text of a changed field. Shortens the component's hash: a prefix is enough to tell two hashes apart. */
+function changedText(field: string, text: string) {
+  return field === 'component' ? html`<span title="${text}">${shortVersion(text)}</span>` : html`${text}${NONE}`;
+}
+
+/** Performs the rollback that the form confirms. Returns the address to redirect to. */
+export async function rollBack(visit: Visit, name: string, form: URLSearchParams): Promise<string> {
+  demand(visit, 'deploy');
+  const parsed = formSchema.safeParse({
+    alias: form.get('alias'),
+    revision: form.get('revision'),
+    message: form.get('message') ?? '',
+  });
+  if (!parsed.success)
+    throw new GatewayError('invalid-input', 'The form is not complete.', {
+      hint: 'Go back, reload the page and try again.',
+    });
+  const { alias, revision, message } = parsed.data;
+  await visit.control.releases.rollback(visit.call, name, {
+    alias,
+    ifRevision: revision,
+    ...(message === '' ? {} : { message }),
+  });
+  return `/dashboard/functions/${encodeURIComponent(name)}?done=rolled-back`;
 }

@@ -2,11 +2,22 @@ import { z } from '@hono/zod-openapi';
 import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { STATUSES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import type { InvocationPage } from '../../resources/operations.ts';
 import { invocationCursor } from '../../schemas/invocations.ts';
-import { html, NONE } from '../html/html.ts';
-import { empty } from '../html/parts.ts';
+import {
+  badge,
+  code,
+  duration,
+  empty,
+  type Html,
+  html,
+  moment,
+  NONE,
+  number,
+  shortVersion,
+  table,
+} from '../html/parts.ts';
 import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
-import { invocationTable } from './invocation-table.ts';
 
 const PAGE_SIZE = 25;
 
@@ -78,4 +89,42 @@ ${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tena
       },
     ],
   };
+}
+
+type Row = InvocationPage['invocations'][number];
+
+/** Invocations, each linked to its own page. */
+export function invocationTable(caption: string, rows: readonly Row[], now: number): Html {
+  return table(
+    caption,
+    [
+      { head: 'Invocation' },
+      { head: 'Function' },
+      { head: 'Status' },
+      { head: 'Created' },
+      { head: 'Time', numeric: true },
+      { head: 'Tokens', numeric: true },
+    ],
+    rows.map((row) => [
+      html`<a class="mono" href="/dashboard/invocations/${encodeURIComponent(row.id)}">${row.id}</a>`,
+      html`${row.function} <small class="mono">${shortVersion(row.version)}</small>`,
+      html`${badge(row.status)}${row.question === undefined ? NONE : html` <small>asks a person</small>`}${row.error === undefined || row.status !== 'failed' ? NONE : html` <small>${code(row.error.code)}</small>`}`,
+      moment(row.createdAt, now),
+      lasted(row, now),
+      tokensOf(row),
+    ]),
+  );
+}
+
+/** The time from an invocation's start (from its creation, without a start) to its end or, in whole seconds, to `now`. */
+export function lasted(row: Pick<Row, 'createdAt' | 'startedAt' | 'endedAt'>, now: number): string {
+  const end = row.endedAt === undefined ? now : Date.parse(row.endedAt);
+  const ms = Math.max(0, end - Date.parse(row.startedAt ?? row.createdAt));
+  return duration(row.endedAt === undefined ? Math.floor(ms / 1000) * 1000 : ms);
+}
+
+function tokensOf({ usage }: Row): string {
+  const { inputTokens = 0, outputTokens = 0 } = (usage ?? {}) as Readonly<Record<string, unknown>>;
+  const sum = Number(inputTokens) + Number(outputTokens);
+  return usage === undefined || Number.isNaN(sum) ? '–' : number(sum);
 }

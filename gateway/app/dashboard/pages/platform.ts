@@ -2,9 +2,20 @@ import type { ModelInfo } from '../../control.ts';
 import type { GpuHostState, HostedModel, MachineState, PlatformLoad } from '../../resources/operations.ts';
 import { backendText, deviceText, hostState, machineState } from '../../resources/platform-texts.ts';
 import type { Tenant } from '../../resources/tenants.ts';
-import { bytes, duration, number, percent } from '../html/format.ts';
-import { type Html, html } from '../html/html.ts';
-import { badge, bar, empty, table, tile, tiles } from '../html/parts.ts';
+import {
+  badge,
+  bar,
+  bytes,
+  duration,
+  empty,
+  type Html,
+  html,
+  number,
+  percent,
+  table,
+  tile,
+  tiles,
+} from '../html/parts.ts';
 import { demand, once, type Page, type Visit } from '../page.ts';
 
 /** For operators: every tenant, the machines, the GPU hosts, memory and batches of the models and encoders, and the runtimes. */

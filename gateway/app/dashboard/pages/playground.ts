@@ -1,14 +1,34 @@
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { FunctionVersion, HeldInvocation } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import { exactJson, roundsIntegers } from '../../http/exact-json.ts';
+import { exactJson, roundsIntegers } from '../../http/json.ts';
 import type { InputChecker } from '../../validation/input.ts';
-import { exampleOf, fieldsOf, textsOf } from '../forms/fields.ts';
-import { type Filled, filledOf, givenValue, type Refused, refused } from '../forms/filled.ts';
-import { formFields } from '../forms/form.ts';
-import { duration, jsonText, number } from '../html/format.ts';
-import { type Html, html, NONE } from '../html/html.ts';
-import { badge, code, empty, notice, tile, tiles, tokenField } from '../html/parts.ts';
+import {
+  exampleOf,
+  type Filled,
+  fieldsOf,
+  filledOf,
+  formFields,
+  givenValue,
+  type Refused,
+  refused,
+  textsOf,
+} from '../forms/form.ts';
+import {
+  badge,
+  code,
+  duration,
+  empty,
+  type Html,
+  html,
+  jsonText,
+  NONE,
+  notice,
+  number,
+  tile,
+  tiles,
+  tokenField,
+} from '../html/parts.ts';
 import { demand, may, once, type Page, unknownInvocation, type Visit } from '../page.ts';
 import { eventsCard, isOpen, outputCard, readPast, resultCard } from './invocation.ts';
 

@@ -1,7 +1,6 @@
 import { CODES } from '../../errors/codes.ts';
 import type { GatewayError } from '../../errors/gateway-error.ts';
-import { prose } from '../html/format.ts';
-import { type Html, html } from '../html/html.ts';
+import { type Html, html, prose } from '../html/parts.ts';
 import { SIGN_IN } from './sign-in.ts';
 
 const LABELS: ReadonlyMap<string, string> = new Map([

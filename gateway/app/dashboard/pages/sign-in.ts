@@ -1,9 +1,8 @@
-import { type Html, html, NONE } from '../html/html.ts';
-import { notice } from '../html/parts.ts';
+import { type Html, html, NONE, notice } from '../html/parts.ts';
 
 export const SIGN_IN = '/dashboard/sign-in';
 
-export interface SignInPage {
+interface SignInPage {
   /** Path of the dashboard to open afterwards. */
   readonly next: string;
   /** Cause of the last attempt's failure. */

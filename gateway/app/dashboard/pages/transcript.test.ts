@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { resultData } from '#scheduler/invocations/result-event.ts';
-import { jsonText } from '../html/format.ts';
-import { transcript } from './transcript.ts';
+import { jsonText } from '../html/parts.ts';
+import { transcript } from './invocation.ts';
 
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
 

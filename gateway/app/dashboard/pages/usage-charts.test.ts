@@ -2,10 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { SPANS, type Span, type UsageRow } from '../../resources/quotas.ts';
-import { textOf } from '../html/html.ts';
+import { textOf } from '../html/parts.ts';
 import type { Visit } from '../page.ts';
-import { usagePage } from './usage.ts';
-import { bySpan, spanNames, usageCharts } from './usage-charts.ts';
+import { bySpan, spanNames, usageCharts, usagePage } from './usage.ts';
 
 const row = (at: string, outputTokens: number): UsageRow => ({
   at,

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import type { HeldInvocation, InvocationEvent } from '../../control.ts';
-import { textOf } from '../html/html.ts';
-import { stepsOf, waterfall } from './waterfall.ts';
+import { textOf } from '../html/parts.ts';
+import { stepsOf, waterfall } from './invocation.ts';
 
 const AT = Date.UTC(2026, 10, 24);
 const iso = (ms: number) => new Date(AT + ms).toISOString();

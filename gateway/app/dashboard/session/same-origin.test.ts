@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { safeNext } from '../pages/sign-in.ts';
-import { isSameOrigin } from './same-origin.ts';
+import { isSameOrigin } from './sessions.ts';
 
 const ask = (headers: Record<string, string>) =>
   isSameOrigin(new Request('http://pie.example:8787/dashboard/sign-in', { method: 'POST', headers }));

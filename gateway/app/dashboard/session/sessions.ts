@@ -17,7 +17,7 @@ export const SESSION_MS = 8 * 3_600_000;
 /** Time in which the browser must follow the redirect to the page that shows a new key. */
 export const NEW_KEY_MS = 60_000;
 /** Minimum length of the server's secret, so that it cannot be guessed. */
-export const SECRET_BYTES = 32;
+const SECRET_BYTES = 32;
 
 const ID_BYTES = 16;
 const NONCE_BYTES = 12;
@@ -160,5 +160,90 @@ function bytesOf(base64url: string): Uint8Array<ArrayBuffer> | null {
     return Uint8Array.fromBase64(base64url, { alphabet: 'base64url' });
   } catch {
     return null;
+  }
+}
+
+/**
+ * True when a page of this site sent the form. Headers that a page cannot forge decide: `Sec-Fetch-Site` if the browser sends it (over https, and to
+ * localhost), otherwise `Origin`, which must name this host. A request with neither header is refused: every browser sends one of them.
+ */
+export function isSameOrigin(request: Request): boolean {
+  const site = request.headers.get('sec-fetch-site');
+  if (site !== null) return site === 'same-origin';
+  const origin = request.headers.get('origin');
+  // Compare only the host: behind a proxy that terminates TLS the scheme differs.
+  return origin !== null && URL.canParse(origin) && new URL(origin).host === new URL(request.url).host;
+}
+
+interface SignInLimits {
+  /** Attempts that an address may make at once. */
+  readonly burst: number;
+  /** Time until one more attempt is allowed. */
+  readonly refillMs: number;
+  /** Maximum remembered addresses. Beyond it, the address whose last attempt is the oldest is forgotten. */
+  readonly maxAddresses: number;
+}
+
+const DEFAULT_LIMITS: SignInLimits = { burst: 10, refillMs: 3000, maxAddresses: 10_000 };
+
+interface Bucket {
+  /** Attempts that were left at `updatedAt`; not a whole number while one is being refilled. */
+  tokens: number;
+  updatedAt: number;
+}
+
+/** A token bucket per address: bounds sign-in attempts with unknown keys. */
+export class SignInAttempts {
+  readonly #options: SignInLimits;
+  /** In order of last use, oldest first. */
+  readonly #buckets = new Map<string, Bucket>();
+
+  constructor(options: SignInLimits = DEFAULT_LIMITS) {
+    this.#options = options;
+  }
+
+  /**
+   * Takes one attempt at `now`, milliseconds of a clock that never steps back. Returns 0 when the attempt is allowed, else the milliseconds until
+   * the next allowed one.
+   */
+  take(address: string, now: number): number {
+    const { burst, refillMs, maxAddresses } = this.#options;
+    const old = this.#buckets.get(address);
+    const tokens = old === undefined ? burst : Math.min(burst, old.tokens + (now - old.updatedAt) / refillMs);
+    const isAllowed = tokens >= 1;
+    this.#buckets.delete(address);
+    this.#buckets.set(address, { tokens: isAllowed ? tokens - 1 : tokens, updatedAt: now });
+    if (this.#buckets.size > maxAddresses) {
+      const [oldest] = this.#buckets.keys();
+      if (oldest !== undefined) this.#buckets.delete(oldest);
+    }
+    return isAllowed ? 0 : Math.ceil((1 - tokens) * refillMs);
+  }
+}
+
+/** Maximum remembered sessions. Beyond it, the session that expires first is forgotten. */
+const MAX_REMEMBERED = 10_000;
+
+/** Sessions that signed out before their expiry. This gateway refuses copies of their cookies. */
+export class SignedOut {
+  /** Expiry of each session, ms since the Unix epoch; oldest sign-out first. */
+  readonly #expiries = new Map<string, number>();
+  readonly #maxRemembered: number;
+
+  constructor(maxRemembered = MAX_REMEMBERED) {
+    this.#maxRemembered = maxRemembered;
+  }
+
+  add(id: string, expiresAt: number, now: number): void {
+    this.#expiries.set(id, expiresAt);
+    if (this.#expiries.size <= this.#maxRemembered) return;
+    for (const [other, expiry] of this.#expiries) if (expiry <= now) this.#expiries.delete(other);
+    if (this.#expiries.size <= this.#maxRemembered) return;
+    const [[firstToExpire] = []] = [...this.#expiries].sort(([, a], [, b]) => a - b);
+    if (firstToExpire !== undefined) this.#expiries.delete(firstToExpire);
+  }
+
+  has(id: string): boolean {
+    return this.#expiries.has(id);
   }
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { SignInAttempts } from './sign-in-attempts.ts';
+import { SignInAttempts } from './sessions.ts';
 
 const OPTIONS = { burst: 3, refillMs: 1000, maxAddresses: 4 };
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { SignedOut } from './signed-out.ts';
+import { SignedOut } from './sessions.ts';
 
 it('a signed-out session is remembered until it expires, or until there is no room', () => {
   const signedOut = new SignedOut(2);

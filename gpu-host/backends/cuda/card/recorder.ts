@@ -1,5 +1,4 @@
-import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
-import { PROJECTIONS } from '#gpu-host/models/adapter-config.ts';
+import { type LoadedAdapter, PROJECTIONS } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type { Device } from '../../../protocol/host.ts';

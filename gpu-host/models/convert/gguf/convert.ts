@@ -1,8 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { bitsOf, blockedNames } from '../../blocks.ts';
-import { configToJson, type ModelConfig } from '../../config.ts';
+import { bitsOf, blockedNames, configToJson, type ModelConfig } from '../../config.ts';
 import { ModelError } from '../../errors.ts';
 import { expectedTensors } from '../../load.ts';
 import { type TensorSource, writeSafetensors } from '../../safetensors.ts';

@@ -1,4 +1,4 @@
-import { type BlockedTensor, bitsOf, dequantize } from '../../blocks.ts';
+import { type BlockedTensor, bitsOf, dequantize } from '../../config.ts';
 import type { FloatType } from '../../safetensors.ts';
 
 /** Encoding of a GGUF tensor: blocks of `values` values, each in `bytes` bytes. No block spans two rows. */

@@ -1,7 +1,9 @@
-import { BLOCK_SIZES, type BlockSize, blockedNames } from '../../blocks.ts';
-import type { TensorSource } from '../../safetensors.ts';
-import { type GroupedMatrix, readGroupScales, readZeros } from './grouped.ts';
-import { readWords, unpackRows } from './words.ts';
+import { BLOCK_SIZES, type BlockSize, blockedNames } from '../../config.ts';
+import { ModelError } from '../../errors.ts';
+import { readBytes, readPieces, type StoredTensor, type TensorSource } from '../../safetensors.ts';
+import { transposed } from '../matrices.ts';
+import type { Float8, Tile } from './config.ts';
+import { expectStored, MISMATCH, readScales, type Stored } from './stored.ts';
 
 /** Number of levels that a conversion unpacks at a time; a single row may have more. */
 const PIECE_VALUES = 1 << 20;
@@ -111,4 +113,233 @@ function* pieces({ levels, rows, columns }: GroupedMatrix): Generator<{ firstRow
     const count = Math.min(rowsPerPiece, rows - firstRow);
     yield { firstRow, levels: unpackRows(words, levels.packing, firstRow, count, columns) };
   }
+}
+
+/** Bytes of 32-bit floats that a conversion makes at a time; a single row may take more. */
+const PIECE_BYTES = 4 << 20;
+/** The largest e4m3 value. */
+const LARGEST = 448;
+
+/**
+ * The value of each byte as e4m3: sign, 4 bits of exponent with the bias 7, 3 bits of fraction, NaN at 0x7f and 0xff,
+ * no infinities.
+ */
+const VALUES = Float32Array.from({ length: 256 }, (_, byte) => {
+  const exponent = (byte >> 3) & 15;
+  const fraction = byte & 7;
+  if (exponent === 15 && fraction === 7) return Number.NaN;
+  const magnitude = exponent === 0 ? fraction * 2 ** -9 : (8 + fraction) * 2 ** (exponent - 10);
+  return byte < 128 ? magnitude : -magnitude;
+});
+
+/**
+ * A matrix of 8-bit floats as 32-bit floats: value × scale, rounded once; `shared` tells which values share a scale.
+ * Null when the checkpoint has the matrix as plain floats.
+ *
+ * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
+ */
+export function float8Source(
+  { scales: suffixes, shared }: Float8,
+  stored: Stored,
+  name: string,
+  shape: readonly number[],
+): TensorSource | null {
+  const weight = stored.find(name);
+  const base = name.replace(/weight$/, '');
+  const scaleNames = suffixes.map((suffix) => base + suffix);
+  const present = scaleNames.filter((each) => stored.find(each) !== undefined);
+  if (weight?.dtype !== 'F8_E4M3') {
+    if (present.length > 0) throw contradiction(`"${present[0]}" scales "${name}", which has no 8-bit floats`);
+    return null;
+  }
+  expectStored(name, weight, 'F8_E4M3', shape);
+  if (present.length > 1) throw contradiction(`"${name}" has two scales: ${present.join(' and ')}`);
+  const scaleName = present[0] ?? (scaleNames[0] as string);
+  const scale = stored.require(scaleName, name);
+  const [rows = 0, columns = 0] = shape;
+  expectStored(scaleName, scale, 'floats', ...scaleShapes(shared, shape));
+  // Rejects bad scales now; `data` reads them again.
+  readScales(scaleName, scale, LARGEST);
+  const tile = tileOf(shared, rows, columns);
+  return { name, shape, data: () => values(name, weight, readScales(scaleName, scale, LARGEST), tile) };
+}
+
+/** Size of the part of a matrix that shares one scale. */
+function tileOf(shared: Float8['shared'], rows: number, columns: number): Tile {
+  if (shared === 'matrix') return [rows, columns];
+  return shared === 'row' ? [1, columns] : shared;
+}
+
+/** The shapes that a matrix's scales may have. */
+function scaleShapes(shared: Float8['shared'], [rows = 0, columns = 0]: readonly number[]): number[][] {
+  if (shared === 'matrix') return [[1], [], [1, 1]];
+  if (shared === 'row') return [[rows, 1], [rows]];
+  return [[Math.ceil(rows / shared[0]), Math.ceil(columns / shared[1])]];
+}
+
+function* values(
+  name: string,
+  weight: StoredTensor,
+  scales: Float32Array,
+  [tileRows, tileColumns]: Tile,
+): Generator<Uint8Array> {
+  const columns = weight.shape[1] ?? 1;
+  const tilesOfRow = Math.ceil(columns / tileColumns);
+  const rowsOfPiece = Math.max(1, Math.floor(PIECE_BYTES / (4 * columns)));
+  let row = 0;
+  for (const piece of readPieces(weight, rowsOfPiece * columns)) {
+    const floats = new Float32Array(piece.length);
+    for (let at = 0; at < piece.length; row++) {
+      const end = at + columns;
+      for (let tile = Math.floor(row / tileRows) * tilesOfRow; at < end; tile++) {
+        const scale = scales[tile] as number;
+        for (const last = Math.min(at + tileColumns, end); at < last; at++) {
+          const byte = piece[at] as number;
+          if ((byte & 127) === 127)
+            throw new ModelError('malformed-weights', `"${name}" has a value in row ${row} that is not a number`, {
+              hint: 'the checkpoint is damaged, fetch it again',
+            });
+          floats[at] = (VALUES[byte] as number) * scale;
+        }
+      }
+    }
+    yield new Uint8Array(floats.buffer);
+  }
+}
+
+function contradiction(what: string): ModelError {
+  return new ModelError('malformed-weights', what, {
+    hint: MISMATCH,
+  });
+}
+
+/**
+ * A matrix of unsigned levels whose columns form groups, as a checkpoint stores it. A value is `(level − zero) × scale`, with a scale and a
+ * zero point for each row and group.
+ */
+export interface GroupedMatrix {
+  readonly bits: 4 | 8;
+  readonly rows: number;
+  readonly columns: number;
+  /** Number of groups in a row. */
+  readonly groups: number;
+  /** Number of columns in a group, if the columns of each group are neighbours and all groups are equally large; else the group of each column. */
+  readonly grouping: number | Uint32Array;
+  readonly levels: PackedNumbers;
+  /** Zero points, `[rows, groups]`; null if all are `2^(bits − 1)`. `lessOne` is true if each zero point is stored minus one (GPTQ). */
+  readonly zeros: (PackedNumbers & { readonly lessOne: boolean }) | null;
+  /** The tensor of the scales, stored row by row or group by group. */
+  readonly scales: { readonly name: string; readonly tensor: StoredTensor; readonly by: 'row' | 'group' };
+}
+
+interface PackedNumbers {
+  readonly tensor: StoredTensor;
+  readonly packing: Packing;
+}
+
+/** @throws ModelError `malformed-weights` when a scale, or its product with the largest level, is not finite in 32 bits */
+export function readGroupScales({ scales: { name, tensor, by }, bits, rows, groups }: GroupedMatrix): Float32Array {
+  const largestLevel = 2 ** bits - 1;
+  const scales = readScales(name, tensor, largestLevel);
+  return by === 'row' ? scales : transposed(scales, groups, rows);
+}
+
+/** Zero points, `[rows, groups]`; null when all are `2^(bits − 1)`. */
+export function readZeros({ zeros, bits, rows, groups }: GroupedMatrix): Uint8Array | null {
+  if (zeros === null) return null;
+  const words = readWords(zeros.tensor);
+  // GPTQ's writers subtract from whole words, so a number may borrow from the next one in its word. Adding to whole words undoes each borrow.
+  const ones = bits === 4 ? 0x11111111 : 0x01010101;
+  const points = unpackRows(zeros.lessOne ? words.map((word) => word + ones) : words, zeros.packing, 0, rows, groups);
+  return points.every((point) => point === 2 ** (bits - 1)) ? null : points;
+}
+
+/** Dimensions of a matrix whose groups have `size` columns, the last one perhaps fewer. */
+export interface Groups {
+  readonly columns: number;
+  readonly groups: number;
+  readonly size: number;
+}
+
+/**
+ * Checks the tensor of groups, if there is one, and returns the grouping of the matrix.
+ *
+ * @param index the tensor with the group of each column; null if the checkpoint has none
+ * @param reordered true when the columns of a group need not be neighbours
+ * @throws ModelError `wrong-shape` or `malformed-weights`
+ */
+export function groupingOf(
+  { columns, groups, size }: Groups,
+  index: { readonly name: string; readonly tensor: StoredTensor } | null,
+  reordered: boolean,
+): GroupedMatrix['grouping'] {
+  const orderedGroupOf = Uint32Array.from({ length: columns }, (_, i) => Math.floor(i / size));
+  const orderedGrouping = columns % size === 0 ? size : orderedGroupOf;
+  if (index === null) return orderedGrouping;
+  expectStored(index.name, index.tensor, 'I32', [columns]);
+  const groupOf = readWords(index.tensor);
+  if (groupOf.every((group, i) => group === orderedGroupOf[i])) return orderedGrouping;
+  // The tensor has signed numbers, read as unsigned ones here, so a negative group becomes too large. `| 0` makes the number signed again.
+  const wrongColumn = groupOf.findIndex((group) => group >= groups);
+  if (wrongColumn >= 0)
+    throw new ModelError(
+      'malformed-weights',
+      `"${index.name}" has group ${(groupOf[wrongColumn] as number) | 0} at place ${wrongColumn}`,
+      {
+        hint: `its groups are 0 to ${groups - 1}: the checkpoint is damaged, fetch it again`,
+      },
+    );
+  if (!reordered)
+    throw new ModelError('malformed-weights', `"${index.name}" reorders the columns, which config.json excludes`, {
+      hint: MISMATCH,
+    });
+  return groupOf;
+}
+
+/** Layout of a matrix of small unsigned numbers in 32-bit words. Each word holds several neighbours along one dimension. */
+export interface Packing {
+  readonly bits: 4 | 8;
+  /** The dimension whose neighbours share a word. */
+  readonly along: 'rows' | 'columns';
+  /** Distance in words from a row, or from a group of rows that share a word, to the next. */
+  readonly rowStride: number;
+  /** Distance in words from a column, or from a group of columns that share a word, to the next. */
+  readonly columnStride: number;
+  /** Place of each neighbour in its word, counted from the lowest bits; in order by default. */
+  readonly places?: readonly number[];
+}
+
+/** Reads a tensor of 32-bit integers as unsigned words. */
+export function readWords(tensor: StoredTensor): Uint32Array {
+  const bytes = readBytes(tensor);
+  return new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+}
+
+/** Unpacks some rows of a matrix, one number per byte. */
+export function unpackRows(
+  words: Uint32Array,
+  { bits, along, rowStride, columnStride, places }: Packing,
+  firstRow: number,
+  count: number,
+  columns: number,
+): Uint8Array {
+  const numbersPerWord = 32 / bits;
+  const mask = 2 ** bits - 1;
+  const shifts = Array.from({ length: numbersPerWord }, (_, i) => bits * (places?.[i] ?? i));
+  const numbers = new Uint8Array(count * columns);
+  for (let row = firstRow, to = 0; row < firstRow + count; row++) {
+    if (along === 'rows') {
+      const shift = shifts[row % numbersPerWord] as number;
+      const line = rowStride * Math.floor(row / numbersPerWord);
+      for (let column = 0; column < columns; column++)
+        numbers[to++] = ((words[line + columnStride * column] as number) >>> shift) & mask;
+    } else {
+      const end = to + columns;
+      for (let at = rowStride * row; to < end; at += columnStride) {
+        const word = words[at] as number;
+        for (let i = 0; i < numbersPerWord && to < end; i++) numbers[to++] = (word >>> (shifts[i] as number)) & mask;
+      }
+    }
+  }
+  return numbers;
 }

@@ -5,11 +5,8 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { openTensors } from '../../load.ts';
 import { readStoredTensors, writeSafetensors } from '../../safetensors.ts';
-import { awqMatrix } from './awq.ts';
-import { groupedSources } from './blocks.ts';
-import { gptqMatrix } from './gptq.ts';
-import type { GroupedMatrix } from './grouped.ts';
-import { packedMatrix } from './packed.ts';
+import { type GroupedMatrix, groupedSources } from './blocks.ts';
+import { awqMatrix, gptqMatrix, packedMatrix } from './convert.ts';
 import { Stored } from './stored.ts';
 import { type Raw, safetensors } from './testing/write.ts';
 
