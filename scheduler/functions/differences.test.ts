@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Compared, differences, grantsInWords } from './differences.ts';
+import { type Compared, differences } from './differences.ts';
+import { grantsInWords } from './grants-text.ts';
 
 const version = (parts: Partial<Compared> = {}): Compared => ({
   manifest: { name: 'story', limits: { pages: 4, cpuMs: 10 }, environment: { MODE: 'fast' } },
