@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
 import type { JoinedMachine, MachineInfo } from '#scheduler/machines/types.ts';
@@ -7,7 +7,7 @@ import { isDrained, servingHost } from '#scheduler/policies/placement.ts';
 import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
+import { includesScope } from '#scheduler/tenants/rules.ts';
 import { CONTRACT } from '#wit/contract.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';

@@ -1,10 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { BuildReply } from '#scheduler/builds/types.ts';
+import type { BuildReply } from '#scheduler/builds/builds.ts';
 import { versionOf } from '#scheduler/functions/functions.ts';
 import { DEFAULT_LIMITS, parseManifest } from '#scheduler/functions/manifest.ts';
-import { resultData } from '#scheduler/invocations/result-event.ts';
-import type { NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import { type NewEvent, resultData, type TerminalEvent, type Usage } from '#scheduler/invocations/types.ts';
 import type { RuntimeLease } from '#scheduler/runtimes/lease.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';

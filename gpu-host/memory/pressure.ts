@@ -1,4 +1,4 @@
-import type { Shortfall } from '#scheduler/policies/victims.ts';
+import type { Shortfall } from '#scheduler/policies/preemption.ts';
 import type { Contender } from './contender.ts';
 import { holders, type Page, type PageAccount } from './pool.ts';
 import type { PageSpace } from './space.ts';

@@ -1,10 +1,9 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
-import { isReference } from '#scheduler/functions/aliases.ts';
+import { FUNCTION_NAME, isReference } from '#scheduler/functions/aliases.ts';
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
-import { newInvocationId } from '#scheduler/invocations/id.ts';
+import { newInvocationId } from '#scheduler/invocations/submission.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { fromStore } from '../host/ask.ts';
 import type { StoreQueues } from '../host/store-queues.ts';

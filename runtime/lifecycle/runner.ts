@@ -1,13 +1,12 @@
 import { randomUUID } from 'node:crypto';
-import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { Peak } from '#scheduler/admission/learned.ts';
+import type { InvocationJob, Peak } from '#scheduler/admission/job.ts';
 import type { Begun } from '#scheduler/admission/worker.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
-import type { EventLog } from '#scheduler/invocations/event-log.ts';
+import type { EndLog } from '#scheduler/invocations/endings.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { EndLog } from '#scheduler/invocations/platform-end.ts';
+import type { EventLog } from '#scheduler/invocations/log.ts';
 import type { Questions } from '#scheduler/invocations/questions.ts';
 import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';

@@ -1,15 +1,14 @@
 import { unexpected } from '../invocations/replies.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { LEARNED_MS, type Peak, peakPairs } from './learned.ts';
-import { MEMORY } from './tenant-state.ts';
+import { LEARNED_MS, MEMORY, type Peak, peakPairs } from './job.ts';
 
-const ADMIT = loadScript(new URL('./scripts/admit.lua', import.meta.url));
-const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));
-const REPAIR = loadScript(new URL('./scripts/repair.lua', import.meta.url));
-const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.url));
+const ADMIT = loadScript(new URL('./admission.lua', import.meta.url), 'admit');
+const OVERVIEW = loadScript(new URL('./admission.lua', import.meta.url), 'overview');
+const REPAIR = loadScript(new URL('./admission.lua', import.meta.url), 'repair');
+const OBSERVE = loadScript(new URL('./admission.lua', import.meta.url), 'observe-pages');
 
-/** Maximum number of invocations that one script call admits (`MAX_STARTS` of admission.lua). When a call reaches it, `admit` makes another. */
+/** Maximum number of invocations that one script call admits (`MAX_STARTS` of rules.lua). When a call reaches it, `admit` makes another. */
 const MAX_STARTS = 256;
 /** Minimum time between two checks of the ledger (the list of admitted invocations), over all processes: the first call after it makes a check. */
 const REPAIR_INTERVAL_MS = 5000;
@@ -144,5 +143,50 @@ export class Admission {
     const reply = await this.#store.script(script, [keys.admissionState], [keys.prefix, clock(), ...args]);
     if (!Array.isArray(reply)) throw unexpected(script.name, reply);
     return reply;
+  }
+}
+
+/** Lists the invocations that wait for a runtime: those in their tenant's queue, and the admitted ones that no runtime has fetched yet. */
+export class AdmissionQueue {
+  readonly #store: Store;
+  readonly #admission: Admission;
+
+  constructor(store: Store, admission: Admission) {
+    this.#store = store;
+    this.#admission = admission;
+  }
+
+  /** Numbers of invocations that wait for a runtime (`waiting`), and that runtimes hold (`active`). */
+  async depth(): Promise<{ readonly waiting: number; readonly active: number }> {
+    const { jobs } = this.#store.keys;
+    const [tenants, admitted, active] = await Promise.all([
+      this.#admission.tenants(),
+      this.#admittedIds(),
+      this.#store.call((redis) => redis.llen(`${jobs}:active`)),
+    ]);
+    return { waiting: tenants.reduce((sum, { waiting }) => sum + waiting, admitted.length), active };
+  }
+
+  /** Ids of waiting invocations: first the admitted ones in fetch order, then those in all tenants' queues by arrival. */
+  async waiting(limit = 100): Promise<string[]> {
+    const { waiting } = this.#store.keys;
+    const [admitted, tenants] = await Promise.all([this.#admittedIds(), this.#admission.tenants()]);
+    const queues = await Promise.all(
+      tenants.map(({ tenant }) =>
+        this.#store.call((redis) => redis.zrange(waiting(tenant), '0', `${limit - 1}`, 'WITHSCORES')),
+      ),
+    );
+    // With WITHSCORES, each id is followed by its score, the arrival.
+    const queued = queues.flatMap((queue) =>
+      queue.flatMap((id, i) => (i % 2 === 0 ? [{ id, arrival: Number(queue[i + 1]) }] : [])),
+    );
+    queued.sort((a, b) => a.arrival - b.arrival);
+    return [...admitted, ...queued.map(({ id }) => id)].slice(0, limit);
+  }
+
+  /** Ids of admitted invocations that no runtime has fetched yet, in fetch order. */
+  async #admittedIds(): Promise<string[]> {
+    const wait = `${this.#store.keys.jobs}:wait`;
+    return (await this.#store.call((redis) => redis.lrange(wait, 0, -1))).reverse();
   }
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { AdmissionPolicy, DEFAULT_RESERVE, MAX_OVERTAKEN } from './policy.ts';
-import type { Demand } from './tenant-state.ts';
+import { DEFAULT_RESERVE } from './job.ts';
+import { AdmissionPolicy, type Demand, MAX_OVERTAKEN } from './testing/policy.ts';
 
 /** A limit that no test reaches. */
 const MANY = 1_000_000;
@@ -65,7 +65,7 @@ describe('admission of invocations with latency targets', () => {
           let arrivals = 0;
           let roundsWithoutOrdinary = 0;
           const fill = () => {
-            // The quota grants no more than the tenant may run at once (`create.lua`).
+            // The quota grants no more than the tenant may run at once (`create` of `invocations/submission.lua`).
             while (openWithTargets.size < Math.min(quota, slots)) {
               const id = `live${++arrivals}`;
               openWithTargets.add(id);

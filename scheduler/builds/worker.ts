@@ -4,11 +4,11 @@ import { BUILD_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { MAX_EXCUSED_MS } from '../policies/silence.ts';
 import { textForTenant } from '../policies/text-for-tenant.ts';
+import { WorkerConnection } from '../store/connection.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { WorkerConnection } from '../store/worker-connection.ts';
-import type { BuildReply, BuildRequest } from './types.ts';
+import type { BuildReply, BuildRequest } from './builds.ts';
 
 /**
  * Duration of BullMQ's lock on a build, unless it is renewed: longer than a runtime is excused when it gets no core. The runtime's own lease decides
@@ -20,8 +20,8 @@ const STALLED_CHECK_MS = 2000;
 /** Time for which a reply is kept for its requester. */
 const REPLY_MS = 60_000;
 
-const GIVE_UP = loadScript(new URL('./scripts/give-up-builds.lua', import.meta.url));
-const BEGIN_TURN = loadScript(new URL('./scripts/begin-turn.lua', import.meta.url));
+const GIVE_UP = loadScript(new URL('./builds.lua', import.meta.url), 'give-up-builds');
+const BEGIN_TURN = loadScript(new URL('./builds.lua', import.meta.url), 'begin-turn');
 
 export interface BuildWorkerOptions {
   readonly store: Store;

@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import type { InvocationLimits } from '../invocations/types.ts';
-import { LATENCY_BOUNDS } from '../quotas/latency.ts';
+import { type InvocationLimits, LATENCY_BOUNDS } from '../invocations/types.ts';
 import {
   MAX_ENVIRONMENT_CHARACTERS,
   MAX_NAMED_SECRETS,
@@ -9,9 +8,9 @@ import {
   SEALED_VALUE,
   VARIABLE_NAME,
 } from '../secrets/rules.ts';
+import { FUNCTION_NAME } from './aliases.ts';
 import { grantsSchema } from './grants.ts';
-import { checkInputSchema, type JsonSchema } from './input-schema.ts';
-import { FUNCTION_NAME } from './name.ts';
+import { checkInputSchema, type JsonSchema } from './schema/compiled.ts';
 
 /** Bounds of the limits that a manifest may set: `[least, most]`. */
 export const LIMIT_BOUNDS = {

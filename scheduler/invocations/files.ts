@@ -1,12 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
-import type { Channels } from '../store/channels.ts';
+import { type Channels, Wakeup } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { Wakeup } from '../store/wakeup.ts';
-import { fileFault, MAX_FAMILY_FILES_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_TENANT_FILES_BYTES } from './file-rules.ts';
 import { unexpected } from './replies.ts';
+import { fileFault, MAX_FAMILY_FILES_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_TENANT_FILES_BYTES } from './types.ts';
 
 /** A file of an invocation, put by its client or its inferlet. */
 export interface FileInfo {
@@ -28,9 +27,9 @@ export interface StoredFile extends FileInfo {
 export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large' | 'family-full' | 'tenant-full';
 
 const SCRIPTS = {
-  get: loadScript(new URL('./scripts/file-get.lua', import.meta.url)),
-  put: loadScript(new URL('./scripts/file-put.lua', import.meta.url)),
-  look: loadScript(new URL('./scripts/file-look.lua', import.meta.url)),
+  get: loadScript(new URL('./files.lua', import.meta.url), 'file-get'),
+  put: loadScript(new URL('./files.lua', import.meta.url), 'file-put'),
+  look: loadScript(new URL('./files.lua', import.meta.url), 'file-look'),
 };
 
 const PUT_OUTCOMES: Readonly<Record<string, PutFileOutcome>> = {

@@ -1,11 +1,10 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
-import type { Channels } from '../store/channels.ts';
+import { type Channels, Wakeup } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { Wakeup } from '../store/wakeup.ts';
 import { unexpected } from './replies.ts';
 
 /** A message from the client to its inferlet. */
@@ -38,9 +37,9 @@ const MAX_INBOX_BYTES = 8 * 1024 * 1024;
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 const SCRIPTS = {
-  push: loadScript(new URL('./scripts/inbox-push.lua', import.meta.url)),
-  take: loadScript(new URL('./scripts/inbox-take.lua', import.meta.url)),
-  close: loadScript(new URL('./scripts/inbox-close.lua', import.meta.url)),
+  push: loadScript(new URL('./inbox.lua', import.meta.url), 'inbox-push'),
+  take: loadScript(new URL('./inbox.lua', import.meta.url), 'inbox-take'),
+  close: loadScript(new URL('./inbox.lua', import.meta.url), 'inbox-close'),
 };
 
 const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {

@@ -4,14 +4,12 @@ import { throwBytesQuota } from '../quotas/exceeded.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
-import { endingArguments } from './ending.ts';
 import { MAX_INBOX_MESSAGES } from './inbox.ts';
-import { gap, unexpected } from './replies.ts';
-import { DEFAULT_RETENTION, type Retention } from './retention.ts';
+import { DEFAULT_RETENTION, endingArguments, gap, type Retention, unexpected } from './replies.ts';
 import type { Question, Usage } from './types.ts';
 
-const ASK = loadScript(new URL('./scripts/ask.lua', import.meta.url));
-const ANSWER = loadScript(new URL('./scripts/answer.lua', import.meta.url));
+const ASK = loadScript(new URL('./questions.lua', import.meta.url), 'ask');
+const ANSWER = loadScript(new URL('./questions.lua', import.meta.url), 'answer');
 
 /** A question that ends an attempt. */
 export interface AskedQuestion extends Pick<Question, 'text' | 'schema'> {

@@ -5,11 +5,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { FollowCursor } from '../invocations/follow.ts';
-import { ShownEvents } from '../invocations/shown-events.ts';
+import { ShownEvents } from '../invocations/follower.ts';
 import type { NewEvent } from '../invocations/types.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
-import { EVENT_FIELDS, encodeFrame, FrameReader } from './frames.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader } from './live.ts';
 import { LiveServer, type Unlogged } from './server.ts';
 
 const EPOCH = 1000;

@@ -6,14 +6,13 @@ import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { renewedGrant, roomOf, SPARE_TOKENS, spareOf, type TokenAsk, type TokenRoom } from './grants.ts';
-import type { CountedQuota, QuotaWindow } from './names.ts';
-import { spanNumber } from './windows.ts';
+import { type CountedQuota, type QuotaWindow, spanNumber } from './names.ts';
 
 const TENANT = 'acme';
 const FUNCTIONS = ['story', 'poem'] as const;
 const NOTE = { author: 'test', reason: '' };
 const MINUTE_MS = 60_000;
-/** `LATE_MS` and `SEARCH_MS` of grants.lua. */
+/** `LATE_MS` and `SEARCH_MS` of limits.lua. */
 const [LATE_MS, SEARCH_MS] = [60_000, 1000];
 const RESULT = { event: 'result', data: '{"output":null}' } as const;
 

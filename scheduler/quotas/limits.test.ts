@@ -5,16 +5,28 @@ import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { toCounts } from '../usage/usage.ts';
+import { toCounts } from '../usage/metered.ts';
 import { QuotaExceeded } from './exceeded.ts';
 import { changeFault, type DefaultLimits, MAX_LIMIT, resolveAll } from './limits.ts';
-import { countedPart, countedUse, HELD_QUOTAS, mayBeSetForFunction, QUOTA_NAMES, quotaErrorCode } from './names.ts';
-import { SPANS, spanNumber, spanStart, windowEnd, windowLength } from './windows.ts';
+import {
+  countedPart,
+  countedUse,
+  HELD_QUOTAS,
+  mayBeSetForFunction,
+  QUOTA_NAMES,
+  quotaErrorCode,
+  SPANS,
+  spanNumber,
+  spanStart,
+  windowEnd,
+  windowLength,
+} from './names.ts';
 
 const SEED = 20_261_120;
-const readLua = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
-const LIMITS = readLua('./scripts/include/limits.lua');
-const COUNTERS = readLua('../usage/scripts/include/counters.lua');
+/** The part of a file that its scripts share. */
+const sharedLua = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8').split('--- @script')[0];
+const LIMITS = sharedLua('./limits.lua');
+const COUNTERS = sharedLua('../usage/usage.lua');
 const DAY_MS = 86_400_000;
 
 describe('limits', () => {

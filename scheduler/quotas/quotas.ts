@@ -1,7 +1,7 @@
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { toCounts, type UsageCounts } from '../usage/usage.ts';
+import { toCounts, type UsageCounts } from '../usage/metered.ts';
 import type { QuotaUse } from './exceeded.ts';
 import {
   changeFault,
@@ -17,8 +17,15 @@ import {
   resolveAll,
   settingField,
 } from './limits.ts';
-import { countedPart, countedUse, type HeldQuota, isQuotaName, QUOTA_WINDOWS, type QuotaName } from './names.ts';
-import { spanNumber } from './windows.ts';
+import {
+  countedPart,
+  countedUse,
+  type HeldQuota,
+  isQuotaName,
+  QUOTA_WINDOWS,
+  type QuotaName,
+  spanNumber,
+} from './names.ts';
 
 /** A limit, its use, and where the limit comes from. */
 export interface QuotaState extends QuotaUse {
@@ -37,11 +44,11 @@ export interface ChangeNote {
 export type SetOutcome = 'ok' | 'full';
 
 const SCRIPTS = {
-  set: loadScript(new URL('./scripts/set-quota.lua', import.meta.url)),
-  setDefaults: loadScript(new URL('./scripts/set-defaults.lua', import.meta.url)),
-  use: loadScript(new URL('./scripts/read-use.lua', import.meta.url)),
-  repairAccounts: loadScript(new URL('./scripts/repair-accounts.lua', import.meta.url)),
-  counts: loadScript(new URL('../usage/scripts/read-counts.lua', import.meta.url)),
+  set: loadScript(new URL('./limits.lua', import.meta.url), 'set-quota'),
+  setDefaults: loadScript(new URL('./limits.lua', import.meta.url), 'set-defaults'),
+  use: loadScript(new URL('./account.lua', import.meta.url), 'read-use'),
+  repairAccounts: loadScript(new URL('./account.lua', import.meta.url), 'repair-accounts'),
+  counts: loadScript(new URL('../usage/usage.lua', import.meta.url), 'read-counts'),
 };
 
 /** Minimum time between two repairs. Each repair checks at most eight tenants, so the accounts of a thousand tenants take ten minutes or more. */

@@ -1,16 +1,8 @@
-import { isQuotaName, quotaErrorCode } from '../quotas/names.ts';
-import { type Span, spanNumber, spanStart } from '../quotas/windows.ts';
+import { isQuotaName, quotaErrorCode, type Span, spanNumber, spanStart } from '../quotas/names.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { type FirstMessageTimes, quantile } from './first-message.ts';
-import { METERED_FIELDS, type MeteredName, meteredOf } from './metered.ts';
-
-/** `requests` counts invocations made by clients; `invocations` also counts the children that they launched. */
-const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
-
-/** Counts of one span of time: those of {@link COUNT_NAMES}, and the metered fields in the units of their names. */
-export type UsageCounts = Readonly<Record<(typeof COUNT_NAMES)[number] | MeteredName, number>>;
+import { type FirstMessageTimes, quantile, toCounts, type UsageCounts } from './metered.ts';
 
 /** Counts of one span, of one function or (null) of the tenant. */
 export interface SpanCounts {
@@ -36,12 +28,10 @@ export interface MinuteCounts {
 /** Number of spans of each length that are kept; older ones read as empty. */
 const KEPT_SPANS: Readonly<Record<Span, number>> = { minute: 180, hour: 960, day: 400, month: 14 };
 
-const READ = loadScript(new URL('./scripts/read-counts.lua', import.meta.url));
+const READ = loadScript(new URL('./usage.lua', import.meta.url), 'read-counts');
 /** Maximum windows read per call. Redis serves no other client during a script, so each call must be short. */
 const WINDOWS_AT_ONCE = 64;
 const TENANT_FIELD = '*';
-
-const ZERO_COUNTS = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
 
 /** Reads the usage of tenants and their functions. The scheduler's Lua scripts count it. */
 export class UsageCounters {
@@ -116,20 +106,13 @@ function pairs(flat: unknown): [string, unknown][] {
   return flat.flatMap((field, i): [string, unknown][] => (i % 2 === 0 ? [[String(field), flat[i + 1]]] : []));
 }
 
-/** Counts by name, from a counter array of Redis. */
-export function toCounts(values: readonly unknown[]): UsageCounts {
-  const numbers = ZERO_COUNTS.map((_, i) => Number(values[i] ?? 0));
-  const plain = Object.fromEntries(COUNT_NAMES.map((name, i) => [name, numbers[i] ?? 0]));
-  return { ...plain, ...meteredOf(numbers.slice(COUNT_NAMES.length)) } as UsageCounts;
-}
-
 function toMinute(at: number, window: readonly [string, unknown][]): MinuteCounts {
   const times = new Map<number, number>();
   const failures = new Map<string, number>();
   const rejections = new Map<string, number>();
   let counts = toCounts([]);
   for (const [field, value] of window) {
-    // The text behind the prefix `f:`, `r:` or `t:` of a field with one number; see `scripts/include/counters.lua`.
+    // The text behind the prefix `f:`, `r:` or `t:` of a field with one number; see `usage.lua`.
     const name = field.slice(2);
     if (field === TENANT_FIELD && Array.isArray(value)) counts = toCounts(value);
     else if (field.startsWith('t:')) times.set(Number(name), Number(value));

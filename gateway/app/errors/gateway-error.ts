@@ -1,5 +1,5 @@
 import type { z } from '@hono/zod-openapi';
-import { clipped } from '#scheduler/functions/schema/fault.ts';
+import { clipped } from '#scheduler/functions/schema/compiled.ts';
 import type { Problem } from '../schemas/platform.ts';
 import { CODES, type CodeEntry, type ErrorCode, type ErrorStatus, RETRYABLE_CODES } from './codes.ts';
 

@@ -1,7 +1,6 @@
 import type { MiddlewareHandler } from 'hono';
 import type { QuotaUse } from '#scheduler/quotas/exceeded.ts';
-import { type Counted, countedPart } from '#scheduler/quotas/names.ts';
-import { windowLength } from '#scheduler/quotas/windows.ts';
+import { type Counted, countedPart, windowLength } from '#scheduler/quotas/names.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';

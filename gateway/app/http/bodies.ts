@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import type { MiddlewareHandler } from 'hono';
-import { pointerOf } from '#scheduler/functions/schema/fault.ts';
+import { pointerOf } from '#scheduler/functions/schema/compiled.ts';
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { type Pace, Paces } from '#scheduler/policies/paces.ts';
 import { Shares } from '#scheduler/policies/shares.ts';

@@ -1,6 +1,6 @@
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
-import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
+import { SCOPES, type Scope } from '#scheduler/tenants/rules.ts';
 import { quotaAmount } from '../../app/amounts.ts';
 import { type QuotaStatus, SPANS, type UsageRow } from '../../app/resources/quotas.ts';
 import type { CreatedKey, Tenant, TenantChange } from '../../app/resources/tenants.ts';

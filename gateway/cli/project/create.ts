@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync, writ
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ROOT } from '#infra/install.ts';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { Failure } from '../failure.ts';
 import { type Tarballs, vendor } from './vendor.ts';
 

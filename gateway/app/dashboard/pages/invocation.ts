@@ -1,7 +1,6 @@
 import { raw } from 'hono/html';
-import type { MetricData, SpanReport, StartData } from '#scheduler/invocations/event-data.ts';
-import { Items } from '#scheduler/invocations/feed.ts';
-import { hasEnded } from '#scheduler/invocations/types.ts';
+import { Items } from '#scheduler/invocations/follower.ts';
+import { hasEnded, type MetricData, type SpanReport, type StartData } from '#scheduler/invocations/types.ts';
 import { type HeldInvocation, type InvocationEvent, LEVELS, MAX_ANSWER_BYTES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { JsonText, resultIn } from '../../http/json.ts';
