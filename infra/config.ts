@@ -7,6 +7,7 @@ import { z } from 'zod';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { ISOLATION_LAYERS, PLACEMENTS, type PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import { ConfigError } from './config-error.ts';
+import { imageHostsSchema, type PrivateHostConfig, privateHostsSchema } from './http-hosts.ts';
 import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
 import { type Settings, sharedSettings } from './joined-settings.ts';
@@ -15,7 +16,6 @@ import { type MachineSettings, machineEnvironment, machineSchema, machineSetting
 import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
 import { cardSpan, encoderEntries, modelEntries, onCard } from './model-entries.ts';
 import { type EncoderEntry, type ModelEntry, modelEnvironment, modelSchema } from './model-entry.ts';
-import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import { type RetentionConfig, retentionSchema } from './retention.ts';
 import { type StorageSettings, storageSchema, storageSettings } from './storage-settings.ts';
@@ -114,6 +114,8 @@ export interface Config {
   readonly http: {
     /** Hosts with private addresses that functions may be granted. */
     readonly privateHosts: readonly PrivateHostConfig[];
+    /** Hosts from which the routes of OpenAI's and Anthropic's APIs load images. */
+    readonly imageHosts: readonly string[];
     /** Origins whose pages browsers let call the API; `*` for all. */
     readonly corsOrigins: readonly string[];
   };
@@ -238,6 +240,7 @@ export const fileSchema = z.strictObject({
   http: z
     .strictObject({
       private_hosts: privateHostsSchema,
+      image_hosts: imageHostsSchema,
       cors_origins: z.array(origin, 'must be a list of origins').max(256).default([]),
     })
     .prefault({}),
@@ -373,7 +376,11 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       maxWaiting: file.admission.max_waiting,
     },
     quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),
-    http: { privateHosts: file.http.private_hosts, corsOrigins: file.http.cors_origins },
+    http: {
+      privateHosts: file.http.private_hosts,
+      imageHosts: file.http.image_hosts,
+      corsOrigins: file.http.cors_origins,
+    },
     webhooks: { privateHosts: file.webhooks.private_hosts },
     log: logSettings(file.log, env),
     telemetry: telemetrySettings(file, env),
