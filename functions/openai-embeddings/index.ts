@@ -1,8 +1,8 @@
 import { embed } from '@pie/inferlet';
-import { base64 } from '../openai-shared/base64.ts';
 import { encoderNamed } from '../openai-shared/encoders.ts';
 import { RequestError, serve } from '../openai-shared/request.ts';
 import { inNineDigits, mostVectors } from './answer-size.ts';
+import { base64 } from './base64.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {

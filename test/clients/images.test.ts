@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -6,7 +7,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import Anthropic, { type BadRequestError as AnthropicRefusal } from '@anthropic-ai/sdk';
-import OpenAI, { BadRequestError } from 'openai';
+import OpenAI, { APIError, BadRequestError } from 'openai';
 import { png } from '#runtime/images/testing/png.ts';
 import { call } from '#test/harness/deploy.ts';
 import {
@@ -306,6 +307,8 @@ describe('images', () => {
       [dataUrl(RED, 'text/html'), /has the media type "text\/html"/],
       ['data:image/png;base64,', /has no image in base64/],
       ['data:image/png;base64,a&b=', /has no image in base64/],
+      ['data:image/png;base64,AAAAé', /has no image in base64/],
+      ['data:image/png;base64,AA=A', /has no image in base64/],
       [dataUrl(new Uint8Array(100)), /neither a PNG nor a JPEG/],
       [dataUrl(cut), /the PNG ends inside a chunk/],
       [dataUrl(bomb), /100000 × 100000 pixels; 16000000 are the limit/],
@@ -331,6 +334,35 @@ describe('images', () => {
       APIS.chat([['user', 'word '.repeat(100)], ...long]),
       (error: BadRequestError) => error.code === 'context_length_exceeded',
     );
+  });
+
+  it('are shown or refused, whatever bytes they have', async () => {
+    const outcomes = await Promise.all(
+      Array.from({ length: 24 }, async (_, i) => {
+        const damaged = RED.slice(0, RED.length - (i % 4) * 5);
+        const at = 8 + ((i * 37) % (damaged.length - 8));
+        damaged[at] = (damaged[at] ?? 0) ^ (1 << (i % 8));
+        return APIS.chat([['user', damaged]]).then(
+          () => 200,
+          (error: unknown) => (error instanceof APIError ? error.status : error),
+        );
+      }),
+    );
+    for (const outcome of outcomes) assert.ok(outcome === 200 || outcome === 400, String(outcome));
+    assert.ok(outcomes.includes(400));
+  });
+
+  it('may fill the body of a request, and no more', async () => {
+    const side = 1000;
+    const noise = randomBytes(side * (3 * side + 1)).map((byte, i) => (i % (3 * side + 1) === 0 ? 0 : byte));
+    const large = png(side, side, deflateSync(noise, { level: 0 }));
+    for (const ask of Object.values(APIS)) {
+      const [first, again] = [await ask([['user', large]]), await ask([['user', large]])];
+      assert.deepEqual(again, first);
+      assert.equal(first.promptTokens, 'user: \nassistant: '.length + EMBEDS);
+    }
+    const larger = new Uint8Array(3.5 * 2 ** 20);
+    for (const ask of Object.values(APIS)) await assert.rejects(ask([['user', larger]]), /larger than 4194304 bytes/);
   });
 
   it('are refused in the form of each API', async () => {
