@@ -1,4 +1,4 @@
-import { type Constraint, type Context, sendJson, tokenizeContinuation } from '@pie/inferlet';
+import { type Constraint, type Context, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Conversation, lengthOf } from '../openai-shared/chat.ts';
 import { prompting, RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
@@ -43,10 +43,7 @@ export const run = serve(async (input: Input, invocation) => {
   const { model, max_tokens, stream = false, stop_sequences: stop = [] } = input;
   refuseUnsupported(input, UNSUPPORTED);
   const { conversation, prefill } = await conversationOf(input);
-  if (input.count_tokens) {
-    const tokens = await inOwnWords(lengthOf(conversation, 'messages'));
-    return { input_tokens: tokens + tokenizeContinuation(prefill, { model }).length };
-  }
+  if (input.count_tokens) return { input_tokens: await inOwnWords(lengthOf(conversation, prefill, 'messages')) };
   if (max_tokens === undefined)
     throw new RequestError('`max_tokens` is missing: set the most tokens to generate.', 'max_tokens');
   const blank = stop.findIndex((text) => text.trim() === '');

@@ -122,11 +122,14 @@ export async function begin(conversation: Conversation, param: string): Promise<
   }
 }
 
-/** Number of tokens of the conversation, as {@link begin} would make them. Computes nothing. */
-export async function lengthOf(conversation: Conversation, param: string): Promise<number> {
+/** Number of tokens that {@link begin} would make of the conversation, and then of the beginning of its answer. Computes nothing. */
+export async function lengthOf(conversation: Conversation, prefill: string, param: string): Promise<number> {
   using ctx = new Context({ model: conversation.model });
   try {
-    return (await prepare(ctx, conversation, param)).length;
+    const { length, tail } = await prepare(ctx, conversation, param);
+    if (prefill === '') return length;
+    ctx.fill(tail);
+    return length - tail.length + prompting(param, ctx, () => ctx.beginAnswer(prefill)).length;
   } catch (error) {
     throw refusedImage(error);
   }

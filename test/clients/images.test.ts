@@ -211,6 +211,9 @@ describe('images', () => {
   });
 
   it('are counted by count_tokens, and shown in results of tools and by several choices', async () => {
+    const continued: Turn[] = [MIXED, ['assistant', 'They show']];
+    const counted = await anthropic.messages.countTokens(anthropicRequest(continued, VISION_CHAT));
+    assert.equal(counted.input_tokens, (await APIS.messages(continued)).promptTokens);
     const { promptTokens, text } = await APIS.messages([MIXED]);
     assert.equal(
       (await anthropic.messages.countTokens(anthropicRequest([MIXED], VISION_CHAT))).input_tokens,

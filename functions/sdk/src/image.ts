@@ -22,6 +22,8 @@ export class ImageError extends InferletError {
 export interface PreparedChat {
   /** Number of tokens, the embeds of the images included. */
   readonly length: number;
+  /** The tokens behind the last image; all of them if there is none. */
+  readonly tail: readonly number[];
   /**
    * Sets the context to the chat, ready for the assistant's answer, and computes it up to the last image. The context may have text, of which the
    * common prefix is not computed again, but no image. When the call fails, the context has a part of the chat: release it.
@@ -94,6 +96,7 @@ export function prepareChat(
   checkRoom(context.model, 0, length);
   return {
     length,
+    tail: pieces.slice(pieces.findLastIndex((piece) => 'type' in piece) + 1).flatMap(tokensIn),
     fill: async () => {
       const firstImage = pieces.findIndex((piece) => 'type' in piece);
       const [before, after] = firstImage < 0 ? [pieces, []] : [pieces.slice(0, firstImage), pieces.slice(firstImage)];
