@@ -189,6 +189,14 @@ test('http and webhooks have separate lists of private hosts', () => {
   ]);
 });
 
+test('images come from no host by default', () => {
+  assert.deepEqual(withToml('').http.imageHosts, []);
+  const hosts = ['images.example.com', '*.cdn.example.com', 'localhost:*', '[::1]:8443'];
+  assert.deepEqual(withToml(`[http]\nimage_hosts = ${JSON.stringify(hosts)}`).http.imageHosts, hosts);
+  for (const wrong of ['*', 'https://a.lan', 'A.lan', 'a.lan/b', 'a.lan:0', ''])
+    assert.throws(() => withToml(`[http]\nimage_hosts = ["${wrong}"]`), /http\.image_hosts\.0: must be a host/, wrong);
+});
+
 test('pages of no other origin may call the API by default', () => {
   assert.deepEqual(withToml('').http.corsOrigins, []);
   const origins = [

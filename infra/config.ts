@@ -33,7 +33,7 @@ import {
   modelSchema,
   onCard,
 } from './model-entry.ts';
-import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
+import { imageHostsSchema, type PrivateHostConfig, privateHostsSchema } from './http-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import {
   type IndexSettings,
@@ -140,6 +140,8 @@ export interface Config {
   readonly http: {
     /** Hosts with private addresses that functions may be granted. */
     readonly privateHosts: readonly PrivateHostConfig[];
+    /** Hosts from which the routes of OpenAI's and Anthropic's APIs load images. */
+    readonly imageHosts: readonly string[];
     /** Origins whose pages browsers let call the API; `*` for all. */
     readonly corsOrigins: readonly string[];
   };
@@ -264,6 +266,7 @@ export const fileSchema = z.strictObject({
   http: z
     .strictObject({
       private_hosts: privateHostsSchema,
+      image_hosts: imageHostsSchema,
       cors_origins: z.array(origin, 'must be a list of origins').max(256).default([]),
     })
     .prefault({}),
@@ -399,7 +402,11 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       maxWaiting: file.admission.max_waiting,
     },
     quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),
-    http: { privateHosts: file.http.private_hosts, corsOrigins: file.http.cors_origins },
+    http: {
+      privateHosts: file.http.private_hosts,
+      imageHosts: file.http.image_hosts,
+      corsOrigins: file.http.cors_origins,
+    },
     webhooks: { privateHosts: file.webhooks.private_hosts },
     log: logSettings(file.log, env),
     telemetry: telemetrySettings(file, env),

@@ -72,6 +72,7 @@ export async function runProcess(): Promise<void> {
     overcommit: config.admission.overcommit,
     reserve: config.admission.reserve,
     privateHosts: config.http.privateHosts,
+    imageHosts: config.http.imageHosts,
     instruments: telemetry,
     log,
   });

@@ -96,6 +96,8 @@ export interface RuntimeOptions {
   readonly reserve?: number;
   /** Hosts with private addresses that functions may be granted; none by default. */
   readonly privateHosts?: readonly PrivateHost[];
+  /** Hosts of images that the operator allows. */
+  readonly imageHosts?: readonly string[];
   /** Longest wait for the first GPU host at the start; 300 s by default. The other hosts may connect later. */
   readonly gpuHostDeadlineMs?: number;
   /** Meter and tracer of the runs; without a tracer, runs are only measured. */
@@ -273,7 +275,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       bytes: inferletBytes(),
       indexes,
       names: new SharedNames(scheduler.nameOwners, hosts, options.durable),
-      http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
+      http: new HttpClient({
+        version: world.version,
+        privateHosts: options.privateHosts ?? [],
+        imageHosts: options.imageHosts,
+      }),
       images,
       texts,
     },

@@ -1,5 +1,5 @@
 import { type Constraint, type Context, sendJson } from '@pie/inferlet';
-import { type Answer, answer, begin, type Conversation } from '../openai-shared/chat.ts';
+import { type Answer, answer, begin, type Conversation, lengthOf } from '../openai-shared/chat.ts';
 import { prompting, RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { callConstraints, reportOf, schemaConstraint } from '../openai-shared/tools.ts';
@@ -43,9 +43,7 @@ export const run = serve(async (input: Input, invocation) => {
   const { model, max_tokens, stream = false, stop_sequences: stop = [] } = input;
   refuseUnsupported(input, UNSUPPORTED);
   const { conversation, prefill } = await conversationOf(input);
-  using ctx = beginAnswer(conversation, prefill);
-  const promptTokens = ctx.length;
-  if (input.count_tokens) return { input_tokens: promptTokens };
+  if (input.count_tokens) return { input_tokens: await inOwnWords(lengthOf(conversation, prefill, 'messages')) };
   if (max_tokens === undefined)
     throw new RequestError('`max_tokens` is missing: set the most tokens to generate.', 'max_tokens');
   const blank = stop.findIndex((text) => text.trim() === '');
@@ -55,6 +53,8 @@ export const run = serve(async (input: Input, invocation) => {
       `stop_sequences[${blank}]`,
     );
 
+  using ctx = await inOwnWords(beginAnswer(conversation, prefill));
+  const promptTokens = ctx.length;
   if (stream && conversation.calls.dropped.length > 0) await sendJson(reportOf(conversation.calls));
   const { id } = stamp('msg_', invocation, model);
   const message = (content: readonly object[], ending: Ending, usage: object) => ({
@@ -102,14 +102,18 @@ export const run = serve(async (input: Input, invocation) => {
 });
 
 /** Makes a context that holds the conversation and the beginning of the answer. */
-function beginAnswer(conversation: Conversation, prefill: string): Context {
+async function beginAnswer(conversation: Conversation, prefill: string): Promise<Context> {
+  const ctx = await begin(conversation, 'messages');
+  if (prefill !== '') prompting('messages', ctx, () => ctx.beginAnswer(prefill));
+  return ctx;
+}
+
+/** The result of `work`. Refuses a prompt that is too long in Anthropic's words: clients that shorten their history look for them. */
+async function inOwnWords<T>(work: Promise<T>): Promise<T> {
   try {
-    const ctx = begin(conversation, 'messages');
-    if (prefill !== '') prompting('messages', ctx, () => ctx.beginAnswer(prefill));
-    return ctx;
+    return await work;
   } catch (error) {
     if (!(error instanceof RequestError) || error.code !== 'context_length_exceeded') throw error;
-    // In Anthropic's words: clients that shorten their history look for them.
     throw new RequestError(`prompt is too long: ${error.message}`, error.param, error.code);
   }
 }

@@ -1,4 +1,5 @@
-import type { ChatMessage, ToolCall } from '@pie/inferlet';
+import type { ToolCall } from '@pie/inferlet';
+import { joined, partsOf, type RequestedImage, type RequestMessage } from '../openai-shared/images.ts';
 import { templateCallId } from '../openai-shared/messages.ts';
 import { RequestError } from '../openai-shared/request.ts';
 
@@ -17,9 +18,16 @@ export interface Block {
   readonly is_error?: boolean;
   /** Of a `tool_result` or a `search_result` block. */
   readonly content?: string | readonly Block[];
-  /** Of a `search_result` or a `document` block. */
+  /** Of a `search_result`, a `document` or an `image` block. */
   readonly title?: string;
-  readonly source?: string | { readonly type?: string; readonly data?: string };
+  readonly source?:
+    | string
+    | {
+        readonly type?: string;
+        readonly data?: string;
+        readonly media_type?: string;
+        readonly url?: string;
+      };
 }
 
 export type Content = string | readonly Block[];
@@ -32,7 +40,7 @@ export interface Turn {
 
 /** A conversation in the form of chat templates. */
 export interface Told {
-  readonly messages: readonly ChatMessage[];
+  readonly messages: readonly RequestMessage[];
   /** The beginning of the answer, when the last turn is the assistant's; otherwise empty. */
   readonly prefill: string;
 }
@@ -42,7 +50,7 @@ const PASSED_OVER = /^(redacted_thinking|fallback|server_tool_use|mcp_tool_use|m
 
 /** What helps a client whose request has a block that no model here can read. */
 const REMEDIES: Readonly<Record<string, string>> = {
-  image: 'no model here sees images on this route. Describe the image in a text block',
+  image: 'only turns and tool results of the user have images. Move the block there',
   document: 'only documents whose `source` has the type "text" can be read. Send the text of the document',
   container_upload: 'there are no containers. Send the text of the file in a text block',
 };
@@ -53,7 +61,7 @@ const REMEDIES: Readonly<Record<string, string>> = {
  * @throws RequestError for a block that cannot be read, with its place and its type
  */
 export function told(system: Content | undefined, turns: readonly Turn[]): Told {
-  const messages: ChatMessage[] = [];
+  const messages: RequestMessage[] = [];
   const systemText = system === undefined ? '' : textOf(system, 'system');
   if (systemText !== '') messages.push({ role: 'system', content: systemText });
   /** Names of the called tools, by the id of the call. */
@@ -78,23 +86,22 @@ export function told(system: Content | undefined, turns: readonly Turn[]): Told 
       at,
     );
   // A trailing space would separate the answer's first token from its own space.
-  return { messages: messages.slice(0, -1), prefill: last.content.trimEnd() };
+  return { messages: messages.slice(0, -1), prefill: typeof last.content === 'string' ? last.content.trimEnd() : '' };
 }
 
 /** Adds a message. Consecutive turns of the user or of the assistant become one. */
-function add(messages: ChatMessage[], message: ChatMessage): void {
+function add(messages: RequestMessage[], message: RequestMessage): void {
   const last = messages.at(-1);
   const { role, content } = message;
   if (last?.role !== role || (role !== 'user' && role !== 'assistant')) {
     messages.push(message);
     return;
   }
-  const contents = [last.content, content].filter((text) => text !== '');
   const calls = [...(last.tool_calls ?? []), ...(message.tool_calls ?? [])];
   messages[messages.length - 1] = {
     ...last,
     ...message,
-    content: contents.join(BETWEEN_TEXTS),
+    content: joined([...partsOf(last.content), ...partsOf(content)], BETWEEN_TEXTS),
     ...(calls.length > 0 && { tool_calls: calls }),
   };
 }
@@ -103,17 +110,20 @@ function add(messages: ChatMessage[], message: ChatMessage): void {
 const BETWEEN_TEXTS = '\n';
 
 /** The messages of a user's turn: results of calls are messages of their own in chat templates. */
-function userMessages(blocks: readonly Block[], at: string, names: ReadonlyMap<string, string>): ChatMessage[] {
-  const messages: ChatMessage[] = [];
+function userMessages(blocks: readonly Block[], at: string, names: ReadonlyMap<string, string>): RequestMessage[] {
+  const messages: RequestMessage[] = [];
   for (const [i, block] of blocks.entries()) {
     const place = `${at}[${i}]`;
     if (block.type === 'tool_result') messages.push(resultMessage(block, place, names));
-    else if (!PASSED_OVER.test(block.type)) add(messages, { role: 'user', content: blockText(block, place) });
+    else if (!PASSED_OVER.test(block.type)) {
+      const shown = block.type === 'image' ? imageOf(block, place) : blockText(block, place);
+      add(messages, { role: 'user', content: joined([shown], BETWEEN_TEXTS) });
+    }
   }
   return messages;
 }
 
-function resultMessage(block: Block, at: string, names: ReadonlyMap<string, string>): ChatMessage {
+function resultMessage(block: Block, at: string, names: ReadonlyMap<string, string>): RequestMessage {
   const { content = '', is_error = false } = block;
   const id = need(block, 'tool_use_id', at);
   const name = names.get(id);
@@ -122,13 +132,29 @@ function resultMessage(block: Block, at: string, names: ReadonlyMap<string, stri
       `${at}.tool_use_id is "${id}", but no earlier turn has a tool_use block with this id: send the whole conversation.`,
       `${at}.tool_use_id`,
     );
-  const text = textOf(content, `${at}.content`);
+  const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : content;
+  const shown = blocks.map((each, i) => {
+    const place = `${at}.content[${i}]`;
+    return each.type === 'image' ? imageOf(each, place) : blockText(each, place);
+  });
+  const [first = ''] = shown;
   // Chat templates have no mark for a call that failed.
-  const isMarked = !is_error || /^error/i.test(text);
-  return { role: 'tool', content: isMarked ? text : `Error: ${text}`, name, tool_call_id: templateCallId(id) };
+  const isMarked = !is_error || (typeof first === 'string' && /^error/i.test(first));
+  if (!isMarked) shown.splice(0, 1, ...(typeof first === 'string' ? [`Error: ${first}`] : ['Error:', first]));
+  return { role: 'tool', content: joined(shown, BETWEEN_TEXTS), name, tool_call_id: templateCallId(id) };
 }
 
-function assistantMessage(blocks: readonly Block[], at: string, names: Map<string, string>): ChatMessage {
+/** An image block. */
+function imageOf({ type: itemType, source }: Block, at: string): RequestedImage {
+  const image = { type: 'image', at, itemType } as const;
+  const { type = '', data, media_type: mediaType, url } = typeof source === 'object' ? source : {};
+  if (type === 'base64') return { ...image, param: `${at}.source.data`, source: { kind: 'base64', mediaType, data } };
+  if (type === 'url') return { ...image, param: `${at}.source.url`, source: { kind: 'url', url } };
+  const remedy = `its \`source\` has the type "${type.slice(0, 80)}": only base64 and url are served here`;
+  return { ...image, param: `${at}.source.type`, source: { kind: 'unserved', remedy } };
+}
+
+function assistantMessage(blocks: readonly Block[], at: string, names: Map<string, string>): RequestMessage {
   let content = '';
   let thoughts = '';
   const calls: ToolCall[] = [];

@@ -1,8 +1,15 @@
-import { type ChatMessage, type Constraint, type Context, type Effort, jsonSchema, sendJson } from '@pie/inferlet';
+import { type Constraint, type Context, type Effort, jsonSchema, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Call, type Conversation, type Part } from '../openai-shared/chat.ts';
 import { choicesOf, frameAround, stopsOf } from '../openai-shared/generate.ts';
+import type { RequestMessage } from '../openai-shared/images.ts';
 import { chatLogprobs, TokenTexts } from '../openai-shared/logprobs.ts';
-import { type ContentPart, type EarlierCall, templateCallId, textOf, toolCallOf } from '../openai-shared/messages.ts';
+import {
+  type ContentPart,
+  contentOf,
+  type EarlierCall,
+  templateCallId,
+  toolCallOf,
+} from '../openai-shared/messages.ts';
 import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { type RequestedChoice, type RequestedTool, requestedTools } from '../openai-shared/tool-request.ts';
@@ -82,7 +89,7 @@ export const run = serve(async (input: Input, invocation) => {
     throw new RequestError('`top_logprobs` needs `logprobs` to be true.', 'top_logprobs');
   }
   const conversation = await conversationOf(input);
-  using ctx = begin(conversation, 'messages');
+  using ctx = await begin(conversation, 'messages');
   const promptTokens = ctx.length;
   if (stream && conversation.calls.dropped.length > 0) await sendJson(reportOf(conversation.calls));
   const head = stamp('chatcmpl-', invocation, model);
@@ -202,15 +209,15 @@ async function constraintOf(model: string, format: Input['response_format']): Pr
 }
 
 /** Converts messages to the form of chat templates. */
-function templateMessages(messages: readonly Message[]): ChatMessage[] {
+function templateMessages(messages: readonly Message[]): RequestMessage[] {
   /** Id of the last `function_call`, which has none itself. */
   let functionCallId = 'function_call';
   return messages.map(({ role, content, refusal, tool_calls, tool_call_id, function_call, name, ...message }, i) => {
     const at = `messages[${i}]`;
-    const text = textOf(content, `${at}.content`) || (refusal ?? '');
+    const shown = contentOf(content, `${at}.content`, role) || (refusal ?? '');
     const thought = role === 'assistant' && (message.reasoning_content || message.reasoning);
     if (role === 'function')
-      return { role: 'tool', content: text, name: name ?? '', tool_call_id: templateCallId(functionCallId) };
+      return { role: 'tool', content: shown, name: name ?? '', tool_call_id: templateCallId(functionCallId) };
     if (function_call) functionCallId = `function_call_${i}`;
     const calls = [
       ...(tool_calls ?? []).map((call, c) => earlierCall(call, `${at}.tool_calls[${c}]`)),
@@ -218,7 +225,7 @@ function templateMessages(messages: readonly Message[]): ChatMessage[] {
     ];
     return {
       role: role === 'developer' ? 'system' : role,
-      content: text,
+      content: shown,
       ...(name && { name }),
       ...(thought && { thought }),
       ...(calls.length > 0 && { tool_calls: calls.map(toolCallOf) }),

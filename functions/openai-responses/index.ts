@@ -76,7 +76,7 @@ export const run = serve(async (input: Input, invocation) => {
   const { model, stream = false, include = [], top_logprobs: topLogprobs = 0 } = input;
   refuseUnsupported(input, UNSUPPORTED);
   const conversation = await conversationOf(input);
-  using ctx = begin(conversation, 'input');
+  using ctx = await begin(conversation, 'input');
   const promptTokens = ctx.length;
   if (stream && conversation.calls.dropped.length > 0) await sendJson(reportOf(conversation.calls));
   const { id, created, ...head } = stamp('resp_', invocation, model);

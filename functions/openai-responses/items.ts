@@ -1,5 +1,11 @@
-import type { ChatMessage } from '@pie/inferlet';
-import { type ContentPart, type EarlierCall, templateCallId, textOf, toolCallOf } from '../openai-shared/messages.ts';
+import type { RequestContent, RequestMessage } from '../openai-shared/images.ts';
+import {
+  type ContentPart,
+  contentOf,
+  type EarlierCall,
+  templateCallId,
+  toolCallOf,
+} from '../openai-shared/messages.ts';
 import { RequestError } from '../openai-shared/request.ts';
 import { TEXT_PARAMETER } from '../openai-shared/tools.ts';
 
@@ -37,7 +43,7 @@ const DEFINED_OUTPUT = /^(local_shell|shell|apply_patch|computer)_call_output$/;
  * @param at place of the items in the request
  * @throws RequestError for an item that cannot be read, with its place and its type
  */
-export function messagesOf(items: readonly Item[], at: string): ChatMessage[] {
+export function messagesOf(items: readonly Item[], at: string): RequestMessage[] {
   return turnsOf(items.flatMap((item, i) => messageOf(item, `${at}[${i}]`)));
 }
 
@@ -45,8 +51,8 @@ export function messagesOf(items: readonly Item[], at: string): ChatMessage[] {
  * Adds each call to the assistant's message before it, and each thought to the message or call behind it: thoughts, texts and calls are items of their
  * own here, but one turn in chat templates. A thought behind which the assistant says nothing is left out.
  */
-function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
-  const turns: ChatMessage[] = [];
+function turnsOf(messages: readonly RequestMessage[]): RequestMessage[] {
+  const turns: RequestMessage[] = [];
   let thought: string | undefined;
   for (const message of messages) {
     if (message.thought !== undefined) {
@@ -64,7 +70,7 @@ function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
 }
 
 /** The messages for one item: none for an item that is passed over, two for a call with its result, one with a thought alone for a thought. */
-function messageOf(item: Item, at: string): ChatMessage[] {
+function messageOf(item: Item, at: string): RequestMessage[] {
   const { type = 'message' } = item;
   const need = (member: 'call_id' | 'name' | 'arguments' | 'input' | 'role'): string => {
     const value = item[member];
@@ -80,25 +86,25 @@ function messageOf(item: Item, at: string): ChatMessage[] {
   }
   if (type === 'message') {
     const role = need('role');
-    return [{ role: role === 'developer' ? 'system' : role, content: textOf(item.content, `${at}.content`) }];
+    return [{ role: role === 'developer' ? 'system' : role, content: contentOf(item.content, `${at}.content`, role) }];
   }
   if (type === 'function_call')
     return [calling({ id: need('call_id'), name: need('name'), arguments: need('arguments') })];
   if (type === 'custom_tool_call')
     return [calling({ id: need('call_id'), name: need('name'), arguments: { [TEXT_PARAMETER]: need('input') } })];
   if (type === 'function_call_output' || type === 'custom_tool_call_output')
-    return [resultOf(need('call_id'), outputText(item.output, `${at}.output`))];
+    return [resultOf(need('call_id'), outputContent(item.output, `${at}.output`))];
   if (DEFINED_CALL.test(type)) {
     const asked = JSON.stringify(item.action ?? item.operation ?? {});
     return [calling({ id: item.call_id ?? item.id ?? type, name: type.replace(/_call$/, ''), arguments: asked })];
   }
   if (DEFINED_OUTPUT.test(type)) {
-    const text = type.startsWith('computer') ? '' : outputText(item.output, `${at}.output`);
+    const text = type.startsWith('computer') ? '' : outputContent(item.output, `${at}.output`);
     return [resultOf(item.call_id ?? item.id ?? type.replace(/_output$/, ''), text)];
   }
   if (type === 'mcp_call') {
     const id = item.id ?? at;
-    const text = outputText(item.output ?? item.error ?? '', `${at}.output`);
+    const text = outputContent(item.output ?? item.error ?? '', `${at}.output`);
     return [calling({ id, name: need('name'), arguments: item.arguments ?? '{}' }), resultOf(id, text)];
   }
   if (type === 'item_reference')
@@ -112,23 +118,23 @@ function messageOf(item: Item, at: string): ChatMessage[] {
   );
 }
 
-const calling = (call: EarlierCall): ChatMessage => ({
+const calling = (call: EarlierCall): RequestMessage => ({
   role: 'assistant',
   content: '',
   tool_calls: [toolCallOf(call)],
 });
 
-const resultOf = (callId: string, content: string): ChatMessage => ({
+const resultOf = (callId: string, content: RequestContent): RequestMessage => ({
   role: 'tool',
   content,
   tool_call_id: templateCallId(callId),
 });
 
-/** The text of a call's result. A list of content parts has their texts; any other value, such as the reports of a shell, is shown as JSON. */
-function outputText(output: unknown, at: string): string {
+/** The content of a call's result. A list of content parts has their texts and images; any other value, such as the reports of a shell, is shown as JSON. */
+function outputContent(output: unknown, at: string): RequestContent {
   if (typeof output === 'string') return output;
   if (output === undefined) return '';
   const isContent =
     Array.isArray(output) && output.every((part) => typeof part === 'object' && part !== null && 'type' in part);
-  return isContent ? textOf(output as ContentPart[], at) : JSON.stringify(output);
+  return isContent ? contentOf(output as ContentPart[], at) : JSON.stringify(output);
 }

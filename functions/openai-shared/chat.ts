@@ -1,5 +1,4 @@
 import {
-  type ChatMessage,
   type Constraint,
   Context,
   type Effort,
@@ -7,6 +6,9 @@ import {
   InferletError,
   jsonSchema,
   type MessageFrame,
+  type MixedMessage,
+  type PreparedChat,
+  prepareChat,
   regex,
   type ThoughtFormat,
   thoughtFormat,
@@ -21,6 +23,7 @@ import {
   type Piece,
   type PlacedLog,
 } from './generate.ts';
+import { loadImages, type RequestMessage, refusedImage } from './images.ts';
 import { callBeginnings } from './marker.ts';
 import { prompting, RequestError } from './request.ts';
 import { type SamplingInput, samplerOf } from './sampling.ts';
@@ -37,7 +40,7 @@ import {
 /** A conversation that the model answers. Requests of the chat API and of the responses API are both converted to this form. */
 export interface Conversation {
   readonly model: string;
-  readonly messages: readonly ChatMessage[];
+  readonly messages: readonly RequestMessage[];
   readonly tools: readonly Tool[];
   readonly toolChoice: ToolChoice;
   readonly calls: CallConstraints;
@@ -107,9 +110,35 @@ export interface AnswerOptions extends Omit<ChoiceOptions, 'frame' | 'reply'> {
 const HEADER_TOKENS = 48;
 
 /** Makes a context that holds the conversation, ready for the answer. @param param names the field of the request that an error refers to */
-export function begin(conversation: Conversation, param: string): Context {
-  const { messages, truncates = false } = conversation;
-  if (!truncates || messages.every(({ role }) => role === 'system')) return beginWith(conversation, messages, param);
+export async function begin(conversation: Conversation, param: string): Promise<Context> {
+  const ctx = new Context({ model: conversation.model });
+  try {
+    const chat = await prepare(ctx, conversation, param);
+    await chat.fill();
+    return ctx;
+  } catch (error) {
+    ctx.release();
+    throw refusedImage(error);
+  }
+}
+
+/** Number of tokens that {@link begin} would make of the conversation, and then of the beginning of its answer. Computes nothing. */
+export async function lengthOf(conversation: Conversation, prefill: string, param: string): Promise<number> {
+  using ctx = new Context({ model: conversation.model });
+  try {
+    const { length, tail } = await prepare(ctx, conversation, param);
+    if (prefill === '') return length;
+    ctx.fill(tail);
+    return length - tail.length + prompting(param, ctx, () => ctx.beginAnswer(prefill)).length;
+  } catch (error) {
+    throw refusedImage(error);
+  }
+}
+
+async function prepare(ctx: Context, conversation: Conversation, param: string): Promise<PreparedChat> {
+  const messages = await loadImages(conversation.model, conversation.messages);
+  if (!conversation.truncates || messages.every(({ role }) => role === 'system'))
+    return prepareWith(ctx, conversation, messages, param);
   const first = messages.findIndex(({ role }) => role !== 'system');
   // A shortened conversation begins with a user's message, as chat templates expect.
   const beginnings = [...messages.keys()].filter((i) => i > first && messages[i]?.role === 'user');
@@ -118,18 +147,18 @@ export function begin(conversation: Conversation, param: string): Context {
   let [low, high] = [0, beginnings.length];
   while (low < high) {
     const middle = Math.floor((low + high) / 2);
-    if (fits(conversation, from(middle), param)) high = middle;
+    if (fits(ctx, conversation, from(middle), param)) high = middle;
     else low = middle + 1;
   }
-  return beginWith(conversation, from(low), param);
+  return prepareWith(ctx, conversation, from(low), param);
 }
 
 /** True when the model's context has room for the messages and for an answer. */
-function fits(conversation: Conversation, messages: readonly ChatMessage[], param: string): boolean {
+function fits(ctx: Context, conversation: Conversation, messages: readonly MixedMessage[], param: string): boolean {
   try {
-    using ctx = beginWith(conversation, messages, param);
+    const { length } = prepareWith(ctx, conversation, messages, param);
     const answerTokens = Math.min(conversation.maxTokens ?? ANSWER_TOKENS, ctx.model.contextLength / 4);
-    return ctx.length + answerTokens <= ctx.model.contextLength;
+    return length + answerTokens <= ctx.model.contextLength;
   } catch (error) {
     if (error instanceof RequestError && error.code === 'context_length_exceeded') return false;
     throw error;
@@ -139,22 +168,20 @@ function fits(conversation: Conversation, messages: readonly ChatMessage[], para
 /** Room for an answer without `maxTokens` that a shortened conversation leaves. */
 const ANSWER_TOKENS = 1024;
 
-function beginWith(conversation: Conversation, messages: readonly ChatMessage[], param: string): Context {
-  const { model, tools, toolChoice, templateVariables: variables, thinking } = conversation;
+function prepareWith(
+  ctx: Context,
+  { tools, toolChoice, templateVariables: variables, thinking }: Conversation,
+  messages: readonly MixedMessage[],
+  param: string,
+): PreparedChat {
   const effort = thinking?.effort;
   const offeredTools = toolChoice.mode === 'none' ? [] : tools;
-  const ctx = new Context({ model });
-  try {
-    const specs = offeredTools.map(({ name, description, parameters }) => ({
-      type: 'function',
-      function: { name, description, parameters },
-    }));
-    prompting(param, ctx, () => ctx.chat(messages, { tools: specs, variables, ...(effort && { effort }) }));
-    return ctx;
-  } catch (error) {
-    ctx.release();
-    throw error;
-  }
+  const specs = offeredTools.map(({ name, description, parameters }) => ({
+    type: 'function',
+    function: { name, description, parameters },
+  }));
+  const options = { tools: specs, variables, ...(effort && { effort }) };
+  return prompting(param, ctx, () => prepareChat(ctx, messages, options));
 }
 
 /** Answers a conversation on a context of {@link begin}, or on a fork of it. */

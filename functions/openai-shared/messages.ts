@@ -1,4 +1,5 @@
 import type { ToolCall } from '@pie/inferlet';
+import { joined, type RequestContent, type RequestedImage } from './images.ts';
 import { RequestError } from './request.ts';
 import { TEXT_PARAMETER } from './tools.ts';
 
@@ -8,23 +9,49 @@ export interface ContentPart {
   readonly text?: string;
   /** The text of a refusal. */
   readonly refusal?: string;
+  /** The address of an image: of `image_url` in the chat API, of `input_image` in the responses API. */
+  readonly image_url?: string | { readonly url?: string };
+  /** An image or a file by its id. */
+  readonly file_id?: string;
 }
 
 const TEXT_PARTS: readonly string[] = ['text', 'input_text', 'output_text', 'refusal'];
+const IMAGE_PARTS: readonly string[] = ['image_url', 'input_image'];
 
-/** The text of a message's content. `at` is its place in the request. */
-export function textOf(content: string | readonly ContentPart[] | null | undefined, at: string): string {
+/** The content of a message. `at` is its place in the request. Only the assistant's messages have no images. */
+export function contentOf(
+  content: string | readonly ContentPart[] | null | undefined,
+  at: string,
+  role?: string,
+): RequestContent {
   if (typeof content === 'string') return content;
-  return (content ?? [])
-    .map(({ type, text, refusal }, i) => {
-      const value = type === 'refusal' ? refusal : text;
-      if (TEXT_PARTS.includes(type) && typeof value === 'string') return value;
-      const problem = TEXT_PARTS.includes(type)
-        ? `${at}[${i}] has no text.`
-        : `${at}[${i}] has the type "${type}", but only text is understood here.`;
-      throw new RequestError(problem, `${at}[${i}].type`);
-    })
-    .join('');
+  return joined(
+    (content ?? []).map((part, i) => partOf(part, `${at}[${i}]`, role)),
+    '',
+  );
+}
+
+function partOf(part: ContentPart, at: string, role: string | undefined): string | RequestedImage {
+  const { type } = part;
+  if (IMAGE_PARTS.includes(type) && role !== 'assistant') return imageOf(part, at);
+  const value = type === 'refusal' ? part.refusal : part.text;
+  if (TEXT_PARTS.includes(type) && typeof value === 'string') return value;
+  const understood =
+    role === 'assistant' ? 'only text is understood here' : 'only texts and images are understood here';
+  const problem = TEXT_PARTS.includes(type) ? `${at} has no text.` : `${at} has the type "${type}", but ${understood}.`;
+  throw new RequestError(problem, `${at}.type`);
+}
+
+/** An image. The chat API writes `{url, detail}`, the responses API a text; clients are served that mix them. `detail` has no effect. */
+function imageOf({ type: itemType, image_url: address, file_id }: ContentPart, at: string): RequestedImage {
+  const isText = typeof address === 'string' || (address === undefined && itemType === 'input_image');
+  const url = typeof address === 'object' ? address.url : address;
+  const image = { type: 'image', at, itemType } as const;
+  if (url === undefined && file_id !== undefined) {
+    const remedy = 'files are not stored here: send the image in `image_url`, as a data URL';
+    return { ...image, param: `${at}.file_id`, source: { kind: 'unserved', remedy } };
+  }
+  return { ...image, param: isText ? `${at}.image_url` : `${at}.image_url.url`, source: { kind: 'url', url } };
 }
 
 /** A call of an earlier turn. `arguments` is JSON; a custom tool has a text `input` instead. */

@@ -16,7 +16,8 @@ export class Places implements Disposable {
   /** @param before tokens that the text continues; without them, tokenizers may drop the first space */
   constructor(model: string, before: readonly number[] = []) {
     this.#detokenizer = new Detokenizer(model);
-    attempt(() => this.#detokenizer.push(before.slice(-PRIMING_TOKENS)));
+    // The parts of an image have no ids.
+    attempt(() => this.#detokenizer.push(before.slice(-PRIMING_TOKENS).filter((token) => token >= 0)));
   }
 
   next(token: number): Place {

@@ -1,4 +1,11 @@
-import { type Context, ContextOverflowError, defineInferlet, InferletError, type Invocation } from '@pie/inferlet';
+import {
+  type Context,
+  ContextOverflowError,
+  defineInferlet,
+  ImageError,
+  InferletError,
+  type Invocation,
+} from '@pie/inferlet';
 import { attempt, runtime } from '@pie/inferlet/raw';
 import { isRequestFault } from './faults.ts';
 
@@ -55,20 +62,23 @@ export function tokensLeft(ctx: Context): number {
 }
 
 /**
- * Runs `begin`, which fills `ctx` with the prompt in the parameter `param`. Refuses a prompt that is too long for the tokenizer, the context or a
- * limit of the platform, that is empty although the model has no token to begin a text with, or that the model's chat template refuses.
+ * Runs `begin`, which fills `ctx` with the prompt in the parameter `param`, or prepares that, and returns what has the prompt's length. Refuses a prompt
+ * that is too long for the tokenizer, the context or a limit of the platform, that is empty although the model has no token to begin a text with, or
+ * that the model's chat template refuses.
  */
-export function prompting(param: string, ctx: Context, begin: () => void): void {
+export function prompting<T extends { readonly length: number }>(param: string, ctx: Context, begin: () => T): T {
+  let prompt: T;
   try {
-    begin();
+    prompt = begin();
   } catch (error) {
-    if (!(error instanceof InferletError)) throw error;
+    if (!(error instanceof InferletError) || error instanceof ImageError) throw error;
     if (error instanceof ContextOverflowError) throw tooLong(param, ctx, `resulted in ${error.tokens} tokens`);
     if (error.code === 'limit-exceeded') throw tooLong(param, ctx, `cannot be tokenized: ${error.message}`);
     if (isRequestFault(error.code)) throw new RequestError(error.message, param);
     throw error;
   }
-  if (ctx.length > roomOf(ctx).tokens) throw tooLong(param, ctx, `resulted in ${ctx.length} tokens`);
+  if (prompt.length > roomOf(ctx).tokens) throw tooLong(param, ctx, `resulted in ${prompt.length} tokens`);
+  return prompt;
 }
 
 /** The refusal of a prompt that is too long, in OpenAI's words: clients that shorten their history look for them. */

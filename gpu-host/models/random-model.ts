@@ -51,10 +51,22 @@ export function tinyConfig(config: Partial<ModelConfig>): ModelConfig {
   return { ...TINY, ...config, family, attentionBias: family === 'qwen2', queryKeyNorm: family === 'qwen3' };
 }
 
+/** Additions of {@link writePlainTokenizer}. */
+export interface PlainTokenizerOptions {
+  /** Special tokens with the first ids after the ordinary ones. */
+  readonly special?: readonly string[];
+  readonly chatTemplate?: string | undefined;
+}
+
 /** Writes a tokenizer of one token per byte, or per printable character. */
-export async function writePlainTokenizer(directory: string, vocabularySize: number): Promise<void> {
-  await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(plainTokenizer(vocabularySize)));
-  await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify(TOKENIZER_CONFIG));
+export async function writePlainTokenizer(
+  directory: string,
+  vocabularySize: number,
+  { special = [], chatTemplate }: PlainTokenizerOptions = {},
+): Promise<void> {
+  const config = { ...TOKENIZER_CONFIG, ...(chatTemplate !== undefined && { chat_template: chatTemplate }) };
+  await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(plainTokenizer(vocabularySize, special)));
+  await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify(config));
 }
 
 /** Options of {@link randomAdapter}; rank 2, scale 2 and all projections by default. */
@@ -110,14 +122,22 @@ const TOKENIZER_CONFIG = {
 };
 
 /** Ids 0 to 2 are special; then every byte, or as many printable ASCII characters as fit a smaller vocabulary. */
-function plainTokenizer(vocabularySize: number): object {
+function plainTokenizer(vocabularySize: number, more: readonly string[]): object {
   const hasByteTokens = vocabularySize >= SPECIAL.length + 256;
   const ordinary = hasByteTokens
     ? Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`)
     : Array.from({ length: Math.min(95, vocabularySize - SPECIAL.length) }, (_, i) => String.fromCharCode(32 + i));
   return {
     version: '1.0',
-    added_tokens: SPECIAL.map((content, id) => ({ id, content, special: true, normalized: false })),
+    added_tokens: [
+      ...SPECIAL.map((content, id) => ({ id, content, special: true, normalized: false })),
+      ...more.map((content, i) => ({
+        id: SPECIAL.length + ordinary.length + i,
+        content,
+        special: true,
+        normalized: false,
+      })),
+    ],
     normalizer: null,
     pre_tokenizer: null,
     post_processor: null,
@@ -127,7 +147,7 @@ function plainTokenizer(vocabularySize: number): object {
       unk_token: '<unk>',
       fuse_unk: false,
       byte_fallback: hasByteTokens,
-      vocab: Object.fromEntries([...SPECIAL, ...ordinary].map((token, id) => [token, id])),
+      vocab: Object.fromEntries([...SPECIAL, ...ordinary, ...more].map((token, id) => [token, id])),
       merges: [],
     },
   };

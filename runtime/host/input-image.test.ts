@@ -12,7 +12,7 @@ import type { Dimensions } from '#wit/generated/host.ts';
 import { decode } from '../images/decode.ts';
 import { prepare } from '../images/prepare.ts';
 import { ImageService } from '../images/service.ts';
-import { TestGpuHost } from '../testing/gpu-host.ts';
+import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
 
@@ -74,6 +74,16 @@ describe('input-image', () => {
       range(embeds.length),
       embeds,
     );
+
+  it('returns the token that stands for an image, if the config of the model names one', () => {
+    const vision = model.vision ?? assert.fail('the model has no vision tower');
+    const token = (guest: TestInferlet, name: string = TEST_MODEL) =>
+      guest.call<Outcome<number>>('input-image', 'image-token', name);
+    assert.equal(value(token(open())), 3);
+    assert.equal(failureOf(token(open(1000, { ...vision, imageToken: null }))), 'unsupported');
+    assert.equal(failureOf(token(open(1000, null))), 'unsupported');
+    assert.equal(failureOf(token(open(), 'other')), 'not-found');
+  });
 
   it('returns the size of an image and the number of its embeds', () => {
     const guest = open();

@@ -2,8 +2,10 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import type { Dimensions } from '#wit/generated/host.ts';
 import { ImageFault } from '../images/fault.ts';
 import { checkImage, readHeader, refuseSize } from '../images/header.ts';
+import { notGranted } from './detokenize.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
+import { offers } from './traits.ts';
 
 /** Implements `wit/input-image.wit`. Lists are views of the guest's memory. */
 export const inputImage = {
@@ -17,6 +19,15 @@ export const inputImage = {
     if (offered.tag === 'err') return offered;
     const refused = refuseSize(size);
     return refused === null ? ok(queue.model?.vision?.embeds ?? 0) : err(handlerError('invalid-argument', refused));
+  },
+
+  'image-token': ({ description }: Inferlet, model: string): Outcome<number> => {
+    const granted = description.models.get(model);
+    if (!granted) return notGranted(model);
+    if (!offers(granted, 'input-image')) return err(handlerError('unsupported', `${model} takes no images`));
+    const token = granted.vision?.imageToken ?? null;
+    if (token !== null) return ok(token);
+    return err(handlerError('unsupported', `the config of ${model} names no token that stands for an image`));
   },
 
   'embed-image': (

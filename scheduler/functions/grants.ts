@@ -4,6 +4,8 @@ import { z } from 'zod';
 export interface Grants {
   /** Allowed hosts: `api.example.com`, `*.example.com`. `:port` allows another port than the scheme's own, `:*` any port. */
   readonly hosts: readonly string[];
+  /** True for GET requests by https to the hosts that the operator allows for images (`pie.toml`: `[http] image_hosts`). */
+  readonly imageHosts: boolean;
   /** The tenant's key-value store and vector indexes. */
   readonly store: 'none' | 'read' | 'write';
   /** Broadcasts and message queues among the tenant's inferlets. */
@@ -13,7 +15,7 @@ export interface Grants {
 }
 
 /** Grants of a function whose manifest requests none. */
-export const NO_GRANTS: Grants = { hosts: [], store: 'none', messaging: false, launch: [] };
+export const NO_GRANTS: Grants = { hosts: [], imageHosts: false, store: 'none', messaging: false, launch: [] };
 
 const MAX_HOSTS = 64;
 const MAX_LAUNCH = 64;
@@ -38,6 +40,7 @@ export const grantsSchema = z.strictObject(
       )
       .max(MAX_HOSTS, `must not name more than ${MAX_HOSTS} hosts`)
       .optional(),
+    imageHosts: z.boolean('must be true or false').optional(),
     store: z.union([z.boolean(), z.literal('read')], 'must be true, false or "read"').optional(),
     messaging: z.boolean('must be true or false').optional(),
     launch: z
@@ -79,8 +82,8 @@ export function hostMatches(pattern: string, { hostname, port, protocol }: URL, 
 
 /** The grants that a manifest's `grants` field describes. */
 export function resolveGrants(manifestGrants: z.infer<typeof grantsSchema> = {}): Grants {
-  const { hosts = [], store = false, messaging = false, launch = [] } = manifestGrants;
-  return { hosts, store: storeRight(store), messaging, launch };
+  const { hosts = [], imageHosts = false, store = false, messaging = false, launch = [] } = manifestGrants;
+  return { hosts, imageHosts, store: storeRight(store), messaging, launch };
 }
 
 function storeRight(store: boolean | 'read'): Grants['store'] {

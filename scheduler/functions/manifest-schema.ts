@@ -28,6 +28,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   grants: 'Rights besides computing and communicating with the client',
   'grants.hosts':
     'Hosts that it may send requests to: api.example.com, *.example.com, localhost:8080 (:* for any port)',
+  'grants.imageHosts': 'GET requests by https to the hosts of images that the operator allows ([http] image_hosts)',
   'grants.store': 'The tenant\'s key-value store and vector indexes: true to read and write, "read" to read',
   'grants.messaging': "Broadcasts and message queues among the tenant's inferlets",
   'grants.launch': 'Functions that it may launch as children; "*" for all of the tenant',

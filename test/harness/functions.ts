@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after } from 'node:test';
@@ -8,6 +8,7 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
+import { type MachineCertificate, newCertificate } from '#infra/links/security.ts';
 import { deploySource, failure, modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { Machines, type Shape } from './machines.ts';
@@ -33,8 +34,10 @@ export const tinyModel = (directory: string): Promise<LoadedModel> =>
 export const SMALL = 'small';
 /** A random model of one token per byte, whose pool of 10,240 tokens is smaller than its context of 16,384. */
 export const LONG = 'long';
-/** A tiny random model with a vision encoder. */
-const TINY_VISION = 'tiny-vision';
+/** A tiny random model with a vision encoder, which turns an image into nine embeds. Its chat template shows no images. */
+export const TINY_VISION = 'tiny-vision';
+/** The same with a longer context and a chat template that shows images. */
+export const VISION_CHAT = 'vision-chat';
 /** A tiny random encoder that makes vectors. */
 export const ENCODER = 'tiny-encoder';
 /** A tiny random encoder that makes scores. */
@@ -46,6 +49,7 @@ shared_directory = "${shared}"
 
 [http]
 private_hosts = ["${here}", "localhost"]
+image_hosts = ["localhost:*"]
 
 [[model]]
 name = "${STORIES}"
@@ -82,6 +86,10 @@ pages = 640
 [[model]]
 name = "${TINY_VISION}"
 source = "file:${tiny}-vision"
+
+[[model]]
+name = "${VISION_CHAT}"
+source = "file:${tiny}-vision-chat"
 
 [[model]]
 name = "${ENCODER}"
@@ -127,15 +135,28 @@ async function start(): Promise<Platform> {
   await randomModel(`${tiny}-small`, { vocabularySize: 259, contextLength: 256 }, 14);
   await randomModel(`${tiny}-long`, { vocabularySize: 259, contextLength: 16_384 }, 15);
   await randomVisionModel(`${tiny}-vision`, { text: { vocabularySize: 320 } }, 7);
+  await randomVisionModel(`${tiny}-vision-chat`, { text: { vocabularySize: 320, contextLength: 512 }, chat: true }, 8);
   await randomEncoder(`${tiny}-encoder`, { kind: 'embedding' }, 7);
   await randomEncoder(`${tiny}-ranker`, { kind: 'reranker' }, 7);
   shared = await mkdtemp(path.join(os.tmpdir(), 'pie-shared-'));
-  if (!ON_MACHINES) return Platform.start({ home, functions: false, config: configuration(tiny, shared) });
+  if (!ON_MACHINES) {
+    const localhost = await newCertificate('localhost', Date.now());
+    const trusted = path.join(home, 'localhost.pem');
+    await writeFile(trusted, localhost.certificate);
+    localhostCertificate = localhost;
+    const config = configuration(tiny, shared);
+    return Platform.start({ home, functions: false, config, env: { NODE_EXTRA_CA_CERTS: trusted } });
+  }
   const config = (outside: string) => configuration(tiny, shared, outside);
   machines = await Machines.start({ shape: SHAPE, home, functions: false, config });
   await machines.joinAll();
   return machines.front;
 }
+
+let localhostCertificate: MachineCertificate | undefined;
+
+/** A certificate of `localhost` that the shared platform trusts; undefined before the platform runs, and if it runs on several machines. */
+export const trustedCertificate = (): MachineCertificate | undefined => localhostCertificate;
 
 /** The address at which inferlets of the shared platform reach servers of this process. Valid once the platform runs. */
 export const ownAddress = (): string => machines?.network.outside ?? '127.0.0.1';

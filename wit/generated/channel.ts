@@ -1599,6 +1599,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult(r): Outcome<number, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.u32() } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
+    interface: 'input-image', name: 'image-token', answering: 'waits', resource: -1, fallible: true,
+    writeArguments(w, [a0]: readonly [string]) { w.string(a0); },
+    readArguments(r) { return [r.string()]; },
+    writeResult(w, v: Outcome<number, HandlerError>) { if (v.tag === 'ok') { w.case(0); w.u32(v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<number, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.u32() } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
     interface: 'input-image', name: 'embed-image', answering: 'future', resource: -1, fallible: true,
     writeArguments(w, [a0, a1, a2, a3]: readonly [unknown, Uint8Array, Uint32Array, Uint32Array]) { w.handle(0, a0); w.numbers(a1); w.numbers(a2); w.numbers(a3); },
     readArguments(r) { return [r.handle(0), r.u8List(), r.u32List(), r.u32List()]; },

@@ -861,6 +861,12 @@ declare module 'pie:inferlet/input-image@0.1.0' {
    */
   export function imageEmbeds(queue: Queue, size: Dimensions): number;
   /**
+   * The token that a model's chat template writes in place of an image (LLaVA: `<image>`). `unsupported` when the model does not have the trait
+   * `input-image`, or when its config names no such token.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function imageToken(model: string): number;
+  /**
    * Encodes a PNG or JPEG image (at most 8 MiB and 16 million pixels) into `embeds`, at `positions`. `image-embeds` tells how many embeds are
    * needed. The call costs a pass of the vision encoder, about as much as a prefill of the same number of tokens.
    */

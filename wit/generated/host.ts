@@ -1002,6 +1002,11 @@ export interface InputImageHost {
    */
   imageEmbeds(queue: Queue, size: Dimensions): Outcome<number, HandlerError>;
   /**
+   * The token that a model's chat template writes in place of an image (LLaVA: `<image>`). `unsupported` when the model does not have the trait
+   * `input-image`, or when its config names no such token.
+   */
+  imageToken(model: string): Outcome<number, HandlerError>;
+  /**
    * Encodes a PNG or JPEG image (at most 8 MiB and 16 million pixels) into `embeds`, at `positions`. `image-embeds` tells how many embeds are
    * needed. The call costs a pass of the vision encoder, about as much as a prefill of the same number of tokens.
    */

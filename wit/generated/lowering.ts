@@ -205,6 +205,7 @@ export interface HostFunctions {
   readonly 'input-image': {
     readonly 'image-dimensions': (context: unknown, a0: Uint8Array) => Outcome<Dimensions, HandlerError>;
     readonly 'image-embeds': (context: unknown, a0: Queue, a1: Dimensions) => Outcome<number, HandlerError>;
+    readonly 'image-token': (context: unknown, a0: string) => Outcome<number, HandlerError>;
     readonly 'embed-image': (context: unknown, a0: Queue, a1: Uint8Array, a2: Uint32Array, a3: Uint32Array) => Promise<Outcome<undefined, HandlerError>>;
   };
   readonly 'adapter': {
@@ -386,6 +387,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['kv-files', '[resource-drop]file'],
   ['input-image', 'image-dimensions'],
   ['input-image', 'image-embeds'],
+  ['input-image', 'image-token'],
   ['input-image', 'embed-image'],
   ['adapter', 'list-adapters'],
   ['adapter', 'load-adapter'],
@@ -544,54 +546,55 @@ export function lower(host: HostFunctions): Lowering {
   const h103 = host['kv-files']['[resource-drop]file'];
   const h104 = host['input-image']['image-dimensions'];
   const h105 = host['input-image']['image-embeds'];
-  const h106 = host['input-image']['embed-image'];
-  const h107 = host['adapter']['list-adapters'];
-  const h108 = host['adapter']['load-adapter'];
-  const h109 = host['adapter']['forward-with-adapter'];
-  const h110 = host['adapter']['step'];
-  const h111 = host['embedding']['encoders'];
-  const h112 = host['embedding']['embed'];
-  const h113 = host['rerank']['rerank'];
-  const h114 = host['index']['create'];
-  const h115 = host['index']['upsert'];
-  const h116 = host['index']['delete-entries'];
-  const h117 = host['index']['query'];
-  const h118 = host['index']['stats'];
-  const h119 = host['index']['list-indexes'];
-  const h120 = host['index']['drop-index'];
-  const h121 = host['store']['get'];
-  const h122 = host['store']['set'];
-  const h123 = host['store']['compare-and-set'];
-  const h124 = host['store']['delete-key'];
-  const h125 = host['store']['exists'];
-  const h126 = host['store']['list-keys'];
-  const h127 = host['messaging']['broadcast'];
-  const h128 = host['messaging']['push'];
-  const h129 = host['messaging']['pull'];
-  const h130 = host['messaging']['[constructor]subscription'];
-  const h131 = host['messaging']['[method]subscription.ready'];
-  const h132 = host['messaging']['[method]subscription.next'];
-  const h133 = host['messaging']['[method]subscription.unsubscribe'];
-  const h134 = host['messaging']['[resource-drop]subscription'];
-  const h135 = host['http']['[constructor]exchange'];
-  const h136 = host['http']['[method]exchange.head'];
-  const h137 = host['http']['[method]exchange.read'];
-  const h138 = host['http']['[resource-drop]exchange'];
-  const h139 = host['children']['[constructor]child'];
-  const h140 = host['children']['[method]child.started'];
-  const h141 = host['children']['[method]child.send'];
-  const h142 = host['children']['[method]child.close'];
-  const h143 = host['children']['[method]child.receive'];
-  const h144 = host['children']['[method]child.wait'];
-  const h145 = host['children']['[method]child.cancel'];
-  const h146 = host['children']['[resource-drop]child'];
-  const h147 = host['file-exchange']['send-file'];
-  const h148 = host['file-exchange']['receive-file'];
-  const h149 = host['file-exchange']['list-files'];
-  const h150 = host['environment']['get-variable'];
-  const h151 = host['environment']['list-variables'];
-  const h152 = host['person']['ask'];
-  const h153 = host['person']['resumed'];
+  const h106 = host['input-image']['image-token'];
+  const h107 = host['input-image']['embed-image'];
+  const h108 = host['adapter']['list-adapters'];
+  const h109 = host['adapter']['load-adapter'];
+  const h110 = host['adapter']['forward-with-adapter'];
+  const h111 = host['adapter']['step'];
+  const h112 = host['embedding']['encoders'];
+  const h113 = host['embedding']['embed'];
+  const h114 = host['rerank']['rerank'];
+  const h115 = host['index']['create'];
+  const h116 = host['index']['upsert'];
+  const h117 = host['index']['delete-entries'];
+  const h118 = host['index']['query'];
+  const h119 = host['index']['stats'];
+  const h120 = host['index']['list-indexes'];
+  const h121 = host['index']['drop-index'];
+  const h122 = host['store']['get'];
+  const h123 = host['store']['set'];
+  const h124 = host['store']['compare-and-set'];
+  const h125 = host['store']['delete-key'];
+  const h126 = host['store']['exists'];
+  const h127 = host['store']['list-keys'];
+  const h128 = host['messaging']['broadcast'];
+  const h129 = host['messaging']['push'];
+  const h130 = host['messaging']['pull'];
+  const h131 = host['messaging']['[constructor]subscription'];
+  const h132 = host['messaging']['[method]subscription.ready'];
+  const h133 = host['messaging']['[method]subscription.next'];
+  const h134 = host['messaging']['[method]subscription.unsubscribe'];
+  const h135 = host['messaging']['[resource-drop]subscription'];
+  const h136 = host['http']['[constructor]exchange'];
+  const h137 = host['http']['[method]exchange.head'];
+  const h138 = host['http']['[method]exchange.read'];
+  const h139 = host['http']['[resource-drop]exchange'];
+  const h140 = host['children']['[constructor]child'];
+  const h141 = host['children']['[method]child.started'];
+  const h142 = host['children']['[method]child.send'];
+  const h143 = host['children']['[method]child.close'];
+  const h144 = host['children']['[method]child.receive'];
+  const h145 = host['children']['[method]child.wait'];
+  const h146 = host['children']['[method]child.cancel'];
+  const h147 = host['children']['[resource-drop]child'];
+  const h148 = host['file-exchange']['send-file'];
+  const h149 = host['file-exchange']['receive-file'];
+  const h150 = host['file-exchange']['list-files'];
+  const h151 = host['environment']['get-variable'];
+  const h152 = host['environment']['list-variables'];
+  const h153 = host['person']['ask'];
+  const h154 = host['person']['resumed'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -1145,7 +1148,14 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift69(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function store69(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function lift70(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1153,48 +1163,38 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load70(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
+  function load71(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]),
       load21(g, p + 12),
     ];
   }
-  function store71(g: LoweredGuest, p: number, v: readonly EncoderInfo[]): void {
+  function store72(g: LoweredGuest, p: number, v: readonly EncoderInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 20, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 20;
-      store72(g, e, (v[i] as EncoderInfo));
+      store73(g, e, (v[i] as EncoderInfo));
     }
   }
-  function store72(g: LoweredGuest, p: number, v: EncoderInfo): void {
+  function store73(g: LoweredGuest, p: number, v: EncoderInfo): void {
     g.putString(p + 0, v.name);
-    store73(g, p + 8, v.kind);
+    store74(g, p + 8, v.kind);
     g.u32[(p + 12) >>> 2] = v.size;
     g.u32[(p + 16) >>> 2] = v.contextLength;
   }
-  function store73(g: LoweredGuest, p: number, v: EncoderKind): void {
-    g.u8[p] = case74(v);
+  function store74(g: LoweredGuest, p: number, v: EncoderKind): void {
+    g.u8[p] = case75(v);
   }
-  function case74(v: EncoderKind): number {
+  function case75(v: EncoderKind): number {
     switch (v) {
       case 'embedding': return 0;
       case 'reranker': return 1;
       default: throw new TypeError('a value without a case');
     }
-  }
-  function list75(g: LoweredGuest, p: number, n: number): readonly string[] {
-    n >>>= 0;
-    const a = g.items(p, n, 8, 4);
-    const v: string[] = new Array(n);
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 8;
-      v[i] = g.string(g.u32[(e) >>> 2], g.u32[(e + 4) >>> 2]);
-    }
-    return v;
   }
   function list76(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
@@ -1206,66 +1206,7 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift77(g: LoweredGuest, f0: number): Metric {
-    const d = f0 >>> 0;
-    switch (d) {
-      case 0: return 'cosine';
-      case 1: return 'dot-product';
-      case 2: return 'euclidean';
-      default: return g.trap(`${d} is no case of metric`);
-    }
-  }
-  function list78(g: LoweredGuest, p: number, n: number): readonly IndexEntry[] {
-    n >>>= 0;
-    const a = g.items(p, n, 28, 4);
-    const v: IndexEntry[] = new Array(n);
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 28;
-      v[i] = load79(g, e);
-    }
-    return v;
-  }
-  function load79(g: LoweredGuest, p: number): IndexEntry {
-    return {
-      id: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      text: load80(g, p + 8),
-      fields: list81(g, g.u32[(p + 20) >>> 2], g.u32[(p + 20 + 4) >>> 2]),
-    };
-  }
-  function load80(g: LoweredGuest, p: number): string | undefined {
-    const d = g.u8[p];
-    switch (d) {
-      case 0: return undefined;
-      case 1: return g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]);
-      default: return g.trap(`${d} is no case of option`);
-    }
-  }
-  function list81(g: LoweredGuest, p: number, n: number): readonly Field[] {
-    n >>>= 0;
-    const a = g.items(p, n, 24, 8);
-    const v: Field[] = new Array(n);
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 24;
-      v[i] = load82(g, e);
-    }
-    return v;
-  }
-  function load82(g: LoweredGuest, p: number): Field {
-    return {
-      name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      value: load83(g, p + 8),
-    };
-  }
-  function load83(g: LoweredGuest, p: number): Value {
-    const d = g.u8[p];
-    switch (d) {
-      case 0: return { tag: 'text', val: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]) };
-      case 1: return { tag: 'number', val: g.f64[(p + 8) >>> 3] };
-      case 2: return { tag: 'boolean', val: (g.u8[p + 8] !== 0) };
-      default: return g.trap(`${d} is no case of value`);
-    }
-  }
-  function list84(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list77(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -1275,7 +1216,76 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift85(g: LoweredGuest, f0: number, f1: number, f2: number): Float32Array | undefined {
+  function lift78(g: LoweredGuest, f0: number): Metric {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return 'cosine';
+      case 1: return 'dot-product';
+      case 2: return 'euclidean';
+      default: return g.trap(`${d} is no case of metric`);
+    }
+  }
+  function list79(g: LoweredGuest, p: number, n: number): readonly IndexEntry[] {
+    n >>>= 0;
+    const a = g.items(p, n, 28, 4);
+    const v: IndexEntry[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 28;
+      v[i] = load80(g, e);
+    }
+    return v;
+  }
+  function load80(g: LoweredGuest, p: number): IndexEntry {
+    return {
+      id: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
+      text: load81(g, p + 8),
+      fields: list82(g, g.u32[(p + 20) >>> 2], g.u32[(p + 20 + 4) >>> 2]),
+    };
+  }
+  function load81(g: LoweredGuest, p: number): string | undefined {
+    const d = g.u8[p];
+    switch (d) {
+      case 0: return undefined;
+      case 1: return g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]);
+      default: return g.trap(`${d} is no case of option`);
+    }
+  }
+  function list82(g: LoweredGuest, p: number, n: number): readonly Field[] {
+    n >>>= 0;
+    const a = g.items(p, n, 24, 8);
+    const v: Field[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 24;
+      v[i] = load83(g, e);
+    }
+    return v;
+  }
+  function load83(g: LoweredGuest, p: number): Field {
+    return {
+      name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
+      value: load84(g, p + 8),
+    };
+  }
+  function load84(g: LoweredGuest, p: number): Value {
+    const d = g.u8[p];
+    switch (d) {
+      case 0: return { tag: 'text', val: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]) };
+      case 1: return { tag: 'number', val: g.f64[(p + 8) >>> 3] };
+      case 2: return { tag: 'boolean', val: (g.u8[p + 8] !== 0) };
+      default: return g.trap(`${d} is no case of value`);
+    }
+  }
+  function list85(g: LoweredGuest, p: number, n: number): readonly string[] {
+    n >>>= 0;
+    const a = g.items(p, n, 8, 4);
+    const v: string[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 8;
+      v[i] = g.string(g.u32[(e) >>> 2], g.u32[(e + 4) >>> 2]);
+    }
+    return v;
+  }
+  function lift86(g: LoweredGuest, f0: number, f1: number, f2: number): Float32Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1283,7 +1293,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift86(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift87(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1291,24 +1301,24 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function list87(g: LoweredGuest, p: number, n: number): readonly Condition[] {
+  function list88(g: LoweredGuest, p: number, n: number): readonly Condition[] {
     n >>>= 0;
     const a = g.items(p, n, 20, 4);
     const v: Condition[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 20;
-      v[i] = load88(g, e);
+      v[i] = load89(g, e);
     }
     return v;
   }
-  function load88(g: LoweredGuest, p: number): Condition {
+  function load89(g: LoweredGuest, p: number): Condition {
     return {
       field: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      comparison: load89(g, p + 8),
-      values: list90(g, g.u32[(p + 12) >>> 2], g.u32[(p + 12 + 4) >>> 2]),
+      comparison: load90(g, p + 8),
+      values: list91(g, g.u32[(p + 12) >>> 2], g.u32[(p + 12 + 4) >>> 2]),
     };
   }
-  function load89(g: LoweredGuest, p: number): Comparison {
+  function load90(g: LoweredGuest, p: number): Comparison {
     const d = g.u8[p];
     switch (d) {
       case 0: return 'equal';
@@ -1320,17 +1330,17 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of comparison`);
     }
   }
-  function list90(g: LoweredGuest, p: number, n: number): readonly Value[] {
+  function list91(g: LoweredGuest, p: number, n: number): readonly Value[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 8);
     const v: Value[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load83(g, e);
+      v[i] = load84(g, e);
     }
     return v;
   }
-  function lift91(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift92(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1338,7 +1348,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift92(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift93(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1346,7 +1356,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift93(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift94(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1354,33 +1364,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift94(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift95(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list95(g, f4, f5),
-      body: lift97(g, f6, f7, f8),
-      timeoutMs: lift98(g, f9, f10),
+      headers: list96(g, f4, f5),
+      body: lift98(g, f6, f7, f8),
+      timeoutMs: lift99(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list95(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list96(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load96(g, e);
+      v[i] = load97(g, e);
     }
     return v;
   }
-  function load96(g: LoweredGuest, p: number): Header {
+  function load97(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift97(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift98(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1388,7 +1398,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift98(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift99(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1396,14 +1406,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store99(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store100(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store100(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store101(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1413,7 +1423,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift101(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Question {
+  function lift102(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Question {
     return {
       text: g.string(f0, f1),
       schema: g.string(f2, f3),
@@ -1421,32 +1431,32 @@ export function lower(host: HostFunctions): Lowering {
       state: g.string(f5, f6),
     };
   }
-  function store102(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store103(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store103(g: LoweredGuest, p: number, v: Resumption | undefined): void {
+  function store104(g: LoweredGuest, p: number, v: Resumption | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store104(g, p + 4, v);
+      store105(g, p + 4, v);
     }
   }
-  function store104(g: LoweredGuest, p: number, v: Resumption): void {
+  function store105(g: LoweredGuest, p: number, v: Resumption): void {
     g.putString(p + 0, v.state);
-    store105(g, p + 8, v.answer);
+    store106(g, p + 8, v.answer);
   }
-  function store105(g: LoweredGuest, p: number, v: Answer): void {
+  function store106(g: LoweredGuest, p: number, v: Answer): void {
     switch (v.tag) {
       case 'answered': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'expired': g.u8[p] = 1; return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift106(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift107(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1454,7 +1464,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load107(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load108(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1462,83 +1472,83 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store108(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store109(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store109(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
+  function store110(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store110(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store111(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store110(g: LoweredGuest, p: number, v: Message): void {
+  function store111(g: LoweredGuest, p: number, v: Message): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store111(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store112(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store113(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store112(g: LoweredGuest, p: number, v: Imported): void {
+  function store113(g: LoweredGuest, p: number, v: Imported): void {
     g.putU32(p + 0, v.pages);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
   }
-  function store113(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store114(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store114(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store114(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store115(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store115(g, e, (v[i] as ExportInfo));
+      store116(g, e, (v[i] as ExportInfo));
     }
   }
-  function store115(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store116(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store116(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
+  function store117(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store117(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store118(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store117(g: LoweredGuest, p: number, v: Residency): void {
-    store118(g, p + 0, v.tier);
+  function store118(g: LoweredGuest, p: number, v: Residency): void {
+    store119(g, p + 0, v.tier);
     g.u32[(p + 4) >>> 2] = v.devicePages;
     g.u32[(p + 8) >>> 2] = v.memoryPages;
     g.u32[(p + 12) >>> 2] = v.diskPages;
     g.u64[(p + 16) >>> 3] = BigInt(v.bytes);
     g.u32[(p + 24) >>> 2] = v.leaseMs;
-    store120(g, p + 28, v.leaseEnded);
+    store121(g, p + 28, v.leaseEnded);
   }
-  function store118(g: LoweredGuest, p: number, v: Tier): void {
-    g.u8[p] = case119(v);
+  function store119(g: LoweredGuest, p: number, v: Tier): void {
+    g.u8[p] = case120(v);
   }
-  function case119(v: Tier): number {
+  function case120(v: Tier): number {
     switch (v) {
       case 'device': return 0;
       case 'memory': return 1;
@@ -1546,91 +1556,91 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store120(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
+  function store121(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store121(g, p + 1, v);
+      store122(g, p + 1, v);
     }
   }
-  function store121(g: LoweredGuest, p: number, v: LeaseEnd): void {
-    g.u8[p] = case122(v);
+  function store122(g: LoweredGuest, p: number, v: LeaseEnd): void {
+    g.u8[p] = case123(v);
   }
-  function case122(v: LeaseEnd): number {
+  function case123(v: LeaseEnd): number {
     switch (v) {
       case 'expired': return 0;
       case 'pressure': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store123(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store124(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store124(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store125(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store124(g: LoweredGuest, p: number, v: Distribution): void {
+  function store125(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store125(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store126(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store126(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store127(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store127(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store128(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store128(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store129(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store128(g: LoweredGuest, p: number, v: StepResult): void {
+  function store129(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store129(g, p + 8, v.distributions);
+    store130(g, p + 8, v.distributions);
   }
-  function store129(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store130(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store124(g, e, (v[i] as Distribution));
+      store125(g, e, (v[i] as Distribution));
     }
   }
-  function store130(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store131(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store131(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store132(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store131(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store132(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store132(g, p + 8, v.finished);
+    store133(g, p + 8, v.finished);
   }
-  function store132(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store133(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store133(g, p + 1, v);
+      store134(g, p + 1, v);
     }
   }
-  function store133(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case134(v);
+  function store134(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case135(v);
   }
-  function case134(v: FinishReason): number {
+  function case135(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1638,89 +1648,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store135(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
+  function store136(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store136(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store137(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store136(g: LoweredGuest, p: number, v: Piped): void {
+  function store137(g: LoweredGuest, p: number, v: Piped): void {
     g.putU32(p + 0, v.tokens);
     g.putString(p + 8, v.text);
     g.putString(p + 16, v.held);
-    store137(g, p + 24, v.stop);
-    store138(g, p + 36, v.finished);
+    store138(g, p + 24, v.stop);
+    store139(g, p + 36, v.finished);
   }
-  function store137(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store138(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store138(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store139(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store133(g, p + 1, v);
+      store134(g, p + 1, v);
     }
   }
-  function store139(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
+  function store140(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store140(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store141(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store141(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+  function store142(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store142(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store143(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store142(g: LoweredGuest, p: number, v: MatchStatus): void {
+  function store143(g: LoweredGuest, p: number, v: MatchStatus): void {
     g.u8[p + 0] = v.mayEnd ? 1 : 0;
     g.u8[p + 1] = v.mustEnd ? 1 : 0;
   }
-  function store143(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store144(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store144(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store145(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store144(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store145(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store145(g, e, (v[i] as KvFilesFileInfo));
+      store146(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store145(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store146(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store146(g, p + 17, v.rights);
+    store147(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store146(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case147(v);
+  function store147(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case148(v);
   }
-  function case147(v: Rights): number {
+  function case148(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1728,88 +1738,88 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store148(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
+  function store149(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store149(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store150(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store149(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store150(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store124(g, e, (v[i] as Distribution));
+      store125(g, e, (v[i] as Distribution));
     }
   }
-  function store150(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store151(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store151(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store152(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store151(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store152(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store152(g, e, (v[i] as AdapterInfo));
+      store153(g, e, (v[i] as AdapterInfo));
     }
   }
-  function store152(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store153(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store153(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
+  function store154(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store154(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store155(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store154(g: LoweredGuest, p: number, v: Vectors): void {
+  function store155(g: LoweredGuest, p: number, v: Vectors): void {
     g.u32[(p + 0) >>> 2] = v.size;
     g.putF32(p + 4, v.values);
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.cut;
   }
-  function store155(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+  function store156(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store156(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store157(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store156(g: LoweredGuest, p: number, v: Scores): void {
+  function store157(g: LoweredGuest, p: number, v: Scores): void {
     g.putF32(p + 0, v.values);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.cut;
   }
-  function store157(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
+  function store158(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store158(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store159(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store158(g: LoweredGuest, p: number, v: IndexInfo): void {
+  function store159(g: LoweredGuest, p: number, v: IndexInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.dimensions;
-    store159(g, p + 12, v.metric);
+    store160(g, p + 12, v.metric);
     g.u64[(p + 16) >>> 3] = BigInt(v.entries);
     g.u64[(p + 24) >>> 3] = BigInt(v.bytes);
   }
-  function store159(g: LoweredGuest, p: number, v: Metric): void {
-    g.u8[p] = case160(v);
+  function store160(g: LoweredGuest, p: number, v: Metric): void {
+    g.u8[p] = case161(v);
   }
-  function case160(v: Metric): number {
+  function case161(v: Metric): number {
     switch (v) {
       case 'cosine': return 0;
       case 'dot-product': return 1;
@@ -1817,61 +1827,61 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store161(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store162(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store162(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
+  function store163(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store163(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store164(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store163(g: LoweredGuest, p: number, v: readonly Match[]): void {
+  function store164(g: LoweredGuest, p: number, v: readonly Match[]): void {
     const n = v.length;
     const a = g.alloc(n * 40, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 40;
-      store164(g, e, (v[i] as Match));
+      store165(g, e, (v[i] as Match));
     }
   }
-  function store164(g: LoweredGuest, p: number, v: Match): void {
-    store165(g, p + 0, v.entry);
+  function store165(g: LoweredGuest, p: number, v: Match): void {
+    store166(g, p + 0, v.entry);
     g.f64[(p + 32) >>> 3] = v.score;
   }
-  function store165(g: LoweredGuest, p: number, v: IndexEntry): void {
+  function store166(g: LoweredGuest, p: number, v: IndexEntry): void {
     g.putString(p + 0, v.id);
-    store166(g, p + 8, v.text);
-    store167(g, p + 20, v.fields);
+    store167(g, p + 8, v.text);
+    store168(g, p + 20, v.fields);
   }
-  function store166(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store167(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store167(g: LoweredGuest, p: number, v: readonly Field[]): void {
+  function store168(g: LoweredGuest, p: number, v: readonly Field[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store168(g, e, (v[i] as Field));
+      store169(g, e, (v[i] as Field));
     }
   }
-  function store168(g: LoweredGuest, p: number, v: Field): void {
+  function store169(g: LoweredGuest, p: number, v: Field): void {
     g.putString(p + 0, v.name);
-    store169(g, p + 8, v.value);
+    store170(g, p + 8, v.value);
   }
-  function store169(g: LoweredGuest, p: number, v: Value): void {
+  function store170(g: LoweredGuest, p: number, v: Value): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 8, v.val); return;
       case 'number': g.u8[p] = 1; g.f64[(p + 8) >>> 3] = v.val; return;
@@ -1879,70 +1889,70 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store170(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
+  function store171(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store171(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store172(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store171(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
+  function store172(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store158(g, e, (v[i] as IndexInfo));
+      store159(g, e, (v[i] as IndexInfo));
     }
   }
-  function store172(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store173(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store173(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store174(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store173(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store174(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store174(g, p + 8, v);
+      store175(g, p + 8, v);
     }
   }
-  function store174(g: LoweredGuest, p: number, v: Entry): void {
+  function store175(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store175(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store176(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store176(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store177(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store177(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store178(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store177(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store178(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store178(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store179(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store179(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store180(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store179(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store180(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1952,150 +1962,150 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store180(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
+  function store181(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store181(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store182(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store181(g: LoweredGuest, p: number, v: Envelope): void {
+  function store182(g: LoweredGuest, p: number, v: Envelope): void {
     g.putString(p + 0, v.sender);
-    store110(g, p + 8, v.message);
+    store111(g, p + 8, v.message);
   }
-  function store182(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+  function store183(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store183(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store184(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store183(g: LoweredGuest, p: number, v: ResponseHead): void {
+  function store184(g: LoweredGuest, p: number, v: ResponseHead): void {
     g.u16[(p + 0) >>> 1] = v.status;
-    store184(g, p + 4, v.headers);
+    store185(g, p + 4, v.headers);
     g.putString(p + 12, v.url);
   }
-  function store184(g: LoweredGuest, p: number, v: readonly Header[]): void {
+  function store185(g: LoweredGuest, p: number, v: readonly Header[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store185(g, e, (v[i] as Header));
+      store186(g, e, (v[i] as Header));
     }
   }
-  function store185(g: LoweredGuest, p: number, v: Header): void {
+  function store186(g: LoweredGuest, p: number, v: Header): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.value);
   }
-  function store186(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store187(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store187(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store188(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store187(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+  function store188(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putU8(p + 4, v);
     }
   }
-  function store188(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store189(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store189(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+  function store190(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store190(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store191(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store190(g: LoweredGuest, p: number, v: Ending): void {
+  function store191(g: LoweredGuest, p: number, v: Ending): void {
     switch (v.tag) {
       case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store191(g, p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store192(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store191(g: LoweredGuest, p: number, v: Failure): void {
+  function store192(g: LoweredGuest, p: number, v: Failure): void {
     g.putString(p + 0, v.code);
     g.putString(p + 8, v.message);
   }
-  function store192(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+  function store193(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store193(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store194(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store193(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+  function store194(g: LoweredGuest, p: number, v: FileExchangeFile): void {
     g.putString(p + 0, v.mediaType);
     g.putU8(p + 8, v.content);
   }
-  function store194(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store195(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store195(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store196(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store195(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store196(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store196(g, e, (v[i] as FileExchangeFileInfo));
+      store197(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store196(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store197(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store108(g, p, v); } },
-    { id: 1, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store109(g, p, v); } },
-    { id: 2, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store111(g, p, v); } },
-    { id: 3, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store113(g, p, v); } },
-    { id: 4, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store116(g, p, v); } },
-    { id: 5, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store123(g, p, v); } },
-    { id: 6, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store125(g, p, v); } },
-    { id: 7, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store126(g, p, v); } },
-    { id: 8, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store127(g, p, v); } },
-    { id: 9, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store130(g, p, v); } },
-    { id: 10, size: 44, align: 4, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store135(g, p, v); } },
-    { id: 11, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store139(g, p, v); } },
-    { id: 12, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store140(g, p, v); } },
-    { id: 13, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store141(g, p, v); } },
-    { id: 14, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store143(g, p, v); } },
-    { id: 15, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store148(g, p, v); } },
-    { id: 16, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store150(g, p, v); } },
-    { id: 17, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store153(g, p, v); } },
-    { id: 18, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store155(g, p, v); } },
-    { id: 19, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store157(g, p, v); } },
-    { id: 20, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store161(g, p, v); } },
-    { id: 21, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store162(g, p, v); } },
-    { id: 22, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store170(g, p, v); } },
-    { id: 23, size: 32, align: 8, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store172(g, p, v); } },
-    { id: 24, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store175(g, p, v); } },
-    { id: 25, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store176(g, p, v); } },
-    { id: 26, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store178(g, p, v); } },
-    { id: 27, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store180(g, p, v); } },
-    { id: 28, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store182(g, p, v); } },
-    { id: 29, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store186(g, p, v); } },
-    { id: 30, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store188(g, p, v); } },
-    { id: 31, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store189(g, p, v); } },
-    { id: 32, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store192(g, p, v); } },
-    { id: 33, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store194(g, p, v); } },
+    { id: 0, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store109(g, p, v); } },
+    { id: 1, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store110(g, p, v); } },
+    { id: 2, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store112(g, p, v); } },
+    { id: 3, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store114(g, p, v); } },
+    { id: 4, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store117(g, p, v); } },
+    { id: 5, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store124(g, p, v); } },
+    { id: 6, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store126(g, p, v); } },
+    { id: 7, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store127(g, p, v); } },
+    { id: 8, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store128(g, p, v); } },
+    { id: 9, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store131(g, p, v); } },
+    { id: 10, size: 44, align: 4, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store136(g, p, v); } },
+    { id: 11, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store140(g, p, v); } },
+    { id: 12, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store141(g, p, v); } },
+    { id: 13, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store142(g, p, v); } },
+    { id: 14, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store144(g, p, v); } },
+    { id: 15, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store149(g, p, v); } },
+    { id: 16, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store151(g, p, v); } },
+    { id: 17, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store154(g, p, v); } },
+    { id: 18, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store156(g, p, v); } },
+    { id: 19, size: 40, align: 8, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store158(g, p, v); } },
+    { id: 20, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store162(g, p, v); } },
+    { id: 21, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store163(g, p, v); } },
+    { id: 22, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store171(g, p, v); } },
+    { id: 23, size: 32, align: 8, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store173(g, p, v); } },
+    { id: 24, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store176(g, p, v); } },
+    { id: 25, size: 24, align: 8, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store177(g, p, v); } },
+    { id: 26, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store179(g, p, v); } },
+    { id: 27, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store181(g, p, v); } },
+    { id: 28, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store183(g, p, v); } },
+    { id: 29, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store187(g, p, v); } },
+    { id: 30, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store189(g, p, v); } },
+    { id: 31, size: 24, align: 4, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store190(g, p, v); } },
+    { id: 32, size: 20, align: 4, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store193(g, p, v); } },
+    { id: 33, size: 16, align: 4, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store195(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -2860,26 +2870,34 @@ export function lower(host: HostFunctions): Lowering {
       store68(g, r, v);
       g.leave();
     }],
+    ['pie:inferlet/input-image@0.1#image-token', (g) => (a0_0: number, a0_1: number, r: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      r = g.range(r, 16, 4);
+      const v = h106(g.context, v0);
+      store69(g, r, v);
+      g.leave();
+    }],
     ['pie:inferlet/input-image@0.1#embed-image', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h106(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h107(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h107(g.context, v0), F[16]);
+      return g.addFuture(h108(g.context, v0), F[16]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h108(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h109(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2891,30 +2909,30 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
-      const v6 = lift69(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h109(g.context, v0, v1, v2, v3, v4, v5, v6);
+      const v6 = lift70(g, a6_0, a6_1, a6_2, a6_3, a6_4);
+      h110(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
-      const t = load70(g, p);
-      const v = g.addFuture(h110(g.context, t[0], t[1], t[2]), F[8]);
+      const t = load71(g, p);
+      const v = g.addFuture(h111(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/embedding@0.1#encoders', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h111(g.context);
-      store71(g, r, v);
+      const v = h112(g.context);
+      store72(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/embedding@0.1#embed', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list75(g, a1_0, a1_1);
-      const v = g.addFuture(h112(g.context, v0, v1), F[17]);
+      const v1 = list76(g, a1_0, a1_1);
+      const v = g.addFuture(h113(g.context, v0, v1), F[17]);
       g.leave();
       return v;
     }],
@@ -2922,8 +2940,8 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v2 = list76(g, a2_0, a2_1);
-      const v = g.addFuture(h113(g.context, v0, v1, v2), F[18]);
+      const v2 = list77(g, a2_0, a2_1);
+      const v = g.addFuture(h114(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
@@ -2931,61 +2949,61 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = (a1_0 >>> 0);
-      const v2 = lift77(g, a2_0);
-      const v = g.addFuture(h114(g.context, v0, v1, v2), F[19]);
+      const v2 = lift78(g, a2_0);
+      const v = g.addFuture(h115(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#upsert', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list78(g, a1_0, a1_1);
+      const v1 = list79(g, a1_0, a1_1);
       const v2 = g.listF32(a2_0, a2_1);
-      const v = g.addFuture(h115(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h116(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#delete-entries', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list84(g, a1_0, a1_1);
-      const v = g.addFuture(h116(g.context, v0, v1), F[20]);
+      const v1 = list85(g, a1_0, a1_1);
+      const v = g.addFuture(h117(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#query', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number, a2_1: number, a2_2: number, a3_0: number, a3_1: number, a4_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift85(g, a1_0, a1_1, a1_2);
-      const v2 = lift86(g, a2_0, a2_1, a2_2);
-      const v3 = list87(g, a3_0, a3_1);
+      const v1 = lift86(g, a1_0, a1_1, a1_2);
+      const v2 = lift87(g, a2_0, a2_1, a2_2);
+      const v3 = list88(g, a3_0, a3_1);
       const v4 = (a4_0 >>> 0);
-      const v = g.addFuture(h117(g.context, v0, v1, v2, v3, v4), F[21]);
+      const v = g.addFuture(h118(g.context, v0, v1, v2, v3, v4), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#stats', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h118(g.context, v0), F[19]);
+      const v = g.addFuture(h119(g.context, v0), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#list-indexes', (g) => () => {
       g.enter();
-      return g.addFuture(h119(g.context), F[22]);
+      return g.addFuture(h120(g.context), F[22]);
     }],
     ['pie:inferlet/index@0.1#drop-index', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h120(g.context, v0), F[11]);
+      const v = g.addFuture(h121(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h121(g.context, v0), F[23]);
+      const v = g.addFuture(h122(g.context, v0), F[23]);
       g.leave();
       return v;
     }],
@@ -2993,40 +3011,40 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift91(g, a2_0, a2_1);
-      const v = g.addFuture(h122(g.context, v0, v1, v2), F[24]);
+      const v2 = lift92(g, a2_0, a2_1);
+      const v = g.addFuture(h123(g.context, v0, v1, v2), F[24]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift92(g, a1_0, a1_1);
+      const v1 = lift93(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h123(g.context, v0, v1, v2), F[25]);
+      const v = g.addFuture(h124(g.context, v0, v1, v2), F[25]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h124(g.context, v0), F[11]);
+      const v = g.addFuture(h125(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h125(g.context, v0), F[11]);
+      const v = g.addFuture(h126(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift93(g, a1_0, a1_1, a1_2);
+      const v1 = lift94(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h126(g.context, v0, v1, v2), F[26]);
+      const v = g.addFuture(h127(g.context, v0, v1, v2), F[26]);
       g.leave();
       return v;
     }],
@@ -3034,7 +3052,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift12(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h127(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h128(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -3042,157 +3060,157 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift12(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h128(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h129(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h129(g.context, v0), F[27]);
+      const v = g.addFuture(h130(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h130(g.context, v0));
+      const v = g.addResource(6, h131(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h131(g.context, v0), F[0]);
+      return g.addFuture(h132(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h132(g.context, v0), F[27]);
+      return g.addFuture(h133(g.context, v0), F[27]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h133(g.context, v0);
+      h134(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h134(g.context, g.takeResource(h, 6) as Subscription);
+      h135(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift94(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h135(g.context, v0));
+      const v0 = lift95(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h136(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h136(g.context, v0), F[28]);
+      return g.addFuture(h137(g.context, v0), F[28]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h137(g.context, v0), F[29]);
+      return g.addFuture(h138(g.context, v0), F[29]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h138(g.context, g.takeResource(h, 7) as Exchange);
+      h139(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h139(g.context, v0, v1));
+      const v = g.addResource(8, h140(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h140(g.context, v0), F[30]);
+      return g.addFuture(h141(g.context, v0), F[30]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift12(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h141(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h142(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h142(g.context, v0);
+      h143(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h143(g.context, v0), F[1]);
+      return g.addFuture(h144(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h144(g.context, v0), F[31]);
+      return g.addFuture(h145(g.context, v0), F[31]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h145(g.context, v0);
+      h146(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h146(g.context, g.takeResource(h, 8) as Child);
+      h147(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h147(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h148(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h148(g.context, v0), F[32]);
+      const v = g.addFuture(h149(g.context, v0), F[32]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h149(g.context), F[33]);
+      return g.addFuture(h150(g.context), F[33]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h150(g.context, v0);
-      store99(g, r, v);
+      const v = h151(g.context, v0);
+      store100(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h151(g.context);
-      store100(g, r, v);
+      const v = h152(g.context);
+      store101(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#ask', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, r: number) => {
       g.enter();
-      const v0 = lift101(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
+      const v0 = lift102(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
       r = g.range(r, 16, 4);
-      const v = h152(g.context, v0);
-      store102(g, r, v);
+      const v = h153(g.context, v0);
+      store103(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#resumed', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 24, 4);
-      const v = h153(g.context);
-      store103(g, r, v);
+      const v = h154(g.context);
+      store104(g, r, v);
       g.leave();
     }],
   ];
@@ -3272,8 +3290,8 @@ export function lower(host: HostFunctions): Lowering {
   return {
     functions: new Map(functions),
     futures: new Map(futures),
-    liftResult: (g, f0, f1, f2) => lift106(g, f0, f1, f2),
-    loadResult: (g, p) => load107(g, p),
+    liftResult: (g, f0, f1, f2) => lift107(g, f0, f1, f2),
+    loadResult: (g, p) => load108(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

@@ -1661,6 +1661,15 @@ static inline pie_result_u32 pie_input_image_image_embeds(pie_queue queue, const
   return result;
 }
 
+PIE_IMPORT("pie:inferlet/input-image@0.1.0", "image-token") void pie_raw_input_image_image_token(int32_t, int32_t, void *);
+/* The token that a model's chat template writes in place of an image (LLaVA: `<image>`). `unsupported` when the model does not have the trait
+ * `input-image`, or when its config names no such token. */
+static inline pie_result_u32 pie_input_image_image_token(pie_string model) {
+  pie_result_u32 result;
+  pie_raw_input_image_image_token((int32_t)model.data, (int32_t)model.length, &result);
+  return result;
+}
+
 PIE_IMPORT("pie:inferlet/input-image@0.1.0", "embed-image") int32_t pie_raw_input_image_embed_image(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
 PIE_IMPORT("pie:inferlet/input-image@0.1.0", "[future-read-0]embed-image") int32_t pie_raw_input_image_embed_image_read(int32_t, void *);
 PIE_IMPORT("pie:inferlet/input-image@0.1.0", "[future-drop-readable-0]embed-image") void pie_raw_input_image_embed_image_forget(int32_t);

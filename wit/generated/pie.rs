@@ -3303,6 +3303,22 @@ pub mod input_image {
         unsafe { abi::Lift::lift(result.at()) }
     }
 
+    /// The token that a model's chat template writes in place of an image (LLaVA: `<image>`). `unsupported` when the model does not have the trait
+    /// `input-image`, or when its config names no such token.
+    #[inline]
+    pub fn image_token(model: &str) -> Result<u32, crate::types::Error> {
+        #[link(wasm_import_module = "pie:inferlet/input-image@0.1.0")]
+        extern "C" {
+            #[link_name = "image-token"]
+            fn call(a0: i32, a1: i32, result: *mut u8);
+        }
+        let mut arguments = abi::Arguments::new();
+        abi::Lower::flat(&model, &mut arguments);
+        let mut result = abi::Area::new();
+        unsafe { call(arguments.i32(0), arguments.i32(1), result.at()) };
+        unsafe { abi::Lift::lift(result.at()) }
+    }
+
     /// Encodes a PNG or JPEG image (at most 8 MiB and 16 million pixels) into `embeds`, at `positions`. `image-embeds` tells how many embeds are
     /// needed. The call costs a pass of the vision encoder, about as much as a prefill of the same number of tokens.
     #[inline]

@@ -2057,6 +2057,17 @@ export const reference: ContractReference = {
      "c": "pie_input_image_image_embeds"
     },
     {
+     "name": "image-token",
+     "signature": "image-token: func(model: string) -> result<u32, error>",
+     "docs": "The token that a model's chat template writes in place of an image (LLaVA: `<image>`). `unsupported` when the model does not have the trait\n`input-image`, or when its config names no such token.",
+     "cost": "Answered at once.",
+     "errors": [
+      "unsupported"
+     ],
+     "errorsTitle": "Errors",
+     "c": "pie_input_image_image_token"
+    },
+    {
      "name": "embed-image",
      "signature": "embed-image: func(queue: borrow<queue>, image: list<u8>, positions: list<u32>, embeds: list<u32>) -> future<result<_, error>>",
      "docs": "Encodes a PNG or JPEG image (at most 8 MiB and 16 million pixels) into `embeds`, at `positions`. `image-embeds` tells how many embeds are\nneeded. The call costs a pass of the vision encoder, about as much as a prefill of the same number of tokens.",

@@ -265,6 +265,7 @@ export const inputImageInterface: WitInterface = {
   functions: [
     { name: 'image-dimensions', js: 'imageDimensions', kind: 'function', resource: null, coreName: 'image-dimensions', params: [{ name: 'image', js: 'image', type: { kind: 'list', element: { kind: 'u8' } } }], result: { kind: 'result', ok: inputImageDimensionsType, err: typesErrorType }, async: false },
     { name: 'image-embeds', js: 'imageEmbeds', kind: 'function', resource: null, coreName: 'image-embeds', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'size', js: 'size', type: inputImageDimensionsType }], result: { kind: 'result', ok: { kind: 'u32' }, err: typesErrorType }, async: false },
+    { name: 'image-token', js: 'imageToken', kind: 'function', resource: null, coreName: 'image-token', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'u32' }, err: typesErrorType }, async: false },
     { name: 'embed-image', js: 'embedImage', kind: 'function', resource: null, coreName: 'embed-image', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'image', js: 'image', type: { kind: 'list', element: { kind: 'u8' } } }, { name: 'positions', js: 'positions', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'embeds', js: 'embeds', type: { kind: 'list', element: { kind: 'u32' } } }], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
   ],
 };

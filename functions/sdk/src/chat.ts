@@ -1,5 +1,6 @@
+import { InferletError } from './errors.ts';
 import { detokenize, tokenize, tokenizeContinuation } from './models.ts';
-import { attempt, tokenize as wire } from './raw.ts';
+import { attempt, inputImage, tokenize as wire } from './raw.ts';
 import { type Effort, thoughtVariables } from './thought-marks.ts';
 import { thoughtFormat } from './thoughts.ts';
 
@@ -28,6 +29,24 @@ export interface ChatMessage {
   readonly tool_call_id?: string;
 }
 
+/** An image in a message. */
+export interface ImagePart {
+  readonly type: 'image';
+  /** A PNG or JPEG, of at most 8 MiB and 16 million pixels. */
+  readonly image: Uint8Array;
+}
+
+/** A text in a message, before, between or after images. */
+export interface TextPart {
+  readonly type: 'text';
+  readonly text: string;
+}
+
+/** One turn of a conversation, whose content may have images. */
+export interface MixedMessage extends Omit<ChatMessage, 'content'> {
+  readonly content: string | readonly (TextPart | ImagePart)[];
+}
+
 /** Options for rendering a conversation. */
 export interface ChatOptions {
   /** End with the beginning of the assistant's turn; true by default. */
@@ -43,8 +62,11 @@ export interface ChatOptions {
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
+/** A message with its content in a form that some template reads. */
+type RenderedMessage = Omit<ChatMessage, 'content'> & { readonly content: unknown };
+
 /** The variables of a model's chat template, as JSON text. */
-export function chatVariables(model: string, messages: readonly ChatMessage[], options: ChatOptions = {}): string {
+export function chatVariables(model: string, messages: readonly RenderedMessage[], options: ChatOptions = {}): string {
   const { addGenerationPrompt = true, tools, effort, variables } = options;
   const hasThoughts = effort !== undefined || messages.some(({ thought }) => thought !== undefined);
   const format = hasThoughts ? thoughtFormat(model) : undefined;
@@ -61,27 +83,134 @@ export function chatVariables(model: string, messages: readonly ChatMessage[], o
 
 /**
  * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside messages and tools or in the names of their
- * members: otherwise, a user could end a turn and begin another. This function replaces special tokens inside messages and tools by
- * unguessable marks before rendering, and tokenizes each mark's text separately. A chat without special tokens, the common case, is tokenized
- * in one piece. `variables` are not covered: never put a user's text there.
+ * members: otherwise, a user could end a turn and begin another. `variables` are not covered: never put a user's text there.
  */
-export function chatTokens(model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] {
-  const render = (turns: readonly ChatMessage[], tools: ChatOptions['tools']): string =>
-    attempt(() => wire.renderChat(model, chatVariables(model, turns, { ...options, tools })));
-  const special = specialTexts(model, [messages, options.tools]);
-  if (special.length === 0) return tokenize(render(messages, options.tools), { model, special: true });
-  const key = Array.from({ length: 3 }, () => Math.random().toString(36).slice(2)).join('');
+export const chatTokens = (model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] =>
+  renderedPieces(model, messages, options).flatMap(tokensIn);
+
+/** The tokens of a chat, and its images where their embeds belong. */
+export type ChatPiece = readonly number[] | ImagePart;
+
+/** The tokens of a piece; none for an image. */
+export const tokensIn = (piece: ChatPiece): readonly number[] => ('type' in piece ? [] : piece);
+
+/**
+ * The pieces of a chat with images, in the order of the prompt. A template that shows images decides where they stand; the token that it writes for
+ * an image is left out. For any other template, an image stands where its message has it, with a line break behind it.
+ */
+export function chatPieces(model: string, messages: readonly MixedMessage[], options: ChatOptions): ChatPiece[] {
+  const images = messages.flatMap(({ content }) => (typeof content === 'string' ? [] : content.filter(isImage)));
+  if (images.length === 0) {
+    const texts = messages.map((message) => ({ ...message, content: textIn(message.content) }));
+    return [chatTokens(model, texts, options)];
+  }
+  return piecesByTemplate(model, messages, images, options) ?? piecesByMarks(model, messages, images, options);
+}
+
+const isImage = (part: TextPart | ImagePart): part is ImagePart => part.type === 'image';
+
+const textIn = (content: MixedMessage['content']): string =>
+  typeof content === 'string' ? content : content.map((part) => (isImage(part) ? '' : part.text)).join('');
+
+/** The pieces of a chat whose template shows each image; undefined for other templates. */
+function piecesByTemplate(
+  model: string,
+  messages: readonly MixedMessage[],
+  images: readonly ImagePart[],
+  options: ChatOptions,
+): ChatPiece[] | undefined {
+  const withoutBytes = messages.map(({ content, ...message }) => ({
+    ...message,
+    content:
+      typeof content === 'string' ? content : content.map((part) => (isImage(part) ? { type: 'image' } : { ...part })),
+  }));
+  let token: number;
+  let tokens: number[];
+  try {
+    token = attempt(() => inputImage.imageToken(model));
+    tokens = renderedPieces(model, withoutBytes, options).flatMap(tokensIn);
+  } catch (error) {
+    // The model has no token for images, or its template reads the content of a message as a text.
+    if (error instanceof InferletError && ['unsupported', 'invalid-argument'].includes(error.code)) return undefined;
+    throw error;
+  }
+  const places = tokens.flatMap((each, i) => (each === token ? [i] : []));
+  if (places.length !== images.length) return undefined;
+  return [...images, undefined].flatMap((image, i) => {
+    const text = tokens.slice(i === 0 ? 0 : (places[i - 1] ?? 0) + 1, places[i]);
+    return [...(text.length > 0 ? [text] : []), ...(image ? [image] : [])];
+  });
+}
+
+/** The pieces of a chat whose template shows no images. An unguessable mark stands for each image in the text of its message. */
+function piecesByMarks(
+  model: string,
+  messages: readonly MixedMessage[],
+  images: readonly ImagePart[],
+  options: ChatOptions,
+): ChatPiece[] {
+  const key = unguessable();
+  let count = 0;
+  const marked = messages.map(({ content, ...message }) => ({
+    ...message,
+    content:
+      typeof content === 'string'
+        ? content
+        : content.map((part) => (isImage(part) ? `${key}y${count++}y\n` : part.text)).join(''),
+  }));
+  const byMark = new Map(images.map((image, i) => [`${key}y${i}y`, image]));
+  const pieces = renderedPieces(model, marked, options, { pattern: `${key}y\\d+y`, marks: byMark });
+  const shown = pieces.filter((piece) => 'type' in piece).length;
+  if (shown === images.length) return pieces;
+  throw new InferletError(
+    'invalid-argument',
+    `The chat template of ${model} shows ${shown} of ${images.length} images: put images into messages of the user.`,
+  );
+}
+
+/** Texts to look for in a rendered chat, and what each of them stands for. */
+interface Marks {
+  /** A regular expression without groups. */
+  readonly pattern: string;
+  readonly marks: ReadonlyMap<string, ImagePart>;
+}
+
+const NO_MARKS: Marks = { pattern: '(?!)', marks: new Map() };
+
+/**
+ * Renders a chat and tokenizes it, cut at `images`. Special tokens inside messages and tools are replaced by unguessable marks before rendering, and
+ * the text of each mark is tokenized separately. A chat without special tokens and images, the common case, is tokenized in one piece.
+ */
+function renderedPieces(
+  model: string,
+  messages: readonly RenderedMessage[],
+  options: ChatOptions,
+  images: Marks = NO_MARKS,
+): ChatPiece[] {
+  const { tools } = options;
+  const special = specialTexts(model, [messages, tools]);
+  if (special.length === 0 && images === NO_MARKS) {
+    const text = attempt(() => wire.renderChat(model, chatVariables(model, messages, options)));
+    return [tokenize(text, { model, special: true })];
+  }
+  const key = unguessable();
   const marks = new Map(special.map((text, i) => [text, `${key}x${i}x`]));
   const marked = <T>(value: T): T =>
     withTexts(value, (text) => special.reduce((all, one) => all.replaceAll(one, marks.get(one) ?? ''), text));
   const texts = new Map([...marks].map(([text, mark]) => [mark, text]));
-  const pieces = render(marked(messages), marked(options.tools)).split(new RegExp(`(${key}x\\d+x)`));
-  return pieces.flatMap((piece, i) => {
-    const text = texts.get(piece);
-    const how = { model, special: text === undefined };
-    return i === 0 ? tokenize(piece, how) : tokenizeContinuation(text ?? piece, how);
-  });
+  const variables = chatVariables(model, marked(messages), { ...options, ...(tools && { tools: marked(tools) }) });
+  return attempt(() => wire.renderChat(model, variables))
+    .split(new RegExp(`(${key}x\\d+x|${images.pattern})`))
+    .map((piece, i) => {
+      const image = images.marks.get(piece);
+      if (image) return image;
+      const text = texts.get(piece);
+      const how = { model, special: text === undefined };
+      return i === 0 ? tokenize(piece, how) : tokenizeContinuation(text ?? piece, how);
+    });
 }
+
+const unguessable = (): string => Array.from({ length: 3 }, () => Math.random().toString(36).slice(2)).join('');
 
 /** Special tokens of a model that occur in the strings and the members' names of a value, longest first. */
 function specialTexts(model: string, value: unknown): string[] {

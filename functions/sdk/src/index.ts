@@ -14,6 +14,7 @@ export {
 export { attentionSink, mask, slidingWindow, unmask } from './attention.ts';
 export { type Beam, type BeamOptions, beamSearch } from './beam.ts';
 export type { Message } from './bytes.ts';
+export type { ImagePart, MixedMessage, TextPart } from './chat.ts';
 export { Child, type ChildEnding, type LaunchOptions, launch } from './children.ts';
 export { map, race, type Task, withTimeout } from './concurrency.ts';
 export { ebnf, type JsonOptions, json, jsonSchema, regex } from './constraints.ts';
@@ -53,7 +54,7 @@ export type {
   PipeOptions,
   Window,
 } from './generation-options.ts';
-export { fillImage } from './image.ts';
+export { fillImage, ImageError, type PreparedChat, prepareChat } from './image.ts';
 export type { ReceiveOptions } from './inbox.ts';
 export {
   defineInferlet,

@@ -90,6 +90,16 @@ describe('configs of models that take images', () => {
     );
   });
 
+  it('reads the token that stands for an image under both of its names, if the vocabulary has it', () => {
+    const token = (changes: object) => parse(changes)?.imageToken;
+    assert.equal(token({}), 32_000);
+    assert.equal(token({ image_token_index: undefined, image_token_id: 32_001 }), 32_001);
+    assert.deepEqual(
+      [{ image_token_index: undefined }, { image_token_index: 32_064 }, { image_token_index: -1 }].map(token),
+      [null, null, null],
+    );
+  });
+
   it('counts the class token with the strategy `full`, and only patches for a SigLIP tower', () => {
     assert.equal(parse({ vision_feature_select_strategy: 'full' })?.embeds, 576 + 1);
     const siglip = parse(

@@ -27,6 +27,8 @@ export interface VisionConfig {
   readonly embedSize: number;
   /** Embeds of one image. */
   readonly embeds: number;
+  /** Id of the token that stands for an image in a text (LLaVA: `<image>`); null when the config names none of the vocabulary. */
+  readonly imageToken: number | null;
   readonly preparation: ImagePreparation;
 }
 
@@ -73,6 +75,9 @@ const llavaSchema = z.looseObject({
   vision_feature_select_strategy: z.string().default('default'),
   projector_hidden_act: z.string().default('gelu'),
   multimodal_projector_bias: z.boolean().default(true),
+  // The second name is that of transformers 5.
+  image_token_index: z.int().nullish(),
+  image_token_id: z.int().nullish(),
 });
 
 /**
@@ -107,6 +112,7 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
       hint: 'pull the model again, or copy the file from its repository',
     });
   const keepsClassToken = classTokenOf(llava.vision_feature_select_strategy, towerDefaults.tower);
+  const imageToken = llava.image_token_index ?? llava.image_token_id ?? -1;
   const patches = Math.floor(file.image_size / patchSize) ** 2;
   return {
     tower: towerDefaults.tower,
@@ -123,6 +129,7 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
     projectorBias: llava.multimodal_projector_bias,
     embedSize: text.hiddenSize,
     embeds: patches + (keepsClassToken ? 1 : 0),
+    imageToken: imageToken >= 0 && imageToken < text.vocabularySize ? imageToken : null,
     preparation: parsePreparation(preprocessor, file.image_size),
   };
 }

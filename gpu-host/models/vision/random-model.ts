@@ -21,7 +21,18 @@ export interface RandomVisionOptions {
    * memory.
    */
   readonly names?: 'first' | 'flat' | 'nested';
+  /** True for a token `<image>`, and a chat template that writes it where a message has an image. Needs a vocabulary of at least 260. */
+  readonly chat?: boolean;
 }
+
+/** The token that stands for an image, with the first id after those of bytes. */
+const IMAGE_TOKEN = '<image>';
+const IMAGE_TOKEN_ID = 259;
+/** A template that reads the content of a message as a list of parts, like those of published models. */
+const CHAT_TEMPLATE =
+  "{% for message in messages %}{{ message.role + ': ' }}{% for part in message.content %}" +
+  `{% if part.type == 'image' %}${IMAGE_TOKEN}{% else %}{{ part.text }}{% endif %}` +
+  "{% endfor %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
 
 const TOWER = {
   model_type: 'clip_vision_model',
@@ -59,7 +70,7 @@ export async function randomVisionModel(
     vision_feature_layer: -2,
     vision_feature_select_strategy: 'default',
     projector_hidden_act: 'gelu',
-    image_token_index: 3,
+    image_token_index: options.chat ? IMAGE_TOKEN_ID : 3,
     ...options.llava,
   };
   const side = config.vision_config.image_size;
@@ -87,7 +98,11 @@ export async function randomVisionModel(
   await writeFile(join(directory, 'config.json'), JSON.stringify(config, null, 2));
   await writeFile(join(directory, 'preprocessor_config.json'), JSON.stringify(preprocessor, null, 2));
   await writeSafetensors(join(directory, 'model.safetensors'), tensors);
-  await writePlainTokenizer(directory, text.vocabularySize);
+  await writePlainTokenizer(
+    directory,
+    text.vocabularySize,
+    options.chat ? { special: [IMAGE_TOKEN], chatTemplate: CHAT_TEMPLATE } : {},
+  );
   return loadModel(directory);
 }
 

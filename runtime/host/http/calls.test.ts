@@ -192,6 +192,26 @@ describe('http', () => {
       assert.match(await to('file:///etc/passwd'), /^invalid-argument/);
     });
 
+    it('include the hosts of images, by https and for inferlets with the grant only', async () => {
+      const http = client({ imageHosts: ['images.example.com', '127.0.0.1:*', '*.test'] });
+      const guest = inferlet({ grants: { hosts: [host], imageHosts: true }, http });
+      for (const [url, request] of [
+        ['http://images.example.com/a.png'],
+        ['https://images.example.com:444/a.png'],
+        ['https://example.com/a.png'],
+        ['https://images.example.com.evil/a.png'],
+        [`http://${otherHost}/text`],
+      ] as readonly [string, Partial<Request>?][])
+        assert.match(await failure(guest, url, request), /^unsupported: .*image_hosts/, url);
+      assert.match(await failure(guest, 'https://images.test/', { method: 'POST' }), /^unsupported: .*manifest/);
+      assert.match(await failure(inferlet({ http }), 'https://images.test/'), /^unsupported: .*manifest/);
+      const to = (url: string) => failure(guest, `/redirect/302?to=${encodeURIComponent(url)}`, { redirects: 3 });
+      assert.match(await to('https://example.com/'), /^unsupported: a redirect .*image_hosts/);
+      // The server speaks no TLS: the request is sent, and fails.
+      assert.match(await to(`https://${otherHost}/text`), /^unavailable/);
+      assert.match(await failure(guest, `https://${otherHost}/text`), /^unavailable/);
+    });
+
     it('include no private address unless the operator allows it', async () => {
       const hosts = ['127.0.0.1:*', 'localhost:*', '[::1]:*', '[::ffff:7f00:1]:*', '169.254.169.254', '0.0.0.0:*'];
       const guest = inferlet({ grants: { hosts }, http: client({ privateHosts: [] }) });

@@ -5,6 +5,8 @@ import { Shares } from '#scheduler/policies/shares.ts';
 export interface HttpClientOptions {
   /** Hosts with private addresses that inferlets with a grant may reach (`pie.toml`: `[http] private_hosts`). */
   readonly privateHosts?: readonly PrivateHost[];
+  /** Hosts of images, for inferlets with the grant `imageHosts` (`pie.toml`: `[http] image_hosts`). */
+  readonly imageHosts?: readonly string[] | undefined;
   /** Version of this platform, for `user-agent`. */
   readonly version: string;
   /** Resolves names. By default, the system's resolver resolves private hosts, and DNS the others. */
@@ -17,11 +19,13 @@ const MAX_EXCHANGES = 4096;
 /** The state that the requests of all inferlets of a runtime share: the reachable addresses, and the count of requests. */
 export class HttpClient {
   readonly userAgent: string;
+  readonly imageHosts: readonly string[];
   readonly #reach: Reach;
   readonly #exchanges = new Shares(MAX_EXCHANGES);
 
-  constructor({ privateHosts = [], version, lookup }: HttpClientOptions) {
+  constructor({ privateHosts = [], imageHosts = [], version, lookup }: HttpClientOptions) {
     this.userAgent = `pie/${version}`;
+    this.imageHosts = imageHosts;
     this.#reach = new Reach({ privateHosts, lookup });
   }
 

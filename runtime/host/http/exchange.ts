@@ -9,7 +9,7 @@ import type { Inferlet } from '../inferlet.ts';
 import { SourceReader } from '../source-reader.ts';
 import type { HttpClient } from './client.ts';
 import { decoded, EncodedTooLong } from './decode.ts';
-import { type Hop, parseRequest, redirected } from './request.ts';
+import { type AllowedHosts, type Hop, parseRequest, redirected } from './request.ts';
 
 const DEFAULT_TIMEOUT_MS = 30_000;
 /** Bound on the decoded body of a response. */
@@ -74,13 +74,19 @@ export class Exchange implements Droppable {
     this.#pieces.close();
   }
 
+  get #allowed(): AllowedHosts {
+    const { services, description } = this.#inferlet;
+    const { hosts, imageHosts } = description.grants;
+    return { hosts, imageHosts: imageHosts ? services.http.imageHosts : undefined };
+  }
+
   #begin(request: Request): Outcome<Hop> {
     const { services, description, exchanges, outgoing, stopped } = this.#inferlet;
     const bytes = request.body?.length ?? 0;
     const refused = stopped ?? outgoing.refusal(bytes) ?? exchanges.take(this);
     if (refused) return err(refused);
     const { userAgent } = services.http;
-    const hop = parseRequest(request, description.grants, { userAgent, traceparent: description.traceparent });
+    const hop = parseRequest(request, this.#allowed, { userAgent, traceparent: description.traceparent });
     if (hop.tag === 'err') return hop;
     this.#isCounted = services.http.enter(description.tenant);
     if (!this.#isCounted) return err(BUSY);
@@ -104,7 +110,7 @@ export class Exchange implements Droppable {
       for (let redirectsLeft = redirects; ; redirectsLeft--) {
         const { request, response } = await respondTo(services.http, description.tenant, hop, this.#connection.signal);
         const { statusCode = 0, headers } = response;
-        const nextHop = redirectsLeft > 0 ? redirected(hop, statusCode, headers.location, description.grants) : null;
+        const nextHop = redirectsLeft > 0 ? redirected(hop, statusCode, headers.location, this.#allowed) : null;
         if (nextHop === null) return ok(this.#accept(hop, request, response));
         response.destroy();
         if (nextHop.tag === 'err') return this.#fail(nextHop.val);

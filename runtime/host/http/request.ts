@@ -1,6 +1,6 @@
 import { validateHeaderValue } from 'node:http';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { type Grants, hostMatches } from '#scheduler/functions/grants.ts';
+import { hostMatches } from '#scheduler/functions/grants.ts';
 import type { Request } from '#wit/generated/host.ts';
 
 /** One request as sent: the inferlet's, or one that a redirect leads to. */
@@ -10,6 +10,13 @@ export interface Hop {
   /** Values by header name in lower case. */
   readonly headers: Readonly<Record<string, readonly string[]>>;
   readonly body: Buffer | null;
+}
+
+/** The hosts that an inferlet may send requests to. */
+export interface AllowedHosts {
+  readonly hosts: readonly string[];
+  /** Hosts for GET requests by https; undefined for an inferlet without the grant `imageHosts`. */
+  readonly imageHosts?: readonly string[] | undefined;
 }
 
 /** Header values for requests whose inferlet sets none. */
@@ -47,7 +54,7 @@ const CREDENTIALS: readonly string[] = ['authorization', 'cookie', 'x-api-key'];
 const ENCODINGS = 'gzip, deflate';
 
 /** Checks a request. Its lists may be views of the guest's memory; the result has copies. */
-export function parseRequest(request: Request, grants: Grants, defaults: HeaderDefaults): Outcome<Hop> {
+export function parseRequest(request: Request, allowed: AllowedHosts, defaults: HeaderDefaults): Outcome<Hop> {
   const { redirects, body, headers } = request;
   const method = request.method.toUpperCase();
   if (!TOKEN.test(method)) return invalid('the method is not a token of RFC 9110, such as GET or POST');
@@ -56,7 +63,7 @@ export function parseRequest(request: Request, grants: Grants, defaults: HeaderD
   if (body && body.length > MAX_BODY_BYTES) {
     return err(handlerError('limit-exceeded', `the body has ${body.length} bytes; ${MAX_BODY_BYTES} is the limit`));
   }
-  const url = parseUrl(request.url, undefined, grants);
+  const url = parseUrl(request.url, undefined, method, allowed);
   if (url.tag === 'err') return url;
   const ownHeaders = parseHeaders(headers);
   if (ownHeaders.tag === 'err') return ownHeaders;
@@ -80,26 +87,27 @@ export function redirected(
   hop: Hop,
   status: number,
   location: string | undefined,
-  grants: Grants,
+  allowed: AllowedHosts,
 ): Outcome<Hop> | null {
   if (![301, 302, 303, 307, 308].includes(status) || location === undefined) return null;
-  const url = parseUrl(location, hop.url, grants);
+  const dropsBody =
+    status === 303 ? hop.method !== 'GET' && hop.method !== 'HEAD' : status < 303 && hop.method === 'POST';
+  const method = dropsBody ? 'GET' : hop.method;
+  const url = parseUrl(location, hop.url, method, allowed);
   if (url.tag === 'err') return url;
-  const { method } = hop;
-  const dropsBody = status === 303 ? method !== 'GET' && method !== 'HEAD' : status < 303 && method === 'POST';
   const isForeign = url.val.origin !== hop.url.origin;
   const keptHeaders = Object.entries(hop.headers).filter(
     ([name]) => !(isForeign && CREDENTIALS.includes(name)) && !(dropsBody && name.startsWith('content-')),
   );
   return ok({
     url: url.val,
-    method: dropsBody ? 'GET' : method,
+    method,
     headers: Object.fromEntries(keptHeaders),
     body: dropsBody ? null : hop.body,
   });
 }
 
-function parseUrl(text: string, base: URL | undefined, grants: Grants): Outcome<URL> {
+function parseUrl(text: string, base: URL | undefined, method: string, allowed: AllowedHosts): Outcome<URL> {
   const url = text.length <= MAX_URL_CHARACTERS && URL.canParse(text, base?.href) ? new URL(text, base) : null;
   if (!url)
     return invalid(
@@ -111,13 +119,18 @@ function parseUrl(text: string, base: URL | undefined, grants: Grants): Outcome<
   if (url.username !== '' || url.password !== '') {
     return invalid('the URL contains a user or password; send an authorization header instead');
   }
-  if (grants.hosts.some((pattern) => hostMatches(pattern, url))) return ok(url);
+  const { hosts, imageHosts } = allowed;
+  if (hosts.some((pattern) => hostMatches(pattern, url))) return ok(url);
+  const asksForImage = imageHosts !== undefined && method === 'GET';
+  if (asksForImage && url.protocol === 'https:' && imageHosts.some((pattern) => hostMatches(pattern, url)))
+    return ok(url);
   const problem = base
-    ? `a redirect leads to ${url.host}, a host that the function was not granted`
-    : `the function was not granted requests to ${url.host}`;
-  return err(
-    handlerError('unsupported', `${problem}: the manifest must list it ("grants": {"hosts": ["${url.host}"]})`),
-  );
+    ? `a redirect leads to ${url.origin}, a host that the function was not granted`
+    : `the function was not granted requests to ${url.origin}`;
+  const remedy = asksForImage
+    ? "the platform's operator allows hosts of images, by https (pie.toml: [http] image_hosts)"
+    : `the manifest must list it ("grants": {"hosts": ["${url.host}"]})`;
+  return err(handlerError('unsupported', `${problem}: ${remedy}`));
 }
 
 function parseHeaders(headers: Request['headers']): Outcome<Record<string, string[]>> {

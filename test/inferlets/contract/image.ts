@@ -7,6 +7,8 @@ import { asked } from './compute.ts';
 /** The model that takes images; the default model takes none. */
 const VISION = 'tiny-vision';
 const EMBEDS = 9;
+/** The token that stands for an image, by the model's config. */
+const TOKEN = 3;
 
 /** A PNG of two pixels side by side, red and blue. */
 const IMAGE = bytes(
@@ -45,6 +47,13 @@ export const imageCases: Cases = {
       'invalid-argument': () => embedsFor(5000, 5000),
       unsupported: () => embedsFor(2, 1, model().name),
       'not-found': () => embedsFor(2, 1, NO_MODEL),
+    },
+  },
+  'input-image.image-token': {
+    ok: () => attempt(() => inputImage.imageToken(VISION)) === TOKEN,
+    fails: {
+      unsupported: () => attempt(() => inputImage.imageToken(model().name)),
+      'not-found': () => attempt(() => inputImage.imageToken(NO_MODEL)),
     },
   },
   'input-image.embed-image': {

@@ -36,3 +36,9 @@ export const privateHostsSchema = z
   )
   .max(MAX_HOSTS, `must not have more than ${MAX_HOSTS} hosts`)
   .default([]);
+
+/** `image_hosts` of pie.toml: hosts that requests may name as the source of an image. */
+export const imageHostsSchema = z
+  .array(hostSchema, 'must be a list of hosts')
+  .max(MAX_HOSTS, `must not have more than ${MAX_HOSTS} hosts`)
+  .default([]);
