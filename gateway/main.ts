@@ -11,7 +11,7 @@ import { Reach } from '#scheduler/addresses/reach.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { agreeOnMasterKey, keyOfOthers, openMasterKeys, sealedUnder } from '#scheduler/secrets/master-keys.ts';
 import { Bodies } from './app/http/bodies.ts';
-import { OpenStreams } from './app/http/event-stream.ts';
+import { OpenStreams } from './app/http/open-streams.ts';
 import { Connections, connectionsWithin, streamsWithin } from './node/connections.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';

@@ -4,9 +4,9 @@ import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import type { AnswerMemory } from './http/answer.ts';
 import type { Bodies, Body, BodyLimits, Decoders } from './http/bodies.ts';
-import type { OpenStreams, StreamLimits } from './http/event-stream.ts';
+import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
 import { requireScope } from './require-scope.ts';
-import type { MetricsPage } from './routes/metrics.ts';
+import { COLLECTED_BYTES } from './schemas/invocations.ts';
 
 /** Variables that middleware sets for handlers. */
 export interface AppEnv {
@@ -49,7 +49,7 @@ export const DEFAULT_LIMITS: Limits = {
   fileBytes: 16 * 1024 * 1024,
   manifestBytes: 256 * 1024,
   componentBytes: 64 * 1024 * 1024,
-  collectedBytes: 16 * 1024 * 1024,
+  collectedBytes: COLLECTED_BYTES,
   heldBodyBytes: 256 * 1024 * 1024,
   bodyGraceMs: 20_000,
   bodyBytesPerSecond: 8 * 1024 * 1024,
@@ -125,4 +125,12 @@ export function inBackground(c: Context<AppEnv>, work: Promise<unknown>): void {
 export function faultOf(c: Context<AppEnv>, error: GatewayError): LogFields {
   const { method, path } = c.req;
   return { requestId: c.get('requestId'), method, path, error: error.cause ?? error };
+}
+
+/** Measurements of the whole platform, as one page. */
+export interface MetricsPage {
+  /** True when the page needs no key. Otherwise the request needs a key with the scope `operator`. */
+  readonly public: boolean;
+  /** Prometheus' text format. */
+  text(): Promise<string>;
 }

@@ -11,19 +11,54 @@ import {
   type StartData,
 } from '#scheduler/invocations/types.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
+import type { Timing } from '#scheduler/schedules/rules.ts';
 import type { KeyHolder } from '#scheduler/tenants/api-keys.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/rules.ts';
-import { LOG_LEVEL_CASES, type LogLevel } from '#wit/generated/host.ts';
-import type { Memory } from './http/bodies.ts';
-import type { Operations } from './resources/operations.ts';
-import type { Quotas } from './resources/quotas.ts';
-import type { DeployTarget, Draining, Releases } from './resources/releases.ts';
-import type { Schedules } from './resources/schedules.ts';
-import type { Secrets } from './resources/secrets.ts';
-import type { Tenants } from './resources/tenants.ts';
-import type { Deployed, FunctionManifest, FunctionVersion } from './schemas/functions.ts';
-import type { HeldInvocation, InvocationFile, LogEntry, LogQuery } from './schemas/invocations.ts';
-import type { Health, ModelInfo } from './schemas/platform.ts';
+import type { LogLevel } from '#wit/generated/host.ts';
+
+import type {
+  Alias,
+  Deployed,
+  DeployPlan,
+  Draining,
+  FunctionManifest,
+  FunctionVersion,
+  Rollback,
+  RollbackRequest,
+  SetAlias,
+} from './schemas/functions.ts';
+import type {
+  HeldInvocation,
+  InvocationFile,
+  InvocationPage,
+  InvocationQuery,
+  ListedInvocation,
+  LogEntry,
+  LogQuery,
+} from './schemas/invocations.ts';
+import type {
+  GpuHostChange,
+  GpuHostState,
+  Health,
+  JoinToken,
+  JoinTokenRequest,
+  MachineChange,
+  MachineState,
+  ModelInfo,
+  PlatformLoad,
+} from './schemas/platform.ts';
+import type { MinuteRow, QuotaChange, QuotaStatus, UsageQuery, UsageRow } from './schemas/quotas.ts';
+import type { Schedule } from './schemas/schedules.ts';
+import type {
+  ApiKey,
+  AuditEntry,
+  AuditQuery,
+  CreatedKey,
+  NewKey,
+  Secret,
+  Tenant,
+  TenantChange,
+} from './schemas/tenants.ts';
 
 /**
  * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker` by HTTP to a Node gateway.
@@ -234,13 +269,7 @@ export interface FileContent {
   readonly mediaType: string;
   readonly content: Uint8Array;
 }
-
-/** From the least severe on. */
-export const LEVELS = LOG_LEVEL_CASES;
 export type { LogLevel };
-
-/** Maximum past log lines of one request. */
-export const MAX_LOG_LINES = 10_000;
 
 export interface LogOptions extends Omit<LogQuery, 'since' | 'until' | 'after'> {
   /** Only lines after the entry with this opaque cursor; null for no bound. */
@@ -250,4 +279,178 @@ export interface LogOptions extends Omit<LogQuery, 'since' | 'until' | 'after'> 
   readonly sinceMs?: number | undefined;
   /** Only lines before this time, in ms since the epoch. */
   readonly untilMs?: number | undefined;
+}
+
+export type {
+  EncoderLoad,
+  GpuHostChange,
+  GpuHostState,
+  HostedModel,
+  JoinToken,
+  JoinTokenRequest,
+  MachineChange,
+  MachineState,
+  ModelLoad,
+  PlatformLoad,
+  RuntimeLimits,
+} from './schemas/platform.ts';
+export type { InvocationPage, InvocationQuery, ListedInvocation };
+
+/** State of the platform for operators, and of their own tenant for other callers. */
+export interface Operations {
+  invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
+  /** Operators only. */
+  load(call: Call): Promise<PlatformLoad>;
+  /** Drains a GPU host, or ends its drain; null when no host has that name. Operators only. */
+  changeGpuHost(call: Call, name: string, change: GpuHostChange): Promise<GpuHostState | null>;
+  /** Drains a machine, or ends its drain; null when no machine has that name. Operators only. */
+  changeMachine(call: Call, name: string, change: MachineChange): Promise<MachineState | null>;
+  /** Makes a token with which one machine may join. Throws `conflict` where none can. Operators only. */
+  createJoinToken(call: Call, request: JoinTokenRequest): Promise<JoinToken>;
+  /** Removes a machine for good; false when no machine has that name. Operators only. */
+  removeMachine(call: Call, name: string): Promise<boolean>;
+  /** The secret that signs the webhooks of the caller's tenant (`whsec_…`). Made on first use, and anew with `rotate`. */
+  webhookSecret(call: Call, rotate: boolean): Promise<string>;
+}
+
+export type { MinuteRow, QuotaChange, QuotaStatus, UsageQuery, UsageRow };
+
+/** Limits and usage. A key sees those of its own tenant; an `operator` key sees those of every tenant, and sets limits. */
+export interface Quotas {
+  /** Lists the quotas of a tenant and of its functions; with `fn`, those of the whole tenant and of that function. */
+  status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]>;
+  /**
+   * Operators only. Returns the limit that applies after the change; null for none. A change without `expiresAt` ends an override.
+   * Throws `invalid-quota`, `unknown-tenant`, `unknown-function`.
+   */
+  set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null>;
+  usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]>;
+  /** Usage in each of the last `minutes` minutes, at most 180. */
+  minutes(call: Call, tenant: string, minutes: number): Promise<readonly MinuteRow[]>;
+}
+
+export type {
+  Alias,
+  DeployPlan,
+  DeployReport,
+  Difference,
+  Draining,
+  Rollback,
+  RollbackRequest,
+  SetAlias,
+  Share,
+} from './schemas/functions.ts';
+
+/** Effects of a deploy beyond storing the version. */
+export interface DeployTarget {
+  /** Alias that then sends all its invocations to the new version; `live` by default, none when null. */
+  readonly alias?: string | null | undefined;
+  /** A permanent name for the version; refused when another version has it. */
+  readonly tag?: string | undefined;
+  readonly message?: string | undefined;
+  /** Leaves the alias alone when the same content was deployed before. */
+  readonly onlyNew?: boolean | undefined;
+}
+
+/** Aliases, rollbacks and removals of function versions. */
+export interface Releases {
+  /** Lists aliases by name, `live` first. Empty when there is no such function. */
+  aliases(call: Call, name: string): Promise<readonly Alias[]>;
+  /** Past and present states of an alias, newest first; empty when there is no such alias. */
+  history(call: Call, name: string, alias: string): Promise<readonly Alias[]>;
+  /** Throws `unknown-function`, `invalid-alias`, `conflict`. */
+  setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias>;
+  /** False when there was no such alias. Throws `conflict` for `live`, which cannot be removed. */
+  removeAlias(call: Call, name: string, alias: string): Promise<boolean>;
+  /** Throws `unknown-function`, `unknown-alias`, `invalid-alias`, and `conflict`, for example when the alias has no earlier state. */
+  rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback>;
+  /** Predicts a deploy. Throws the errors that a deploy throws before it builds. */
+  plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan>;
+  /**
+   * Removes one version that no alias serves. No new invocation runs the version; it is deleted once its invocations have ended, and `now` cancels
+   * these. Returns the draining versions, or null when there is no such version. Throws `conflict` when an alias serves the version.
+   */
+  removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null>;
+  /** Removed versions of a function that still drain, even when the function was deployed again. */
+  draining(call: Call, name: string): Promise<readonly Draining[]>;
+  /** Lifts the quarantine of a function's versions. Returns the versions that were quarantined; null when there is no such function. */
+  liftQuarantine(call: Call, name: string): Promise<readonly string[] | null>;
+  /**
+   * The version that an invocation of `name` would run; `reference` is an alias or a version, `live` when undefined.
+   * Each call draws anew among the weighted versions of an alias. Null when the reference leads to no version.
+   */
+  resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null>;
+}
+
+export type { Schedule, Timing };
+
+/** Hint of the errors about a schedule's times. */
+export const TIMES_HINT = 'For example: `"cron": "0 3 * * *", "timezone": "Europe/Berlin"`, or `"everyMs": 900000`.';
+
+export interface NewSchedule {
+  readonly name: string;
+  readonly function: FunctionReference;
+  /** JSON text. */
+  readonly input: string;
+  readonly timing: Timing;
+  /** Throws when the version that the reference currently names does not accept the input. */
+  readonly check: (version: CheckedFunction) => void;
+}
+
+/**
+ * A schedule whose input is the stored JSON text. A list of schedules may have megabytes of inputs, and no caller but the client needs their values.
+ */
+export type StoredSchedule = Omit<Schedule, 'input'> & { readonly inputText: string };
+
+export interface Schedules {
+  /** The schedules of the caller's tenant, by name. */
+  list(call: Call): Promise<readonly StoredSchedule[]>;
+  /**
+   * Stores a schedule, or replaces the schedule of the same name. Null when the reference leads to no version; throws `quota-schedules`, and
+   * `invalid-input` for a cron pattern that is invalid or never matches.
+   */
+  put(call: Call, schedule: NewSchedule): Promise<StoredSchedule | null>;
+  /** Resumes a suspended schedule, and leaves any other one as it is. Null when there is no such schedule. */
+  resume(call: Call, name: string): Promise<StoredSchedule | null>;
+  /** False when there was no such schedule. */
+  remove(call: Call, name: string): Promise<boolean>;
+}
+
+export type { Secret };
+
+export interface Secrets {
+  list(call: Call): Promise<readonly Secret[]>;
+  /** Stores a new revision. Throws `invalid-secret`. */
+  set(call: Call, name: string, value: string): Promise<Secret>;
+  /** Returns false when there was no such secret. Throws `conflict` while a version in service uses the secret. */
+  remove(call: Call, name: string): Promise<boolean>;
+}
+
+export type { ApiKey, AuditEntry, AuditQuery, CreatedKey, NewKey, Tenant, TenantChange };
+
+/**
+ * Tenants, their keys and the audit log. A key of the scope `operator` may act on every tenant, a key of the scope `admin` only on its own:
+ * for another tenant it gets `forbidden`.
+ */
+export interface Tenants {
+  list(call: Call): Promise<readonly Tenant[]>;
+  get(call: Call, name: string): Promise<Tenant | null>;
+  /** Throws `conflict` when the name is taken. */
+  create(call: Call, name: string, change: TenantChange): Promise<Tenant>;
+  change(call: Call, name: string, change: TenantChange): Promise<Tenant | null>;
+  /** Lists keys, oldest first. Throws `unknown-tenant`, as `createKey` does. */
+  keys(call: Call, tenant: string): Promise<readonly ApiKey[]>;
+  createKey(call: Call, tenant: string, key: NewKey): Promise<CreatedKey>;
+  /** Makes a key with the same name, scopes and expiry; the old key works for `graceMs` longer. Null when there is no such key. */
+  rotateKey(call: Call, tenant: string, id: string, graceMs: number): Promise<CreatedKey | null>;
+  removeKey(call: Call, tenant: string, id: string): Promise<boolean>;
+  /** Newest first, before the cursor `before`. An operator's call without a tenant reads all tenants. */
+  audit(call: Call, query: AuditQuery): Promise<readonly AuditEntry[]>;
+}
+
+/** Counts the bytes that a caller holds, as their number grows and shrinks. */
+export interface Memory {
+  /** Counts this many more bytes. @throws GatewayError `gateway-busy`, `too-many-requests`, see `Bodies.take` */
+  hold(bytes: number): void;
+  give(bytes: number): void;
 }

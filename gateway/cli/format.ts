@@ -1,4 +1,4 @@
-import type { Tenant } from '../app/resources/tenants.ts';
+import type { Tenant } from '../app/control.ts';
 import { Failure } from './failure.ts';
 
 const SIZES = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];

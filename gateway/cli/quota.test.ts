@@ -5,7 +5,7 @@ import { closeSync, existsSync, openSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
-import type { QuotaStatus } from '../app/resources/quotas.ts';
+import type { QuotaStatus } from '../app/control.ts';
 import { runPie } from '../testing/pie.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';

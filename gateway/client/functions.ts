@@ -1,14 +1,15 @@
 import { NO_ALIAS } from '#scheduler/functions/aliases.ts';
-import type { Deployed, FunctionVersion } from '../app/control.ts';
 import type {
   Alias,
+  Deployed,
   DeployPlan,
   DeployTarget,
   Draining,
+  FunctionVersion,
   Rollback,
   RollbackRequest,
   SetAlias,
-} from '../app/resources/releases.ts';
+} from '../app/control.ts';
 import { type CallOptions, common, type Http, withBody } from './http.ts';
 
 export type { Deployed };

@@ -1,4 +1,7 @@
 import type {
+  ApiKey,
+  AuditEntry,
+  CreatedKey,
   GpuHostChange,
   GpuHostState,
   InvocationPage,
@@ -7,19 +10,14 @@ import type {
   JoinTokenRequest,
   MachineChange,
   MachineState,
-  PlatformLoad,
-} from '../app/resources/operations.ts';
-import type { Schedule } from '../app/resources/schedules.ts';
-import type { Secret } from '../app/resources/secrets.ts';
-import type {
-  ApiKey,
-  AuditEntry,
-  CreatedKey,
   NewKey,
+  PlatformLoad,
   AuditQuery as Query,
+  Schedule,
+  Secret,
   Tenant,
   TenantChange,
-} from '../app/resources/tenants.ts';
+} from '../app/control.ts';
 import type { ScheduleSettings } from '../app/routes/schedules.ts';
 import type { MinuteRow, QuotaChange, QuotaFilter, QuotaStatus, UsageQuery, UsageRow } from '../app/schemas/quotas.ts';
 import { type CallOptions, common, type Http, queryOf, withBody, withQuery } from './http.ts';

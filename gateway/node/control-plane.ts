@@ -20,6 +20,7 @@ import type {
   ControlPlane,
   Deployed,
   Deployment,
+  Draining,
   FileContent,
   FunctionReference,
   FunctionVersion,
@@ -32,19 +33,19 @@ import type {
   LogEntry,
   LogOptions,
   ModelInfo,
+  Operations,
   PersonAnswer,
   Principal,
+  Quotas,
+  Releases,
+  Schedules,
+  Secrets,
   SessionMessage,
+  Tenants,
 } from '../app/control.ts';
 import { GatewayError, inFlight } from '../app/errors/gateway-error.ts';
 import { LARGE_BYTES } from '../app/http/answer.ts';
 import { rateLimitHeaders } from '../app/http/authenticate.ts';
-import type { Operations } from '../app/resources/operations.ts';
-import type { Quotas } from '../app/resources/quotas.ts';
-import type { Draining, Releases } from '../app/resources/releases.ts';
-import type { Schedules } from '../app/resources/schedules.ts';
-import type { Secrets } from '../app/resources/secrets.ts';
-import type { Tenants } from '../app/resources/tenants.ts';
 import { Answers } from './answers.ts';
 import { fileRefusal } from './file-refusal.ts';
 import { NodeFunctions } from './functions.ts';

@@ -11,13 +11,15 @@ import type {
   Call,
   Deployed,
   Deployment,
+  DeployPlan,
+  DeployTarget,
+  Draining,
   FunctionManifest,
   FunctionReference,
   FunctionVersion,
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { LARGE_BYTES } from '../app/http/answer.ts';
-import type { DeployPlan, DeployTarget, Draining } from '../app/resources/releases.ts';
 import { toAlias, toFunctionVersion, toReport, toVersionAliases } from './present.ts';
 import { requireOwn } from './shared-functions.ts';
 import { translating } from './store-errors.ts';

@@ -1,6 +1,6 @@
 import { isDrained } from '#scheduler/policies/placement.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
-import type { GpuHostState } from '../app/resources/operations.ts';
+import type { GpuHostState } from '../app/control.ts';
 
 /**
  * Lists each GPU host once, although every runtime that uses the host reports it. A disconnected host appears only when no connected host has

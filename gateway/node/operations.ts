@@ -9,10 +9,8 @@ import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/rules.ts';
 import { CONTRACT } from '#wit/contract.ts';
-import type { Call } from '../app/control.ts';
-import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
-import { requireScope } from '../app/require-scope.ts';
 import type {
+  Call,
   GpuHostChange,
   GpuHostState,
   InvocationPage,
@@ -23,7 +21,9 @@ import type {
   MachineState,
   Operations,
   PlatformLoad,
-} from '../app/resources/operations.ts';
+} from '../app/control.ts';
+import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
+import { requireScope } from '../app/require-scope.ts';
 import { gpuHostsOf, runningOn } from './gpu-hosts.ts';
 import type { InvocationAccess } from './invocation-access.ts';
 import type { Joining } from './joining.ts';

@@ -4,9 +4,9 @@ import { type ProcessFamilies, prometheusText } from '#infra/telemetry/prometheu
 import type { TenantLoad } from '#scheduler/admission/admission.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { WEBHOOK_OUTCOMES, type WebhookOutcome } from '#scheduler/webhooks/webhooks.ts';
+import type { MetricsPage } from '../app/context.ts';
 import type { Bodies } from '../app/http/bodies.ts';
-import type { OpenStreams } from '../app/http/event-stream.ts';
-import type { MetricsPage } from '../app/routes/metrics.ts';
+import type { OpenStreams } from '../app/http/open-streams.ts';
 import type { Connections } from './connections.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
 

@@ -6,6 +6,8 @@ import type { MachineInfo, ModelProof } from '#scheduler/machines/types.ts';
 import type { RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import { withoutValues } from '#scheduler/secrets/rules.ts';
 import type {
+  Alias,
+  DeployReport,
   FunctionVersion,
   HeldInvocation,
   InvocationFile,
@@ -16,7 +18,6 @@ import type {
 } from '../app/control.ts';
 import { resultIn } from '../app/http/json.ts';
 import { eventId } from '../app/invocations/event-id.ts';
-import type { Alias, DeployReport } from '../app/resources/releases.ts';
 
 /** A stored version without the platform's internal members. */
 export function toFunctionVersion(stored: StoredVersion): FunctionVersion {

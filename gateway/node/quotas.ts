@@ -4,10 +4,9 @@ import { spanNumber, spanStart } from '#scheduler/quotas/names.ts';
 import type { QuotaState } from '#scheduler/quotas/quotas.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { SpanCounts } from '#scheduler/usage/usage.ts';
-import type { Call } from '../app/control.ts';
+import type { Call, MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/control.ts';
 import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
 import { requireScope } from '../app/require-scope.ts';
-import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/resources/quotas.ts';
 import { translating } from './store-errors.ts';
 
 /** Reads and changes a tenant's quotas, and reads its usage, in Redis. */

@@ -11,19 +11,21 @@ import { differences } from '#scheduler/functions/differences.ts';
 import type { DeployedFunction } from '#scheduler/functions/functions.ts';
 import type { AliasOutcome, RollbackOutcome, RollbackPlan } from '#scheduler/functions/releases.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
 import type {
   Alias,
+  Call,
   DeployPlan,
   DeployTarget,
   Draining,
+  FunctionManifest,
+  FunctionVersion,
   Releases,
   Rollback,
   RollbackRequest,
   SetAlias,
   Share,
-} from '../app/resources/releases.ts';
+} from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
 import type { NodeFunctions } from './functions.ts';
 import { toAlias } from './present.ts';
 import { requireOwn } from './shared-functions.ts';

@@ -1,9 +1,8 @@
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { TimedSchedule } from '#scheduler/schedules/rules.ts';
 import { cronFault } from '#scheduler/schedules/schedules.ts';
-import type { Call } from '../app/control.ts';
+import { type Call, type NewSchedule, type Schedules, type StoredSchedule, TIMES_HINT } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import { type NewSchedule, type Schedules, type StoredSchedule, TIMES_HINT } from '../app/resources/schedules.ts';
 import { translating } from './store-errors.ts';
 
 /** The schedules of the caller's tenant, in Redis. */

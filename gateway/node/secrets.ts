@@ -2,9 +2,8 @@ import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { faultOfSecret, MAX_REVISIONS, MAX_SECRETS, VARIABLE_NAME } from '#scheduler/secrets/rules.ts';
 import { SecretError, type Secret as StoredSecret } from '#scheduler/secrets/secrets.ts';
-import type { Call } from '../app/control.ts';
+import type { Call, Secret, Secrets } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import type { Secret, Secrets } from '../app/resources/secrets.ts';
 import { translating } from './store-errors.ts';
 
 /** Secrets of the caller's tenant, sealed in Redis. */

@@ -2,19 +2,20 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { Authentication, ApiKey as StoredKey } from '#scheduler/tenants/api-keys.ts';
 import type { Act } from '#scheduler/tenants/audit.ts';
 import { includesScope, includesScopes, MAX_KEYS, MAX_TENANTS } from '#scheduler/tenants/rules.ts';
-import type { Call, Principal } from '../app/control.ts';
-import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
-import { requireScope } from '../app/require-scope.ts';
 import type {
   ApiKey,
   AuditEntry,
   AuditQuery,
+  Call,
   CreatedKey,
   NewKey,
+  Principal,
   Tenant,
   TenantChange,
   Tenants,
-} from '../app/resources/tenants.ts';
+} from '../app/control.ts';
+import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
+import { requireScope } from '../app/require-scope.ts';
 import { translating } from './store-errors.ts';
 
 /** Tenants, their keys and the audit log, in Redis. The callers have checked names, settings and new keys with the schemas of the API. */

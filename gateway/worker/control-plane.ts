@@ -6,6 +6,7 @@ import {
   type ControlPlane,
   type Deployed,
   type Deployment,
+  type Draining,
   EVENT_NAMES,
   type FileContent,
   type FunctionReference,
@@ -19,20 +20,20 @@ import {
   type LogEntry,
   type LogOptions,
   type ModelInfo,
+  type Operations,
   type PersonAnswer,
   type Principal,
+  type Quotas,
+  type Releases,
+  type Schedules,
+  type Secrets,
   type SessionMessage,
+  type Tenants,
 } from '../app/control.ts';
 import { GatewayError, inFlight as inFlightError } from '../app/errors/gateway-error.ts';
 import { type PulledSource, pulledFeed } from '../app/http/event-stream.ts';
 import { parseWithOutput } from '../app/http/json.ts';
 import { eventId, positionOf } from '../app/invocations/event-id.ts';
-import type { Operations } from '../app/resources/operations.ts';
-import type { Quotas } from '../app/resources/quotas.ts';
-import type { Draining, Releases } from '../app/resources/releases.ts';
-import type { Schedules } from '../app/resources/schedules.ts';
-import type { Secrets } from '../app/resources/secrets.ts';
-import type { Tenants } from '../app/resources/tenants.ts';
 import { PieClient } from '../client/client.ts';
 import { errorFromEvent, limitHeadersOf, PieError } from '../client/errors.ts';
 import { type Frame, FrameStream } from '../client/event-source.ts';

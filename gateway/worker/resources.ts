@@ -1,6 +1,15 @@
-import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
-import { exactJson } from '../app/http/json.ts';
 import type {
+  Alias,
+  ApiKey,
+  AuditEntry,
+  AuditQuery,
+  Call,
+  CreatedKey,
+  DeployPlan,
+  DeployTarget,
+  Draining,
+  FunctionManifest,
+  FunctionVersion,
   GpuHostChange,
   GpuHostState,
   InvocationPage,
@@ -9,33 +18,31 @@ import type {
   JoinTokenRequest,
   MachineChange,
   MachineState,
+  MinuteRow,
+  NewKey,
+  NewSchedule,
   Operations,
   PlatformLoad,
-} from '../app/resources/operations.ts';
-import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/resources/quotas.ts';
-import type {
-  Alias,
-  DeployPlan,
-  DeployTarget,
-  Draining,
+  QuotaChange,
+  QuotaStatus,
+  Quotas,
   Releases,
   Rollback,
   RollbackRequest,
+  Schedule,
+  Schedules,
+  Secret,
+  Secrets,
   SetAlias,
-} from '../app/resources/releases.ts';
-import type { NewSchedule, Schedule, Schedules, StoredSchedule } from '../app/resources/schedules.ts';
-import type { Secret, Secrets } from '../app/resources/secrets.ts';
-
-import type {
-  ApiKey,
-  AuditEntry,
-  AuditQuery,
-  CreatedKey,
-  NewKey,
+  StoredSchedule,
   Tenant,
   TenantChange,
   Tenants,
-} from '../app/resources/tenants.ts';
+  UsageQuery,
+  UsageRow,
+} from '../app/control.ts';
+import { exactJson } from '../app/http/json.ts';
+
 import { type ClientOf, isFound, options, orNull, translating } from './origin.ts';
 
 /** Lists of invocations, load, GPU hosts, machines, join tokens and the webhook secret, from the origin. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import type { PlatformLoad } from '#gateway/app/resources/operations.ts';
+import type { PlatformLoad } from '#gateway/app/control.ts';
 import { deployWith, modelStats } from '#test/harness/deploy.ts';
 import { invoke, readEvents, type StreamEvent, say, terminal, text } from '#test/harness/events.ts';
 import { isAlive, Platform, until } from '#test/harness/platform.ts';

@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import type { PlatformLoad } from '#gateway/app/resources/operations.ts';
+import type { PlatformLoad } from '#gateway/app/control.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { hold, invoke, terminal } from '#test/harness/events.ts';

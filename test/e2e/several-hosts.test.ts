@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
-import type { Health, InvocationState } from '#gateway/app/control.ts';
-import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/resources/operations.ts';
+import type {
+  GpuHostChange,
+  GpuHostState,
+  Health,
+  InvocationPage,
+  InvocationState,
+  PlatformLoad,
+} from '#gateway/app/control.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
 import { deployWith, statsOfEachHost } from '#test/harness/deploy.ts';
 import { invoke, readEvents, type StreamEvent, say, terminal, text } from '#test/harness/events.ts';

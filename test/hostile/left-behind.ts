@@ -1,4 +1,4 @@
-import type { PlatformLoad } from '#gateway/app/resources/operations.ts';
+import type { PlatformLoad } from '#gateway/app/control.ts';
 import { programOf, readCommand } from '#test/bench/proc.ts';
 import { platformProcesses } from '#test/chaos/processes.ts';
 import { modelStats } from '#test/harness/deploy.ts';

@@ -1,7 +1,8 @@
 import type { Context } from 'hono';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import type { AppEnv } from '../context.ts';
-import type { Bodies, CountedRoom, Memory } from './bodies.ts';
+import type { Memory } from '../control.ts';
+import type { Bodies, CountedRoom } from './bodies.ts';
 
 /** An answer counts towards its tenant's share of memory only if it has more bytes than this. */
 export const LARGE_BYTES = 64 * 1024;

@@ -5,11 +5,12 @@ import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { type Pace, Paces } from '#scheduler/policies/paces.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
 import type { AppEnv } from '../context.ts';
+import type { Memory } from '../control.ts';
 import { GatewayError, wordedIssue } from '../errors/gateway-error.ts';
 import { pause } from '../pause.ts';
 import { AnswerMemory } from './answer.ts';
-import type { OpenStreams } from './event-stream.ts';
 import { assertShape } from './json.ts';
+import type { OpenStreams } from './open-streams.ts';
 
 /** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
@@ -33,13 +34,6 @@ const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
 const RETRY_AFTER_S = 1;
 /** Longest pause of a paced body. Then it checks the pace again, which may have changed because other tenants came or went. */
 const LONGEST_PAUSE_MS = 250;
-
-/** Counts the bytes that a caller holds, as their number grows and shrinks. */
-export interface Memory {
-  /** Counts this many more bytes. @throws GatewayError `gateway-busy`, `too-many-requests`, see `Bodies.take` */
-  hold(bytes: number): void;
-  give(bytes: number): void;
-}
 
 /** Memory that a caller takes step by step and frees as a whole. */
 export interface Room {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { OpenStreams } from './event-stream.ts';
+import { OpenStreams } from './open-streams.ts';
 
 it('OpenStreams bounds the open streams of a key, of a tenant and of the process', () => {
   // A tenant may have a quarter of the eight streams, and more while all tenants together have at most half, four.

@@ -1,4 +1,4 @@
-import type { GpuHostState, HostedModel, MachineState } from './operations.ts';
+import type { GpuHostState, HostedModel, MachineState } from '../control.ts';
 
 /** `cuda, bf16`; adds the KV precision where it differs. */
 export function backendText({ backend, precision, kv }: Pick<HostedModel, 'backend' | 'precision' | 'kv'>): string {

@@ -5,6 +5,7 @@ import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type {
   Call,
   ControlPlane,
+  Draining,
   FunctionManifest,
   FunctionReference,
   FunctionVersion,
@@ -15,7 +16,6 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { type Body, parseJson } from '../http/bodies.ts';
 import { malformedDeployment, readMultipart } from '../http/multipart.ts';
-import type { Draining } from '../resources/releases.ts';
 import { DeployedSchema, DeployPlanSchema, DrainingSchema, FunctionSchema } from '../schemas/functions.ts';
 import { checkComponent } from '../validation/component.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';

@@ -7,14 +7,6 @@ import { textAnswer } from '../http/answer.ts';
 import { authenticate } from '../http/authenticate.ts';
 import { type App, define, problems } from './define.ts';
 
-/** Measurements of the whole platform, as one page. */
-export interface MetricsPage {
-  /** True when the page needs no key. Otherwise the request needs a key with the scope `operator`. */
-  readonly public: boolean;
-  /** Prometheus' text format. */
-  text(): Promise<string>;
-}
-
 /** `/metrics`, for Prometheus. */
 export function metricsRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const { metrics } = settings;

@@ -1,11 +1,21 @@
 import { z } from '@hono/zod-openapi';
-import { INVOCATION_CURSOR, WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
-import { DEFAULT_LIMITS } from '../context.ts';
-import { type InvocationStatus, LEVELS, MAX_LOG_LINES, STATUSES } from '../control.ts';
+import { INVOCATION_CURSOR, type InvocationStatus, STATUSES, WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
+import { LOG_LEVEL_CASES } from '#wit/generated/host.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
-import { MAX_PAGE } from '../resources/operations.ts';
 import { tenantName } from './tenants.ts';
 import { timestamp } from './timestamp.ts';
+
+/** From the least severe on. */
+export const LEVELS = LOG_LEVEL_CASES;
+
+/** Maximum past log lines of one request. */
+export const MAX_LOG_LINES = 10_000;
+
+/** Maximum invocations of one page. */
+export const MAX_PAGE = 200;
+
+/** Default of `Limits.collectedBytes`. */
+export const COLLECTED_BYTES = 16 * 1024 * 1024;
 
 const UsageSchema = z
   .record(z.string(), z.unknown())
@@ -107,7 +117,7 @@ export const OutcomeSchema = z
       .literal(true)
       .optional()
       .openapi({
-        description: `Set when messages were left out, because all messages have more than ${DEFAULT_LIMITS.collectedBytes} characters, or because the gateway lacked memory; the event stream has them all`,
+        description: `Set when messages were left out, because all messages have more than ${COLLECTED_BYTES} characters, or because the gateway lacked memory; the event stream has them all`,
       }),
     usage: UsageSchema.optional(),
   })

@@ -1,8 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type InvocationState, type InvocationStatus, LEVELS, type LogEntry, STATUSES } from '../../app/control.ts';
+import {
+  type InvocationPage,
+  type InvocationState,
+  type InvocationStatus,
+  type LogEntry,
+  STATUSES,
+} from '../../app/control.ts';
 import { durationMs, timeMs } from '../../app/http/request-options.ts';
 import { EVENT_ID } from '../../app/invocations/event-id.ts';
-import { type InvocationPage, MAX_PAGE } from '../../app/resources/operations.ts';
+import { LEVELS, MAX_PAGE } from '../../app/schemas/invocations.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { defineCommand, type OptionValues } from '../command.ts';

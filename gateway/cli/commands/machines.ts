@@ -7,7 +7,7 @@ import type {
   MachineState,
   ModelLoad,
   PlatformLoad,
-} from '../../app/resources/operations.ts';
+} from '../../app/control.ts';
 import { backendText, deviceText, hostState, machineState } from '../../app/resources/platform-texts.ts';
 import type { PieClient } from '../../client/client.ts';
 import { defineCommand } from '../command.ts';

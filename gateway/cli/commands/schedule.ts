@@ -1,6 +1,6 @@
 import { LEAST_INTERVAL_MS } from '#scheduler/schedules/rules.ts';
+import type { Schedule } from '../../app/control.ts';
 import { durationMs } from '../../app/http/request-options.ts';
-import type { Schedule } from '../../app/resources/schedules.ts';
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration } from '../format.ts';

@@ -1,9 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { aliasNameFault, LIVE, MAX_MESSAGE } from '#scheduler/functions/aliases.ts';
-import type { FunctionVersion } from '../../control.ts';
+import type { Alias, FunctionVersion, Share, StoredSchedule } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import type { Alias, Share } from '../../resources/releases.ts';
-import type { StoredSchedule } from '../../resources/schedules.ts';
 import {
   badge,
   bytes,

@@ -1,8 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
-import { STATUSES } from '../../control.ts';
+import { type InvocationPage, STATUSES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import type { InvocationPage } from '../../resources/operations.ts';
 import { invocationCursor } from '../../schemas/invocations.ts';
 import {
   badge,

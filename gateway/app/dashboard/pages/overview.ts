@@ -1,6 +1,4 @@
-import type { InvocationStatus } from '../../control.ts';
-import type { InvocationPage } from '../../resources/operations.ts';
-import type { MinuteRow } from '../../resources/quotas.ts';
+import type { InvocationPage, InvocationStatus, MinuteRow } from '../../control.ts';
 import { columns, lines } from '../html/chart.ts';
 import {
   bar,

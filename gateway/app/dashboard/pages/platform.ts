@@ -1,7 +1,5 @@
-import type { ModelInfo } from '../../control.ts';
-import type { GpuHostState, HostedModel, MachineState, PlatformLoad } from '../../resources/operations.ts';
+import type { GpuHostState, HostedModel, MachineState, ModelInfo, PlatformLoad, Tenant } from '../../control.ts';
 import { backendText, deviceText, hostState, machineState } from '../../resources/platform-texts.ts';
-import type { Tenant } from '../../resources/tenants.ts';
 import {
   badge,
   bar,

@@ -1,7 +1,8 @@
 import { z } from '@hono/zod-openapi';
 import { quotaLabel } from '#scheduler/quotas/names.ts';
+import type { QuotaStatus, UsageRow } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import { type QuotaStatus, SPANS, type Span, type UsageRow } from '../../resources/quotas.ts';
+import { SPANS, type Span } from '../../schemas/quotas.ts';
 import { columns } from '../html/chart.ts';
 import {
   bar,
