@@ -46,7 +46,7 @@ export function createKeys(prefix = 'pie') {
      * - `settling`: SSCAN cursor of the settling in progress (an update of the heads of all tenants, in steps); `ownSlots`: maximum slots of a
      *   tenant that counts as one with few slots, at the beginning of the last settling
      * - `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
-     * - `repairedAt`, `repairedTo` and `repairedTenants`: the last repair, see `repair.lua`
+     * - `repairedAt`, `repairedTo` and `repairedTenants`: the last repair, see `repair` of `admission/admission.lua`
      */
     admissionState: at('admission', 'state'),
     /** Hash: admitted invocations, id to JSON: `tenant`, `at`, `share`, `pages`, `place` (a number that orders invocations that have not begun). */
@@ -59,7 +59,7 @@ export function createKeys(prefix = 'pie') {
     memoryClaims: at('admission', 'claims'),
     /**
      * Hash, with a TTL after the tenant has no invocation: what admission knows of a tenant.
-     * - `running`, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see `placement.lua`)
+     * - `running`, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see `admission/needs.lua`)
      * - for the head of its queue: `head`, `need`, `most` (the page limit that bounds `need`), `overtaken`, `short` (`pages` and `since`, present
      *   when the head was requeued for lack of memory), `latency` (1 when the head has latency targets)
      * - `displaced`: an earlier head without latency targets, in whose place a head with targets came; `displacedOvertaken`: how often it had been
@@ -76,7 +76,7 @@ export function createKeys(prefix = 'pie') {
     reserveUsers: at('admission', 'modest'),
     /** Sorted set: those of `startableTenants` for whose head room is kept. */
     roomKeptTenants: at('admission', 'kept'),
-    /** Hash: runtimes that take jobs, id to a JSON list, see `offerOf` in `capacity.lua`; its header explains kinds, pools and places. */
+    /** Hash: runtimes that take jobs, id to a JSON list, see `offerOf` in `admission/capacity.lua`; its header explains kinds, pools and places. */
     runtimeOffers: at('admission', 'offers'),
     /** Hash: kinds of runtimes, kind to a JSON list: number of runtimes, 0. */
     runtimeKinds: at('admission', 'kinds'),
@@ -199,9 +199,9 @@ export function createKeys(prefix = 'pie') {
     runtimes: at('runtimes'),
     /** String with a TTL: the runtime's lease, with its load as JSON. The runtime is alive while the key exists. */
     alive: (runtimeId: string) => at('runtime', runtimeId, 'alive'),
-    /** String with a TTL: the free memory in the load of a runtime, MessagePack, see `readingsIn` in `choose.lua`. */
+    /** String with a TTL: the free memory in the load of a runtime, MessagePack, see `readingsIn` in `admission/rules.lua`. */
     memoryReadings: (runtimeId: string) => at('runtime', runtimeId, 'readings'),
-    /** Hash with a TTL: a runtime's last fetch of jobs: `token`; `jobs:<token>`, ids of its jobs. See `admission/scripts/take-jobs.lua`. */
+    /** Hash with a TTL: a runtime's last fetch of jobs: `token`; `jobs:<token>`, ids of its jobs. See `take-jobs` of `admission/jobs.lua`. */
     fetch: (runtimeId: string) => at('runtime', runtimeId, 'fetch'),
     /** Set: invocations whose jobs a runtime holds. */
     held: (runtimeId: string) => at('runtime', runtimeId, 'held'),
@@ -285,13 +285,13 @@ export function createKeys(prefix = 'pie') {
     secretPins: (tenant: string) => at('secrets', tenant, 'pins'),
     /** Prefix of the keys of a tenant's quotas and usage. The tenant `*` holds the defaults of all tenants. */
     account: (tenant: string) => at('account', tenant),
-    /** Hash: limits by quota, see `quotas/scripts/include/limits.lua`. */
+    /** Hash: limits by quota, see `quotas/limits.lua`. */
     quotaLimits: (tenant: string) => at('account', tenant, 'quotas'),
     /** Hash: author and reason of each limit, by quota. */
     quotaNotes: (tenant: string) => at('account', tenant, 'quota-notes'),
     /** Hash: number of unended invocations of clients, by function (`*` for all). */
     openCounts: (tenant: string) => at('account', tenant, 'open'),
-    /** Hash: tokens granted to running attempts, see `quotas/scripts/include/grants.lua`. */
+    /** Hash: tokens granted to running attempts, see `quotas/limits.lua`. */
     tokenGrants: (tenant: string) => at('account', tenant, 'grants'),
     /** Set: unended invocations with granted latency targets. */
     latencyGrants: (tenant: string) => at('account', tenant, 'latency'),
@@ -301,11 +301,11 @@ export function createKeys(prefix = 'pie') {
     versionRecordBytes: (tenant: string) => at('account', tenant, 'records'),
     /** Hash: the bytes of the compiled versions, which are on disk, with the same fields. */
     versionDiskBytes: (tenant: string) => at('account', tenant, 'disk'),
-    /** Hash: bytes of content in Redis, by holder, and `bytes` of all; `quotas/scripts/include/account.lua` lists the holders. */
+    /** Hash: bytes of content in Redis, by holder, and `bytes` of all; `quotas/account.lua` lists the holders. */
     redisBytes: (tenant: string) => at('account', tenant, 'redis'),
     /** Sorted set: holders in `redisBytes` that end by themselves, by the time of their end (ms since the epoch). */
     redisBytesEnds: (tenant: string) => at('account', tenant, 'redis-ends'),
-    /** Hash with a TTL: counts of the last minute of use, by function (`*` for all), see `usage/scripts/include/counters.lua`. */
+    /** Hash with a TTL: counts of the last minute of use, by function (`*` for all), see `usage/usage.lua`. */
     latestUsage: (tenant: string) => at('account', tenant, 'usage', 'latest'),
     /** Hash with a TTL: counts of a minute, hour, day or month, by function (`*` for all). */
     usage: (tenant: string, window: string, number: string) => at('account', tenant, 'usage', window, number),

@@ -7,9 +7,9 @@ import { type Loss, lossEnd, UNEXPLAINED } from '../runtimes/loss.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
-const LEAVE_ACTIVE = loadScript(new URL('./scripts/leave-active.lua', import.meta.url));
+const LEAVE_ACTIVE = loadScript(new URL('./jobs.lua', import.meta.url), 'leave-active');
 
-const ORPHANS = loadScript(new URL('./scripts/orphans.lua', import.meta.url));
+const ORPHANS = loadScript(new URL('./jobs.lua', import.meta.url), 'orphans');
 
 /** An invocation that a runtime holds: a job, or a child (an invocation that another one launched), which has no job. */
 export interface Holding {
@@ -39,7 +39,7 @@ export interface ActiveJob {
 export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
 
 /**
- * Jobs that runtimes hold. take-jobs.lua marks a job as active and writes the runtime's id on it in one step. leave-active.lua takes the
+ * Jobs that runtimes hold. `take-jobs` of jobs.lua marks a job as active and writes the runtime's id on it in one step. `leave-active` of jobs.lua takes the
  * job from the runtime and ends or requeues its invocation in one step. So no invocation is lost between two writes.
  */
 export class ActiveJobs {
@@ -159,7 +159,7 @@ export class ActiveJobs {
   }
 }
 
-/** Splits a flat list from orphans.lua into rows of `width` values. */
+/** Splits a flat list from `orphans` of jobs.lua into rows of `width` values. */
 function rows(reply: unknown, width: number): string[][] {
   if (!Array.isArray(reply)) throw unexpected('orphans', reply);
   return Array.from({ length: reply.length / width }, (_, i) => reply.slice(width * i, width * (i + 1)).map(String));

@@ -4,12 +4,12 @@ import type { Store } from '../store/store.ts';
 import { LEARNED_MS, type Peak, peakPairs } from './learned.ts';
 import { MEMORY } from './tenant-state.ts';
 
-const ADMIT = loadScript(new URL('./scripts/admit.lua', import.meta.url));
-const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));
-const REPAIR = loadScript(new URL('./scripts/repair.lua', import.meta.url));
-const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.url));
+const ADMIT = loadScript(new URL('./admission.lua', import.meta.url), 'admit');
+const OVERVIEW = loadScript(new URL('./admission.lua', import.meta.url), 'overview');
+const REPAIR = loadScript(new URL('./admission.lua', import.meta.url), 'repair');
+const OBSERVE = loadScript(new URL('./admission.lua', import.meta.url), 'observe-pages');
 
-/** Maximum number of invocations that one script call admits (`MAX_STARTS` of admission.lua). When a call reaches it, `admit` makes another. */
+/** Maximum number of invocations that one script call admits (`MAX_STARTS` of rules.lua). When a call reaches it, `admit` makes another. */
 const MAX_STARTS = 256;
 /** Minimum time between two checks of the ledger (the list of admitted invocations), over all processes: the first call after it makes a check. */
 const REPAIR_INTERVAL_MS = 5000;

@@ -127,7 +127,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     stream().resume();
     await eventually(async () => (await scheduler.queue.depth()).active > 1, 'the second fetch has taken jobs');
     const { active, waiting } = await scheduler.queue.depth();
-    // The second fetch stopped after two jobs, which together exceed 1 MiB (`FETCH_LENGTH` of take-jobs.lua).
+    // The second fetch stopped after two jobs, which together exceed 1 MiB (`FETCH_LENGTH` of `take-jobs` of jobs.lua).
     assert.deepEqual([active, waiting], [3, 1]);
     hooks.fetched = () => undefined;
     stream().resume();

@@ -10,7 +10,7 @@ import { loadScript } from '../store/lua-script.ts';
 import { Store } from '../store/store.ts';
 import type { InvocationJob } from './job.ts';
 
-const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url));
+const TAKE_JOBS = loadScript(new URL('./jobs.lua', import.meta.url), 'take-jobs');
 
 /** Longest blocking wait for a job in a platform of few runtimes; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;

@@ -65,7 +65,7 @@ describe('admission of invocations with latency targets', () => {
           let arrivals = 0;
           let roundsWithoutOrdinary = 0;
           const fill = () => {
-            // The quota grants no more than the tenant may run at once (`create.lua`).
+            // The quota grants no more than the tenant may run at once (`create` of `invocations/submission.lua`).
             while (openWithTargets.size < Math.min(quota, slots)) {
               const id = `live${++arrivals}`;
               openWithTargets.add(id);

@@ -56,7 +56,7 @@ interface RemainingCapacity {
 }
 
 /**
- * The admission rules in plain code: the oracle of the tests. No process decides by it; in production `scripts/include/admission.lua` decides.
+ * The admission rules in plain code: the oracle of the tests. No process decides by it; in production `rules.lua` decides.
  * `policy-script.test.ts` plays random histories to both. When they differ, README.md says which one to correct.
  *
  * Inside a tenant: first come, first served, as in Pie (SOSP '25, section 5.3). A requeued invocation keeps its place.

@@ -11,8 +11,8 @@ import type { BuildReply } from './types.ts';
 
 const SEED = 20_261_121;
 const DONE: BuildReply = { ok: true, artifact: {} };
-const TAKE = loadScript(new URL('./scripts/take-turn.lua', import.meta.url));
-const BEGIN = loadScript(new URL('./scripts/begin-turn.lua', import.meta.url));
+const TAKE = loadScript(new URL('./builds.lua', import.meta.url), 'take-turn');
+const BEGIN = loadScript(new URL('./builds.lua', import.meta.url), 'begin-turn');
 
 let redis: TestRedis;
 before(async () => {
@@ -92,7 +92,7 @@ test('between two builds of a waiting tenant, each other tenant begins at most t
   );
 });
 
-test('take-turn.lua assigns the same turns as `nextTurn`', async () => {
+test('`take-turn` of builds.lua assigns the same turns as `nextTurn`', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(event, { maxLength: 40, size: 'max' }), async (events) => {
       const scheduler = openTestScheduler(redis);
@@ -211,7 +211,7 @@ test('a tenant with the maximum number of unfinished builds gets no further buil
   const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
   const { redis: client, keys } = scheduler.store;
   const deadlineMs = scheduler.store.clock() + 60_000;
-  // Fields as take-turn.lua stores them. The value is tenant, turn, and the time until which the requester waits.
+  // Fields as `take-turn` of builds.lua stores them. The value is tenant, turn, and the time until which the requester waits.
   const floodFields = Array.from(
     { length: MAX_TENANT_BUILDS },
     (_, i) => [`flood-${i}`, `flood ${i} ${deadlineMs}`] as const,

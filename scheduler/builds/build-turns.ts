@@ -7,7 +7,7 @@ export interface BuildTurn {
 /**
  * The turn of a new build: start-time fair queueing (Goyal, Vin and Cheng, 1996) with one unit of work per build. Builds begin in order of
  * their turns; within one turn the earliest request goes first. A new build gets the later of two turns: the latest turn that has begun, and the
- * turn after its tenant's last build, even if that build has ended. So tenants are served in rounds. `scripts/take-turn.lua` computes the same.
+ * turn after its tenant's last build, even if that build has ended. So tenants are served in rounds. `take-turn` of `builds.lua` computes the same.
  *
  * @param builds all builds that have not ended, and the last one that each tenant began
  * @param time the largest turn that has begun

@@ -28,7 +28,7 @@ const BULL_EVENTS = 100;
 /** The largest priority that BullMQ accepts. */
 const MAX_PRIORITY = 2 ** 21 - 1;
 
-const TAKE_TURN = loadScript(new URL('./scripts/take-turn.lua', import.meta.url));
+const TAKE_TURN = loadScript(new URL('./builds.lua', import.meta.url), 'take-turn');
 
 /** Requests builds from a runtime. Tenants take turns (`build-turns.ts`). */
 export class Builds {

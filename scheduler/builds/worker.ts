@@ -20,8 +20,8 @@ const STALLED_CHECK_MS = 2000;
 /** Time for which a reply is kept for its requester. */
 const REPLY_MS = 60_000;
 
-const GIVE_UP = loadScript(new URL('./scripts/give-up-builds.lua', import.meta.url));
-const BEGIN_TURN = loadScript(new URL('./scripts/begin-turn.lua', import.meta.url));
+const GIVE_UP = loadScript(new URL('./builds.lua', import.meta.url), 'give-up-builds');
+const BEGIN_TURN = loadScript(new URL('./builds.lua', import.meta.url), 'begin-turn');
 
 export interface BuildWorkerOptions {
   readonly store: Store;

@@ -6,9 +6,9 @@ import type { Store } from '../store/store.ts';
 import { fieldOf, format, type NamedKind, type NameOwner, type OwnedName } from './owners.ts';
 
 const SCRIPTS = {
-  keep: loadScript(new URL('./scripts/keep-copy.lua', import.meta.url)),
-  remove: loadScript(new URL('./scripts/remove-copy.lua', import.meta.url)),
-  drop: loadScript(new URL('./scripts/drop-field.lua', import.meta.url)),
+  keep: loadScript(new URL('./exports.lua', import.meta.url), 'keep-copy'),
+  remove: loadScript(new URL('./exports.lua', import.meta.url), 'remove-copy'),
+  drop: loadScript(new URL('./exports.lua', import.meta.url), 'drop-field'),
 };
 
 const copySchema = z.object({

@@ -4,8 +4,8 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
 const SCRIPTS = {
-  claim: loadScript(new URL('./scripts/claim.lua', import.meta.url)),
-  release: loadScript(new URL('./scripts/release.lua', import.meta.url)),
+  claim: loadScript(new URL('./exports.lua', import.meta.url), 'claim'),
+  release: loadScript(new URL('./exports.lua', import.meta.url), 'release'),
 };
 
 /** Exports and KV files have separate name spaces. */

@@ -12,8 +12,8 @@ export const MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
 const BLOB_DEADLINE_MS = 45_000;
 
 const SCRIPTS = {
-  put: loadScript(new URL('./scripts/put-blob.lua', import.meta.url)),
-  remove: loadScript(new URL('./scripts/remove-blob.lua', import.meta.url)),
+  put: loadScript(new URL('./functions.lua', import.meta.url), 'put-blob'),
+  remove: loadScript(new URL('./functions.lua', import.meta.url), 'remove-blob'),
 };
 
 /** Components by the sha256 of their bytes, in hexadecimal. */

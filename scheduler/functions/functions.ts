@@ -28,8 +28,8 @@ import { lentTo, type Serving, servedVersion } from './serving.ts';
 import { type FunctionVersion, PLATFORM_TENANT } from './types.ts';
 
 const SCRIPTS = {
-  put: loadScript(new URL('./scripts/put-function.lua', import.meta.url)),
-  resolve: loadScript(new URL('./scripts/resolve-function.lua', import.meta.url)),
+  put: loadScript(new URL('./functions.lua', import.meta.url), 'put-function'),
+  resolve: loadScript(new URL('./functions.lua', import.meta.url), 'resolve-function'),
 };
 
 /** Functions of the platform that every tenant may invoke; the routes of OpenAI's and Anthropic's APIs run them. */

@@ -17,8 +17,8 @@ import { type Functions, fromMember, memberOf } from './functions.ts';
 import { onlyCurrent, parseState, stateText } from './records.ts';
 
 const SCRIPTS = {
-  set: loadScript(new URL('./scripts/set-alias.lua', import.meta.url)),
-  remove: loadScript(new URL('./scripts/remove-alias.lua', import.meta.url)),
+  set: loadScript(new URL('./functions.lua', import.meta.url), 'set-alias'),
+  remove: loadScript(new URL('./functions.lua', import.meta.url), 'remove-alias'),
 };
 
 /** Attempts of a rollback. When the alias has changed since the plan was made, the next attempt makes a new plan. */

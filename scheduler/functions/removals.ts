@@ -9,10 +9,10 @@ import { parseListed } from './records.ts';
 import type { FunctionVersion } from './types.ts';
 
 const SCRIPTS = {
-  function: loadScript(new URL('./scripts/remove-function.lua', import.meta.url)),
-  version: loadScript(new URL('./scripts/remove-version.lua', import.meta.url)),
-  round: loadScript(new URL('./scripts/begin-removal-round.lua', import.meta.url)),
-  drop: loadScript(new URL('./scripts/drop-version.lua', import.meta.url)),
+  function: loadScript(new URL('./removals.lua', import.meta.url), 'remove-function'),
+  version: loadScript(new URL('./removals.lua', import.meta.url), 'remove-version'),
+  round: loadScript(new URL('./removals.lua', import.meta.url), 'begin-removal-round'),
+  drop: loadScript(new URL('./removals.lua', import.meta.url), 'drop-version'),
 };
 
 const CANCEL_REASON = 'The function was removed.';

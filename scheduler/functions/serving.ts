@@ -14,7 +14,7 @@ export interface Serving {
   readonly length: number;
 }
 
-/** The state of the registry that a resolution followed from; see `scripts/include/serving.lua`. */
+/** The state of the registry that a resolution followed from; see `findServing` in `functions.lua`. */
 export interface ServingBasis {
   /** `basis` of the `Serving`. */
   readonly text: string;

@@ -3,9 +3,9 @@ import type { Channels } from '../store/channels.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
-const DRAIN = loadScript(new URL('./scripts/drain.lua', import.meta.url));
-const DRAIN_MACHINE = loadScript(new URL('./scripts/drain-machine.lua', import.meta.url));
-const UNDRAIN = loadScript(new URL('./scripts/undrain.lua', import.meta.url));
+const DRAIN = loadScript(new URL('./drains.lua', import.meta.url), 'drain');
+const DRAIN_MACHINE = loadScript(new URL('./drains.lua', import.meta.url), 'drain-machine');
+const UNDRAIN = loadScript(new URL('./drains.lua', import.meta.url), 'undrain');
 
 /** `unchanged`: already drained. `unknown`: no living runtime knows the host. `last`: no other host would take new invocations. */
 export type DrainOutcome = 'drained' | 'unchanged' | 'unknown' | 'last';

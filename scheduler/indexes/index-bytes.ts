@@ -2,8 +2,8 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
 const SCRIPTS = {
-  room: loadScript(new URL('./scripts/room.lua', import.meta.url)),
-  note: loadScript(new URL('./scripts/note.lua', import.meta.url)),
+  room: loadScript(new URL('./indexes.lua', import.meta.url), 'room'),
+  note: loadScript(new URL('./indexes.lua', import.meta.url), 'note'),
 };
 
 /** The sum of the bytes of a tenant's indexes at one time. */

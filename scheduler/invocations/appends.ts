@@ -25,7 +25,7 @@ export interface AttemptWrite {
   readonly showsOwnEvents: boolean;
 }
 
-const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
+const APPEND = loadScript(new URL('./log.lua', import.meta.url), 'append');
 
 /**
  * Maximum events past the log's last one that an attempt may show before it writes them. Their numbers are reserved: no
@@ -80,7 +80,7 @@ export class Appends {
   }
 }
 
-/** The answer to one write. The header of `append.lua` lists the replies. */
+/** The answer to one write. The header of `append` of `log.lua` lists the replies. */
 function answerOf({ id, firstSeq }: AttemptWrite, reply: unknown, now: number): Metered<AppendOutcome> {
   if (reply === 1) return unmetered('ok');
   if (reply === 0) return unmetered('stale');

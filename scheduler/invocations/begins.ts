@@ -19,7 +19,7 @@ export interface AttemptBegin {
   readonly showsOwnEvents: boolean;
 }
 
-const BEGIN = loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url));
+const BEGIN = loadScript(new URL('./attempts.lua', import.meta.url), 'begin-attempt');
 
 /** Maximum number of attempts that one script call begins: about a millisecond of Redis. */
 const MAX_BEGINS = 16;

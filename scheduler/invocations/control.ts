@@ -13,8 +13,8 @@ import { DEFAULT_RETENTION, type Retention } from './retention.ts';
  */
 export type CancelOutcome = 'cancelled' | 'requested' | 'ended' | 'unknown';
 
-const CANCEL = loadScript(new URL('./scripts/cancel.lua', import.meta.url));
-const TELL_CANCEL = loadScript(new URL('./scripts/tell.lua', import.meta.url));
+const CANCEL = loadScript(new URL('./endings.lua', import.meta.url), 'cancel');
+const TELL_CANCEL = loadScript(new URL('./endings.lua', import.meta.url), 'tell');
 
 /** Pause before another read of the stored cancels. */
 const RETRY_MS = 500;

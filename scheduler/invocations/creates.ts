@@ -12,7 +12,7 @@ import { jobText, recordFields, type Submission } from './submission.ts';
 import { TenantConcurrency } from './tenant-concurrency.ts';
 import type { CreateOutcome } from './types.ts';
 
-const CREATE = loadScript(new URL('./scripts/create.lua', import.meta.url));
+const CREATE = loadScript(new URL('./submission.lua', import.meta.url), 'create');
 
 /** Maximum submissions of one tenant that are on their way to Redis at once. They take Redis about a millisecond. */
 const MAX_OF_TENANT = 8;
@@ -126,7 +126,7 @@ function basisTexts({ basis }: Submission): string[] {
   return basis === undefined ? [] : [basis.text, basis.reference, ...basis.functions];
 }
 
-/** The outcome of one submission. The header of `create.lua` lists the replies. */
+/** The outcome of one submission. The header of `create` of `submission.lua` lists the replies. */
 function outcomeOf({ function: name, version, limits }: Submission, reply: unknown, now: number): CreateOutcome {
   const [created, value, ...rest] = tuple(reply);
   switch (created) {

@@ -176,7 +176,7 @@ describe('debounce', () => {
     for (const { id } of [first, second]) assert.equal((await terminalData(id)).code, 'superseded');
 
     const { redis: client, keys } = scheduler.store;
-    // As many keys as a tenant may have (`MAX_DEBOUNCE_KEYS` in debounce.lua). An invocation may use one of them again.
+    // As many keys as a tenant may have (`MAX_DEBOUNCE_KEYS` in submission.lua). An invocation may use one of them again.
     const existingEntries = Array.from({ length: 1000 }, (_, i) => [`story k${i}`, `inv-${i} ${now}`]).flat();
     await client.hset(keys.debounces('full'), ...existingEntries);
     await assert.rejects(invocations.create(debounced('more', { tenant: 'full' })), { code: 'debounce-keys-full' });

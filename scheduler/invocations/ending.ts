@@ -2,7 +2,7 @@ import type { Store } from '../store/store.ts';
 import { type Retention, retentionArguments } from './retention.ts';
 import type { FailureCode } from './types.ts';
 
-/** The first keys and arguments of a script that may end one invocation; `scripts/include/end-arguments.lua` reads them. */
+/** The first keys and arguments of a script that may end one invocation; `endings.lua` reads them. */
 export function endingArguments(
   store: Store,
   retention: Retention,

@@ -30,7 +30,7 @@ export interface AttemptEnd {
   readonly peak: Peak | null;
 }
 
-const FINISH = loadScript(new URL('./scripts/finish.lua', import.meta.url));
+const FINISH = loadScript(new URL('./endings.lua', import.meta.url), 'finish');
 
 /** Maximum ends in one script call, which takes Redis about a millisecond. */
 const MAX_ENDS = 8;
@@ -39,7 +39,7 @@ const EVENTS_PER_END = 16;
 /** Maximum characters of event data in one script call; a single end may have more. */
 const MAX_LENGTH = 128 << 10;
 
-/** Outcomes by the reply of `scripts/finish.lua`. */
+/** Outcomes by the reply of `finish` of `endings.lua`. */
 const OUTCOMES: Readonly<Record<number, FinishOutcome>> = {
   1: 'ok',
   0: 'stale',

@@ -23,7 +23,7 @@ import {
 const READ_COUNT = 512;
 /** Maximum bytes of a follower's read; a single event may have more. A reader that stalls keeps them in memory. */
 const READ_BYTES = 64 * 1024;
-const READ_EVENTS = loadScript(new URL('./scripts/read-events.lua', import.meta.url));
+const READ_EVENTS = loadScript(new URL('./log.lua', import.meta.url), 'read-events');
 /** A follower gives up when Redis stays away this long, so that its client gets an error within 5 s. */
 const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;

@@ -28,9 +28,9 @@ export interface StoredFile extends FileInfo {
 export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large' | 'family-full' | 'tenant-full';
 
 const SCRIPTS = {
-  get: loadScript(new URL('./scripts/file-get.lua', import.meta.url)),
-  put: loadScript(new URL('./scripts/file-put.lua', import.meta.url)),
-  look: loadScript(new URL('./scripts/file-look.lua', import.meta.url)),
+  get: loadScript(new URL('./files.lua', import.meta.url), 'file-get'),
+  put: loadScript(new URL('./files.lua', import.meta.url), 'file-put'),
+  look: loadScript(new URL('./files.lua', import.meta.url), 'file-look'),
 };
 
 const PUT_OUTCOMES: Readonly<Record<string, PutFileOutcome>> = {

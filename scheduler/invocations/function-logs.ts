@@ -131,7 +131,7 @@ export class FunctionLogs {
   }
 }
 
-/** Parses a stream entry, whose fields `scripts/include/function-log.lua` writes. */
+/** Parses a stream entry, whose fields `log.lua` writes. */
 function parseLine(name: string, [cursor, fields]: [id: string, fields: string[]]): LogLine {
   const value = (field: string): string => fields[fields.indexOf(field) + 1] ?? '';
   return {

@@ -38,9 +38,9 @@ const MAX_INBOX_BYTES = 8 * 1024 * 1024;
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 const SCRIPTS = {
-  push: loadScript(new URL('./scripts/inbox-push.lua', import.meta.url)),
-  take: loadScript(new URL('./scripts/inbox-take.lua', import.meta.url)),
-  close: loadScript(new URL('./scripts/inbox-close.lua', import.meta.url)),
+  push: loadScript(new URL('./inbox.lua', import.meta.url), 'inbox-push'),
+  take: loadScript(new URL('./inbox.lua', import.meta.url), 'inbox-take'),
+  close: loadScript(new URL('./inbox.lua', import.meta.url), 'inbox-close'),
 };
 
 const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {

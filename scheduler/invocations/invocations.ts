@@ -39,17 +39,17 @@ import {
 } from './types.ts';
 
 const SCRIPTS = {
-  beginChild: loadScript(new URL('./scripts/begin-child.lua', import.meta.url)),
-  fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
-  requeue: loadScript(new URL('./scripts/requeue.lua', import.meta.url)),
-  releaseDebounced: loadScript(new URL('./scripts/release-debounced.lua', import.meta.url)),
-  settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
+  beginChild: loadScript(new URL('./attempts.lua', import.meta.url), 'begin-child'),
+  fail: loadScript(new URL('./endings.lua', import.meta.url), 'fail'),
+  requeue: loadScript(new URL('./endings.lua', import.meta.url), 'requeue'),
+  releaseDebounced: loadScript(new URL('./submission.lua', import.meta.url), 'release-debounced'),
+  settle: loadScript(new URL('./endings.lua', import.meta.url), 'settle'),
 };
 
 /** Maximum debounced invocations that one script call releases, which takes Redis about a millisecond. Large inputs lower the number. */
 const MAX_RELEASED = 64;
 
-/** Refusals of `begin-child.lua`. */
+/** Refusals of `begin-child` of `attempts.lua`. */
 const CHILD_REFUSALS = ['parent-ended', 'already-ran', 'not-deployed'] as const;
 
 /**

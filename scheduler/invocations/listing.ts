@@ -4,7 +4,7 @@ import type { Store } from '../store/store.ts';
 import { unexpected } from './replies.ts';
 import { hasEnded, INVOCATION_CURSOR, type ListQuery } from './types.ts';
 
-const LIST = loadScript(new URL('./scripts/list.lua', import.meta.url));
+const LIST = loadScript(new URL('./listing.lua', import.meta.url), 'list');
 
 /** Maximum invocations that one call looks at, which takes Redis about a millisecond. */
 const MAX_LOOKED_AT = 2000;

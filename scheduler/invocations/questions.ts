@@ -10,8 +10,8 @@ import { gap, unexpected } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import type { Question, Usage } from './types.ts';
 
-const ASK = loadScript(new URL('./scripts/ask.lua', import.meta.url));
-const ANSWER = loadScript(new URL('./scripts/answer.lua', import.meta.url));
+const ASK = loadScript(new URL('./questions.lua', import.meta.url), 'ask');
+const ANSWER = loadScript(new URL('./questions.lua', import.meta.url), 'answer');
 
 /** A question that ends an attempt. */
 export interface AskedQuestion extends Pick<Question, 'text' | 'schema'> {

@@ -48,7 +48,7 @@ export const DEFAULT_RETENTION: Retention = {
   idempotencyMs: DAY_MS,
 };
 
-/** The arguments that follow `now` in `keptFor` of `scripts/include/end-arguments.lua`. */
+/** The arguments that follow `now` in `keptFor` of `endings.lua`. */
 export function retentionArguments(retention: Retention): (string | number)[] {
   const { recordMs, eventsMs, logLines, logMs, filesMs, resultsMs } = retention;
   return [recordMs, eventsMs, logLines, `${logMs} ${filesMs} ${Math.max(resultsMs, eventsMs)}`];

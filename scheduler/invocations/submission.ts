@@ -49,7 +49,7 @@ export function jobText(submission: Submission): string {
   return JSON.stringify(job);
 }
 
-/** Fields of the record of a new invocation, each followed by its value, except those that `create.lua` and the attempts set. */
+/** Fields of the record of a new invocation, each followed by its value, except those that `create` of `submission.lua` and the attempts set. */
 export function recordFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, restartable, affinity, concurrency, schedule, submitter } = submission;
   const { debounce } = submission;
@@ -84,7 +84,7 @@ function webhookFields(keys: Keys, url: string | undefined): string[] {
   return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
 }
 
-/** Fields that admission reads (`admission/scripts/include/expected-pages.lua`), and `latency`, for `create.lua`. */
+/** Fields that admission reads (`admission/needs.lua`), and `latency`, for `create` of `submission.lua`. */
 function admissionFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, expectedPages, models, latency } = submission;
   const fields = ['prefix', keys.prefix, 'learnedKey', keys.learnedPages(tenant, name, version)];

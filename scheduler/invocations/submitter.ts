@@ -101,7 +101,7 @@ export class Submitter {
     for (const listener of [...this.#listeners.values()]) tell(listener);
   }
 
-  /** @param payload `<invocation id>\0<message>`, as publish-live.lua sends it */
+  /** @param payload `<invocation id>\0<message>`, as log.lua sends it */
   #deliver(payload: Buffer): void {
     const end = payload.indexOf(0);
     const id = payload.toString('utf8', 0, end);

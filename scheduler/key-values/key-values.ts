@@ -41,11 +41,11 @@ const MAX_STORE_BYTES = 256 * 2 ** 20;
 const MAX_STORE_KEYS = 1_000_000;
 
 const SCRIPTS = {
-  write: loadScript(new URL('./scripts/write.lua', import.meta.url)),
-  read: loadScript(new URL('./scripts/read.lua', import.meta.url)),
-  delete: loadScript(new URL('./scripts/delete.lua', import.meta.url)),
-  list: loadScript(new URL('./scripts/list.lua', import.meta.url)),
-  sweep: loadScript(new URL('./scripts/sweep.lua', import.meta.url)),
+  write: loadScript(new URL('./key-values.lua', import.meta.url), 'write'),
+  read: loadScript(new URL('./key-values.lua', import.meta.url), 'read'),
+  delete: loadScript(new URL('./key-values.lua', import.meta.url), 'delete'),
+  list: loadScript(new URL('./key-values.lua', import.meta.url), 'list'),
+  sweep: loadScript(new URL('./key-values.lua', import.meta.url), 'sweep'),
 };
 
 const VERSION_BYTES = 8;
@@ -189,7 +189,7 @@ export class KeyValues {
   }
 }
 
-/** `WriteOptions.expected` as `write.lua` takes it. */
+/** `WriteOptions.expected` as `write` of `key-values.lua` takes it. */
 function expectedArgument(expected: bigint | null | undefined): Buffer | string {
   if (expected === undefined) return '';
   return expected === null ? 'none' : versionBytes(expected);

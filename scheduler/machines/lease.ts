@@ -24,8 +24,8 @@ const RELEASE_DEADLINE_MS = 2000;
 /** Pause between two attempts to claim a name whose lease has not run out. */
 const CLAIM_AGAIN_MS = 100;
 
-const CLAIM = loadScript(new URL('./scripts/claim.lua', import.meta.url));
-const RELEASE = loadScript(new URL('./scripts/release.lua', import.meta.url));
+const CLAIM = loadScript(new URL('./machines.lua', import.meta.url), 'claim');
+const RELEASE = loadScript(new URL('./machines.lua', import.meta.url), 'release');
 
 /** Another running supervisor has the machine's name. */
 export class MachineNameTaken extends Error {

@@ -7,7 +7,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { MachineInfo, ReachableGpuHost } from './types.ts';
 
-const REMOVE = loadScript(new URL('./scripts/remove.lua', import.meta.url));
+const REMOVE = loadScript(new URL('./machines.lua', import.meta.url), 'remove');
 
 export class Machines {
   readonly #store: Store;

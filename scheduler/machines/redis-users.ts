@@ -13,7 +13,7 @@ const PASSWORD_BYTES = 32;
 /** Interval at which the users of Redis are compared with those that should exist: a Redis without an ACL file forgets its users at a restart. */
 const RECONCILE_MS = 10_000;
 
-const GRANT = loadScript(new URL('./scripts/grant.lua', import.meta.url));
+const GRANT = loadScript(new URL('./machines.lua', import.meta.url), 'grant');
 
 /** The note of a machine that has joined: its entry in `keys.joinedMachines`. */
 interface JoinNote extends Omit<JoinedMachine, 'name'> {

@@ -9,10 +9,10 @@ const RENEWALS_PER_LEASE = 5;
 /** Time limit of one command. It is long because a restore sends many commands at once, and each command waits for the earlier ones. */
 const STEP_MS = 60_000;
 
-const BEGIN = loadScript(new URL('./scripts/begin-restore.lua', import.meta.url));
-const RENEW = loadScript(new URL('./scripts/renew-restore.lua', import.meta.url));
-const STEP = loadScript(new URL('./scripts/restore-step.lua', import.meta.url));
-const END = loadScript(new URL('./scripts/end-restore.lua', import.meta.url));
+const BEGIN = loadScript(new URL('./restore-mark.lua', import.meta.url), 'begin-restore');
+const RENEW = loadScript(new URL('./restore-mark.lua', import.meta.url), 'renew-restore');
+const STEP = loadScript(new URL('./restore-mark.lua', import.meta.url), 'restore-step');
+const END = loadScript(new URL('./restore-mark.lua', import.meta.url), 'end-restore');
 
 /** A Redis command of a restore: its name and arguments, at most {@link MOST_WORDS} words. */
 export type RestoreCommand = readonly (string | Buffer)[];

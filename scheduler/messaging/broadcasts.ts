@@ -9,7 +9,7 @@ import { REPLY_MS, type Store } from '../store/store.ts';
 import { type Envelope, encodeEnvelope } from './message.ts';
 import { Subscription, WaitingMessage } from './subscription.ts';
 
-const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
+const BROADCAST = loadScript(new URL('./messaging.lua', import.meta.url), 'broadcast');
 /** Time after its last change at which a topic's registration expires; longer than an invocation may run (one hour). */
 const TOPIC_MS = 2 * 3_600_000;
 /** Bytes that may wait in all subscriptions of this process together; `subscription.ts` bounds each of them. */

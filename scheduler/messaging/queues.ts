@@ -33,9 +33,9 @@ const RETRY_MS = 200;
 const NUMBER_BYTES = 8;
 
 const SCRIPTS = {
-  push: loadScript(new URL('./scripts/push.lua', import.meta.url)),
-  pull: loadScript(new URL('./scripts/pull.lua', import.meta.url)),
-  putBack: loadScript(new URL('./scripts/put-back.lua', import.meta.url)),
+  push: loadScript(new URL('./messaging.lua', import.meta.url), 'push'),
+  pull: loadScript(new URL('./messaging.lua', import.meta.url), 'pull'),
+  putBack: loadScript(new URL('./messaging.lua', import.meta.url), 'put-back'),
 };
 
 interface Puller {
@@ -85,7 +85,7 @@ export class MessageQueues {
       ...[MAX_QUEUE_MESSAGES, MAX_QUEUE_BYTES, QUEUE_MS, REPLY_MS, this.#tenantBytes, by?.epoch ?? ''],
       ...[this.#store.clock(), keys.account(tenant)],
     ]);
-    // The codes of push.lua.
+    // The codes of `push` of messaging.lua.
     const [outcome, first, second, third] = reply as unknown[];
     if (outcome === -3) throw staleAttempt();
     if (outcome === -4) throw QuotaExceeded.ofBytes(first, second, third, this.#store.clock());

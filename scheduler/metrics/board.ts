@@ -2,8 +2,8 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
-const publishScript = loadScript(new URL('./scripts/publish.lua', import.meta.url));
-const readScript = loadScript(new URL('./scripts/read.lua', import.meta.url));
+const publishScript = loadScript(new URL('./board.lua', import.meta.url), 'publish');
+const readScript = loadScript(new URL('./board.lua', import.meta.url), 'read');
 
 /** Time for which a snapshot is valid: three times the interval at which processes publish. */
 const VALID_MS = 15_000;

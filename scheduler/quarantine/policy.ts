@@ -33,7 +33,7 @@ export function afterLoss(known: Conduct | null, isAlone: boolean, now: number):
   return { suspectUntil: now + WINDOW_MS, strikes, ...(quarantinedAt !== undefined && { quarantinedAt }) };
 }
 
-/** The standing of a version. `scripts/include/standing.lua` computes the same. Pure. */
+/** The standing of a version. `quarantine.lua` computes the same. Pure. */
 export function standingOf(conduct: Conduct | null, now: number): Standing {
   if (conduct === null) return 'clear';
   if (conduct.quarantinedAt !== undefined) return 'quarantined';

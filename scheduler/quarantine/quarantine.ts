@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 import { type AuditLog, PLATFORM_ACTOR } from '../tenants/audit.ts';
 import { afterLoss, type Conduct, quarantineText, type Standing, standingOf } from './policy.ts';
 
-const CHANGE = loadScript(new URL('./scripts/change-conduct.lua', import.meta.url));
+const CHANGE = loadScript(new URL('./quarantine.lua', import.meta.url), 'change-conduct');
 
 /** Maximum tries of a change of a conduct (the stored losses of a version); a try fails when another process changed the conduct meanwhile. */
 const MAX_TRIES = 100;

@@ -160,7 +160,7 @@ describe('bytes in Redis', () => {
     for (const tenant of tenants) await addLostHolders(tenant, 1);
     for (let wrongAccounts = tenants.length; wrongAccounts > 0; ) {
       const corrected = (await quotas.repairAccounts(0)) ?? 0;
-      // TENANTS_LOOKED_AT in repair-accounts.lua.
+      // TENANTS_LOOKED_AT in `repair-accounts` of account.lua.
       assert.ok(corrected <= 8, `one repair corrected ${corrected} accounts`);
       wrongAccounts -= corrected;
     }

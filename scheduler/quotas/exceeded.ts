@@ -144,7 +144,7 @@ export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
   return uses;
 }
 
-/** Parses the part of a metering reply that `quotaReply` in exceeded.lua makes; '' stands for a missing value. */
+/** Parses the part of a metering reply that `quotaReply` in limits.lua makes; '' stands for a missing value. */
 export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
   const [quota, fn, limit, kvPages, readAt, ceiling, shortQuota, shortFunction, shortLimit, isHopeless] = values;
   const short = countedQuotaOf(shortQuota, shortFunction, shortLimit, now);

@@ -13,7 +13,7 @@ const TENANT = 'acme';
 const FUNCTIONS = ['story', 'poem'] as const;
 const NOTE = { author: 'test', reason: '' };
 const MINUTE_MS = 60_000;
-/** `LATE_MS` and `SEARCH_MS` of grants.lua. */
+/** `LATE_MS` and `SEARCH_MS` of limits.lua. */
 const [LATE_MS, SEARCH_MS] = [60_000, 1000];
 const RESULT = { event: 'result', data: '{"output":null}' } as const;
 

@@ -11,7 +11,7 @@ export interface TokenAsk {
   readonly want: number;
 }
 
-/** Tokens above its needs that an attempt asks for, so that it need not ask for each call. `grants.lua` begins attempts with at most as many. */
+/** Tokens above its needs that an attempt asks for, so that it need not ask for each call. `limits.lua` begins attempts with at most as many. */
 export const SPARE_TOKENS = 4096;
 
 /** An ask as the scripts take it; '' for none. */
@@ -51,7 +51,7 @@ export interface RenewedGrant {
 }
 
 /**
- * Decides a grant, as `renewGrant` of `scripts/include/grants.lua` does. The need is granted in full or not at all: parts of needs would block each
+ * Decides a grant, as `renewGrant` of `limits.lua` does. The need is granted in full or not at all: parts of needs would block each
  * other.
  *
  * @param ask tokens beyond those that the attempt has reported

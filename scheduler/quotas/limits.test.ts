@@ -12,9 +12,10 @@ import { countedPart, countedUse, HELD_QUOTAS, mayBeSetForFunction, QUOTA_NAMES,
 import { SPANS, spanNumber, spanStart, windowEnd, windowLength } from './windows.ts';
 
 const SEED = 20_261_120;
-const readLua = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
-const LIMITS = readLua('./scripts/include/limits.lua');
-const COUNTERS = readLua('../usage/scripts/include/counters.lua');
+/** The part of a file that its scripts share. */
+const sharedLua = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8').split('--- @script')[0];
+const LIMITS = sharedLua('./limits.lua');
+const COUNTERS = sharedLua('../usage/usage.lua');
 const DAY_MS = 86_400_000;
 
 describe('limits', () => {

@@ -20,7 +20,7 @@ interface CountedAmount extends QuotaDescription {
 
 /**
  * Amounts counted in windows. Each has a quota per minute, per day and per month. `tokens` are sampled tokens, and input tokens that were not cached.
- * `scripts/include/limits.lua` repeats the names, and `../usage/scripts/include/counters.lua` computes the same use.
+ * `limits.lua` repeats the names, and `../usage/usage.lua` computes the same use.
  */
 const COUNTED = {
   requests: { code: 'quota-requests', label: 'Requests', unit: 'count', use: ({ requests }) => requests },

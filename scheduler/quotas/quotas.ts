@@ -37,11 +37,11 @@ export interface ChangeNote {
 export type SetOutcome = 'ok' | 'full';
 
 const SCRIPTS = {
-  set: loadScript(new URL('./scripts/set-quota.lua', import.meta.url)),
-  setDefaults: loadScript(new URL('./scripts/set-defaults.lua', import.meta.url)),
-  use: loadScript(new URL('./scripts/read-use.lua', import.meta.url)),
-  repairAccounts: loadScript(new URL('./scripts/repair-accounts.lua', import.meta.url)),
-  counts: loadScript(new URL('../usage/scripts/read-counts.lua', import.meta.url)),
+  set: loadScript(new URL('./limits.lua', import.meta.url), 'set-quota'),
+  setDefaults: loadScript(new URL('./limits.lua', import.meta.url), 'set-defaults'),
+  use: loadScript(new URL('./account.lua', import.meta.url), 'read-use'),
+  repairAccounts: loadScript(new URL('./account.lua', import.meta.url), 'repair-accounts'),
+  counts: loadScript(new URL('../usage/usage.lua', import.meta.url), 'read-counts'),
 };
 
 /** Minimum time between two repairs. Each repair checks at most eight tenants, so the accounts of a thousand tenants take ten minutes or more. */

@@ -13,9 +13,9 @@ import type { RuntimeDescription, RuntimeLoad } from './types.ts';
 export const LEASE_MS = 3000;
 const RENEWALS_PER_LEASE = 4;
 
-const RENEW = loadScript(new URL('./scripts/renew.lua', import.meta.url));
-const REGISTER = loadScript(new URL('./scripts/register.lua', import.meta.url));
-const UNREGISTER = loadScript(new URL('./scripts/unregister.lua', import.meta.url));
+const RENEW = loadScript(new URL('./runtimes.lua', import.meta.url), 'renew');
+const REGISTER = loadScript(new URL('./runtimes.lua', import.meta.url), 'register');
+const UNREGISTER = loadScript(new URL('./runtimes.lua', import.meta.url), 'unregister');
 
 /** A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. */
 export class RuntimeLease {

@@ -14,7 +14,7 @@ import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
 import type { Runtimes } from './runtimes.ts';
 
-const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
+const DUE = loadScript(new URL('./runtimes.lua', import.meta.url), 'due');
 
 /** Rounds per lease in which the reaper checks leases and deadlines. */
 const ROUNDS_PER_LEASE = 5;

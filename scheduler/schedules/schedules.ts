@@ -12,10 +12,10 @@ import { DEFAULT_SCHEDULES } from './rules.ts';
 import type { LastTime, Schedule, ScheduleSettings, TimedSchedule } from './types.ts';
 
 const SCRIPTS = {
-  put: loadScript(new URL('./scripts/put-schedule.lua', import.meta.url)),
-  removeOrphan: loadScript(new URL('./scripts/remove-orphan.lua', import.meta.url)),
-  note: loadScript(new URL('./scripts/note-time.lua', import.meta.url)),
-  resume: loadScript(new URL('./scripts/resume-schedule.lua', import.meta.url)),
+  put: loadScript(new URL('./schedules.lua', import.meta.url), 'put-schedule'),
+  removeOrphan: loadScript(new URL('./schedules.lua', import.meta.url), 'remove-orphan'),
+  note: loadScript(new URL('./schedules.lua', import.meta.url), 'note-time'),
+  resume: loadScript(new URL('./schedules.lua', import.meta.url), 'resume-schedule'),
 };
 
 /** Number of times that BullMQ runs one firing whose invocation cannot be made, for instance while the store is away. */

@@ -9,7 +9,7 @@ import { withoutValues } from './rules.ts';
 import { seal, unseal } from './sealing.ts';
 import { openError, SecretError } from './secrets.ts';
 
-const RESEAL = loadScript(new URL('./scripts/reseal-version.lua', import.meta.url));
+const RESEAL = loadScript(new URL('./secrets.lua', import.meta.url), 'reseal-version');
 
 const MARK_KEY_BYTES = 32;
 const MARK_KEY_PURPOSE = 'pie-environment-mark';

@@ -8,11 +8,11 @@ import { faultOfSecret, MAX_REVISIONS, MAX_SECRETS, VARIABLE_NAME } from './rule
 import { seal, unseal } from './sealing.ts';
 
 const SCRIPTS = {
-  set: loadScript(new URL('./scripts/set-secret.lua', import.meta.url)),
-  pin: loadScript(new URL('./scripts/pin-secrets.lua', import.meta.url)),
-  remove: loadScript(new URL('./scripts/remove-secret.lua', import.meta.url)),
-  drop: loadScript(new URL('./scripts/drop-values.lua', import.meta.url)),
-  reseal: loadScript(new URL('./scripts/reseal.lua', import.meta.url)),
+  set: loadScript(new URL('./secrets.lua', import.meta.url), 'set-secret'),
+  pin: loadScript(new URL('./secrets.lua', import.meta.url), 'pin-secrets'),
+  remove: loadScript(new URL('./secrets.lua', import.meta.url), 'remove-secret'),
+  drop: loadScript(new URL('./secrets.lua', import.meta.url), 'drop-values'),
+  reseal: loadScript(new URL('./secrets.lua', import.meta.url), 'reseal'),
 };
 
 /** Length of a pin, longer than any build: when a pin ends, the deploy has stored a version that refers to the value, or has failed. */

@@ -1,7 +1,7 @@
 import { loadScript } from './lua-script.ts';
 import type { Store } from './store.ts';
 
-const BEGIN_RUN = loadScript(new URL('./scripts/begin-run.lua', import.meta.url));
+const BEGIN_RUN = loadScript(new URL('./store.lua', import.meta.url), 'begin-run');
 
 /** Runs in a row that did not end, after which a job runs alone in its process, and after which it is refused. */
 const RUNS_BEFORE_ALONE = 2;

@@ -6,14 +6,21 @@ import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { Redis } from 'ioredis';
 import { TestRedis } from '../testing/redis.ts';
-import { loadScript } from './lua-script.ts';
+import { loadScript, scriptsIn } from './lua-script.ts';
 import { allGlobals, compileLua, type LuaFunction } from './testing/lua-globals.ts';
 
 const ROOT = new URL('../', import.meta.url);
 const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' });
 const scripts = files
-  .filter((file) => file.endsWith('.lua') && !/[\\/]include[\\/]/.test(file))
-  .map((file) => ({ file, lua: loadScript(new URL(file, ROOT)).lua }));
+  .filter((file) => file.endsWith('.lua'))
+  .flatMap((file) => {
+    const url = new URL(file, ROOT);
+    const ownName = /[\\/]testing[\\/]/.test(file) ? [undefined] : [];
+    return [...ownName, ...scriptsIn(url)].map((name) => ({
+      file: `${file} ${name ?? ''}`,
+      lua: loadScript(url, name).lua,
+    }));
+  });
 // Without `local`, the function has an earlier declaration, such as `local gather`.
 const namesIn = (lua: string) => [...lua.matchAll(/^(?:local )?function (\w+)/gm)].map(([, name]) => name ?? '');
 
@@ -33,7 +40,7 @@ describe('every script', () => {
   });
   after(() => redis.stop());
 
-  it('is found', () => assert.ok(scripts.length > 50));
+  it('is found', () => assert.ok(scripts.length > 100));
 
   it('defines no two top-level functions of the same name', () => {
     for (const { file, lua } of scripts) {
@@ -84,6 +91,39 @@ it('a script keeps the text that its files had when it was loaded, even if it is
   } finally {
     rmSync(folder, { recursive: true });
   }
+});
+
+describe('a file of several scripts', () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lua-'));
+  after(() => rmSync(folder, { recursive: true }));
+  const urlOf = (name: string, lua: string) => {
+    writeFileSync(path.join(folder, name), lua);
+    return pathToFileURL(path.join(folder, name));
+  };
+  const pair = urlOf(
+    'pair.lua',
+    `-- Both.\nlocal function shared() return 1 end\nlocal function other() return 2 end
+--- @script "first"\n--[[\n  The first.\n]]\nreturn shared()\n--- @script "second"\nreturn other()\n`,
+  );
+  const user = urlOf('user.lua', '--- @include "./pair.lua"\nreturn shared() + other()\n');
+
+  it('gives each script what it reaches of the shared part', () => {
+    assert.deepEqual(scriptsIn(pair), ['first', 'second']);
+    assert.equal(loadScript(pair, 'first').lua, 'local function shared() return 1 end\nreturn shared()\n');
+    assert.equal(loadScript(pair, 'second').lua, 'local function other() return 2 end\nreturn other()\n');
+    assert.equal(loadScript(pair, 'second').name, 'second');
+  });
+
+  it('gives a file that includes it the shared part only', () =>
+    assert.equal(
+      loadScript(user).lua,
+      'local function shared() return 1 end\nlocal function other() return 2 end\nreturn shared() + other()\n',
+    ));
+
+  it('has no other scripts', () => {
+    assert.throws(() => loadScript(pair, 'third'), /^Error: .*pair\.lua has no script "third"\.$/);
+    assert.deepEqual(scriptsIn(user), []);
+  });
 });
 
 /**

@@ -12,23 +12,36 @@ export interface Script {
 
 /** Texts of files by URL. */
 const texts = new Map<string, string>();
-/** The statements of files by URL, with the paths of included files between them. Kept because many scripts include the same files. */
-const files = new Map<string, readonly (LuaStatement | string)[]>();
+/** The statements of parts of files, with the paths of included files between them. Kept because many scripts include the same files. */
+const parts = new Map<string, readonly (LuaStatement | string)[]>();
+/** The line before a script in a file of several scripts; the group is the script's name. */
+const SCRIPT = /^--- @script "([a-z-]+)"\n/m;
 
 /**
- * Reads a script beside the module that uses it, and replaces each line `--- @include "./path.lua"` by that file. The path is relative to
- * the including file. A file that is included several times is inserted once, at its first place.
+ * Reads a script of a file beside the module that uses it. A file holds the scripts of one concept: each follows a line `--- @script "name"`, up to
+ * the next such line. All scripts of the file may use the functions and constants before the first such line. Without a name, the whole
+ * file is the script, which has the name of the file.
+ *
+ * A line `--- @include "./path.lua"` stands for what the scripts of that file share. The path is relative to the including file. A file that is
+ * included several times is inserted once, at its first place.
  *
  * Leaves out comments, and the functions and constants that the script cannot reach (`reachable`): most scripts use a few functions of the
  * files that they include. This takes a millisecond, so it happens at the script's first use: a process uses few scripts of the modules that it
  * imports. But all files are read at once, since another release may replace them while this process runs.
  *
  * `lua` throws an Error for a file that `parseLua` cannot split into statements.
- * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));
+ * @throws Error for a name that the file does not have
+ * @example const finish = loadScript(new URL('./endings.lua', import.meta.url), 'finish');
  */
-export function loadScript(url: URL): Script {
+export function loadScript(url: URL, name?: string): Script {
   textOf(url);
-  return new LoadedScript(url);
+  if (name !== undefined && !partsOf(url).has(name)) throw new Error(`${url.pathname} has no script "${name}".`);
+  return new LoadedScript(url, name);
+}
+
+/** The names of a file's scripts; none for a file that is one script. */
+export function scriptsIn(url: URL): string[] {
+  return [...partsOf(url).keys()].filter((name) => name !== '');
 }
 
 /** Reads a file and those that it includes, once. */
@@ -44,14 +57,24 @@ function textOf(file: URL): string {
   return text;
 }
 
+/** The texts of a file's scripts by name, and under the name '' what they share. */
+function partsOf(file: URL): ReadonlyMap<string, string> {
+  const [shared = '', ...rest] = textOf(file).split(SCRIPT);
+  const found = new Map([['', shared]]);
+  for (let i = 0; i < rest.length; i += 2) found.set(rest[i] ?? '', rest[i + 1] ?? '');
+  return found;
+}
+
 class LoadedScript implements Script {
   readonly name: string;
   readonly #url: URL;
+  readonly #part: string | undefined;
   #built: { readonly lua: string; readonly sha1: string } | undefined;
 
-  constructor(url: URL) {
+  constructor(url: URL, name: string | undefined) {
     this.#url = url;
-    this.name = url.pathname.slice(url.pathname.lastIndexOf('/') + 1).replace(/\.lua$/, '');
+    this.#part = name;
+    this.name = name ?? url.pathname.slice(url.pathname.lastIndexOf('/') + 1).replace(/\.lua$/, '');
   }
 
   get lua(): string {
@@ -64,17 +87,24 @@ class LoadedScript implements Script {
 
   #build() {
     if (this.#built === undefined) {
-      const lua = reachable(statementsOf(this.#url, new Set()));
+      const included = new Set<string>();
+      const shared = statementsOf(this.#url, '', included);
+      const own = this.#part === undefined ? [] : statementsOf(this.#url, this.#part, included);
+      const lua = reachable([...shared, ...own]);
       this.#built = { lua, sha1: createHash('sha1').update(lua).digest('hex') };
     }
     return this.#built;
   }
 }
 
-function statementsOf(file: URL, included: Set<string>): readonly LuaStatement[] {
-  if (included.has(file.href)) return [];
-  included.add(file.href);
-  const parts = files.get(file.href) ?? parseLua(textOf(file), file.pathname);
-  files.set(file.href, parts);
-  return parts.flatMap((part) => (typeof part === 'string' ? statementsOf(new URL(part, file), included) : part));
+/** The statements of a part of a file, and of the files that it includes. `included` has the parts that the script has already. */
+function statementsOf(file: URL, part: string, included: Set<string>): readonly LuaStatement[] {
+  const key = `${file.href}#${part}`;
+  if (included.has(key)) return [];
+  included.add(key);
+  const statements = parts.get(key) ?? parseLua(partsOf(file).get(part) ?? '', file.pathname);
+  parts.set(key, statements);
+  return statements.flatMap((statement) =>
+    typeof statement === 'string' ? statementsOf(new URL(statement, file), '', included) : statement,
+  );
 }

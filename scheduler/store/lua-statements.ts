@@ -98,7 +98,7 @@ function hasTwo(values: string): boolean {
   return /;|[\w'\]}]\s*['{]|[\w'\]}]\s+\w/.test(words);
 }
 
-/** The text of a script: its statements, except those that only define names which no other statement reaches. */
+/** The text of a script: its statements, except those that only define names which no other statement reaches, and blocks that become empty. */
 export function reachable(statements: readonly LuaStatement[]): string {
   const definitions = new Map<string, LuaStatement[]>();
   for (const statement of statements) {
@@ -112,6 +112,11 @@ export function reachable(statements: readonly LuaStatement[]): string {
   // The loop also visits the statements that it adds.
   for (const { uses } of reached)
     for (const name of uses) for (const definition of definitions.get(name) ?? []) reached.add(definition);
-  const text = statements.filter((statement) => reached.has(statement)).map((statement) => statement.text);
+  const text: string[] = [];
+  for (const statement of statements) {
+    if (!reached.has(statement)) continue;
+    if (statement.text === 'end' && text.at(-1) === 'do') text.pop();
+    else text.push(statement.text);
+  }
   return `${text.join('\n')}\n`;
 }

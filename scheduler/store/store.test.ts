@@ -142,7 +142,7 @@ describe('store', () => {
 
   test('Redis keeps replies for longer than calls are repeated', () => {
     assert.ok(REPLY_MS > 2 * DEFAULT_CALL_DEADLINE_MS);
-    const lua = readFileSync(new URL('./scripts/once.lua', import.meta.url), 'utf8');
+    const lua = readFileSync(new URL('./store.lua', import.meta.url), 'utf8');
     assert.equal(Number(/REMEMBERED_MS = (\d+)/.exec(lua)?.[1]), REPLY_MS);
   });
 

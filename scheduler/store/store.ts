@@ -8,7 +8,7 @@ import type { Script } from './lua-script.ts';
 export const DEFAULT_CALL_DEADLINE_MS = 4000;
 /**
  * Time for which Redis keeps the reply to a call. It is longer than the time for which the store repeats the call.
- * `REMEMBERED_MS` of `scripts/once.lua` is the same.
+ * `REMEMBERED_MS` of `store.lua` is the same.
  */
 export const REPLY_MS = 60_000;
 

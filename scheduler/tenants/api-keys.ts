@@ -8,11 +8,11 @@ import { EXPIRED_KEPT_MS, KEY_ID, KEY_NAME, LASTING_MS, MAX_KEYS } from './rules
 import { SCOPES, type Scope } from './scopes.ts';
 
 const SCRIPTS = {
-  create: loadScript(new URL('./scripts/create-key.lua', import.meta.url)),
-  rotate: loadScript(new URL('./scripts/rotate-key.lua', import.meta.url)),
-  remove: loadScript(new URL('./scripts/remove-key.lua', import.meta.url)),
-  adopt: loadScript(new URL('./scripts/adopt-key.lua', import.meta.url)),
-  touch: loadScript(new URL('./scripts/touch-key.lua', import.meta.url)),
+  create: loadScript(new URL('./tenants.lua', import.meta.url), 'create-key'),
+  rotate: loadScript(new URL('./tenants.lua', import.meta.url), 'rotate-key'),
+  remove: loadScript(new URL('./tenants.lua', import.meta.url), 'remove-key'),
+  adopt: loadScript(new URL('./tenants.lua', import.meta.url), 'adopt-key'),
+  touch: loadScript(new URL('./tenants.lua', import.meta.url), 'touch-key'),
 };
 
 /** Time for which a gateway caches a valid key. A key removed on another gateway works at most this much longer on this one. */
@@ -304,7 +304,7 @@ export class ApiKeys {
     return actArguments(this.#store, actor === undefined ? null : { actor, tenant, action, target, details });
   }
 
-  /** The arguments of `scripts/include/room.lua`; the first is the prefix under which Redis has the records of API keys. */
+  /** The arguments of `has_room` in `tenants.lua`; the first is the prefix under which Redis has the records of API keys. */
   #roomArguments(now: number): readonly (string | number)[] {
     return [this.#store.keys.apiKey(''), now, MAX_KEYS];
   }

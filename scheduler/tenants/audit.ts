@@ -5,7 +5,7 @@ import { loadScript } from '../store/lua-script.ts';
 import { REPLY_MS, type Store } from '../store/store.ts';
 import { AUDIT_CURSOR } from './rules.ts';
 
-const SCRIPT = loadScript(new URL('./scripts/record-act.lua', import.meta.url));
+const SCRIPT = loadScript(new URL('./tenants.lua', import.meta.url), 'record-act');
 
 /** Approximate maximum of entries in each stream of one tenant. */
 const KEPT = 2000;
@@ -48,7 +48,7 @@ export interface NewAct {
   readonly details?: Readonly<Record<string, unknown>>;
 }
 
-/** Arguments for scripts with `include/record-act.lua`. Without an act, the script stores no entry. */
+/** Arguments for the scripts of `tenants.lua` that record an act. Without an act, the script stores no entry. */
 export function actArguments(
   { keys, clock }: Store,
   act: NewAct | null,

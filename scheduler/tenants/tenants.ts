@@ -7,8 +7,8 @@ import { REPLY_MS, type Store } from '../store/store.ts';
 import { MAX_TENANTS, TENANT_NAME, WEIGHT } from './rules.ts';
 
 const SCRIPTS = {
-  create: loadScript(new URL('./scripts/create-tenant.lua', import.meta.url)),
-  change: loadScript(new URL('./scripts/change-tenant.lua', import.meta.url)),
+  create: loadScript(new URL('./tenants.lua', import.meta.url), 'create-tenant'),
+  change: loadScript(new URL('./tenants.lua', import.meta.url), 'change-tenant'),
 };
 
 export interface Tenant {

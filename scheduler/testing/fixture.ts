@@ -110,7 +110,7 @@ export async function hold(scheduler: Scheduler, id: string, runtimeId: string):
 
 /**
  * Makes admission count all runtimes again: `hold` writes their descriptions without the script that counts them.
- * Admission counts anew when the field `leaving` is missing (`admission/scripts/include/admission.lua`).
+ * Admission counts anew when the field `leaving` is missing (`admission/rules.lua`).
  */
 async function recount({ admission, store }: Scheduler): Promise<void> {
   await store.redis.hdel(`${store.keys.admission}:capacity`, 'leaving');

@@ -1,7 +1,7 @@
 /** Four buckets to a doubling: a quantile is at most 19 % above the measured value. */
 const BUCKETS_PER_DOUBLING = 4;
 
-/** Counts of the times from submission to the first message, by bucket of `scripts/include/first-message.lua`. */
+/** Counts of the times from submission to the first message, by bucket of `usage.lua`. */
 export type FirstMessageTimes = ReadonlyMap<number, number>;
 
 /** The upper end of a bucket, ms. */

@@ -36,7 +36,7 @@ export interface MinuteCounts {
 /** Number of spans of each length that are kept; older ones read as empty. */
 const KEPT_SPANS: Readonly<Record<Span, number>> = { minute: 180, hour: 960, day: 400, month: 14 };
 
-const READ = loadScript(new URL('./scripts/read-counts.lua', import.meta.url));
+const READ = loadScript(new URL('./usage.lua', import.meta.url), 'read-counts');
 /** Maximum windows read per call. Redis serves no other client during a script, so each call must be short. */
 const WINDOWS_AT_ONCE = 64;
 const TENANT_FIELD = '*';
@@ -129,7 +129,7 @@ function toMinute(at: number, window: readonly [string, unknown][]): MinuteCount
   const rejections = new Map<string, number>();
   let counts = toCounts([]);
   for (const [field, value] of window) {
-    // The text behind the prefix `f:`, `r:` or `t:` of a field with one number; see `scripts/include/counters.lua`.
+    // The text behind the prefix `f:`, `r:` or `t:` of a field with one number; see `usage.lua`.
     const name = field.slice(2);
     if (field === TENANT_FIELD && Array.isArray(value)) counts = toCounts(value);
     else if (field.startsWith('t:')) times.set(Number(name), Number(value));

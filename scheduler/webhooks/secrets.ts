@@ -5,7 +5,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { newWebhookSecret } from './signature.ts';
 
-const RESEAL = loadScript(new URL('./scripts/reseal.lua', import.meta.url));
+const RESEAL = loadScript(new URL('./webhooks.lua', import.meta.url), 'reseal');
 
 /** The secrets that sign tenants' webhooks, one per tenant, sealed in Redis. */
 export class WebhookSecrets {

@@ -20,7 +20,7 @@ import { post } from './post.ts';
 import type { WebhookSecrets } from './secrets.ts';
 import { signedHeaders } from './signature.ts';
 
-const NOTE_ATTEMPT = loadScript(new URL('./scripts/note-attempt.lua', import.meta.url));
+const NOTE_ATTEMPT = loadScript(new URL('./webhooks.lua', import.meta.url), 'note-attempt');
 
 /** Time limit of a whole attempt: resolving, connecting, sending, the response. */
 const ATTEMPT_MS = 10_000;
@@ -285,7 +285,7 @@ export class Webhooks {
    * Stores the outcome of an attempt. Tries again until Redis answers or the gateway stops: after the last attempt, no later one would replace a lost
    * outcome.
    *
-   * @param args the arguments of note-attempt.lua
+   * @param args the arguments of `note-attempt` of webhooks.lua
    */
   async #note(id: string, args: (string | number)[]): Promise<void> {
     const { store } = this.#options;

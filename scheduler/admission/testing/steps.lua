@@ -16,7 +16,7 @@
 
   Returns for each step the ids that are on their way to runtimes after it, in fetch order, separated by spaces; '' within a change.
 ]]
---- @include "../scripts/include/admission.lua"
+--- @include "../rules.lua"
 
 local prefix = ARGV[1]
 local jobs = prefix .. ':bull:invocations:'
@@ -47,7 +47,7 @@ local function apply(now)
 end
 
 local function set(key, field, value)
-  -- Forget the quotas that limits.lua has read: the step may set one of them.
+  -- Forget the quotas that ../quotas/limits.lua has read: the step may set one of them.
   quotasRead = {}
   if value == nil or value == cjson.null then
     redis.call('HDEL', key, field)
