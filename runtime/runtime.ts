@@ -1,7 +1,7 @@
 import { type GpuHostAddress, GpuHostConnections } from '#gpu-host/protocol/connections.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { PrivateHost } from '#scheduler/addresses/reach.ts';
-import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
+import { DEFAULT_RESERVE } from '#scheduler/admission/learned.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';

@@ -1,8 +1,7 @@
 import { unexpected } from '../invocations/replies.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { LEARNED_MS, type Peak, peakPairs } from './learned.ts';
-import { MEMORY } from './tenant-state.ts';
+import { LEARNED_MS, MEMORY, type Peak, peakPairs } from './learned.ts';
 
 const ADMIT = loadScript(new URL('./admission.lua', import.meta.url), 'admit');
 const OVERVIEW = loadScript(new URL('./admission.lua', import.meta.url), 'overview');

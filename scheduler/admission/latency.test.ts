@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { AdmissionPolicy, DEFAULT_RESERVE, MAX_OVERTAKEN } from './policy.ts';
-import type { Demand } from './tenant-state.ts';
+import { DEFAULT_RESERVE } from './learned.ts';
+import { AdmissionPolicy, MAX_OVERTAKEN } from './testing/policy.ts';
+import type { Demand } from './testing/tenant-state.ts';
 
 /** A limit that no test reaches. */
 const MANY = 1_000_000;

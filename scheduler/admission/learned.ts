@@ -1,4 +1,8 @@
-import { MEMORY } from './tenant-state.ts';
+/** Key of runtime memory, in MiB, among counts of pages by model. No model has such a name. */
+export const MEMORY = '#memory';
+
+/** Part of slots and pages kept for tenants that hold little, so a newcomer need not wait for another tenant's invocation to end. */
+export const DEFAULT_RESERVE = 1 / 16;
 
 /** Peak usage of a run, including its children. */
 export interface Peak {

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { AdmissionPolicy, type Capacity, DEFAULT_RESERVE, MAX_OVERTAKEN } from './policy.ts';
-import { type Demand, type Limits, MEMORY, type Pages } from './tenant-state.ts';
+import { DEFAULT_RESERVE, MEMORY } from './learned.ts';
 import { anyCapacity, anyOrder, LEAVE, MANY, Player } from './testing/history.ts';
+import { AdmissionPolicy, type Capacity, MAX_OVERTAKEN } from './testing/policy.ts';
+import type { Demand, Limits, Pages } from './testing/tenant-state.ts';
 
 const sum = (all: Iterable<Pages>, model: string): number =>
   [...all].reduce((sum, pages) => sum + (pages[model] ?? 0), 0);

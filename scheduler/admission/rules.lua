@@ -66,7 +66,7 @@ function learnPeaks(key, runs, retentionMs)
 end
 end
 
--- Chooses the next invocation to admit. These scripts decide in production. `admission/policy.ts`, the oracle, states the same rules in plain
+-- Chooses the next invocation to admit. These scripts decide in production. `testing/policy.ts`, the oracle, states the same rules in plain
 -- code; `policy-script.test.ts` plays random histories to both, and README.md says what to do when they differ. A script does all its
 -- admission work between `openAdmission` and `closeAdmission`. `scheduler/keys.ts` describes the keys.
 
@@ -532,7 +532,7 @@ function settleAll(a)
 end
 
 -- Invocations that are admitted and have not begun. Runtimes fetch them from BullMQ's list `wait`, and may begin them later.
--- `admission/on-the-way.ts` has the same logic.
+-- `testing/policy.ts` has the same logic.
 
 -- Counts the invocations on their way: those that may use the reserve, and the others. `a` caches the counts until an invocation leaves.
 local function onTheWay(a)

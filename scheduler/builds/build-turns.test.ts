@@ -5,8 +5,8 @@ import type { Scheduler } from '../scheduler.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { type BuildTurn, nextTurn } from './build-turns.ts';
 import { MAX_TENANT_BUILDS } from './builds.ts';
+import { type BuildTurn, nextTurn } from './testing/build-turns.ts';
 import type { BuildReply } from './types.ts';
 
 const SEED = 20_261_121;

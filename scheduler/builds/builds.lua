@@ -2,7 +2,7 @@
 
 --- @script "take-turn"
 --[[
-  Gives a new build its turn; `nextTurn` of build-turns.ts computes the same. A repeated call gets the same turn.
+  Gives a new build its turn; `nextTurn` of testing/build-turns.ts computes the same. A repeated call gets the same turn.
 
   KEYS[1] turns (hash). Its fields:
           <id of a build>: `<tenant> <turn> <deadline, ms>`, for each unfinished build

@@ -30,7 +30,7 @@ const MAX_PRIORITY = 2 ** 21 - 1;
 
 const TAKE_TURN = loadScript(new URL('./builds.lua', import.meta.url), 'take-turn');
 
-/** Requests builds from a runtime. Tenants take turns (`build-turns.ts`). */
+/** Requests builds from a runtime. Tenants take turns (`builds.lua`). */
 export class Builds {
   readonly #store: Store;
   readonly #channels: Channels;

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
-import { AdmissionPolicy, type Capacity, type FreePages } from '../policy.ts';
-import { type Demand, type Limits, MEMORY } from '../tenant-state.ts';
+import { MEMORY } from '../learned.ts';
+import { AdmissionPolicy, type Capacity, type FreePages } from './policy.ts';
+import type { Demand, Limits } from './tenant-state.ts';
 
 /** After a step with `together`, the next step is part of the same change: admission runs after the last of them. */
 type StepInput = { readonly now: number; readonly together?: boolean } & (

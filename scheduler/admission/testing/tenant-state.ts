@@ -1,8 +1,7 @@
+import { MEMORY } from '../learned.ts';
+
 /** Weight of a tenant that sets none. */
 const DEFAULT_WEIGHT = 100;
-
-/** Key of runtime memory, in MiB, among counts of pages by model. No model has such a name. */
-export const MEMORY = '#memory';
 
 /** KV pages by model, and runtime memory (`MEMORY`). */
 export type Pages = Readonly<Record<string, number>>;

@@ -1,9 +1,9 @@
+import { MEMORY } from '../learned.ts';
 import { OnTheWay } from './on-the-way.ts';
 import {
   byTurn,
   type Demand,
   type Limits,
-  MEMORY,
   mayStart,
   type Pages,
   pagesOf,
@@ -11,8 +11,6 @@ import {
   weightOf,
 } from './tenant-state.ts';
 
-/** Part of slots and pages kept for tenants that hold little, so a newcomer need not wait for another tenant's invocation to end. */
-export const DEFAULT_RESERVE = 1 / 16;
 /** After this many overtakings of the head (first invocation) of a tenant's queue, the policy keeps room for that head. */
 export const MAX_OVERTAKEN = 8;
 /** The policy looks for a head that fits among this many tenants, in order of their turns. */
