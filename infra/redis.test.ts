@@ -7,7 +7,7 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { Redis } from 'ioredis';
 import { KeyValues } from '#scheduler/key-values/key-values.ts';
-import { MessageQueues } from '#scheduler/messaging/queues.ts';
+import { MessageQueues } from '#scheduler/messaging/messaging.ts';
 import { Channels } from '#scheduler/store/channels.ts';
 import { isConnectionError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';

@@ -1,8 +1,8 @@
 import { type GpuHostAddress, GpuHostConnections } from '#gpu-host/protocol/connections.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { PrivateHost } from '#scheduler/addresses/reach.ts';
-import { DEFAULT_RESERVE } from '#scheduler/admission/learned.ts';
-import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
+import { DEFAULT_RESERVE } from '#scheduler/admission/job.ts';
+import type { BuildReply, BuildRequest } from '#scheduler/builds/builds.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';

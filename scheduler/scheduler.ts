@@ -1,14 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { ActiveJobs } from './admission/active-jobs.ts';
-import { Admission } from './admission/admission.ts';
-import { AdmissionQueue } from './admission/queue.ts';
+import { Admission, AdmissionQueue } from './admission/admission.ts';
 import { AdmissionWorker, type AdmissionWorkerOptions } from './admission/worker.ts';
 import { Builds } from './builds/builds.ts';
 import { Deployments } from './builds/deployments.ts';
 import { BuildWorker, type BuildWorkerOptions, giveUpBuilds } from './builds/worker.ts';
-import { DurableNames } from './exports/durable.ts';
-import { NameOwners } from './exports/owners.ts';
+import { DurableNames, NameOwners } from './exports/exports.ts';
 import { Blobs } from './functions/blobs.ts';
 import { Functions } from './functions/functions.ts';
 import { Releases } from './functions/releases.ts';

@@ -8,8 +8,8 @@ import { type MachineCertificate, newCertificate, writeCertificate } from '#infr
 import { type MachineSettings, machineEnvironment, machineSettings } from '#infra/machine-settings.ts';
 import { redisOptions } from '#infra/redis.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
-import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
-import { JOIN_VERSIONS, SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
+import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-tokens.ts';
+import { JOIN_VERSIONS, SILENT_JOIN_VERSION } from '#scheduler/machines/types.ts';
 import { JoinedSchema } from '../app/schemas/platform.ts';
 import { errorFromResponse } from '../client/errors.ts';
 import { pause } from '../client/http.ts';

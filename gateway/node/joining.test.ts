@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type JoinToken, newJoinToken, openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
+import { type JoinToken, newJoinToken, openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-tokens.ts';
 import type { Role } from '#scheduler/machines/types.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';

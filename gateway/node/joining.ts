@@ -1,9 +1,7 @@
 import { z } from 'zod';
 import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
-import { newestSpoken, openJoin, sealJoin } from '#scheduler/machines/join-token.ts';
-import type { JoinPermission } from '#scheduler/machines/join-tokens.ts';
-import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
-import { MACHINE_NAME, ROLES, type Role } from '#scheduler/machines/types.ts';
+import { type JoinPermission, newestSpoken, openJoin, sealJoin } from '#scheduler/machines/join-tokens.ts';
+import { JOIN_VERSIONS, MACHINE_NAME, ROLES, type Role } from '#scheduler/machines/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type MasterKeys, masterKeyText } from '#scheduler/secrets/master-keys.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { BuildReply } from '#scheduler/builds/types.ts';
+import type { BuildReply } from '#scheduler/builds/builds.ts';
 import { versionOf } from '#scheduler/functions/functions.ts';
 import { DEFAULT_LIMITS, parseManifest } from '#scheduler/functions/manifest.ts';
 import { resultData } from '#scheduler/invocations/result-event.ts';

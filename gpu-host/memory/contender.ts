@@ -1,5 +1,9 @@
-import type { Place } from '#scheduler/policies/memory-order.ts';
-import { PROTECTED_DEVICE_STEPS, PROTECTED_TOKENS, type Preemptible } from '#scheduler/policies/preemption.ts';
+import {
+  type Place,
+  PROTECTED_DEVICE_STEPS,
+  PROTECTED_TOKENS,
+  type Preemptible,
+} from '#scheduler/policies/preemption.ts';
 import type { FamilyName } from './family.ts';
 import type { PageAccount } from './page-accounts.ts';
 import type { PageSpace } from './space.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isNewer } from '#scheduler/policies/memory-order.ts';
+import { isNewer } from '#scheduler/policies/preemption.ts';
 import { seeded } from './testing/random.ts';
 import { PAGE_SIZE, type Setting, type WriteCall } from './testing/schedule.ts';
 import { type Actor, World } from './testing/world.ts';

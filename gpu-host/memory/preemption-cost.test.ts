@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { MemoryOrder } from '#scheduler/policies/memory-order.ts';
+import { MemoryOrder } from '#scheduler/policies/preemption.ts';
 import type { DeviceMemory } from './device-memory.ts';
 import { CallHeld } from './fault.ts';
 import { type PageAccount, PRESENT_MS } from './page-accounts.ts';

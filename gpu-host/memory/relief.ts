@@ -1,6 +1,13 @@
-import { isNewer, MemoryOrder, type TenantClaim, TenantHoldings } from '#scheduler/policies/memory-order.ts';
-import { choosePreempted, isProtectedFrom, mayReturn } from '#scheduler/policies/preemption.ts';
-import { chooseVictims } from '#scheduler/policies/victims.ts';
+import {
+  choosePreempted,
+  chooseVictims,
+  isNewer,
+  isProtectedFrom,
+  MemoryOrder,
+  mayReturn,
+  type TenantClaim,
+  TenantHoldings,
+} from '#scheduler/policies/preemption.ts';
 import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
 import type { PageAccount, PageAccounts } from './page-accounts.ts';

@@ -1,4 +1,4 @@
-import type { Shortfall } from '#scheduler/policies/victims.ts';
+import type { Shortfall } from '#scheduler/policies/preemption.ts';
 import type { Contender } from './contender.ts';
 import type { Page } from './pool.ts';
 import { FrameGain, type FrameNeed, framesNeeded, type IdleHolders, type SwapRoom } from './pressure.ts';

@@ -1,8 +1,6 @@
 import { randomInt, randomUUID } from 'node:crypto';
-import { deadline } from '#scheduler/links/deadline.ts';
-import type { HeartbeatTimes } from '#scheduler/links/heartbeat.ts';
-import type { LinkSecurity } from '#scheduler/links/security.ts';
-import { socketAddress } from '#scheduler/links/socket-address.ts';
+import { deadline, type HeartbeatTimes } from '#scheduler/links/heartbeat.ts';
+import { type LinkSecurity, socketAddress } from '#scheduler/links/security.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import { DeviceClient } from './device-client.ts';
 import { handlerError } from './errors.ts';

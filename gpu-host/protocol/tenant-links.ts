@@ -1,4 +1,4 @@
-import { deadline } from '#scheduler/links/deadline.ts';
+import { deadline } from '#scheduler/links/heartbeat.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import { Link, type LinkOptions } from './link.ts';
 import { LONGEST_OPENING_MS } from './wire.ts';

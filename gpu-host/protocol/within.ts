@@ -1,4 +1,4 @@
-import { deadline } from '#scheduler/links/deadline.ts';
+import { deadline } from '#scheduler/links/heartbeat.ts';
 
 /** True when the promise resolves within `ms` milliseconds; false when this time passes first. */
 export async function within(ms: number, promise: Promise<unknown>): Promise<boolean> {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { linkSync, lstatSync, renameSync, rmSync } from 'node:fs';
 import { connect, type Server } from 'node:net';
-import { socketAddress } from '#scheduler/links/socket-address.ts';
+import { socketAddress } from '#scheduler/links/security.ts';
 
 /** Maximum attempts to listen at a path: other hosts may change the path between two attempts. */
 const MAX_ATTEMPTS = 10;

@@ -1,11 +1,12 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import {
   MAX_MESSAGE_BYTES,
+  MAX_QUEUES_BYTES,
+  type Next,
   type Message as Sent,
   type Envelope as SentEnvelope,
-} from '#scheduler/messaging/message.ts';
-import { MAX_QUEUES_BYTES } from '#scheduler/messaging/queues.ts';
-import type { Next, Subscription } from '#scheduler/messaging/subscription.ts';
+  type Subscription,
+} from '#scheduler/messaging/messaging.ts';
 import type { Envelope, Message } from '#wit/generated/host.ts';
 import { ask, askStore, attemptOf } from './ask.ts';
 import { type Droppable, DroppableWait } from './holdings.ts';

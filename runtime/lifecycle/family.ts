@@ -1,7 +1,6 @@
 import { SharedPages } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
-import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { Peak } from '#scheduler/admission/learned.ts';
+import type { InvocationJob, Peak } from '#scheduler/admission/job.ts';
 import { Redactor } from '../host/environment/redact.ts';
 import type { SharedLimits } from '../host/invocation-services.ts';
 import { FamilyMemory } from './family-memory.ts';

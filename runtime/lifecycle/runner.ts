@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { Peak } from '#scheduler/admission/learned.ts';
+import type { InvocationJob, Peak } from '#scheduler/admission/job.ts';
 import type { Begun } from '#scheduler/admission/worker.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isPublicAddress } from './public.ts';
+import { isPublicAddress } from './reach.ts';
 
 test('isPublicAddress accepts public addresses and refuses private, reserved and malformed ones', () => {
   for (const address of [

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import type { Submission } from '../invocations/submission.ts';
 import { offer, openTestScheduler, submission, TEST_LIMITS } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { DEFAULT_RESERVE } from './learned.ts';
+import { DEFAULT_RESERVE } from './job.ts';
 
 let redis: TestRedis;
 before(async () => {

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { DEFAULT_RESERVE } from './learned.ts';
-import { AdmissionPolicy, MAX_OVERTAKEN } from './testing/policy.ts';
-import type { Demand } from './testing/tenant-state.ts';
+import { DEFAULT_RESERVE } from './job.ts';
+import { AdmissionPolicy, type Demand, MAX_OVERTAKEN } from './testing/policy.ts';
 
 /** A limit that no test reaches. */
 const MANY = 1_000_000;

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { loadScript } from '../store/lua-script.ts';
 import { openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { MEMORY } from './learned.ts';
+import { MEMORY } from './job.ts';
 import { anyCapacity, anyOrder, Player } from './testing/history.ts';
 
 const STEPS = loadScript(new URL('./testing/steps.lua', import.meta.url));

@@ -1,10 +1,16 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { DEFAULT_RESERVE, MEMORY } from './learned.ts';
+import { DEFAULT_RESERVE, MEMORY } from './job.ts';
 import { anyCapacity, anyOrder, LEAVE, MANY, Player } from './testing/history.ts';
-import { AdmissionPolicy, type Capacity, MAX_OVERTAKEN } from './testing/policy.ts';
-import type { Demand, Limits, Pages } from './testing/tenant-state.ts';
+import {
+  AdmissionPolicy,
+  type Capacity,
+  type Demand,
+  type Limits,
+  MAX_OVERTAKEN,
+  type Pages,
+} from './testing/policy.ts';
 
 const sum = (all: Iterable<Pages>, model: string): number =>
   [...all].reduce((sum, pages) => sum + (pages[model] ?? 0), 0);

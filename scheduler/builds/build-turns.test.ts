@@ -5,9 +5,8 @@ import type { Scheduler } from '../scheduler.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { MAX_TENANT_BUILDS } from './builds.ts';
+import { type BuildReply, MAX_TENANT_BUILDS } from './builds.ts';
 import { type BuildTurn, nextTurn } from './testing/build-turns.ts';
-import type { BuildReply } from './types.ts';
 
 const SEED = 20_261_121;
 const DONE: BuildReply = { ok: true, artifact: {} };

@@ -7,7 +7,7 @@ import type { Scheduler } from '../scheduler.ts';
 import { durably } from '../store/testing/lost-writes.ts';
 import { definedScripts, eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import type { BuildReply, BuildRequest } from './types.ts';
+import type { BuildReply, BuildRequest } from './builds.ts';
 
 const REFUSED: BuildReply = { ok: false, code: 'not-wasm', message: 'no magic', hint: 'compile it first' };
 

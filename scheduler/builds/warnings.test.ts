@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { RuntimeModel } from '../runtimes/types.ts';
-import { type DeployFacts, deployWarnings } from './warnings.ts';
+import { type DeployFacts, deployWarnings } from './deployments.ts';
 
 const model = (name: string, traits: string[], pageCount = 64): RuntimeModel => ({
   name,

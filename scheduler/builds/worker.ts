@@ -8,7 +8,7 @@ import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { WorkerConnection } from '../store/worker-connection.ts';
-import type { BuildReply, BuildRequest } from './types.ts';
+import type { BuildReply, BuildRequest } from './builds.ts';
 
 /**
  * Duration of BullMQ's lock on a build, unless it is renewed: longer than a runtime is excused when it gets no core. The runtime's own lease decides

@@ -3,8 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import type { DurableCopy } from './durable.ts';
-import type { NameOwner, OwnedName } from './owners.ts';
+import type { DurableCopy, NameOwner, OwnedName } from './exports.ts';
 
 describe('durable names', () => {
   let redis: TestRedis;

@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import type { NameOwner, OwnedName } from './owners.ts';
+import type { NameOwner, OwnedName } from './exports.ts';
 
 describe('owners of names', () => {
   let redis: TestRedis;

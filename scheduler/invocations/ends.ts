@@ -1,4 +1,4 @@
-import { LEARNED_MS, type Peak, peakPairs } from '../admission/learned.ts';
+import { LEARNED_MS, type Peak, peakPairs } from '../admission/job.ts';
 import { throwBytesQuota } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { InvocationJob } from '../admission/job.ts';
-import type { Peak } from '../admission/learned.ts';
+import type { InvocationJob, Peak } from '../admission/job.ts';
 import { type Metered, throwBytesQuota } from '../quotas/exceeded.ts';
 import type { TokenAsk } from '../quotas/grants.ts';
 import { type Loss, lossEnd, UNEXPLAINED } from '../runtimes/loss.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { networkOf, UnprovenConnections } from './unproven.ts';
+import { networkOf, UnprovenConnections } from './security.ts';
 
 const MAX = 64;
 /** A sixteenth of `MAX`. */

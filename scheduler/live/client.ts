@@ -1,8 +1,7 @@
 import type { Socket } from 'node:net';
 import type { EventName, InvocationEvent } from '../invocations/types.ts';
 import { Heartbeat, type HeartbeatTimes } from '../links/heartbeat.ts';
-import { type LinkSecurity, linkSocket, toMachine } from '../links/security.ts';
-import { socketAddress } from '../links/socket-address.ts';
+import { type LinkSecurity, linkSocket, socketAddress, toMachine } from '../links/security.ts';
 import { commonVersion, type Versions, versionRefusal } from '../links/versions.ts';
 import {
   ALIVE_VERSION,
@@ -10,10 +9,13 @@ import {
   encodeFrame,
   FrameReader,
   LIVE_VERSIONS,
+  type LiveAddress,
+  type LiveFollower,
+  type LiveSource,
   REQUEST_FIELDS,
   SILENT_VERSION,
-} from './frames.ts';
-import type { LiveAddress, LiveFollower, LiveSource, Unfollow } from './live.ts';
+  type Unfollow,
+} from './live.ts';
 import type { LiveServer } from './server.ts';
 
 /** Pause before the client connects to a runtime again. */

@@ -9,7 +9,7 @@ import { ShownEvents } from '../invocations/shown-events.ts';
 import type { NewEvent } from '../invocations/types.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
-import { EVENT_FIELDS, encodeFrame, FrameReader } from './frames.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader } from './live.ts';
 import { LiveServer, type Unlogged } from './server.ts';
 
 const EPOCH = 1000;

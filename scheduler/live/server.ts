@@ -1,11 +1,17 @@
 import { rmSync } from 'node:fs';
 import type { Server, Socket } from 'node:net';
 import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
-import { type LinkSecurity, linkServer } from '../links/security.ts';
-import { socketAddress } from '../links/socket-address.ts';
+import { type LinkSecurity, linkServer, socketAddress } from '../links/security.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '../links/versions.ts';
-import { EVENT_FIELDS, encodeFrame, FrameReader, LIVE_VERSIONS, REQUEST_FIELDS, SILENT_VERSION } from './frames.ts';
-import type { LiveFollower } from './live.ts';
+import {
+  EVENT_FIELDS,
+  encodeFrame,
+  FrameReader,
+  LIVE_VERSIONS,
+  type LiveFollower,
+  REQUEST_FIELDS,
+  SILENT_VERSION,
+} from './live.ts';
 
 /** Events that a running attempt has shown and that its log still lacks. */
 export interface Unlogged {

@@ -9,7 +9,7 @@ import type { HeartbeatTimes } from '../links/heartbeat.ts';
 import type { Versions } from '../links/versions.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
-import { EVENT_FIELDS, encodeFrame, FrameReader, LIVE_VERSIONS, REQUEST_FIELDS } from './frames.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader, LIVE_VERSIONS, REQUEST_FIELDS } from './live.ts';
 import { LiveServer } from './server.ts';
 
 const EPOCH = 1000;

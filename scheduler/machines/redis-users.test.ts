@@ -8,10 +8,9 @@ import { openMasterKeys } from '../secrets/master-keys.ts';
 import { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { type JoinContext, newestSpoken, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
+import { type JoinContext, newestSpoken, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-tokens.ts';
 import { MachineLease } from './lease.ts';
-import type { RedisUser } from './redis-users.ts';
-import { userCommands } from './redis-users-policy.ts';
+import { type RedisUser, userCommands } from './redis-users.ts';
 
 const newKeys = () =>
   openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') } });

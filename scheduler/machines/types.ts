@@ -1,3 +1,5 @@
+import type { Versions } from '../links/versions.ts';
+
 /** The roles of a machine: the kinds of processes that it runs. */
 export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
 export type Role = (typeof ROLES)[number];
@@ -68,3 +70,12 @@ export interface MachineInfo extends MachineDescription {
   /** True while this run of the supervisor holds the lease of the machine's name. */
   readonly alive: boolean;
 }
+
+/**
+ * Versions of the exchange by which a machine joins. When you add a version, keep the one before it. From version 2 on, the machine asks which
+ * versions the gateway speaks, and each message is bound to its version.
+ */
+export const JOIN_VERSIONS: Versions = { oldest: 1, newest: 2 };
+
+/** Version of a side that states none. */
+export const SILENT_JOIN_VERSION = 1;

@@ -6,7 +6,7 @@ import { silentLog } from '#scheduler/testing/log.ts';
 import { openScheduler } from '../scheduler.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { MAX_WAITING_BYTES, MAX_WAITING_MESSAGES, type Subscription } from './subscription.ts';
+import { MAX_WAITING_BYTES, MAX_WAITING_MESSAGES, type Subscription } from './messaging.ts';
 
 const envelope = (text: string) => ({ sender: 'me', message: { text } });
 /** Bytes of an encoded envelope besides its text: the sender, a zero byte and the kind. */

@@ -7,8 +7,7 @@ import { openScheduler } from '../scheduler.ts';
 import { Channels } from '../store/channels.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import type { Envelope } from './message.ts';
-import { MAX_QUEUE_BYTES, MAX_QUEUE_MESSAGES, MessageQueues } from './queues.ts';
+import { type Envelope, MAX_QUEUE_BYTES, MAX_QUEUE_MESSAGES, MessageQueues } from './messaging.ts';
 
 const envelope = (text: string): Envelope => ({ sender: 'me', message: { text } });
 /** Bytes of an encoded envelope besides its text: the sender, a zero byte and the kind. */

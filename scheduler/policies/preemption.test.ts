@@ -1,8 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { isNewer, MemoryOrder, type Place, TenantHoldings } from './memory-order.ts';
-import { choosePreempted, mayReturn, PROTECTED_TOKENS, type Preemptible, RESERVE_SHIFT } from './preemption.ts';
+import {
+  choosePreempted,
+  isNewer,
+  MemoryOrder,
+  mayReturn,
+  type Place,
+  PROTECTED_TOKENS,
+  type Preemptible,
+  RESERVE_SHIFT,
+  TenantHoldings,
+} from './preemption.ts';
 import { CountedShortfall } from './testing/shortfall.ts';
 
 interface Family extends Preemptible<string> {

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { isNewer, MemoryOrder, TenantHoldings } from './memory-order.ts';
+import { chooseVictims, type Endable, isNewer, MemoryOrder, TenantHoldings } from './preemption.ts';
 import { CountedShortfall } from './testing/shortfall.ts';
-import { chooseVictims, type Endable } from './victims.ts';
 
 interface Holder extends Endable<string> {
   readonly id: string;

@@ -1,6 +1,6 @@
 import { Command, type Redis } from 'ioredis';
 import { createKeys, type Keys } from '../keys.ts';
-import { deadline } from '../links/deadline.ts';
+import { deadline } from '../links/heartbeat.ts';
 import { isConnectionError, StoreError } from './errors.ts';
 import type { Script } from './lua-script.ts';
 

@@ -1,7 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { Reach } from '../addresses/reach.ts';
-import { respond } from '../addresses/respond.ts';
-import { untilAborted } from '../addresses/until-aborted.ts';
+import { respond, untilAborted } from '../addresses/respond.ts';
 import type { Answer } from './attempts.ts';
 
 /** Maximum bytes read of a response's body. The content is ignored, but reading lets a normal server finish its response. */

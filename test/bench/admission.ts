@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { DEFAULT_RESERVE } from '#scheduler/admission/learned.ts';
+import { DEFAULT_RESERVE } from '#scheduler/admission/job.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { silentLog } from '#scheduler/testing/log.ts';

@@ -12,7 +12,7 @@ import { connect as connectTls } from 'node:tls';
 import { Redis } from 'ioredis';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { type MachineCertificate, newCertificate, readCertificate } from '#infra/links/certificate.ts';
-import { encodeFrame } from '#scheduler/live/frames.ts';
+import { encodeFrame } from '#scheduler/live/live.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { hold, invoke, terminal, text } from '#test/harness/events.ts';
 import { freePort, newHome, Platform, type ProgramResult, ROOT, runProgram, until } from '#test/harness/platform.ts';

@@ -8,7 +8,7 @@ import { type Config, loadConfig } from '#infra/config.ts';
 import { readCertificate } from '#infra/links/certificate.ts';
 import { readPeers } from '#infra/links/peers.ts';
 import { claimMachine } from '#infra/machine-lease.ts';
-import { parseJoinToken } from '#scheduler/machines/join-token.ts';
+import { parseJoinToken } from '#scheduler/machines/join-tokens.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { silentLog } from '#scheduler/testing/log.ts';

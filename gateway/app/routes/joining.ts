@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
+import { SILENT_JOIN_VERSION } from '#scheduler/machines/types.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';

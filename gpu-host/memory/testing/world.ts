@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { isNewer } from '#scheduler/policies/memory-order.ts';
+import { isNewer } from '#scheduler/policies/preemption.ts';
 import { CallFault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
 import { PRESENT_MS } from '../page-accounts.ts';

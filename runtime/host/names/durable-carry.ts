@@ -1,7 +1,7 @@
 import type { SentPages } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { PIECE_BYTES } from '#gpu-host/protocol/wire.ts';
-import type { DurableCopy } from '#scheduler/exports/durable.ts';
+import type { DurableCopy } from '#scheduler/exports/exports.ts';
 import { answerInTime, movePieces, nextFrom, takeAt } from './carry.ts';
 import type { Side } from './other-hosts.ts';
 import type { CopyReader, CopyWriter } from './shared-directory.ts';

@@ -1,6 +1,14 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { CopyBounds, DurableCopy, DurableNames, Kept, Removal } from '#scheduler/exports/durable.ts';
-import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/owners.ts';
+import type {
+  CopyBounds,
+  DurableCopy,
+  DurableNames,
+  Kept,
+  NameOwner,
+  NameOwners,
+  OwnedName,
+  Removal,
+} from '#scheduler/exports/exports.ts';
 import { fromStore } from '../ask.ts';
 import { carryIn, carryOut } from './durable-carry.ts';
 import type { Side } from './other-hosts.ts';

@@ -1,7 +1,6 @@
 import type { FileInfo, Imported } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
-import type { NameOwner } from '#scheduler/exports/owners.ts';
+import type { DurableCopy, NameOwner, Removal } from '#scheduler/exports/exports.ts';
 import { ask } from '../ask.ts';
 import { answerInTime } from './carry.ts';
 import { CHANGED, type Content } from './durable-copies.ts';

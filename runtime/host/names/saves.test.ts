@@ -3,7 +3,7 @@ import { after, afterEach, before, describe, it } from 'node:test';
 import type { FileInfo, Residency } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
-import type { NameOwners } from '#scheduler/exports/owners.ts';
+import type { NameOwners } from '#scheduler/exports/exports.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';

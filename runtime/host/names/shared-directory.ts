@@ -3,8 +3,7 @@ import { constants } from 'node:fs';
 import fs, { type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { DurableCopy, DurableNames } from '#scheduler/exports/durable.ts';
-import type { OwnedName } from '#scheduler/exports/owners.ts';
+import type { DurableCopy, DurableNames, OwnedName } from '#scheduler/exports/exports.ts';
 import { IoTurns } from './io-turns.ts';
 
 /** Length of a file's header: a text that describes the copy, then zero bytes. The bytes of the copy follow. */

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { COPIES_VERSION } from '#gpu-host/protocol/wire.ts';
-import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/owners.ts';
+import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/exports.ts';
 import type { DurableCopies } from './durable-copies.ts';
 import { TransferTurns } from './turns.ts';
 

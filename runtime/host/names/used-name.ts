@@ -1,7 +1,6 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
-import type { NamedKind, NameOwner, OwnedName } from '#scheduler/exports/owners.ts';
+import type { DurableCopy, NamedKind, NameOwner, OwnedName, Removal } from '#scheduler/exports/exports.ts';
 import { fromStore } from '../ask.ts';
 import type { Inferlet } from '../inferlet.ts';
 import type { DeviceQueue } from '../queue.ts';

@@ -1,7 +1,6 @@
 import fc from 'fast-check';
-import { MEMORY } from '../learned.ts';
-import { AdmissionPolicy, type Capacity, type FreePages } from './policy.ts';
-import type { Demand, Limits } from './tenant-state.ts';
+import { MEMORY } from '../job.ts';
+import { AdmissionPolicy, type Capacity, type Demand, type FreePages, type Limits } from './policy.ts';
 
 /** After a step with `together`, the next step is part of the same change: admission runs after the last of them. */
 type StepInput = { readonly now: number; readonly together?: boolean } & (

@@ -1,4 +1,4 @@
-import type { Shortfall } from '../victims.ts';
+import type { Shortfall } from '../preemption.ts';
 
 /** A shortfall that computes `missing` from scratch each time. It throws when a holder leaves twice, or stays without having left. */
 export class CountedShortfall<H> implements Shortfall<H> {

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { CopyBounds } from '#scheduler/exports/durable.ts';
+import type { CopyBounds } from '#scheduler/exports/exports.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
