@@ -16,8 +16,8 @@ import { listMachines, removalNotice, removedCertificates } from '#scheduler/mac
 import type { ModelProof } from '#scheduler/machines/types.ts';
 import type { MachineLooks } from '#scheduler/policies/silence.ts';
 import { Channels } from '#scheduler/store/channels.ts';
+import { retrying } from '#scheduler/store/connection.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
-import { retrying } from '#scheduler/store/retrying.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { type Config, processName } from './config.ts';
 import { ConfigError } from './config-error.ts';

@@ -3,7 +3,7 @@ import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
 import { type LinkSecurity, toMachine } from '#scheduler/links/security.ts';
 import type { Machines } from '#scheduler/machines/machines.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
-import { retrying } from '#scheduler/store/retrying.ts';
+import { retrying } from '#scheduler/store/connection.ts';
 import type { EncoderKind } from '#wit/generated/host.ts';
 
 /** Time between two reads of the registry without a notice of a change. */

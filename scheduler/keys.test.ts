@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { parseLua } from './store/lua-statements.ts';
+import { parseLua } from './store/lua-script.ts';
 import { faultsOf, schema } from './testing/schema.ts';
 
 const ROOT = new URL('./', import.meta.url);

@@ -14,18 +14,15 @@ import { Removals } from './functions/removals.ts';
 import { Resolutions } from './functions/resolutions.ts';
 import { Drains } from './gpu-hosts/drains.ts';
 import { IndexBytes } from './indexes/index-bytes.ts';
-import { type CancelOutcome, Control } from './invocations/control.ts';
-import { EventLog } from './invocations/event-log.ts';
+import { type CancelOutcome, Control, EndLog } from './invocations/endings.ts';
 import { Files } from './invocations/files.ts';
-import { FunctionLogs } from './invocations/function-logs.ts';
+import { Submitter } from './invocations/follower.ts';
 import { Inbox } from './invocations/inbox.ts';
 import { Invocations } from './invocations/invocations.ts';
-import { EndLog } from './invocations/platform-end.ts';
+import { EventLog, FunctionLogs } from './invocations/log.ts';
 import { Questions } from './invocations/questions.ts';
-import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
-import type { Submission } from './invocations/submission.ts';
-import { Submitter } from './invocations/submitter.ts';
-import { Withdrawals } from './invocations/withdrawals.ts';
+import { DEFAULT_RETENTION, type Retention } from './invocations/replies.ts';
+import { type Submission, type Submitted, Withdrawals } from './invocations/submission.ts';
 import { KeyValues } from './key-values/key-values.ts';
 import type { LinkSecurity } from './links/security.ts';
 import { LiveClient } from './live/client.ts';
@@ -36,7 +33,6 @@ import { Messaging } from './messaging/messaging.ts';
 import { MetricsBoard } from './metrics/board.ts';
 import type { Logger } from './policies/logger.ts';
 import { Quarantine } from './quarantine/quarantine.ts';
-import type { QuotaUse } from './quotas/exceeded.ts';
 import { Quotas } from './quotas/quotas.ts';
 import { Reaper } from './runtimes/reaper.ts';
 import { Runtimes } from './runtimes/runtimes.ts';
@@ -45,10 +41,9 @@ import { ScheduleWorker, type ScheduleWorkerOptions } from './schedules/worker.t
 import { Environments } from './secrets/environments.ts';
 import type { MasterKeys } from './secrets/master-keys.ts';
 import { Secrets } from './secrets/secrets.ts';
-import { Channels } from './store/channels.ts';
+import { Channels, Vital } from './store/channels.ts';
 import { PlatformClock } from './store/platform-clock.ts';
 import { Store, type StoreOptions } from './store/store.ts';
-import { Vital } from './store/vital.ts';
 import { ApiKeys } from './tenants/api-keys.ts';
 import { AuditLog } from './tenants/audit.ts';
 import { Tenants } from './tenants/tenants.ts';
@@ -77,17 +72,7 @@ export interface SchedulerOptions extends StoreOptions {
   readonly log: Logger;
 }
 
-export type { Submission } from './invocations/submission.ts';
-
-/** Outcome of `submit`. When an earlier request used the same idempotency key, `id` names that request's invocation, and nothing was stored. */
-export interface Submitted {
-  readonly id: string;
-  readonly created: boolean;
-  /** End of the debounce delay of a new invocation. */
-  readonly notBefore?: number;
-  /** Counted quotas that bind the request, with this request included. */
-  readonly quotas: readonly QuotaUse[];
-}
+export type { Submission, Submitted } from './invocations/submission.ts';
 
 /** Options of workers that the scheduler itself supplies. */
 type SuppliedOption = 'store' | 'control' | 'active' | 'admission' | 'connect' | 'log';

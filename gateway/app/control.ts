@@ -1,6 +1,5 @@
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
-import type { StartData } from '#scheduler/invocations/event-data.ts';
-import type { OpenFeed } from '#scheduler/invocations/feed.ts';
+import type { OpenFeed } from '#scheduler/invocations/follower.ts';
 import {
   EVENT_NAMES,
   type EventName,
@@ -9,10 +8,11 @@ import {
   type NewInvocation,
   type Position,
   STATUSES,
+  type StartData,
 } from '#scheduler/invocations/types.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import type { KeyHolder } from '#scheduler/tenants/api-keys.ts';
-import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
+import { SCOPES, type Scope } from '#scheduler/tenants/rules.ts';
 import { LOG_LEVEL_CASES, type LogLevel } from '#wit/generated/host.ts';
 import type { Memory } from './http/bodies.ts';
 import type { Operations } from './resources/operations.ts';

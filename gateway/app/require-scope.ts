@@ -1,4 +1,4 @@
-import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
+import { includesScope, type Scope } from '#scheduler/tenants/rules.ts';
 import type { Principal } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 

@@ -5,17 +5,16 @@ import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts'
 import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import type { Resolved } from '#scheduler/functions/resolutions.ts';
 import { ownerOf, PLATFORM_TENANT } from '#scheduler/functions/types.ts';
-import type { OpenFeed } from '#scheduler/invocations/feed.ts';
-import { fingerprintOf } from '#scheduler/invocations/fingerprint.ts';
-import { newInvocationId } from '#scheduler/invocations/id.ts';
+import type { OpenFeed } from '#scheduler/invocations/follower.ts';
 import { MAX_MESSAGE_BYTES } from '#scheduler/invocations/inbox.ts';
+import { fingerprintOf, newInvocationId } from '#scheduler/invocations/submission.ts';
 import { hasEnded, type Invocation, type InvocationLimits, type Position } from '#scheduler/invocations/types.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
-import { webhookFault } from '#scheduler/webhooks/url.ts';
+import { includesScope } from '#scheduler/tenants/rules.ts';
+import { webhookFault } from '#scheduler/webhooks/webhooks.ts';
 import type {
   Call,
   ControlPlane,

@@ -1,6 +1,5 @@
 import { statfs } from 'node:fs/promises';
-import type { DefaultLimits } from '#scheduler/quotas/limits.ts';
-import { diskShareBytes, redisShareBytes } from '#scheduler/quotas/shares.ts';
+import { type DefaultLimits, diskShareBytes, redisShareBytes } from '#scheduler/quotas/limits.ts';
 import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
 import type { Store } from '#scheduler/store/store.ts';
 

@@ -1,10 +1,10 @@
+import type { PutFileOutcome } from '#scheduler/invocations/files.ts';
 import {
   MAX_FAMILY_FILES_BYTES,
   MAX_FILES,
   MAX_FILES_BYTES,
   MAX_TENANT_FILES_BYTES,
-} from '#scheduler/invocations/file-rules.ts';
-import type { PutFileOutcome } from '#scheduler/invocations/files.ts';
+} from '#scheduler/invocations/types.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 
 type ReachedLimit = Exclude<PutFileOutcome, 'ok' | 'unknown' | 'ended'>;

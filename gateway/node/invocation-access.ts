@@ -1,6 +1,6 @@
 import { INVOCATION_ID, type Invocation } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
+import { includesScope } from '#scheduler/tenants/rules.ts';
 import type { Call, Principal } from '../app/control.ts';
 
 type Act = 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel' | 'delete-events';

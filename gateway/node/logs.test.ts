@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type { FunctionLogs } from '#scheduler/invocations/function-logs.ts';
+import type { FunctionLogs } from '#scheduler/invocations/log.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { DEFAULT_LIMITS } from '../app/context.ts';
 import type { LogOptions } from '../app/control.ts';

@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/function-logs.ts';
+import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/log.ts';
 import { hasEnded, type InvocationStatus } from '#scheduler/invocations/types.ts';
 import { LEVELS, type LogEntry, type LogLevel, type LogOptions } from '../app/control.ts';
 import type { Memory } from '../app/http/bodies.ts';

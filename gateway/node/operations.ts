@@ -7,7 +7,7 @@ import { isDrained, servingHost } from '#scheduler/policies/placement.ts';
 import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
+import { includesScope } from '#scheduler/tenants/rules.ts';
 import { CONTRACT } from '#wit/contract.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';

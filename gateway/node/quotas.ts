@@ -1,7 +1,7 @@
 import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { changeFault, type LimitChange, MAX_SETTINGS } from '#scheduler/quotas/limits.ts';
+import { spanNumber, spanStart } from '#scheduler/quotas/names.ts';
 import type { QuotaState } from '#scheduler/quotas/quotas.ts';
-import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { SpanCounts } from '#scheduler/usage/usage.ts';
 import type { Call } from '../app/control.ts';

@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import type { LastTime, Schedule } from '#scheduler/schedules/types.ts';
+import type { LastTime, Schedule } from '#scheduler/schedules/rules.ts';
 import type { Call, ControlPlane } from '../app/control.ts';
 import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
 import { InputChecker } from '../app/validation/input.ts';

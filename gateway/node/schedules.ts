@@ -1,6 +1,6 @@
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { cronFault } from '#scheduler/schedules/cron.ts';
-import type { TimedSchedule } from '#scheduler/schedules/types.ts';
+import type { TimedSchedule } from '#scheduler/schedules/rules.ts';
+import { cronFault } from '#scheduler/schedules/schedules.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { type NewSchedule, type Schedules, type StoredSchedule, TIMES_HINT } from '../app/resources/schedules.ts';

@@ -1,6 +1,6 @@
 import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { PLATFORM_TENANT } from '#scheduler/functions/types.ts';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
+import { includesScope } from '#scheduler/tenants/rules.ts';
 import type { Principal } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 

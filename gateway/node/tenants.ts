@@ -1,8 +1,7 @@
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { Authentication, ApiKey as StoredKey } from '#scheduler/tenants/api-keys.ts';
 import type { Act } from '#scheduler/tenants/audit.ts';
-import { MAX_KEYS, MAX_TENANTS } from '#scheduler/tenants/rules.ts';
-import { includesScope, includesScopes } from '#scheduler/tenants/scopes.ts';
+import { includesScope, includesScopes, MAX_KEYS, MAX_TENANTS } from '#scheduler/tenants/rules.ts';
 import type { Call, Principal } from '../app/control.ts';
 import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
 import { requireScope } from '../app/require-scope.ts';

@@ -1,5 +1,4 @@
-import { partsOf } from '#scheduler/invocations/result-event.ts';
-import type { Invocation } from '#scheduler/invocations/types.ts';
+import { type Invocation, partsOf } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { jsonWithOutput } from '../app/http/json-text.ts';
 import { withOutput } from './present.ts';

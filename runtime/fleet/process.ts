@@ -4,7 +4,7 @@ import { constants } from 'node:os';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { unexpected } from '#runtime/unexpected.ts';
-import type { Figures } from '#scheduler/invocations/platform-end.ts';
+import type { Figures } from '#scheduler/invocations/endings.ts';
 import { RuntimeEnd } from '../channel/runtime-end.ts';
 import type { SharedThread } from '../channel/shared-thread.ts';
 import type { HostTable } from '../lowering/compile.ts';

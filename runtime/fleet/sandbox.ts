@@ -1,6 +1,6 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { within } from '#gpu-host/protocol/within.ts';
-import type { Figures } from '#scheduler/invocations/platform-end.ts';
+import type { Figures } from '#scheduler/invocations/endings.ts';
 import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import { LaunchError, type Loss } from '../lifecycle/launch.ts';

@@ -6,7 +6,7 @@ import {
   MAX_FILES,
   MAX_FILES_BYTES,
   MAX_TENANT_FILES_BYTES,
-} from '#scheduler/invocations/file-rules.ts';
+} from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { FileExchangeFile, FileExchangeFileInfo } from '#wit/generated/host.ts';
 import { ask, askStore } from './ask.ts';

@@ -2,7 +2,7 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { AdmissionWorker } from '#scheduler/admission/worker.ts';
 import { type Drains, machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
-import { retrying } from '#scheduler/store/retrying.ts';
+import { retrying } from '#scheduler/store/connection.ts';
 import type { Draining } from './draining.ts';
 
 export interface FollowedHosts {

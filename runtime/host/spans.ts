@@ -1,4 +1,4 @@
-import type { Span, SpanReport } from '#scheduler/invocations/event-data.ts';
+import type { Span, SpanReport } from '#scheduler/invocations/types.ts';
 import { type Redact, redactNothing } from './environment/redact.ts';
 
 const MAX_SPANS = 64;

@@ -4,7 +4,7 @@ import { isReference } from '#scheduler/functions/aliases.ts';
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
-import { newInvocationId } from '#scheduler/invocations/id.ts';
+import { newInvocationId } from '#scheduler/invocations/submission.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { fromStore } from '../host/ask.ts';
 import type { StoreQueues } from '../host/store-queues.ts';

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EventLog } from '#scheduler/invocations/event-log.ts';
+import type { EventLog } from '#scheduler/invocations/log.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Message } from '#wit/generated/host.ts';

@@ -1,6 +1,6 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
-import { partsOf } from '#scheduler/invocations/result-event.ts';
+import { partsOf } from '#scheduler/invocations/types.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
 import { fromStore } from '../host/ask.ts';
 import type { MessageReader, RunningChild } from '../host/children.ts';

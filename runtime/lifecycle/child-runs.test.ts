@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
-import { resultData } from '#scheduler/invocations/result-event.ts';
+import { resultData } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { beginAttempt, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';

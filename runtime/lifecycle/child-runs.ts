@@ -1,11 +1,10 @@
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
-import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import { partsOf } from '#scheduler/invocations/result-event.ts';
-import type { AttemptOutcome } from '#scheduler/invocations/types.ts';
+import type { EventLog } from '#scheduler/invocations/log.ts';
+import { type AttemptOutcome, partsOf } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { Shares } from '#scheduler/policies/shares.ts';

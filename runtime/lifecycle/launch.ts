@@ -1,7 +1,6 @@
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
-import type { LaunchTimings } from '#scheduler/invocations/event-data.ts';
-import type { Figures } from '#scheduler/invocations/platform-end.ts';
-import type { FailureCode } from '#scheduler/invocations/types.ts';
+import type { Figures } from '#scheduler/invocations/endings.ts';
+import type { FailureCode, LaunchTimings } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import type { GuestTrap } from '../lowering/trap.ts';
 

@@ -1,4 +1,4 @@
-import { MAX_EVENTS } from '#scheduler/invocations/appends.ts';
+import { MAX_EVENTS } from '#scheduler/invocations/log.ts';
 import type { NewEvent } from '#scheduler/invocations/types.ts';
 
 /** Maximum bytes of one call to the store, unless a single event has more. Other calls of the process wait for each call, so calls are short. */

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SHOWN_AHEAD } from '#scheduler/invocations/appends.ts';
+import { SHOWN_AHEAD } from '#scheduler/invocations/log.ts';
 import type { AppendOutcome, NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { Showing, Unlogged } from '#scheduler/live/server.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { END_RECORDS, EndLog } from '#scheduler/invocations/platform-end.ts';
+import { END_RECORDS, EndLog } from '#scheduler/invocations/endings.ts';
 import { CollectedLog } from '#scheduler/testing/log.ts';
 import { type EndedAttempt, restart } from './restart.ts';
 import { failure } from './verdict.ts';

@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { EndedInvocation, EndLog } from '#scheduler/invocations/endings.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { EndedInvocation, EndLog } from '#scheduler/invocations/platform-end.ts';
 import type { RequeueOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import type { ObservedRun } from '../telemetry/run-observer.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
-import { SHOWN_AHEAD } from '#scheduler/invocations/appends.ts';
+import { SHOWN_AHEAD } from '#scheduler/invocations/log.ts';
 import type { FinishOutcome, InvocationEvent, NewEvent, TerminalEvent } from '#scheduler/invocations/types.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
-import type { Span } from '#scheduler/invocations/event-data.ts';
+import type { Span } from '#scheduler/invocations/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
 

@@ -1,6 +1,6 @@
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { StopReason } from '#scheduler/admission/job.ts';
-import type { Figures } from '#scheduler/invocations/platform-end.ts';
+import type { Figures } from '#scheduler/invocations/endings.ts';
 import type { EndingQuotaCode } from '#scheduler/quotas/names.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import { GuestTrap } from '../lowering/trap.ts';

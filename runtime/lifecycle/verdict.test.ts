@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
-import { endMessage, isPlatformCode } from '#scheduler/invocations/platform-end.ts';
+import { endMessage, isPlatformCode } from '#scheduler/invocations/endings.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { quotaStop } from './quota-stop.ts';

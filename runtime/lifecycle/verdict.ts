@@ -6,9 +6,8 @@ import {
   type OwnFailureCode,
   type PlatformEnd,
   type PlatformFailureCode,
-} from '#scheduler/invocations/platform-end.ts';
-import { resultData } from '#scheduler/invocations/result-event.ts';
-import type { FailureCode, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+} from '#scheduler/invocations/endings.ts';
+import { type FailureCode, resultData, type TerminalEvent, type Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { type Redact, redactNothing } from '../host/environment/redact.ts';
 import type { GuestTrap } from '../lowering/trap.ts';

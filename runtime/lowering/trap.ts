@@ -1,4 +1,4 @@
-import type { Figures } from '#scheduler/invocations/platform-end.ts';
+import type { Figures } from '#scheduler/invocations/endings.ts';
 
 /** Reason for which the runtime, and not the inferlet's own code, stopped an inferlet. */
 export type TrapCode =

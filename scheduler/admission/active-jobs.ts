@@ -1,9 +1,6 @@
-import { endingArguments, errorData } from '../invocations/ending.ts';
-import { type EndLog, endMessage, type PlatformEnd } from '../invocations/platform-end.ts';
-import { unexpected } from '../invocations/replies.ts';
-import type { Retention } from '../invocations/retention.ts';
+import { type EndLog, endMessage, type Loss, lossEnd, type PlatformEnd, UNEXPLAINED } from '../invocations/endings.ts';
+import { endingArguments, errorData, type Retention, unexpected } from '../invocations/replies.ts';
 import { MAX_ATTEMPTS } from '../invocations/types.ts';
-import { type Loss, lossEnd, UNEXPLAINED } from '../runtimes/loss.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 

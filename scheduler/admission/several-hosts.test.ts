@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { newInvocationId } from '../invocations/id.ts';
+import { newInvocationId } from '../invocations/submission.ts';
 import { affinityKey, chosenKey } from '../policies/placement.ts';
 import type { PlacementPolicy, RuntimeLoad, RuntimeModel } from '../runtimes/types.ts';
 import type { Scheduler } from '../scheduler.ts';

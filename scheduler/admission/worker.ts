@@ -1,12 +1,11 @@
 import type { Redis } from 'ioredis';
-import { SHOWN_AHEAD } from '../invocations/appends.ts';
-import { attemptOutcome } from '../invocations/begins.ts';
-import type { Control } from '../invocations/control.ts';
+import { type Control, type Loss, MAX_LOGGED_IDS } from '../invocations/endings.ts';
+import { attemptOutcome } from '../invocations/invocations.ts';
+import { SHOWN_AHEAD } from '../invocations/log.ts';
 import { tuple } from '../invocations/replies.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import type { Logger } from '../policies/logger.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
-import { type Loss, MAX_LOGGED_IDS } from '../runtimes/loss.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { Store } from '../store/store.ts';

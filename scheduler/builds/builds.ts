@@ -4,10 +4,9 @@ import { Queue } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
-import type { Channels } from '../store/channels.ts';
+import { type Channels, Wakeup } from '../store/channels.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { Wakeup } from '../store/wakeup.ts';
 
 /** A request to check a component and build its artifact, before the deploy registers the version. */
 export interface BuildRequest {

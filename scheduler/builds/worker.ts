@@ -4,10 +4,10 @@ import { BUILD_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { MAX_EXCUSED_MS } from '../policies/silence.ts';
 import { textForTenant } from '../policies/text-for-tenant.ts';
+import { WorkerConnection } from '../store/connection.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { WorkerConnection } from '../store/worker-connection.ts';
 import type { BuildReply, BuildRequest } from './builds.ts';
 
 /**

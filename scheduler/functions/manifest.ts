@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import type { InvocationLimits } from '../invocations/types.ts';
-import { LATENCY_BOUNDS } from '../quotas/latency.ts';
+import { type InvocationLimits, LATENCY_BOUNDS } from '../invocations/types.ts';
 import {
   MAX_ENVIRONMENT_CHARACTERS,
   MAX_NAMED_SECRETS,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { silentLog } from '#scheduler/testing/log.ts';
-import { newInvocationId } from '../invocations/id.ts';
+import { newInvocationId } from '../invocations/submission.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { newInvocationId } from '../invocations/id.ts';
+import { newInvocationId } from '../invocations/submission.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import { openTestScheduler, submission } from '../testing/fixture.ts';

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import type { Redis } from 'ioredis';
+import { Vital } from '../store/channels.ts';
 import { Store } from '../store/store.ts';
-import { Vital } from '../store/vital.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { Control } from './control.ts';
+import { Control } from './endings.ts';
 
 test('a runtime gets the cancels requested during an interruption, although its first read of them fails', async (t) => {
   const redis = await TestRedis.start();

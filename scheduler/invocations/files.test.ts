@@ -5,8 +5,8 @@ import { Channels } from '../store/channels.ts';
 import { durably } from '../store/testing/lost-writes.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { MAX_FILE_BYTES, MAX_FILES } from './file-rules.ts';
 import { Files } from './files.ts';
+import { MAX_FILE_BYTES, MAX_FILES } from './types.ts';
 
 const TYPE = 'application/octet-stream';
 /** Retention of files after the end of their invocation. */

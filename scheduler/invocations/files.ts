@@ -1,12 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
-import type { Channels } from '../store/channels.ts';
+import { type Channels, Wakeup } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { Wakeup } from '../store/wakeup.ts';
-import { fileFault, MAX_FAMILY_FILES_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_TENANT_FILES_BYTES } from './file-rules.ts';
 import { unexpected } from './replies.ts';
+import { fileFault, MAX_FAMILY_FILES_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_TENANT_FILES_BYTES } from './types.ts';
 
 /** A file of an invocation, put by its client or its inferlet. */
 export interface FileInfo {

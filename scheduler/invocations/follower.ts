@@ -1,10 +1,7 @@
-import type { LiveSource } from '../live/live.ts';
-import type { ChannelListener } from '../store/channels.ts';
-import type { Feed } from './feed.ts';
+import type { LiveFollower, LiveSource, Unfollow } from '../live/live.ts';
+import type { ChannelListener, Channels } from '../store/channels.ts';
 import { FollowCursor, type LogRead, type WaitingBounds } from './follow.ts';
-import { parseBegun, parseLive } from './live.ts';
-import { ShownEvents } from './shown-events.ts';
-import type { InvocationEvent, Position } from './types.ts';
+import type { EventName, InvocationEvent, Position } from './types.ts';
 
 /** Interval at which an idle follower reads the log, since only the log is reliable; the live tail is a hint. */
 const IDLE_READ_MS = 5000;
@@ -228,5 +225,335 @@ export class Follower implements Feed<InvocationEvent> {
 
   #isOver(): boolean {
     return this.#state === 'ended';
+  }
+}
+
+/** Passes to a follower's cursor the events that the invocation's runtime shows. */
+export class ShownEvents {
+  readonly #source: LiveSource;
+  readonly #id: string;
+  readonly #cursor: FollowCursor;
+  readonly #onChange: () => void;
+  #runtime = '';
+  #isAttached = false;
+  #runtimeChanges = 0;
+  readonly #isOwn: boolean;
+  #stop: Unfollow = () => undefined;
+
+  /**
+   * @param onChange called after events came, and when the runtime comes into or out of reach
+   * @param isOwn true when this process submitted the invocation by its `Submitter`
+   */
+  constructor(source: LiveSource, id: string, cursor: FollowCursor, onChange: () => void, isOwn: boolean) {
+    this.#isOwn = isOwn;
+    this.#source = source;
+    this.#id = id;
+    this.#cursor = cursor;
+    this.#onChange = onChange;
+  }
+
+  /** Number of changes of the invocation's runtime. A read of the log that began at a smaller number names an outdated runtime. */
+  get runtimeChanges(): number {
+    return this.#runtimeChanges;
+  }
+
+  /** True when a runtime shows events but cannot be reached. */
+  get isOutOfReach(): boolean {
+    return this.#runtime !== '' && !this.#isAttached;
+  }
+
+  /**
+   * Takes the id of the invocation's runtime; '' when no runtime runs the invocation, or its runtime shows no events.
+   *
+   * @param isAnnounced true when a message told of the runtime, false when a read of the log did
+   */
+  setRuntime(runtime: string, isAnnounced = false): void {
+    if (runtime === this.#runtime) return;
+    this.leave();
+    this.#runtime = runtime;
+    this.#runtimeChanges += 1;
+    if (runtime === '') return;
+    const follower: LiveFollower = {
+      attached: (logged) => {
+        this.#isAttached = true;
+        this.#cursor.noteKnown(logged);
+        this.#onChange();
+      },
+      events: (events) => {
+        this.#cursor.addLive(events);
+        this.#onChange();
+      },
+      lost: () => {
+        this.#isAttached = false;
+        this.#onChange();
+      },
+    };
+    // A runtime that announces an attempt pushes its events, unasked, to the process that submitted the invocation. The follower relies on this
+    // only for its first attempt, because leaving that attempt may have stopped the pushing. For a later attempt, and for one that only a read of
+    // the log has named, the source asks for the events.
+    const isPushed = this.#isOwn && isAnnounced && this.#runtimeChanges === 1;
+    this.#stop = this.#source.follow(runtime, this.#id, follower, isPushed);
+  }
+
+  /** Stops following the runtime, and tells the source whether the cursor has handed out the terminal event. */
+  leave(): void {
+    this.#stop(this.#cursor.isDone);
+    this.#stop = () => undefined;
+    this.#runtime = '';
+    this.#isAttached = false;
+  }
+}
+
+/**
+ * A source of items for one reader. The source calls the reader's `ready` when items come, and holds a bounded number of items until the
+ * reader takes them.
+ */
+export interface Feed<T> {
+  /**
+   * The next items in order, for the reader to keep; null after the last one. An empty list means that no items wait: the source calls `ready`
+   * once some wait, or once the feed ends. A reader that got items calls again once it can take more: the source may wait for this call. Once the
+   * reader has all items of a source that failed, the next call throws the failure. The first call starts the source.
+   */
+  take(): T[] | null;
+  /** Stops the source, which then no longer calls `ready`. Safe to call more than once. */
+  close(): void;
+}
+
+/** Opens a feed. @param ready called when `take` has something new to answer; never during `take` itself */
+export type OpenFeed<T> = (ready: () => void) => Feed<T>;
+
+/** The items of a feed one by one, for a reader that waits for them. Ends with the feed, or when the signal aborts. */
+export class Items<T> implements AsyncIterableIterator<T, void, undefined> {
+  readonly #feed: Feed<T>;
+  readonly #signal: AbortSignal | undefined;
+  #items: T[] = [];
+  #isOver = false;
+  #settle: (() => void) | undefined;
+  readonly #end = () => this.#close();
+
+  constructor(open: OpenFeed<T>, signal?: AbortSignal) {
+    this.#feed = open(() => this.#settle?.());
+    this.#signal = signal;
+    if (signal?.aborted) this.#close();
+    else signal?.addEventListener('abort', this.#end, { once: true });
+  }
+
+  /** Calls must not overlap. */
+  next(): Promise<IteratorResult<T, void>> {
+    return new Promise((resolve, reject) => {
+      const settle = () => {
+        this.#settle = undefined;
+        try {
+          const result = this.#take();
+          if (result) resolve(result);
+          else this.#settle = settle;
+        } catch (error) {
+          reject(error);
+          this.#close();
+        }
+      };
+      settle();
+    });
+  }
+
+  async return(): Promise<IteratorResult<T, void>> {
+    this.#close();
+    return { done: true, value: undefined };
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  /** The next item, or the end of the feed; undefined while no item waits. */
+  #take(): IteratorResult<T, void> | undefined {
+    if (this.#items.length === 0 && !this.#isOver) {
+      const items = this.#feed.take();
+      if (items === null) this.#close();
+      else this.#items = items;
+    }
+    if (this.#isOver) return { done: true, value: undefined };
+    const [value] = this.#items.splice(0, 1);
+    return value === undefined ? undefined : { done: false, value };
+  }
+
+  #close(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#items = [];
+    this.#signal?.removeEventListener('abort', this.#end);
+    this.#feed.close();
+    const settle = this.#settle;
+    this.#settle = undefined;
+    settle?.();
+  }
+}
+
+/** Events of one live message. It has `<epoch>-<number>`, event and data of each event, all separated by NUL, which JSON text never contains. */
+export function parseLive(payload: Buffer): readonly InvocationEvent[] {
+  const known = parsedEvents.get(payload);
+  if (known) return known;
+  const parts = payload.toString('utf8').split('\0');
+  const events: InvocationEvent[] = [];
+  for (let i = 0; i + 2 < parts.length; i += 3) {
+    const [epoch, seq] = (parts[i] ?? '').split('-');
+    events.push({
+      seq: Number(seq),
+      epoch: Number(epoch),
+      event: parts[i + 1] as EventName,
+      data: parts[i + 2] ?? '',
+    });
+  }
+  parsedEvents.set(payload, events);
+  return events;
+}
+
+/** Parsed events of messages that are still in use: all followers of an invocation get the same message, and only the first one parses it. */
+const parsedEvents = new WeakMap<Buffer, readonly InvocationEvent[]>();
+
+/** Beginning of the message that announces an attempt; the id of its runtime follows. */
+const BEGUN = Buffer.from('0\0begun\0');
+
+/** The runtime that a message announces: it begins an attempt whose events it shows itself. Null for a message that holds events. */
+export function parseBegun(payload: Buffer): string | null {
+  return payload.subarray(0, BEGUN.length).equals(BEGUN) ? payload.toString('utf8', BEGUN.length) : null;
+}
+
+/** An entry of the stream, `[<number of its last event>-<epoch>, ['e', event, 'd', data, …]]`. */
+export type Entry = readonly [id: string, fields: readonly string[]];
+
+/** Texts in an entry for each event: `e`, the event, `d` and the data. */
+const TEXTS_PER_EVENT = 4;
+
+/** The events of the entries, without those up to number `afterSeq`. */
+export function parseEntries(entries: readonly Entry[], afterSeq: number): InvocationEvent[] {
+  const events: InvocationEvent[] = [];
+  for (const [id, fields] of entries) {
+    const [last, epoch] = id.split('-').map(Number) as [number, number];
+    const first = last + 1 - fields.length / TEXTS_PER_EVENT;
+    for (let i = 0; i < fields.length; i += TEXTS_PER_EVENT) {
+      const seq = first + i / TEXTS_PER_EVENT;
+      if (seq > afterSeq) events.push({ seq, epoch, event: fields[i + 1] as EventName, data: fields[i + 3] ?? '' });
+    }
+  }
+  return events;
+}
+
+/** Maximum invocations whose followers do not listen yet. Beyond it, the follower of the oldest one reads the log. */
+const MAX_EXPECTED = 16_384;
+/** Maximum bytes that are kept for an invocation whose follower does not listen yet; beyond them, the follower reads the log. */
+const MAX_KEPT_BYTES = 4096;
+
+/** An invocation of this process whose follower does not listen yet. A follower reads the invocation's events for a client. */
+interface Expected {
+  /** True once a follower has claimed the invocation. */
+  isClaimed: boolean;
+  /** Messages that have come so far; null when this process has missed or dropped some. */
+  keptMessages: Buffer[] | null;
+  keptBytes: number;
+}
+
+/**
+ * One channel for all invocations that this process submits and follows. The process listens on the channel before it submits an invocation, so
+ * it gets every message of the invocation. The invocation's follower therefore needs no subscription of its own, and need not read the log first.
+ */
+export class Submitter {
+  /** Name of the channel. */
+  readonly name: string;
+  readonly #channels: Pick<Channels, 'listen'>;
+  readonly #expected = new Map<string, Expected>();
+  readonly #listeners = new Map<string, ChannelListener>();
+  #state: 'closed' | 'opening' | 'open' = 'closed';
+
+  constructor(channels: Pick<Channels, 'listen'>, name: string) {
+    this.#channels = channels;
+    this.name = name;
+  }
+
+  /** Number of invocations whose followers do not listen yet. */
+  get expected(): number {
+    return this.#expected.size;
+  }
+
+  /**
+   * Keeps the messages of an invocation that is about to be submitted, until its follower listens. Returns false while
+   * the channel is not open; the first call opens it.
+   */
+  expect(id: string): boolean {
+    if (this.#state === 'closed') this.#open();
+    if (this.#state !== 'open') return false;
+    this.#expected.set(id, { isClaimed: false, keptMessages: [], keptBytes: 0 });
+    const [oldest] = this.#expected.keys();
+    if (this.#expected.size > MAX_EXPECTED && oldest !== undefined) this.#expected.delete(oldest);
+    return true;
+  }
+
+  /** Forgets an invocation that was not submitted, or whose follower left before it listened. */
+  forget(id: string): void {
+    this.#expected.delete(id);
+  }
+
+  /**
+   * Claims an invocation for its follower. Returns `listen`, which the follower calls at once or later. The call of
+   * `listen` returns `stop`, which ends the listening. Returns null for an invocation that `expect` was not called for,
+   * that was forgotten, or that another follower has claimed.
+   */
+  claim(id: string): ((listener: ChannelListener) => () => void) | null {
+    const expected = this.#expected.get(id);
+    if (!expected || expected.isClaimed) return null;
+    expected.isClaimed = true;
+    const listen = (listener: ChannelListener) => {
+      // An invocation that was forgotten since the claim has lost its messages.
+      const keptMessages = this.#expected.delete(id) ? expected.keptMessages : null;
+      this.#listeners.set(id, listener);
+      // `resumed` makes the follower read the log.
+      if (keptMessages === null) listener.resumed();
+      else for (const payload of keptMessages) listener.message(payload);
+      const stop = () => {
+        this.#listeners.delete(id);
+      };
+      return stop;
+    };
+    return listen;
+  }
+
+  #open(): void {
+    this.#state = 'opening';
+    const listening = this.#channels.listen(this.name, {
+      message: (payload) => this.#deliver(payload),
+      lost: () => this.#interrupt((listener) => listener.lost?.()),
+      resumed: () => this.#interrupt((listener) => listener.resumed()),
+    });
+    listening.then(
+      () => {
+        this.#state = 'open';
+      },
+      () => {
+        this.#state = 'closed';
+      },
+    );
+  }
+
+  /** Called when messages may be missing. Tells the followers that listen, and makes the others begin with a read of the log. */
+  #interrupt(tell: (listener: ChannelListener) => void): void {
+    for (const expected of this.#expected.values()) expected.keptMessages = null;
+    for (const listener of [...this.#listeners.values()]) tell(listener);
+  }
+
+  /** @param payload `<invocation id>\0<message>`, as log.lua sends it */
+  #deliver(payload: Buffer): void {
+    const end = payload.indexOf(0);
+    const id = payload.toString('utf8', 0, end);
+    const message = payload.subarray(end + 1);
+    const listener = this.#listeners.get(id);
+    if (listener) {
+      listener.message(message);
+      return;
+    }
+    const expected = this.#expected.get(id);
+    if (!expected?.keptMessages) return;
+    expected.keptBytes += payload.length;
+    if (expected.keptBytes > MAX_KEPT_BYTES) expected.keptMessages = null;
+    else expected.keptMessages.push(message);
   }
 }

@@ -1,11 +1,10 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
-import type { Channels } from '../store/channels.ts';
+import { type Channels, Wakeup } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { Wakeup } from '../store/wakeup.ts';
 import { unexpected } from './replies.ts';
 
 /** A message from the client to its inferlet. */

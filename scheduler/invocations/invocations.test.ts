@@ -5,7 +5,7 @@ import type { Scheduler } from '../scheduler.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { endMessage } from './platform-end.ts';
+import { endMessage } from './endings.ts';
 import type { NewEvent, TerminalEvent } from './types.ts';
 
 const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };

@@ -2,28 +2,46 @@ import { randomUUID } from 'node:crypto';
 import type { InvocationJob, Peak } from '../admission/job.ts';
 import { type Metered, throwBytesQuota } from '../quotas/exceeded.ts';
 import type { TokenAsk } from '../quotas/grants.ts';
-import { type Loss, lossEnd, UNEXPLAINED } from '../runtimes/loss.ts';
+import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
-import { meteredText } from '../usage/metered.ts';
-import { Appends, type AttemptWrite, MAX_EVENTS, SHOWN_AHEAD } from './appends.ts';
-import { Begins } from './begins.ts';
-import { Creates } from './creates.ts';
-import { endingArguments, errorData } from './ending.ts';
-import { Ends } from './ends.ts';
-import { listedIds } from './listing.ts';
-import { type EndLog, endMessage, type Figures, type PlatformFailureCode } from './platform-end.ts';
-import { parseRecord } from './record.ts';
-import { attemptLimits, gap, standingFrom, tuple, unexpected, unmetered } from './replies.ts';
-import { DEFAULT_RETENTION, type Retention } from './retention.ts';
-import { logAndAccountFields, type Submission, versionFields } from './submission.ts';
+import { type Store, TurnCalls } from '../store/store.ts';
+import { meteredText, totalUsage } from '../usage/metered.ts';
+import {
+  type EndLog,
+  Ends,
+  endMessage,
+  type Figures,
+  type Loss,
+  lossEnd,
+  type PlatformFailureCode,
+  UNEXPLAINED,
+} from './endings.ts';
+import { Appends, type AttemptWrite, MAX_EVENTS, SHOWN_AHEAD } from './log.ts';
+import {
+  attemptLimits,
+  DEFAULT_RETENTION,
+  endingArguments,
+  errorData,
+  gap,
+  optionalText,
+  type Retention,
+  standingFrom,
+  tuple,
+  unexpected,
+  unmetered,
+} from './replies.ts';
+import { Creates, logAndAccountFields, type Submission, versionFields } from './submission.ts';
 import {
   type AppendOutcome,
   type AttemptOutcome,
   type ChildOutcome,
   type CreateOutcome,
+  FAILURE_CODES,
   type FailOutcome,
+  type FailureCode,
   type FinishOutcome,
+  hasEnded,
+  INVOCATION_CURSOR,
   type Invocation,
   type InvocationStatus,
   type ListPage,
@@ -31,10 +49,13 @@ import {
   MAX_ATTEMPTS,
   type NewChild,
   type NewEvent,
+  type Question,
   REQUEUE_OUTCOMES,
   type RequeueOutcome,
+  STATUSES,
   type TerminalEvent,
   type Usage,
+  type WebhookState,
 } from './types.ts';
 
 const SCRIPTS = {
@@ -397,4 +418,190 @@ export class Invocations {
     if (reply === 0) return 'unknown';
     throw unexpected('fail', reply);
   }
+}
+
+/** The beginning of an attempt. */
+export interface AttemptBegin {
+  readonly id: string;
+  readonly runtimeId: string;
+  /** Token of the call: a call repeated with the same token begins no second attempt. */
+  readonly token: string;
+  /** Token of the runtime's fetch; '' for any fetch of that runtime. */
+  readonly fetchToken: string;
+  /** True when the attempt shows its events to followers itself. */
+  readonly showsOwnEvents: boolean;
+}
+
+const BEGIN = loadScript(new URL('./attempts.lua', import.meta.url), 'begin-attempt');
+
+/** Maximum number of attempts that one script call begins: about a millisecond of Redis. */
+const MAX_BEGINS = 16;
+
+/** Begins the attempts of a process. Those of one turn of the event loop share script calls, so that admission runs once per call. */
+export class Begins {
+  readonly #store: Store;
+  readonly #calls = new TurnCalls<AttemptBegin, AttemptOutcome>({
+    size: () => 1 / MAX_BEGINS,
+    call: (begins) => this.#call(begins),
+  });
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  begin(begin: AttemptBegin): Promise<AttemptOutcome> {
+    return this.#calls.run(begin);
+  }
+
+  async #call(begins: readonly AttemptBegin[]): Promise<(() => AttemptOutcome)[]> {
+    const { keys } = this.#store;
+    const now = this.#store.clock();
+    const beginKeys = begins.flatMap(({ id }) => [keys.invocation(id), `${keys.jobs}:${id}`]);
+    const args = begins.flatMap(({ id, runtimeId, token, fetchToken, showsOwnEvents }) => [
+      ...[runtimeId, keys.cancels(runtimeId), keys.cancelChannel(runtimeId), token, fetchToken],
+      showsOwnEvents ? keys.live(id) : '',
+    ]);
+    const replies = tuple(await this.#store.script(BEGIN, [keys.runtimes, ...beginKeys], [now, SHOWN_AHEAD, ...args]));
+    return replies.map((reply) => () => attemptOutcome(reply));
+  }
+}
+
+/** Parses the reply of `beginAttempt` in the scripts. @throws StoreError */
+export function attemptOutcome(reply: unknown): AttemptOutcome {
+  const [begun, first, nextSeq, attempt, queuedAt, usageBefore, usageNow, standing, ...limits] = tuple(reply);
+  if (begun === 1) {
+    return {
+      epoch: Number(first),
+      nextSeq: Number(nextSeq),
+      attempt: Number(attempt),
+      queuedAt: Number(queuedAt),
+      usageBefore: totalUsage(null, optionalText(usageBefore), optionalText(usageNow)),
+      standing: standingFrom(standing),
+      ...attemptLimits(limits),
+    };
+  }
+  if (begun === -5) throw StoreError.from(new Error(String(first)));
+  if (first === 'ended' || first === 'already-ran' || first === 'unknown' || first === 'not-held') {
+    return { refused: first };
+  }
+  throw unexpected('begin-attempt', reply);
+}
+
+function isStatus(value: string | undefined): value is InvocationStatus {
+  return STATUSES.some((status) => status === value);
+}
+
+function isFailureCode(value: string | undefined): value is FailureCode {
+  return (FAILURE_CODES as readonly (string | undefined)[]).includes(value);
+}
+
+/** Parses the record of an invocation from the fields of its hash. */
+export function parseRecord(fields: Readonly<Record<string, string>>): Invocation {
+  const text = (name: string): string => {
+    const value = fields[name];
+    if (value === undefined) throw new StoreError('store-corrupt', `An invocation's record has no field "${name}".`);
+    return value;
+  };
+  const integer = (name: string): number => {
+    const value = Number(text(name));
+    if (!Number.isFinite(value))
+      throw new StoreError('store-corrupt', `An invocation's field "${name}" is not a number.`);
+    return value;
+  };
+  const status = fields.status;
+  if (!isStatus(status)) throw new StoreError('store-corrupt', `An invocation has the unknown status "${status}".`);
+  return {
+    id: text('id'),
+    tenant: text('tenant'),
+    function: text('function'),
+    version: text('version'),
+    submittedAt: integer('submittedAt'),
+    deadlineMs: integer('deadlineMs'),
+    restartable: fields.restartable === '1',
+    schedule: fields.schedule ?? null,
+    parent: fields.parent ?? null,
+    root: fields.root ?? null,
+    placement: fields.placement ?? null,
+    status,
+    arrival: integer('arrival'),
+    epoch: integer('epoch'),
+    attempts: integer('attempts'),
+    seq: integer('seq'),
+    runtimeId: fields.runtimeId ?? null,
+    startedAt: fields.startedAt === undefined ? null : integer('startedAt'),
+    endedAt: fields.endedAt === undefined ? null : integer('endedAt'),
+    cancelReason: fields.cancelReason ?? null,
+    notBefore: fields.notBefore === undefined ? null : integer('notBefore'),
+    successor: fields.successor ?? null,
+    question: fields.question === undefined ? null : parseJson<Question>(fields.question, 'question'),
+    failure: isFailureCode(fields.code) ? { code: fields.code, message: fields.message ?? '' } : null,
+    resultBytes: Number(fields.resultBytes ?? 0),
+    usage: totalUsage(
+      fields.usage ? parseJson<Usage>(fields.usage, 'usage') : null,
+      fields.usageBefore,
+      fields.usageNow,
+    ),
+    webhook: parseWebhook(fields),
+  };
+}
+
+function parseWebhook(fields: Readonly<Record<string, string>>): WebhookState | null {
+  const { webhookUrl: url, webhookStatus: status = 'waiting' } = fields;
+  if (url === undefined) return null;
+  if (status !== 'waiting' && status !== 'pending' && status !== 'delivered' && status !== 'failed')
+    throw new StoreError('store-corrupt', `A webhook has the unknown status "${status}".`);
+  const numberOrNull = (text: string | undefined) => (text ? Number(text) : null);
+  return {
+    url,
+    status,
+    attempts: Number(fields.webhookAttempts ?? 0),
+    lastStatus: numberOrNull(fields.webhookLastStatus),
+    lastError: fields.webhookLastError || null,
+    nextAt: status === 'pending' ? numberOrNull(fields.webhookNextAt) : null,
+  };
+}
+
+function parseJson<T>(text: string, field: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', `An invocation's field "${field}" is not JSON.`, { cause });
+  }
+}
+
+const LIST = loadScript(new URL('./listing.lua', import.meta.url), 'list');
+
+/** Maximum invocations that one call looks at, which takes Redis about a millisecond. */
+const MAX_LOOKED_AT = 2000;
+
+/** Ids of one page of a tenant's invocations, newest first, and the next page's cursor; null when no page follows. */
+export async function listedIds(
+  store: Store,
+  tenant: string,
+  { function: name, statuses = [], limit, cursor }: ListQuery,
+): Promise<{ readonly ids: readonly string[]; readonly cursor: string | null }> {
+  const { keys } = store;
+  const open = name === undefined ? keys.openList(tenant) : keys.openListOfFunction(tenant, name);
+  const ended = name === undefined ? keys.endedList(tenant) : keys.endedListOfFunction(tenant, name);
+  const includesOpen = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
+  const includesEnded = statuses.length === 0 || statuses.some(hasEnded);
+  const { time, id } = parseCursor(cursor);
+  // The script finds a status in this text with a comma on each side.
+  const statusesText = statuses.length === 0 ? '' : `,${statuses.join()},`;
+  const reply = await store.script(
+    LIST,
+    [...(includesOpen ? [open] : []), ...(includesEnded ? [ended] : [])],
+    [keys.invocation(''), time, id, limit, MAX_LOOKED_AT, statusesText],
+  );
+  if (!Array.isArray(reply)) throw unexpected('list', reply);
+  const [lastTime, lastId, ...ids] = reply.map(String);
+  // Without a next page, the id is ''.
+  return { ids, cursor: lastId ? `${lastTime}.${lastId}` : null };
+}
+
+function parseCursor(cursor: string | undefined): { time: string; id: string } {
+  if (cursor === undefined) return { time: '+inf', id: '' };
+  const match = INVOCATION_CURSOR.exec(cursor);
+  if (match === null) throw new StoreError('invalid-argument', 'The cursor does not belong to this list.');
+  return { time: match[1] ?? '', id: match[2] ?? '' };
 }

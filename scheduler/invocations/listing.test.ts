@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { fingerprintOf } from './fingerprint.ts';
+import { fingerprintOf } from './submission.ts';
 import { hasEnded, type InvocationStatus, type ListQuery } from './types.ts';
 
 describe('lists of invocations', () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { StoreError } from '../store/errors.ts';
-import { LogReads } from './log-reads.ts';
+import { LogReads } from './log.ts';
 
 const OUTAGE_MS = 1000;
 /** Reads that a tenant may have under way. */

@@ -14,7 +14,7 @@ import {
   PLATFORM_CODES,
   PLATFORM_ENDS,
   type RefusalCode,
-} from './platform-end.ts';
+} from './endings.ts';
 import { FAILURE_CODES } from './types.ts';
 
 const OF = { invocation: 'i1', tenant: 'acme', function: 'story' };

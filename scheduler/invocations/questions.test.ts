@@ -6,7 +6,7 @@ import { beginAttempt, collect, openTestScheduler, submission } from '../testing
 import { TestRedis } from '../testing/redis.ts';
 import { MAX_INBOX_MESSAGES } from './inbox.ts';
 import { Questions } from './questions.ts';
-import { DEFAULT_RETENTION } from './retention.ts';
+import { DEFAULT_RETENTION } from './replies.ts';
 
 const MINUTE = 60_000;
 /** The state contains text that looks like a field of the job, and so does the input in `ask`. An answer must change neither. */

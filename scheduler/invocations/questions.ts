@@ -4,10 +4,8 @@ import { throwBytesQuota } from '../quotas/exceeded.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
-import { endingArguments } from './ending.ts';
 import { MAX_INBOX_MESSAGES } from './inbox.ts';
-import { gap, unexpected } from './replies.ts';
-import { DEFAULT_RETENTION, type Retention } from './retention.ts';
+import { DEFAULT_RETENTION, endingArguments, gap, type Retention, unexpected } from './replies.ts';
 import type { Question, Usage } from './types.ts';
 
 const ASK = loadScript(new URL('./questions.lua', import.meta.url), 'ask');

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { partsOf, resultData } from './result-event.ts';
+import { partsOf, resultData } from './types.ts';
 
 describe('the data of a result', () => {
   it('the data of a result contains the output byte for byte', () => {

@@ -1,8 +1,19 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { InvocationJob } from '../admission/job.ts';
 import type { ServingBasis } from '../functions/serving.ts';
 import type { Keys } from '../keys.ts';
+import type { Logger } from '../policies/logger.ts';
 import { affinityKey } from '../policies/placement.ts';
-import type { LatencyTargets, NewChild, NewInvocation } from './types.ts';
+import { quarantineText } from '../quarantine/policy.ts';
+import { parseUses, QuotaExceeded, type QuotaUse } from '../quotas/exceeded.ts';
+import { quotaErrorCode } from '../quotas/names.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/lua-script.ts';
+import { type Store, TurnCalls } from '../store/store.ts';
+import type { CancelOutcome, EndLog, PlatformEnd, RefusalCode } from './endings.ts';
+import { type Retention, retentionArguments, tuple, unexpected } from './replies.ts';
+import type { CreateOutcome, LatencyTargets, NewChild, NewInvocation } from './types.ts';
 
 /** Expected memory of a version's first runs when its manifest gives none; a TypeScript function takes at most half of it. */
 const FIRST_MEMORY_MB = 8;
@@ -131,4 +142,348 @@ function atMost(maxPages: number, pages: NonNullable<Submission['expectedPages']
   const boundedCount = (count: number) => Math.min(Math.ceil(count), maxPages);
   if (typeof pages === 'number') return boundedCount(pages);
   return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, boundedCount(count)]));
+}
+
+/** Outcome of `submit`. When an earlier request used the same idempotency key, `id` names that request's invocation, and nothing was stored. */
+export interface Submitted {
+  readonly id: string;
+  readonly created: boolean;
+  /** End of the debounce delay of a new invocation. */
+  readonly notBefore?: number;
+  /** Counted quotas that bind the request, with this request included. */
+  readonly quotas: readonly QuotaUse[];
+}
+
+const CREATE = loadScript(new URL('./submission.lua', import.meta.url), 'create');
+
+/** Maximum submissions of one tenant that are on their way to Redis at once. They take Redis about a millisecond. */
+const MAX_OF_TENANT = 8;
+/** Maximum submissions (of all tenants) in one script call. They take Redis about a millisecond. */
+const MAX_CREATES = 8;
+/** Characters of the jobs of one script call, unless one job alone has more. */
+const MAX_LENGTH = 256 << 10;
+
+interface NewRecord {
+  readonly submission: Submission;
+  /** The BullMQ job as JSON text, see `jobText`. */
+  readonly job: string;
+  /** Time at which the caller gives up, by `performance.now`. */
+  readonly until: number;
+}
+
+/** Stores the submissions of a process. Those of one turn of the event loop share script calls, so that admission runs once per call. */
+export class Creates {
+  readonly #store: Store;
+  readonly #endLog: EndLog;
+  readonly #retention: Retention;
+  readonly #concurrency = new TenantConcurrency(MAX_OF_TENANT);
+  readonly #calls = new TurnCalls<NewRecord, CreateOutcome>({
+    size: ({ job }) => Math.max(1 / MAX_CREATES, job.length / MAX_LENGTH),
+    call: (records) => this.#call(records),
+  });
+
+  constructor(store: Store, endLog: EndLog, retention: Retention) {
+    this.#store = store;
+    this.#endLog = endLog;
+    this.#retention = retention;
+  }
+
+  /** @throws the errors of `Invocations.create`. */
+  create(submission: Submission): Promise<CreateOutcome> {
+    const until = performance.now() + this.#store.deadlineMs;
+    const record = { submission, job: jobText(submission), until };
+    // The wait for earlier calls of the tenant counts against the deadline. A call whose turn comes after its deadline fails, and the store sends
+    // nothing for it.
+    return this.#concurrency.run(submission.tenant, () =>
+      this.#store.call(() => this.#calls.run(record), until - performance.now()),
+    );
+  }
+
+  async #call(records: readonly NewRecord[]): Promise<(() => CreateOutcome)[]> {
+    const { keys } = this.#store;
+    const { idempotencyMs, listedOfFunction, listedOfTenant } = this.#retention;
+    const now = this.#store.clock();
+    const args: (string | number)[] = [now, idempotencyMs, listedOfFunction, listedOfTenant];
+    args.push(...retentionArguments(this.#retention));
+    for (const { submission, job } of records) {
+      const { id, submittedAt, deadlineMs, fingerprint } = submission;
+      const fields = recordFields(keys, submission);
+      const basis = basisTexts(submission);
+      args.push(id, submittedAt, deadlineMs, fingerprint ?? '', fields.length, basis.length, ...fields, ...basis, job);
+    }
+    const createKeys = records.flatMap(({ submission: { id, tenant, idempotencyKey } }) => [
+      ...[keys.invocation(id), keys.listing(tenant)],
+      idempotencyKey === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotencyKey),
+      ...[keys.waiting(tenant), `${keys.jobs}:${id}`],
+    ]);
+    // The latest deadline of the call's submissions. In `create`, each submission fails at its own deadline.
+    const leftMs = Math.max(...records.map(({ until }) => until)) - performance.now();
+    const replies = tuple(
+      await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...createKeys], args, leftMs),
+    );
+    return records.map((record, i) => () => this.#outcome(record.submission, replies[i], now));
+  }
+
+  /** The outcome of one submission. Logs a refusal by admission, and the end of an invocation that the submission superseded. */
+  #outcome(submission: Submission, reply: unknown, now: number): CreateOutcome {
+    const { id, tenant, function: name } = submission;
+    try {
+      const outcome = outcomeOf(submission, reply, now);
+      const replaced = replacedBy(reply);
+      if (replaced !== '') {
+        const cause = `A later invocation with the same debounce key takes its place: ${id}.`;
+        const end = { code: 'superseded', cause, figures: { successor: id } } as const;
+        this.#endLog.note({ invocation: replaced, tenant, function: name }, end, 'ended');
+      }
+      return outcome;
+    } catch (error) {
+      const refusal = refusalOf(error, submission);
+      if (refusal !== null) this.#endLog.refused({ tenant, function: name }, refusal);
+      throw error;
+    }
+  }
+}
+
+/** The invocation that a submission superseded, or ''. */
+const replacedBy = (reply: unknown): string => {
+  const [created, , , replaced] = tuple(reply);
+  return created === 1 && typeof replaced === 'string' ? replaced : '';
+};
+
+/** The refusal by admission that an error states; null for other errors. */
+function refusalOf(error: unknown, { version, limits }: Submission): PlatformEnd<RefusalCode> | null {
+  if (!(error instanceof StoreError)) return null;
+  const cause = error.message;
+  if (error instanceof QuotaExceeded) {
+    const { quota, limit, used, resetsAt } = error.use;
+    return { code: quotaErrorCode(quota), cause, figures: { quota, limit, used, resetsAt } };
+  }
+  if (error.code === 'quarantined') return { code: 'quarantined', cause, figures: { version } };
+  if (error.code === 'above-memory')
+    return { code: 'memory-unavailable', cause, figures: { memoryMb: limits.memoryMb } };
+  return null;
+}
+
+function basisTexts({ basis }: Submission): string[] {
+  return basis === undefined ? [] : [basis.text, basis.reference, ...basis.functions];
+}
+
+/** The outcome of one submission. The header of `create` of `submission.lua` lists the replies. */
+function outcomeOf({ function: name, version, limits }: Submission, reply: unknown, now: number): CreateOutcome {
+  const [created, value, ...rest] = tuple(reply);
+  switch (created) {
+    case 1: {
+      const [debouncedUntil, , ...counted] = rest;
+      const debounced = Number(debouncedUntil) === 0 ? {} : { notBefore: Number(debouncedUntil) };
+      return { created: true, arrival: Number(value), ...debounced, quotas: parseUses(counted, now) };
+    }
+    case 0:
+      return { created: false, id: String(value), quotas: parseUses(rest, now) };
+    case -1: {
+      const [refusing, ...counted] = parseUses([value, ...rest], now);
+      if (refusing === undefined) throw unexpected('create', reply);
+      throw new QuotaExceeded(refusing, now, counted);
+    }
+    case -2:
+      throw new StoreError(
+        'idempotency-key-reused',
+        `The idempotency key belongs to invocation ${String(value)}, which has another function or body.`,
+      );
+    case -10:
+      throw new StoreError(
+        'concurrency-key-busy',
+        `The open invocations with this concurrency key (${Number(value)}) have reached its limit.`,
+      );
+    case -11:
+      throw new StoreError(
+        'debounce-keys-full',
+        `${Number(value)} debounce keys of the tenant wait, which is the limit.`,
+      );
+    case -5:
+      throw new StoreError('not-deployed', `${name}@${version} is no longer deployed.`);
+    case -6:
+      throw new StoreError(
+        'above-memory',
+        `An instance of ${name} may take ${limits.memoryMb} MiB (limits.memoryMb), and all runtimes together have ${Number(value)} MiB.`,
+      );
+    case -7:
+      throw new StoreError('quarantined', quarantineText(name, version));
+    case -9:
+      throw new StoreError('stale-resolution', `${name} has changed since its version was chosen.`);
+    case -8:
+      throw StoreError.from(new Error(String(value)));
+    default:
+      throw unexpected('create', reply);
+  }
+}
+
+/** Pause before another cancel of the same invocation. */
+const PAUSE_MS = 1000;
+/**
+ * Maximum invocations that are being withdrawn, and maximum remembered single-use keys: idempotency keys that an edge gateway makes for one
+ * request.
+ */
+const MAX_WITHDRAWN = 4096;
+/** Time for which a withdrawn invocation's key is remembered: an edge gateway waits 60 s for an answer, then repeats its request for 5 s. */
+const SPENT_MS = 90_000;
+const REASON = 'Redis did not answer the submission in time, and its client was told to send it again.';
+
+/**
+ * Cancels invocations whose submission failed because Redis did not answer. Redis may still run the submission's script, and the client knows no
+ * id with which it could cancel the invocation. The cancel follows the submission on the same connection.
+ */
+export class Withdrawals {
+  readonly #submit: (submission: Submission) => Promise<Submitted>;
+  readonly #cancel: (id: string, reason: string) => Promise<CancelOutcome>;
+  readonly #log: Logger;
+  readonly #ids = new Set<string>();
+  /** Submissions under way, and failed submissions of withdrawn invocations, by tenant, idempotency key and fingerprint. */
+  readonly #submissionsByKey = new Map<string, Promise<Submitted>>();
+  readonly #stopped = new AbortController();
+
+  /** @param cancel throws `store-unavailable` when Redis did not answer. */
+  constructor(
+    submit: (submission: Submission) => Promise<Submitted>,
+    cancel: (id: string, reason: string) => Promise<CancelOutcome>,
+    log: Logger,
+  ) {
+    this.#submit = submit;
+    this.#cancel = cancel;
+    this.#log = log;
+  }
+
+  /** Number of invocations that are being withdrawn: Redis has not answered their cancels yet. */
+  get size(): number {
+    return this.#ids.size;
+  }
+
+  /**
+   * Submits an invocation for a request without an idempotency key, or with a single-use one: the client of such a request cannot find the
+   * invocation after an error. When Redis does not answer, cancels the invocation in the background: now, and again until Redis has answered.
+   * An edge gateway may repeat a request with its single-use key. A repeated request shares the submission while that is under way, and then its
+   * error for `SPENT_MS`: in Redis, the key would lead to the cancelled invocation.
+   */
+  async submit(submission: Submission): Promise<Submitted> {
+    const { tenant, idempotencyKey, fingerprint } = submission;
+    if (idempotencyKey === undefined) return this.#submitOrWithdraw(submission);
+    const name = JSON.stringify([tenant, idempotencyKey, fingerprint]);
+    const earlier = this.#submissionsByKey.get(name);
+    if (earlier !== undefined) return { ...(await earlier), created: false };
+    const submitted = this.#submitOrWithdraw(submission);
+    this.#submissionsByKey.set(name, submitted);
+    const forget = () => void this.#submissionsByKey.delete(name);
+    await submitted.then(forget, (error: unknown) => {
+      if (!mayBeStored(error) || this.#submissionsByKey.size > MAX_WITHDRAWN) forget();
+      else void sleep(SPENT_MS, undefined, { ref: false, signal: this.#stopped.signal }).then(forget, forget);
+    });
+    return submitted;
+  }
+
+  async #submitOrWithdraw(submission: Submission): Promise<Submitted> {
+    try {
+      return await this.#submit(submission);
+    } catch (error) {
+      if (mayBeStored(error)) this.#withdraw(submission.id);
+      throw error;
+    }
+  }
+
+  #withdraw(id: string): void {
+    // Invocations past this bound are not cancelled.
+    if (this.#ids.size >= MAX_WITHDRAWN) return;
+    this.#ids.add(id);
+    void this.#untilCertain(id)
+      .catch((error: unknown) => this.#log.error({ error, invocation: id }, 'an invocation could not be withdrawn'))
+      .finally(() => this.#ids.delete(id));
+  }
+
+  /** Stops repeating the cancels. */
+  stop(): void {
+    this.#stopped.abort();
+  }
+
+  async #untilCertain(id: string): Promise<void> {
+    const { signal } = this.#stopped;
+    let unknownCount = 0;
+    while (!signal.aborted) {
+      const outcome = await this.#tryCancel(id);
+      // A restarted Redis lacks the submission's script, so the store sends the submission again, and the first cancel may overtake it. Only a
+      // second `unknown` is therefore certain.
+      if (outcome === 'unknown') unknownCount += 1;
+      if (outcome !== null && (outcome !== 'unknown' || unknownCount === 2)) return;
+      await sleep(PAUSE_MS, undefined, { ref: false, signal }).catch(() => undefined);
+    }
+  }
+
+  /** Null when Redis did not answer. */
+  async #tryCancel(id: string): Promise<CancelOutcome | null> {
+    try {
+      return await this.#cancel(id, REASON);
+    } catch (error) {
+      if (isUnanswered(error)) return null;
+      throw error;
+    }
+  }
+}
+
+/**
+ * True when Redis may store the submission although it failed. A Redis without free memory (`full`) or disk (`diskFault`) has refused to store
+ * it, and Redis knows nothing of a submission that the store did not send (`unsent`).
+ */
+function mayBeStored(error: unknown): boolean {
+  return isUnanswered(error) && !error.full && error.diskFault === undefined && !error.unsent;
+}
+
+function isUnanswered(error: unknown): error is StoreError {
+  return error instanceof StoreError && error.code === 'store-unavailable';
+}
+
+interface TenantQueue {
+  running: number;
+  readonly waiting: (() => void)[];
+}
+
+/**
+ * Runs a bounded number of calls of each tenant at once; the tenant's other calls wait, first come, first served. One tenant's flood of calls
+ * then puts only a few scripts into Redis at a time, and the calls of other tenants and of runtimes do not wait behind it.
+ */
+export class TenantConcurrency {
+  readonly #maxRunning: number;
+  readonly #queues = new Map<string, TenantQueue>();
+
+  /** @param maxRunning concurrent calls of one tenant. */
+  constructor(maxRunning: number) {
+    this.#maxRunning = maxRunning;
+  }
+
+  /** Number of tenants with running calls. */
+  get size(): number {
+    return this.#queues.size;
+  }
+
+  async run<T>(tenant: string, call: () => Promise<T>): Promise<T> {
+    const queue = this.#queues.get(tenant) ?? { running: 0, waiting: [] };
+    this.#queues.set(tenant, queue);
+    // A call that ends hands its place to the next one.
+    if (queue.running >= this.#maxRunning) await new Promise<void>((resolve) => queue.waiting.push(resolve));
+    else queue.running += 1;
+    try {
+      return await call();
+    } finally {
+      const next = queue.waiting.shift();
+      if (next) next();
+      else queue.running -= 1;
+      if (queue.running === 0) this.#queues.delete(tenant);
+    }
+  }
+}
+
+/** An invocation id: it sorts by time, and has 80 random bits, so that a client cannot guess another client's id. */
+export function newInvocationId(): string {
+  return `inv_${Date.now().toString(36).padStart(9, '0')}${randomBytes(10).toString('hex')}`;
+}
+
+/** Hash of the function's name and the body, which distinguishes requests with the same idempotency key. */
+export function fingerprintOf(functionName: string, body: string): string {
+  return createHash('sha256').update(functionName).update('\0').update(body).digest('base64url');
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { TenantConcurrency } from './tenant-concurrency.ts';
+import { TenantConcurrency } from './submission.ts';
 
 test('each tenant runs a bounded number of calls, in order, and a failed call frees its place', async () => {
   const concurrency = new TenantConcurrency(2);

@@ -1,6 +1,9 @@
 import type { Standing } from '../quarantine/policy.ts';
 import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
 import { ENDING_QUOTA_CODES } from '../quotas/names.ts';
+import type { Usage } from '../usage/metered.ts';
+
+export type { Usage };
 
 /** States of an invocation. In the state `waiting`, it waits for a person's answer. The last three states are final. */
 export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
@@ -73,9 +76,6 @@ export interface Position {
 export type TerminalEvent =
   | { readonly event: 'result'; readonly data: string }
   | { readonly event: 'error'; readonly data: string; readonly code: FailureCode; readonly message: string };
-
-/** Resource usage of an invocation by name, with units in the names (`inputTokens`, `cpuMs`, `kvPagesPeak`). */
-export type Usage = Readonly<Record<string, number>>;
 
 /** Limits of one invocation, with all defaults filled in. */
 export interface InvocationLimits {
@@ -346,4 +346,106 @@ export function isTerminal(event: EventName): event is 'result' | 'error' {
 /** True when this state is final. */
 export function hasEnded(status: InvocationStatus): boolean {
   return status === 'succeeded' || status === 'failed' || status === 'cancelled';
+}
+
+/** Bytes of one file. */
+export const MAX_FILE_BYTES = 16 * 1024 * 1024;
+/** Bytes of all files of one invocation. */
+export const MAX_FILES_BYTES = 64 * 1024 * 1024;
+/** Bytes of all files of an invocation and its children together, names and descriptions included. */
+export const MAX_FAMILY_FILES_BYTES = 128 * 1024 * 1024;
+/** Bytes of all files of one tenant, names and descriptions included. Files of ended invocations count while they are kept. */
+export const MAX_TENANT_FILES_BYTES = 1024 * 1024 * 1024;
+/** Files of one invocation. */
+export const MAX_FILES = 256;
+/** Pattern of a file name; restrictive, since names appear in URLs and commands. */
+export const FILE_NAME = /^[A-Za-z0-9._-]{1,128}$/;
+/** Pattern of a media type, parameters included. */
+export const MEDIA_TYPE = /^[\w.+-]{1,64}\/[\w.+-]{1,64}(?:;[\x20-\x7e]{0,120})?$/;
+
+/** Checks a file before the store accepts it. Returns the fault as text, or null. */
+export function fileFault(name: string, mediaType: string, size: number): string | null {
+  if (!FILE_NAME.test(name))
+    return `"${name.slice(0, 130)}" is not a name of a file: 1 to 128 letters, digits, ".", "_", "-".`;
+  if (!MEDIA_TYPE.test(mediaType)) return `"${mediaType.slice(0, 130)}" is not a media type, such as "text/plain".`;
+  if (size > MAX_FILE_BYTES) return `The file has ${size} bytes; ${MAX_FILE_BYTES} is the limit.`;
+  return null;
+}
+
+const OUTPUT = '{"output":';
+const USAGE = ',"usage":';
+
+/** The data of a `result` event. @param output JSON text */
+export const resultData = (output: string, usage: Usage): string =>
+  `${OUTPUT}${output}${USAGE}${JSON.stringify(usage)}}`;
+
+/** The output and the usage in the data of a `result` event, as they were written; null for any other data. */
+export function partsOf(data: string): { readonly output: string; readonly usage: string } | null {
+  // Usage maps names to numbers, so the last match is its beginning.
+  const end = data.lastIndexOf(USAGE);
+  if (!data.startsWith(OUTPUT) || end < OUTPUT.length) return null;
+  return { output: data.slice(OUTPUT.length, end), usage: data.slice(end + USAGE.length, -1) };
+}
+
+/** Data of events that runtimes write and others read, as JSON: an event of an earlier release may lack members. */
+
+/** Data of `start`. */
+export interface StartData {
+  readonly invocation: string;
+  readonly function: string;
+  readonly version: string;
+  readonly queuedMs: number;
+  readonly coldStart: boolean;
+  /** Set from the second attempt on. It takes back earlier attempts' messages, but not those before a `question`. */
+  readonly attempt?: number;
+  /** The invocation that launched this one. */
+  readonly parent?: string;
+}
+
+/** Data of `metric`, the times of an attempt in milliseconds. */
+export interface MetricData extends LaunchTimings, SpanReport {
+  readonly queuedMs: number;
+  readonly preemptedMs?: number;
+  /** From the start of the program to its first host call. */
+  readonly firstCallMs?: number;
+}
+
+/** How long the steps before an inferlet's first instruction took, in milliseconds. */
+export interface LaunchTimings {
+  /** Fetching the component and building its artifact; 0 when the artifact was in memory or on disk. */
+  readonly buildMs: number;
+  /** Waiting until the sandbox has compiled the core modules; 0 when its pool has the program. */
+  readonly compileMs: number;
+  /** Making the instance; 0 when the sandbox had a ready instance, made in advance. */
+  readonly instantiateMs: number;
+}
+
+/** The kept spans in the order of their beginnings, and the number of dropped spans. */
+export interface SpanReport {
+  readonly spans?: readonly Span[];
+  readonly moreSpans?: number;
+}
+
+/** A part of an inferlet's work, such as a node of a workflow, as the event `metric` of its attempt reports it. */
+export interface Span {
+  readonly name: string;
+  readonly kind: string;
+  /** Milliseconds after the start of the inferlet. */
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly failed?: true;
+}
+
+/** Bounds of the latency targets in milliseconds, as `[minimum, maximum]`. */
+export const LATENCY_BOUNDS = {
+  firstTokenMs: [1, 60_000],
+  perTokenMs: [1, 10_000],
+} as const satisfies Record<keyof LatencyTargets, readonly [number, number]>;
+
+/** True when both targets are whole numbers within their bounds. */
+export function areLatencyTargets(targets: LatencyTargets): boolean {
+  return (['firstTokenMs', 'perTokenMs'] as const).every((name) => {
+    const [least, most] = LATENCY_BOUNDS[name];
+    return Number.isInteger(targets[name]) && targets[name] >= least && targets[name] <= most;
+  });
 }

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { FollowCursor } from '../invocations/follow.ts';
-import { ShownEvents } from '../invocations/shown-events.ts';
+import { ShownEvents } from '../invocations/follower.ts';
 import type { NewEvent } from '../invocations/types.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';

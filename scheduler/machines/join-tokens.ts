@@ -1,7 +1,6 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
 import { z } from 'zod';
-import type { MasterKeys } from '../secrets/master-keys.ts';
-import { seal, unseal } from '../secrets/sealing.ts';
+import { type MasterKeys, seal, unseal } from '../secrets/master-keys.ts';
 import type { Store } from '../store/store.ts';
 import { ROLES, SILENT_JOIN_VERSION } from './types.ts';
 

@@ -2,8 +2,13 @@ import assert from 'node:assert/strict';
 import { createSecretKey, randomBytes, randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
-import type { MasterKey, MasterKeys } from '../secrets/master-keys.ts';
-import { agreeOnMasterKey, assertMasterKey, keyOfOthers } from '../secrets/shared-key.ts';
+import {
+  agreeOnMasterKey,
+  assertMasterKey,
+  keyOfOthers,
+  type MasterKey,
+  type MasterKeys,
+} from '../secrets/master-keys.ts';
 import type { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';

@@ -3,11 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { AttemptName } from '../invocations/types.ts';
 import { Shares } from '../policies/shares.ts';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
-import type { Channels } from '../store/channels.ts';
+import { type Channels, Wakeup } from '../store/channels.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { REPLY_MS, type Store } from '../store/store.ts';
-import { Wakeup } from '../store/wakeup.ts';
 
 /** Messages between the inferlets of a tenant: broadcasts to all present subscribers, and queues whose messages each go to one puller. */
 export class Messaging {

@@ -4,7 +4,7 @@ import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { QuotaExceeded } from './exceeded.ts';
-import { redisShareBytes } from './shares.ts';
+import { redisShareBytes } from './limits.ts';
 
 const NOTE = { author: 'key_1', reason: '' };
 const MIB = 2 ** 20;

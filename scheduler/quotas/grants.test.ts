@@ -6,8 +6,7 @@ import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { renewedGrant, roomOf, SPARE_TOKENS, spareOf, type TokenAsk, type TokenRoom } from './grants.ts';
-import type { CountedQuota, QuotaWindow } from './names.ts';
-import { spanNumber } from './windows.ts';
+import { type CountedQuota, type QuotaWindow, spanNumber } from './names.ts';
 
 const TENANT = 'acme';
 const FUNCTIONS = ['story', 'poem'] as const;

@@ -5,11 +5,22 @@ import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { toCounts } from '../usage/usage.ts';
+import { toCounts } from '../usage/metered.ts';
 import { QuotaExceeded } from './exceeded.ts';
 import { changeFault, type DefaultLimits, MAX_LIMIT, resolveAll } from './limits.ts';
-import { countedPart, countedUse, HELD_QUOTAS, mayBeSetForFunction, QUOTA_NAMES, quotaErrorCode } from './names.ts';
-import { SPANS, spanNumber, spanStart, windowEnd, windowLength } from './windows.ts';
+import {
+  countedPart,
+  countedUse,
+  HELD_QUOTAS,
+  mayBeSetForFunction,
+  QUOTA_NAMES,
+  quotaErrorCode,
+  SPANS,
+  spanNumber,
+  spanStart,
+  windowEnd,
+  windowLength,
+} from './names.ts';
 
 const SEED = 20_261_120;
 /** The part of a file that its scripts share. */

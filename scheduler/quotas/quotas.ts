@@ -1,7 +1,7 @@
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { toCounts, type UsageCounts } from '../usage/usage.ts';
+import { toCounts, type UsageCounts } from '../usage/metered.ts';
 import type { QuotaUse } from './exceeded.ts';
 import {
   changeFault,
@@ -17,8 +17,15 @@ import {
   resolveAll,
   settingField,
 } from './limits.ts';
-import { countedPart, countedUse, type HeldQuota, isQuotaName, QUOTA_WINDOWS, type QuotaName } from './names.ts';
-import { spanNumber } from './windows.ts';
+import {
+  countedPart,
+  countedUse,
+  type HeldQuota,
+  isQuotaName,
+  QUOTA_WINDOWS,
+  type QuotaName,
+  spanNumber,
+} from './names.ts';
 
 /** A limit, its use, and where the limit comes from. */
 export interface QuotaState extends QuotaUse {

@@ -1,6 +1,6 @@
 import type { Admission } from '../admission/admission.ts';
 import type { Removals } from '../functions/removals.ts';
-import type { Control } from '../invocations/control.ts';
+import type { Control } from '../invocations/endings.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { Questions } from '../invocations/questions.ts';
 import type { KeyValues } from '../key-values/key-values.ts';

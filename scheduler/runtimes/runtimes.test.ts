@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
-import { END_RECORDS } from '../invocations/platform-end.ts';
+import { END_RECORDS } from '../invocations/endings.ts';
 import type { MachineLooks, ProcessState } from '../policies/silence.ts';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';

@@ -1,15 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import type { ActiveJobs, HeldJob } from '../admission/active-jobs.ts';
+import { type Loss, MAX_LOGGED_IDS, UNEXPLAINED } from '../invocations/endings.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { LiveAddress } from '../live/live.ts';
 import { readLooks } from '../machines/machines.ts';
 import type { Logger } from '../policies/logger.ts';
 import { lookAt, type ProcessEnd, type ProcessLook } from '../policies/silence.ts';
+import type { Vital } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
-import type { Vital } from '../store/vital.ts';
 import { LEASE_MS, RuntimeLease, unregister } from './lease.ts';
-import { type Loss, MAX_LOGGED_IDS, UNEXPLAINED } from './loss.ts';
 import type { Recovery, RuntimeDescription, RuntimeInfo, RuntimeLoad } from './types.ts';
 
 type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { cronFault, nextAt } from './cron.ts';
 import { LEAST_INTERVAL_MS, normalPattern, type Timing, timingFault } from './rules.ts';
+import { cronFault, nextAt } from './schedules.ts';
 
 const NOW = Date.UTC(2026, 10, 24, 12, 30, 15);
 /** The member of a timing that is at fault; null when the timing is valid. */

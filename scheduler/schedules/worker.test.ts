@@ -9,8 +9,8 @@ import { openConnection } from '../store/connection.ts';
 import { Store } from '../store/store.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import type { Schedule } from './rules.ts';
 import { Schedules } from './schedules.ts';
-import type { Schedule } from './types.ts';
 
 let redis: TestRedis;
 let scheduler: Scheduler;

@@ -3,13 +3,12 @@ import type { Redis } from 'ioredis';
 import { SCHEDULE_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { MAX_EXCUSED_MS } from '../policies/silence.ts';
+import { WorkerConnection } from '../store/connection.ts';
 import { CrashGuard } from '../store/crash-guard.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
-import { WorkerConnection } from '../store/worker-connection.ts';
-import { repeatStrategy } from './cron.ts';
-import type { FiringJob, Schedules } from './schedules.ts';
-import type { LastTime, Schedule } from './types.ts';
+import type { LastTime, Schedule } from './rules.ts';
+import { type FiringJob, repeatStrategy, type Schedules } from './schedules.ts';
 
 /** Maximum number of firings that one gateway serves at once. A firing is BullMQ's job for one time of a schedule. */
 const CONCURRENCY = 16;

@@ -4,9 +4,8 @@ import { parseVersion, recordText } from '../functions/records.ts';
 import { type FunctionVersion, ownerOf } from '../functions/types.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import type { MasterKey, MasterKeys } from './master-keys.ts';
+import { type MasterKey, type MasterKeys, seal, unseal } from './master-keys.ts';
 import { withoutValues } from './rules.ts';
-import { seal, unseal } from './sealing.ts';
 import { openError, SecretError } from './secrets.ts';
 
 const RESEAL = loadScript(new URL('./secrets.lua', import.meta.url), 'reseal-version');

@@ -1,6 +1,15 @@
-import { createHash, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHash,
+  createSecretKey,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto';
 import { link, mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import type { FunctionVersion } from '../functions/types.ts';
+import type { Store } from '../store/store.ts';
 
 const KEY_BYTES = 32;
 const ID_LENGTH = 8;
@@ -169,3 +178,119 @@ async function writeOnce(file: string, text: string): Promise<void> {
     await rm(draft, { force: true });
   }
 }
+
+const ALGORITHM = 'aes-256-gcm';
+/** Length that NIST SP 800-38D recommends. */
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+
+/** The owner of a value; a value sealed for one owner does not open for another. */
+export interface Owner {
+  readonly tenant: string;
+  readonly name: string;
+}
+
+/** Seals a value for storage: `<id of the master key>.<nonce, text, tag in base64url>`. */
+export function seal({ id, key }: MasterKey, owner: Owner, value: string): string {
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES }).setAAD(additionalData(owner));
+  const text = Buffer.concat([cipher.update(value, 'utf8'), cipher.final()]);
+  return `${id}.${Buffer.concat([nonce, text, cipher.getAuthTag()]).toString('base64url')}`;
+}
+
+/** Opens a sealed value. Throws when its key is unknown or the value belongs to another owner. */
+export async function unseal(keys: MasterKeys, owner: Owner, sealed: string): Promise<string> {
+  const at = sealed.indexOf('.');
+  const id = sealed.slice(0, Math.max(0, at));
+  const bytes = Buffer.from(sealed.slice(at + 1), 'base64url');
+  const key = await keys.byId(id);
+  if (key === null) throw new Error(`it is sealed under the master key ${id}, which is not known here`);
+  if (bytes.length < NONCE_BYTES + TAG_BYTES) throw new Error('the stored value is too short');
+  const decipher = createDecipheriv(ALGORITHM, key.key, bytes.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES })
+    .setAAD(additionalData(owner))
+    .setAuthTag(bytes.subarray(-TAG_BYTES));
+  const text = decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES));
+  return Buffer.concat([text, decipher.final()]).toString('utf8');
+}
+
+/** Neither name contains a NUL, so the fields are unambiguous. */
+function additionalData({ tenant, name }: Owner): Buffer {
+  return Buffer.from(`pie-secret\0${tenant}\0${name}`);
+}
+
+/** The parts of the scheduler that describe the other machines. */
+interface SchedulerParts {
+  readonly store: Store;
+  readonly machines: { list(): Promise<readonly { readonly name: string; readonly alive: boolean }[]> };
+}
+
+/** Id of the master key of the other machines that run now; null when none runs, or none has stored the id of its key. */
+export async function keyOfOthers({ store, machines }: SchedulerParts, machine: string): Promise<string | null> {
+  const hasOthers = (await machines.list()).some(({ alive, name }) => alive && name !== machine);
+  return hasOthers ? await store.call((redis) => redis.get(store.keys.masterKey)) : null;
+}
+
+/**
+ * Checks that this gateway has the master key of the other machines, and stores the id of this gateway's first key for
+ * them. During a rotation, the gateway may seal under another key than the other machines, as long as it also has their key.
+ * @throws when other machines use a key that this machine lacks
+ */
+export async function agreeOnMasterKey(shared: SchedulerParts, masterKeys: MasterKeys, machine: string): Promise<void> {
+  const { id } = await masterKeys.first();
+  const { store } = shared;
+  const storedId = await store.call((redis) => redis.set(store.keys.masterKey, id, 'NX', 'GET'));
+  if (storedId === null || storedId === id) return;
+  await assertMasterKey(shared, masterKeys, machine);
+  await store.call((redis) => redis.set(store.keys.masterKey, id));
+}
+
+/** @throws when other machines use a master key that this machine lacks */
+export async function assertMasterKey(shared: SchedulerParts, masterKeys: MasterKeys, machine: string): Promise<void> {
+  const id = await keyOfOthers(shared, machine);
+  if (id === null || (await masterKeys.byId(id)) !== null) return;
+  throw new Error(
+    `The machine ${machine} lacks the master key ${id}, under which the other machines seal secrets. ` +
+      'Copy master.key from the home of another machine to the home of this one (mode 0600), or give all of them the same PIE_MASTER_KEY.',
+  );
+}
+
+/** Tenants queried at once. */
+const BATCH = 100;
+
+/** Looks up versions with a sealed environment. */
+interface StoredVersions {
+  runnableVersions(tenant: string): Promise<readonly FunctionVersion[]>;
+}
+
+/**
+ * The id of a master key under which a tenant's secret, a webhook secret or a value of a function's environment is
+ * sealed; null when Redis holds no sealed value. A sealed value begins with the id of its master key, see `sealing.ts`.
+ */
+export async function sealedUnder(store: Store, functions: StoredVersions): Promise<string | null> {
+  const { keys } = store;
+  const tenants = await store.call((redis) => redis.smembers(keys.tenants));
+  for (let i = 0; i < tenants.length; i += BATCH) {
+    const sealedValues = await store.call((redis) =>
+      Promise.all(
+        tenants.slice(i, i + BATCH).map(async (tenant) => {
+          const [[, secretValue], webhookSecret] = await Promise.all([
+            redis.hrandfield(keys.secretValues(tenant), 1, 'WITHVALUES') as Promise<string[]>,
+            redis.get(keys.webhookSecret(tenant)),
+          ]);
+          return secretValue ?? webhookSecret ?? '';
+        }),
+      ),
+    );
+    const sealed = sealedValues.find((value) => value !== '');
+    if (sealed !== undefined) return keyOf(sealed);
+  }
+  for (const tenant of tenants) {
+    for (const { environment = {} } of await functions.runnableVersions(tenant)) {
+      const [sealed] = Object.values(environment);
+      if (sealed !== undefined) return keyOf(sealed);
+    }
+  }
+  return null;
+}
+
+const keyOf = (sealed: string): string => sealed.slice(0, sealed.indexOf('.'));

@@ -13,10 +13,8 @@ import { Tenants } from '../tenants/tenants.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { WebhookSecrets } from '../webhooks/secrets.ts';
 import { Environments } from './environments.ts';
-import { openMasterKeys } from './master-keys.ts';
+import { openMasterKeys, seal, sealedUnder, unseal } from './master-keys.ts';
 import { MAX_SECRET_BYTES, MAX_SECRETS } from './rules.ts';
-import { sealedUnder } from './sealed.ts';
-import { seal, unseal } from './sealing.ts';
 import { type Secret, SecretError, Secrets } from './secrets.ts';
 
 const newKey = () => randomBytes(32).toString('base64');

@@ -3,9 +3,8 @@ import type { FunctionVersion } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { REPLY_MS, type Store } from '../store/store.ts';
-import type { MasterKeys } from './master-keys.ts';
+import { type MasterKeys, seal, unseal } from './master-keys.ts';
 import { faultOfSecret, MAX_REVISIONS, MAX_SECRETS, VARIABLE_NAME } from './rules.ts';
-import { seal, unseal } from './sealing.ts';
 
 const SCRIPTS = {
   set: loadScript(new URL('./secrets.lua', import.meta.url), 'set-secret'),

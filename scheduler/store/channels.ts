@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis';
 import { isConnectionError, StoreError } from './errors.ts';
-import { DEFAULT_CALL_DEADLINE_MS } from './store.ts';
+import { DEFAULT_CALL_DEADLINE_MS, Store, type StoreOptions } from './store.ts';
 
 /** Callbacks of a listener on a channel. */
 export interface ChannelListener {
@@ -124,5 +124,85 @@ export class Channels {
       clearTimeout(timer);
       this.#onceLost.delete(settle);
     }
+  }
+}
+
+/**
+ * Separate connections for a runtime's lease and its cancels, so that neither waits behind the traffic of inferlets. They open on first
+ * use; processes other than runtimes never use them.
+ */
+export class Vital {
+  readonly #connect: () => Redis;
+  readonly #options: StoreOptions;
+  #store: Store | undefined;
+  #isClosed = false;
+  #channels: { readonly channels: Channels; readonly connection: Redis } | undefined;
+
+  constructor(connect: () => Redis, options: StoreOptions) {
+    this.#connect = connect;
+    this.#options = options;
+  }
+
+  get store(): Store {
+    this.#store ??= new Store(this.#open(), this.#options);
+    return this.#store;
+  }
+
+  get channels(): Channels {
+    if (!this.#channels) {
+      const connection = this.#open();
+      this.#channels = { connection, channels: new Channels(connection) };
+    }
+    return this.#channels.channels;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#channels?.channels.close();
+    this.#channels?.connection.disconnect();
+    this.#store?.redis.disconnect();
+  }
+
+  #open(): Redis {
+    const connection = this.#connect();
+    // The calls that need the connection report its errors.
+    connection.on('error', () => undefined);
+    // A call that begins after `close` fails at once, and opens no lasting connection.
+    if (this.#isClosed) connection.disconnect();
+    return connection;
+  }
+}
+
+/** A flag that one task waits for and others set. It remembers one `set` while no task waits. */
+export class Wakeup {
+  #isSet = false;
+  #wake: (() => void) | undefined;
+
+  set(): void {
+    this.#isSet = true;
+    this.#wake?.();
+  }
+
+  /** Waits until the flag is set (and clears it), the time is over, or the signal aborts. Resolves to true if the flag was set. */
+  async wait(timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
+    if (!this.#isSet && !signal?.aborted) {
+      let timer: NodeJS.Timeout | undefined;
+      let stop: (() => void) | undefined;
+      try {
+        await new Promise<void>((resolve) => {
+          stop = () => resolve();
+          this.#wake = stop;
+          timer = setTimeout(stop, timeoutMs);
+          signal?.addEventListener('abort', stop, { once: true });
+        });
+      } finally {
+        clearTimeout(timer);
+        if (stop) signal?.removeEventListener('abort', stop);
+        this.#wake = undefined;
+      }
+    }
+    const wasSet = this.#isSet;
+    this.#isSet = false;
+    return wasSet;
   }
 }

@@ -36,3 +36,79 @@ export function openConnection(address: string): Redis {
   redis.on('error', () => undefined);
   return redis;
 }
+
+/**
+ * A connection for one of BullMQ's workers. The worker makes a copy of the connection to wait for jobs. A worker that
+ * closes just after Redis came back may connect its copy once more, and BullMQ then forgets the copy, which would
+ * reconnect for ever. Here no copy connects after `close`.
+ */
+export class WorkerConnection {
+  readonly redis: Redis;
+  readonly #copies = new Set<Redis>();
+
+  constructor(redis: Redis) {
+    this.redis = redis;
+    redis.on('error', () => undefined);
+    const duplicate = redis.duplicate.bind(redis);
+    redis.duplicate = (override) => {
+      const copy = duplicate(override);
+      copy.on('error', () => undefined);
+      this.#copies.add(copy);
+      return copy;
+    };
+  }
+
+  /** Ends the connection and its copies. Call it once the worker is closed. */
+  close(): void {
+    for (const each of [this.redis, ...this.#copies]) {
+      each.connect = () => Promise.reject(new Error('Connection is closed.'));
+      each.disconnect();
+    }
+  }
+}
+
+const RETRY_MS = 1000;
+
+/**
+ * Runs work on request, one run at a time: requests during a run cause one more. A failed run is reported and repeated after a second.
+ *
+ * @returns `run` resolves once a run that began after the request has ended, also when it failed; `stop` ends the repetitions
+ */
+export function retrying(
+  work: () => Promise<void>,
+  onError: (error: unknown) => void,
+): { run(): Promise<void>; stop(): void } {
+  let running: Promise<void> | undefined;
+  let isRequested = false;
+  let isStopped = false;
+  let retry: NodeJS.Timeout | undefined;
+
+  const runRepeatedly = async (): Promise<void> => {
+    do {
+      isRequested = false;
+      try {
+        await work();
+      } catch (error) {
+        if (isStopped) break;
+        onError(error);
+        clearTimeout(retry);
+        retry = setTimeout(() => void run(), RETRY_MS);
+      }
+    } while (isRequested && !isStopped);
+    running = undefined;
+  };
+  const run = (): Promise<void> => {
+    clearTimeout(retry);
+    if (isStopped) return Promise.resolve();
+    isRequested = true;
+    running ??= runRepeatedly();
+    return running;
+  };
+  return {
+    run,
+    stop() {
+      isStopped = true;
+      clearTimeout(retry);
+    },
+  };
+}

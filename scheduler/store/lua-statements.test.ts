@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { type LuaStatement, parseLua, reachable } from './lua-statements.ts';
+import { type LuaStatement, parseLua, reachable } from './lua-script.ts';
 
 const parsed = (lua: string) => parseLua(lua, 'file.lua');
 const pruned = (lua: string) => reachable(parsed(lua).filter((part): part is LuaStatement => typeof part !== 'string'));

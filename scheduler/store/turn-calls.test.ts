@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { TurnCalls } from './turn-calls.ts';
+import { TurnCalls } from './store.ts';
 
 /** `turns` doubles numbers and refuses odd ones; a call with a 13 fails. `calls` has the items of each call. */
 function doubling(size: (item: number) => number) {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, test } from 'node:test';
 import { TestRedis } from '../testing/redis.ts';
-import { WorkerConnection } from './worker-connection.ts';
+import { WorkerConnection } from './connection.ts';
 
 let redis: TestRedis;
 before(async () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { includesScope, includesScopes, SCOPES } from './scopes.ts';
+import { includesScope, includesScopes, SCOPES } from './rules.ts';
 
 describe('scopes', () => {
   it('admin includes invoke and deploy, operator includes all, and other scopes include only themselves', () => {

@@ -5,11 +5,9 @@ import { StoreError } from '../store/errors.ts';
 import { Store } from '../store/store.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { ApiKeys, type CreateKeyOutcome } from './api-keys.ts';
+import { ApiKeys, type CreateKeyOutcome, hashKey } from './api-keys.ts';
 import { AuditLog } from './audit.ts';
-import { hashKey } from './key-text.ts';
-import { EXPIRED_KEPT_MS, MAX_KEYS } from './rules.ts';
-import { SCOPES } from './scopes.ts';
+import { EXPIRED_KEPT_MS, MAX_KEYS, SCOPES } from './rules.ts';
 import { Tenants } from './tenants.ts';
 
 const MINUTE = 60_000;

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { LatencyTargets } from '../invocations/types.ts';
-import { areLatencyTargets } from '../quotas/latency.ts';
+import { areLatencyTargets, type LatencyTargets } from '../invocations/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { REPLY_MS, type Store } from '../store/store.ts';

@@ -1,4 +1,5 @@
-import type { Usage } from '../invocations/types.ts';
+/** Resource usage of an invocation by name, with units in the names (`inputTokens`, `cpuMs`, `kvPagesPeak`). */
+export type Usage = Readonly<Record<string, number>>;
 
 /**
  * The metered parts of an invocation's usage, in the order of the counters in Redis. `units` is the number of Redis's units in one unit of the
@@ -63,4 +64,42 @@ export function sumOfUsage(before: Usage, last: Usage): Usage {
 
 function numbers(text: string | undefined): number[] {
   return text === undefined ? [] : text.split(' ').map(Number);
+}
+
+/** `requests` counts invocations made by clients; `invocations` also counts the children that they launched. */
+const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
+
+/** Counts of one span of time: those of {@link COUNT_NAMES}, and the metered fields in the units of their names. */
+export type UsageCounts = Readonly<Record<(typeof COUNT_NAMES)[number] | MeteredName, number>>;
+
+const ZERO_COUNTS = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
+
+/** Counts by name, from a counter array of Redis. */
+export function toCounts(values: readonly unknown[]): UsageCounts {
+  const numbers = ZERO_COUNTS.map((_, i) => Number(values[i] ?? 0));
+  const plain = Object.fromEntries(COUNT_NAMES.map((name, i) => [name, numbers[i] ?? 0]));
+  return { ...plain, ...meteredOf(numbers.slice(COUNT_NAMES.length)) } as UsageCounts;
+}
+
+/** Four buckets to a doubling: a quantile is at most 19 % above the measured value. */
+const BUCKETS_PER_DOUBLING = 4;
+
+/** Counts of the times from submission to the first message, by bucket of `usage.lua`. */
+export type FirstMessageTimes = ReadonlyMap<number, number>;
+
+/** The upper end of a bucket, ms. */
+function bucketEnd(bucket: number): number {
+  return 2 ** (bucket / BUCKETS_PER_DOUBLING);
+}
+
+/** The time, ms, within which the fraction `part` of all first messages came, rounded up to the end of a bucket. Null without messages. */
+export function quantile(times: FirstMessageTimes, part: number): number | null {
+  const buckets = [...times].sort(([a], [b]) => a - b);
+  const total = buckets.reduce((sum, [, count]) => sum + count, 0);
+  let remainingCount = Math.max(1, Math.ceil(part * total));
+  for (const [bucket, count] of buckets) {
+    remainingCount -= count;
+    if (remainingCount <= 0) return Math.round(bucketEnd(bucket));
+  }
+  return null;
 }

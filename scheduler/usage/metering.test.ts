@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { Usage } from '../invocations/types.ts';
-import { SPANS, type Span, spanNumber } from '../quotas/windows.ts';
+import { SPANS, type Span, spanNumber } from '../quotas/names.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { METERED_FIELDS } from './metered.ts';
-import type { SpanCounts, UsageCounts } from './usage.ts';
+import { METERED_FIELDS, type UsageCounts } from './metered.ts';
+import type { SpanCounts } from './usage.ts';
 
 /** Two minutes before the end of a day and of a month, so that the steps of a test cross both. */
 const START = Date.UTC(2027, 1, 28, 23, 58);

@@ -1,16 +1,8 @@
-import { isQuotaName, quotaErrorCode } from '../quotas/names.ts';
-import { type Span, spanNumber, spanStart } from '../quotas/windows.ts';
+import { isQuotaName, quotaErrorCode, type Span, spanNumber, spanStart } from '../quotas/names.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { type FirstMessageTimes, quantile } from './first-message.ts';
-import { METERED_FIELDS, type MeteredName, meteredOf } from './metered.ts';
-
-/** `requests` counts invocations made by clients; `invocations` also counts the children that they launched. */
-const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
-
-/** Counts of one span of time: those of {@link COUNT_NAMES}, and the metered fields in the units of their names. */
-export type UsageCounts = Readonly<Record<(typeof COUNT_NAMES)[number] | MeteredName, number>>;
+import { type FirstMessageTimes, quantile, toCounts, type UsageCounts } from './metered.ts';
 
 /** Counts of one span, of one function or (null) of the tenant. */
 export interface SpanCounts {
@@ -40,8 +32,6 @@ const READ = loadScript(new URL('./usage.lua', import.meta.url), 'read-counts');
 /** Maximum windows read per call. Redis serves no other client during a script, so each call must be short. */
 const WINDOWS_AT_ONCE = 64;
 const TENANT_FIELD = '*';
-
-const ZERO_COUNTS = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
 
 /** Reads the usage of tenants and their functions. The scheduler's Lua scripts count it. */
 export class UsageCounters {
@@ -114,13 +104,6 @@ export class UsageCounters {
 function pairs(flat: unknown): [string, unknown][] {
   if (!Array.isArray(flat)) return [];
   return flat.flatMap((field, i): [string, unknown][] => (i % 2 === 0 ? [[String(field), flat[i + 1]]] : []));
-}
-
-/** Counts by name, from a counter array of Redis. */
-export function toCounts(values: readonly unknown[]): UsageCounts {
-  const numbers = ZERO_COUNTS.map((_, i) => Number(values[i] ?? 0));
-  const plain = Object.fromEntries(COUNT_NAMES.map((name, i) => [name, numbers[i] ?? 0]));
-  return { ...plain, ...meteredOf(numbers.slice(COUNT_NAMES.length)) } as UsageCounts;
 }
 
 function toMinute(at: number, window: readonly [string, unknown][]): MinuteCounts {

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { askedWait, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
-import { DeliverySlots } from './delivery-slots.ts';
-import { signedHeaders } from './signature.ts';
+import { signedHeaders } from './secrets.ts';
+import { askedWait, DeliverySlots, MAX_ATTEMPTS, verdictOn, waitAfter } from './webhooks.ts';
 
 /** `MAX_WAIT_MS` of delivery-slots.ts. */
 const LONGEST_WAIT_MS = 300_000;

@@ -4,8 +4,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { Reach } from '../addresses/reach.ts';
-import type { Answer } from './attempts.ts';
-import { post } from './post.ts';
+import { type Answer, post } from './webhooks.ts';
 
 const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }] });
 /** Node's diagnostics channel for a client that has received a response's head. */

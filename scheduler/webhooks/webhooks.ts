@@ -1,24 +1,21 @@
+import type { IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DelayedError, type Job, Queue, UnrecoverableError, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import type { Reach } from '../addresses/reach.ts';
+import { respond, untilAborted } from '../addresses/respond.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { Invocation, WebhookState } from '../invocations/types.ts';
 import { WEBHOOK_QUEUE } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { MAX_EXCUSED_MS } from '../policies/silence.ts';
-import type { Channels } from '../store/channels.ts';
+import { type Channels, Wakeup } from '../store/channels.ts';
+import { WorkerConnection } from '../store/connection.ts';
 import { CrashGuard } from '../store/crash-guard.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { Wakeup } from '../store/wakeup.ts';
-import { WorkerConnection } from '../store/worker-connection.ts';
-import { type Answer, askedWait, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
-import { DeliverySlots } from './delivery-slots.ts';
-import { post } from './post.ts';
-import type { WebhookSecrets } from './secrets.ts';
-import { signedHeaders } from './signature.ts';
+import { signedHeaders, type WebhookSecrets } from './secrets.ts';
 
 const NOTE_ATTEMPT = loadScript(new URL('./webhooks.lua', import.meta.url), 'note-attempt');
 
@@ -332,4 +329,165 @@ export class Webhooks {
     const signal = AbortSignal.any([AbortSignal.timeout(ATTEMPT_MS), this.#stopping.signal]);
     return post(new URL(url), headers, body, { reach, tenant: invocation.tenant }, signal);
   }
+}
+
+/** Minimum time between the times at which two waiting deliveries of a tenant ask again. */
+const MIN_SPACING_MS = 5;
+/** Longest time that a delivery waits before it asks again. */
+const MAX_WAIT_MS = 300_000;
+/** Weight of the latest duration in the mean. */
+const LATEST = 0.3;
+/** Mean duration of a tenant's deliveries that is assumed before the first one ends. */
+const FIRST_GUESS_MS = 50;
+
+interface Tenant {
+  active: number;
+  meanMs: number;
+  /** The latest time at which a waiting delivery was told to ask again, at most `MAX_WAIT_MS` ahead. */
+  givenUntil: number;
+}
+
+/**
+ * Bounds the concurrent deliveries of one tenant, so that a tenant with dead endpoints does not take all concurrent
+ * deliveries of a gateway. A delivery beyond the bound learns when to ask again. The waits follow the speed of the
+ * tenant's endpoints: deliveries to fast endpoints wait little, and deliveries to dead ones ask rarely. Pure: callers
+ * pass the time.
+ */
+export class DeliverySlots {
+  readonly #maxActive: number;
+  readonly #tenants = new Map<string, Tenant>();
+
+  /** @param maxActive concurrent deliveries of one tenant. */
+  constructor(maxActive: number) {
+    this.#maxActive = maxActive;
+  }
+
+  /** Number of tenants with stored state. */
+  get size(): number {
+    return this.#tenants.size;
+  }
+
+  /** 0 when the delivery may begin (call `leave` at its end), else the time to wait before asking again. */
+  enter(tenant: string, nowMs: number): number {
+    const state = this.#tenants.get(tenant) ?? { active: 0, meanMs: FIRST_GUESS_MS, givenUntil: nowMs };
+    this.#tenants.set(tenant, state);
+    if (state.active < this.#maxActive) {
+      state.active += 1;
+      return 0;
+    }
+    const spacingMs = Math.max(MIN_SPACING_MS, state.meanMs / this.#maxActive);
+    // Each delivery that asks again gets a time behind all earlier ones. Without the bound `MAX_WAIT_MS`, an outage of the endpoints would therefore
+    // delay deliveries for hours after its end.
+    state.givenUntil = Math.min(Math.max(nowMs, state.givenUntil) + spacingMs, nowMs + MAX_WAIT_MS);
+    return Math.ceil(state.givenUntil - nowMs);
+  }
+
+  leave(tenant: string, nowMs: number, tookMs: number): void {
+    const state = this.#tenants.get(tenant);
+    if (state === undefined) return;
+    state.active -= 1;
+    state.meanMs += (tookMs - state.meanMs) * LATEST;
+    if (state.active === 0 && state.givenUntil <= nowMs) this.#tenants.delete(tenant);
+  }
+}
+
+/** Wait after the first failed attempt. Each further wait is twice as long: 5 s, 10 s, 20 s … */
+const FIRST_WAIT_MS = 5000;
+/** The waits between 15 attempts add up to 22.8 hours, so an endpoint may be down for most of a day. */
+export const MAX_ATTEMPTS = 15;
+
+/** Longest wait that a receiver may ask for. The output of an invocation is kept for a day by default. */
+const MAX_ASKED_WAIT_MS = 6 * 3_600_000;
+
+/** Wait after the failure of the n-th attempt, counted from 1. A receiver may ask for a longer wait (`askedWait`), but for none that is shorter. */
+export function waitAfter(attempt: number, firstWaitMs = FIRST_WAIT_MS, askedMs = 0): number {
+  return Math.max(firstWaitMs * 2 ** (attempt - 1), Math.min(askedMs, MAX_ASKED_WAIT_MS));
+}
+
+/** The three forms of a date in HTTP (RFC 9110, section 5.6.7); all are in UTC, and the oldest does not say so. */
+const HTTP_DATE =
+  /^(?:\w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT|\w{6,9}, \d{2}-\w{3}-\d{2} \d{2}:\d{2}:\d{2} GMT|\w{3} \w{3} [ \d]\d \d{2}:\d{2}:\d{2} \d{4})$/;
+
+/** The wait that the header `Retry-After` asks for: a number of seconds, or a date. 0 without one, and for a date in the past. */
+export function askedWait(retryAfter: string | undefined, nowMs: number): number {
+  const text = retryAfter?.trim() ?? '';
+  if (/^\d{1,10}$/.test(text)) return Number(text) * 1000;
+  if (!HTTP_DATE.test(text)) return 0;
+  const at = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`);
+  return Number.isNaN(at) ? 0 : Math.max(0, at - nowMs);
+}
+
+/** Outcome of an attempt: the HTTP status of the response and its header `Retry-After`, or the reason why there was no response. */
+export type Answer = { readonly status: number; readonly retryAfter?: string } | { readonly error: string };
+
+/** `delivered` when the receiver accepted the webhook; `gone` when the receiver wants no further attempt (410 Gone); else `retry`. */
+export function verdictOn(answer: Answer): 'delivered' | 'retry' | 'gone' {
+  if (!('status' in answer)) return 'retry';
+  if (answer.status >= 200 && answer.status < 300) return 'delivered';
+  return answer.status === 410 ? 'gone' : 'retry';
+}
+
+/** Maximum bytes read of a response's body. The content is ignored, but reading lets a normal server finish its response. */
+const MAX_DRAINED_BYTES = 64 * 1024;
+const MAX_HEAD_BYTES = 16 * 1024;
+
+/**
+ * Sends a body and returns the response's status and `Retry-After`. Connects only to the addresses that `reach` has checked, follows no redirect, and gives up when
+ * the signal aborts, whatever the server does. Never throws.
+ */
+export async function post(
+  url: URL,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+  { reach, tenant }: { readonly reach: Reach; readonly tenant: string },
+  signal: AbortSignal,
+): Promise<Answer> {
+  try {
+    const addresses = await untilAborted(reach.addresses(url, tenant, signal), signal);
+    const sentHeaders = { ...headers, 'content-length': String(Buffer.byteLength(body)) };
+    const request = { url, addresses, method: 'POST', headers: sentHeaders, body, maxHeadBytes: MAX_HEAD_BYTES };
+    const { response } = await untilAborted(respond(request, signal), signal);
+    // The status is the result, even when reading the body fails.
+    await untilAborted(drainBody(response), signal).catch(() => undefined);
+    const retryAfter = response.headers['retry-after'];
+    return { status: response.statusCode ?? 0, ...(retryAfter !== undefined && { retryAfter }) };
+  } catch (error) {
+    return { error: signal.aborted ? 'no answer in time' : reasonOf(error) };
+  }
+}
+
+async function drainBody(response: IncomingMessage): Promise<void> {
+  let bytes = 0;
+  for await (const chunk of response) {
+    bytes += (chunk as Buffer).length;
+    if (bytes > MAX_DRAINED_BYTES) break;
+  }
+  response.destroy();
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { code } = error as NodeJS.ErrnoException;
+  return (code ?? error.message).slice(0, 200);
+}
+
+const MAX_URL_BYTES = 2048;
+
+/**
+ * Checks the URL of a webhook as far as its text allows; null when it is valid. The IP addresses of its host name are
+ * checked when the webhook is sent.
+ */
+export function webhookFault(text: string, tenant: string, reach: Reach): string | null {
+  if (Buffer.byteLength(text) > MAX_URL_BYTES) return `it has more than ${MAX_URL_BYTES} bytes`;
+  if (!URL.canParse(text)) return 'it is not an absolute URL';
+  const url = new URL(text);
+  if (url.protocol !== 'https:' && url.protocol !== 'http:')
+    return `${url.protocol} is not a protocol of webhooks; use https:`;
+  if (url.username !== '' || url.password !== '') return 'it holds credentials; check the signature instead';
+  // The operator has allowed this private host for the tenant, so the checks below do not apply.
+  if (reach.trusts(url, tenant)) return null;
+  if (url.protocol === 'http:') return 'it is not https';
+  if (reach.refuses(url, tenant)) return `${url.hostname} is not a public address outside this machine`;
+  if (/(^|\.)localhost\.?$/.test(url.hostname)) return 'localhost is this machine';
+  return null;
 }

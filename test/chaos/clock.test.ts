@@ -4,7 +4,7 @@ import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';
+import { spanNumber, spanStart } from '#scheduler/quotas/names.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { json, say } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';

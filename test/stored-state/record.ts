@@ -6,7 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { spanNumber } from '#scheduler/quotas/windows.ts';
+import { spanNumber } from '#scheduler/quotas/names.ts';
 import { deploySource } from '../harness/deploy.ts';
 import { invoke, json, readEvents } from '../harness/events.ts';
 import { newHome, Platform, until } from '../harness/platform.ts';

@@ -8,7 +8,7 @@ import { withOwnRedis } from '#gateway/cli/backup/own-redis.ts';
 import { restore } from '#gateway/cli/backup/restore.ts';
 import { withRedis } from '#gateway/cli/backup/snapshot.ts';
 import { loadConfig } from '#infra/config.ts';
-import { SPANS, type Span, spanNumber } from '#scheduler/quotas/windows.ts';
+import { SPANS, type Span, spanNumber } from '#scheduler/quotas/names.ts';
 import { type Client, json, type StreamEvent } from '../harness/events.ts';
 
 /** Folder of the stored states: one folder for each version of Pie that wrote one. */

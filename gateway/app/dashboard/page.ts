@@ -1,5 +1,4 @@
-import { TENANT_NAME } from '#scheduler/tenants/rules.ts';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
+import { includesScope, TENANT_NAME } from '#scheduler/tenants/rules.ts';
 import type { Call, ControlPlane, Scope } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { type Html, html } from './html/html.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { resultData } from '#scheduler/invocations/result-event.ts';
+import { resultData } from '#scheduler/invocations/types.ts';
 import { JsonText, jsonWithOutput, parseWithOutput, resultIn } from './json-text.ts';
 
 const USAGE = { cpuMs: 1.5 };

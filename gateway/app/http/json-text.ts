@@ -1,5 +1,5 @@
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
-import { partsOf } from '#scheduler/invocations/result-event.ts';
+import { partsOf } from '#scheduler/invocations/types.ts';
 import type { Usage } from '../schemas/invocations.ts';
 import { assertShape } from './json-shape.ts';
 

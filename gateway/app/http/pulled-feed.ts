@@ -1,4 +1,4 @@
-import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
+import type { Feed, OpenFeed } from '#scheduler/invocations/follower.ts';
 
 /** A source that gives items when it is asked for them, such as an iterator. */
 export interface PulledSource<T> {

@@ -1,7 +1,6 @@
 import type { MiddlewareHandler } from 'hono';
 import type { QuotaUse } from '#scheduler/quotas/exceeded.ts';
-import { type Counted, countedPart } from '#scheduler/quotas/names.ts';
-import { windowLength } from '#scheduler/quotas/windows.ts';
+import { type Counted, countedPart, windowLength } from '#scheduler/quotas/names.ts';
 import type { AppEnv } from '../context.ts';
 
 /** The parameter `qu`: the unit that a quota counts. Empty for requests, the draft's default unit. */

@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/file-rules.ts';
+import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import { type ControlPlane, DEFAULT_MEDIA_TYPE } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';

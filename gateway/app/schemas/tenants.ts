@@ -1,7 +1,6 @@
 import { z } from '@hono/zod-openapi';
-import { LATENCY_BOUNDS } from '#scheduler/quotas/latency.ts';
-import { AUDIT_CURSOR, KEY_NAME, MAX_LIFETIME_MS, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
-import { SCOPES } from '#scheduler/tenants/scopes.ts';
+import { LATENCY_BOUNDS } from '#scheduler/invocations/types.ts';
+import { AUDIT_CURSOR, KEY_NAME, MAX_LIFETIME_MS, SCOPES, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { timestamp } from './timestamp.ts';
 
 export const tenantName = z.string().regex(TENANT_NAME, {

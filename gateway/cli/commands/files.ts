@@ -1,6 +1,6 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { MAX_FILE_BYTES } from '#scheduler/invocations/file-rules.ts';
+import { MAX_FILE_BYTES } from '#scheduler/invocations/types.ts';
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { bytes } from '../format.ts';

@@ -1,4 +1,4 @@
-import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
+import { SCOPES, type Scope } from '#scheduler/tenants/rules.ts';
 import type { CreatedKey } from '../../app/resources/tenants.ts';
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';

@@ -1,4 +1,4 @@
-import { Items } from '#scheduler/invocations/feed.ts';
+import { Items } from '#scheduler/invocations/follower.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { BEGINNING, eventId, hasUpTo, positionOf } from '../../invocations/event-id.ts';

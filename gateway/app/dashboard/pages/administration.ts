@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi';
 import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES, quotaLabel } from '#scheduler/quotas/names.ts';
-import { includesScope, SCOPES } from '#scheduler/tenants/scopes.ts';
+import { includesScope, SCOPES } from '#scheduler/tenants/rules.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import type { ApiKey } from '../../resources/tenants.ts';
 import { QuotaChangeSchema } from '../../schemas/quotas.ts';

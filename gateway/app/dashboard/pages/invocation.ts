@@ -1,5 +1,5 @@
 import { raw } from 'hono/html';
-import { Items } from '#scheduler/invocations/feed.ts';
+import { Items } from '#scheduler/invocations/follower.ts';
 import { hasEnded } from '#scheduler/invocations/types.ts';
 import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { resultData } from '#scheduler/invocations/result-event.ts';
+import { resultData } from '#scheduler/invocations/types.ts';
 import { jsonText } from '../html/format.ts';
 import { transcript } from './transcript.ts';
 

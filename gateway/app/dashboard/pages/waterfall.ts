@@ -1,4 +1,4 @@
-import type { MetricData, SpanReport, StartData } from '#scheduler/invocations/event-data.ts';
+import type { MetricData, SpanReport, StartData } from '#scheduler/invocations/types.ts';
 import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { duration, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
