@@ -1,8 +1,8 @@
 import type { PendingFunction } from '#infra/pending-functions.ts';
 import { Reach } from '#scheduler/addresses/reach.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import type { Resolved } from '#scheduler/functions/resolutions.ts';
 import { ownerOf, PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import type { OpenFeed } from '#scheduler/invocations/follower.ts';

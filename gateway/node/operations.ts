@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
 import type { JoinedMachine, MachineInfo } from '#scheduler/machines/types.ts';

@@ -1,4 +1,4 @@
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { changeFault, type LimitChange, MAX_SETTINGS } from '#scheduler/quotas/limits.ts';
 import { spanNumber, spanStart } from '#scheduler/quotas/names.ts';
 import type { QuotaState } from '#scheduler/quotas/quotas.ts';

@@ -1,5 +1,6 @@
 import {
   aliasNameFault,
+  FUNCTION_NAME,
   heaviest,
   LIVE,
   MIN_VERSION_PREFIX,
@@ -8,7 +9,6 @@ import {
 } from '#scheduler/functions/aliases.ts';
 import { differences } from '#scheduler/functions/differences.ts';
 import type { DeployedFunction } from '#scheduler/functions/functions.ts';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import type { AliasOutcome, RollbackOutcome, RollbackPlan } from '#scheduler/functions/releases.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';

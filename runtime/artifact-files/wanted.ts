@@ -1,4 +1,4 @@
-import { componentUsers } from '#scheduler/functions/component-users.ts';
+import { componentUsers } from '#scheduler/functions/functions.ts';
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';

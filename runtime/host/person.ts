@@ -1,5 +1,5 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { checkInputSchema } from '#scheduler/functions/input-schema.ts';
+import { checkInputSchema } from '#scheduler/functions/schema/compiled.ts';
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
 import type { Question, Resumption } from '#wit/generated/host.ts';

@@ -1,8 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
-import { isReference } from '#scheduler/functions/aliases.ts';
+import { FUNCTION_NAME, isReference } from '#scheduler/functions/aliases.ts';
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/submission.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';

@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
 import { type AliasState, aliasNameFault, LIVE, messageFault } from '../functions/aliases.ts';
-import { type Blobs, MAX_COMPONENT_BYTES } from '../functions/blobs.ts';
 import { importedInterfaces } from '../functions/component-imports.ts';
 import {
+  type Blobs,
   type DeployedFunction,
   type FullReason,
   type Functions,
+  MAX_COMPONENT_BYTES,
   MAX_FUNCTIONS,
   MAX_RECORD_BYTES,
   MAX_VERSIONS,

@@ -160,3 +160,6 @@ export function sameShares(a: readonly Share[], b: readonly Share[]): boolean {
     a.every(({ version, weight }) => b.some((other) => other.version === version && other.weight === weight))
   );
 }
+
+/** Pattern of a function's name, which appears in URLs, keys and commands. */
+export const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;

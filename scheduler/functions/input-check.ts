@@ -1,9 +1,7 @@
 import { FairCache } from '../policies/fair-cache.ts';
-import type { JsonSchema } from './input-schema.ts';
 import { StepsExhausted, TooDeepError } from './schema/budget.ts';
-import { type Fault, pointerTo } from './schema/fault.ts';
-import { PatternError } from './schema/pattern-syntax.ts';
-import { SchemaError } from './schema/references.ts';
+import { type Fault, type JsonSchema, pointerTo, SchemaError } from './schema/compiled.ts';
+import { PatternError } from './schema/pattern.ts';
 import { SchemaValidator } from './schema/validator.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 

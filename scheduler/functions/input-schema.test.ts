@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { checkInputSchema } from './input-schema.ts';
-import { SCHEMA_KEYWORDS } from './schema/references.ts';
+import { checkInputSchema, SCHEMA_KEYWORDS } from './schema/compiled.ts';
 
 /** A schema with this many objects nested within it. */
 function nested(depth: number): object {

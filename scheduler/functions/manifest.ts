@@ -8,9 +8,9 @@ import {
   SEALED_VALUE,
   VARIABLE_NAME,
 } from '../secrets/rules.ts';
+import { FUNCTION_NAME } from './aliases.ts';
 import { grantsSchema } from './grants.ts';
-import { checkInputSchema, type JsonSchema } from './input-schema.ts';
-import { FUNCTION_NAME } from './name.ts';
+import { checkInputSchema, type JsonSchema } from './schema/compiled.ts';
 
 /** Bounds of the limits that a manifest may set: `[least, most]`. */
 export const LIMIT_BOUNDS = {

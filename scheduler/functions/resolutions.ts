@@ -3,7 +3,7 @@ import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { chooseVersion } from './aliases.ts';
 import { type Functions, ownersFor } from './functions.ts';
-import { type Serving, type ServingBasis, servedVersion } from './serving.ts';
+import { type Serving, type ServingBasis, servedVersion } from './records.ts';
 import type { FunctionVersion } from './types.ts';
 
 /** Maximum memory of the cache, by estimate. */

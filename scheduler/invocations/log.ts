@@ -463,7 +463,7 @@ export interface WaitingLines {
 /** Cursor before every line. */
 export const LOG_BEGINNING = '0-0';
 /** Lines of one read. A stalled reader keeps them in memory. */
-const READ_COUNT_functionLogs = 64;
+const LINES_READ = 64;
 /** Interval at which a reader looks for new functions and reads the next few logs in turn, since wake-ups can be lost. */
 const IDLE_READ_MS = 5000;
 /** Logs that a reader reads in turn per interval. Hundreds of readers that each read all logs of a large tenant would keep Redis busy. */
@@ -537,9 +537,9 @@ export class FunctionLogs {
             // The loop may never end on its own: new lines may arrive faster than it reads them.
             if (signal.aborted) return;
             changedNames.delete(name);
-            const lines = await this.oldest(tenant, name, { after: cursors.get(name), limit: READ_COUNT_functionLogs });
+            const lines = await this.oldest(tenant, name, { after: cursors.get(name), limit: LINES_READ });
             waitingLines?.read(lines);
-            if (lines.length === READ_COUNT_functionLogs) changedNames.add(name);
+            if (lines.length === LINES_READ) changedNames.add(name);
             for (const line of lines) {
               cursors.set(name, line.cursor);
               yield line;

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { InvocationJob } from '../admission/job.ts';
-import type { ServingBasis } from '../functions/serving.ts';
+import type { ServingBasis } from '../functions/records.ts';
 import type { Keys } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { affinityKey } from '../policies/placement.ts';

@@ -1,5 +1,5 @@
 import type { z } from '@hono/zod-openapi';
-import { clipped } from '#scheduler/functions/schema/fault.ts';
+import { clipped } from '#scheduler/functions/schema/compiled.ts';
 
 type Issue = z.core.$ZodIssue;
 

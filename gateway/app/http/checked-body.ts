@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { pointerOf } from '#scheduler/functions/schema/fault.ts';
+import { pointerOf } from '#scheduler/functions/schema/compiled.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { wordedIssue } from '../errors/issues.ts';
 import type { Body } from './bodies.ts';

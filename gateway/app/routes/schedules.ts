@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { MAX_INPUT_BYTES, normalPattern, SCHEDULE_NAME, type Timing, timingFault } from '#scheduler/schedules/rules.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';

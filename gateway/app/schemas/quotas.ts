@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { LIMIT_SOURCES, MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES, type QuotaName } from '#scheduler/quotas/names.ts';
 import { SPANS } from '../resources/quotas.ts';

@@ -1,9 +1,7 @@
-import type { JsonSchema } from '#scheduler/functions/input-schema.ts';
 import { StepsExhausted, TooDeepError } from '#scheduler/functions/schema/budget.ts';
-import { pointerTo } from '#scheduler/functions/schema/fault.ts';
+import { type JsonSchema, pointerTo, SchemaError } from '#scheduler/functions/schema/compiled.ts';
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
-import { PatternError } from '#scheduler/functions/schema/pattern-syntax.ts';
-import { SchemaError } from '#scheduler/functions/schema/references.ts';
+import { PatternError } from '#scheduler/functions/schema/pattern.ts';
 import { SchemaValidator } from '#scheduler/functions/schema/validator.ts';
 import { tooLarge } from './error.ts';
 import type { Check } from './expression.ts';

@@ -1,5 +1,5 @@
 import { StepBudget } from '#scheduler/functions/schema/budget.ts';
-import { hasFormat } from '#scheduler/functions/schema/formats.ts';
+import { hasFormat } from '#scheduler/functions/schema/validator.ts';
 import type { Characters } from './characters.ts';
 import { choice, type Expression, isNever, NEVER, oneOf, RuleSet, sequence, text } from './expression.ts';
 import { escaped, type JsonRules, languageOf } from './json.ts';

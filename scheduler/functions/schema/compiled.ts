@@ -1,16 +1,4 @@
-import type { JsonSchema } from '../input-schema.ts';
-import { clipped, type Place, pointerTo } from './fault.ts';
-import { Pattern } from './pattern.ts';
-import { PatternError, PROPERTY_ESCAPE } from './pattern-syntax.ts';
-import {
-  isObject,
-  MAX_SCHEMA_DEPTH,
-  REFERENCE_KEYWORDS,
-  type Resource,
-  resolve,
-  SCHEMA_KEYWORDS,
-  SchemaError,
-} from './references.ts';
+import { Pattern, PatternError, PROPERTY_ESCAPE } from './pattern.ts';
 
 /** Maximum different patterns of a schema. */
 export const MAX_PATTERNS = 100;
@@ -406,4 +394,202 @@ const entriesOf = (value: unknown): [string, unknown][] => (isObject(value) ? Ob
 
 function isOneOf<T extends string>(list: readonly T[], text: string): text is T {
   return (list as readonly string[]).includes(text);
+}
+
+/** Maximum characters of a reference in an error message. */
+const MAX_SHOWN_REFERENCE = 100;
+
+/** Deepest nesting of schemas, unused ones included. */
+export const MAX_SCHEMA_DEPTH = 64;
+
+/** Keywords with inner schemas: one (`ofOne`), a list of them (`ofLists`), or an object of them by name (`ofNamed`). */
+export const SCHEMA_KEYWORDS = {
+  ofOne: [
+    'items',
+    'additionalItems',
+    'unevaluatedItems',
+    'contains',
+    'additionalProperties',
+    'unevaluatedProperties',
+    'propertyNames',
+    'not',
+    'if',
+    'then',
+    'else',
+  ],
+  ofLists: ['prefixItems', 'allOf', 'anyOf', 'oneOf'],
+  ofNamed: ['$defs', 'definitions', 'properties', 'patternProperties', 'dependentSchemas', 'dependencies'],
+} as const;
+
+/** Keywords with a reference. A value must fit the targets of all that a schema has. */
+export const REFERENCE_KEYWORDS = ['$ref', '$recursiveRef', '$dynamicRef'] as const;
+
+/** A schema that cannot be used. The message names the reason. */
+export class SchemaError extends Error {
+  override readonly name = 'SchemaError';
+}
+
+/** The schema at which references start: the nearest one with an `$id` (the schema itself or one around it), else the root. */
+export interface Resource {
+  readonly schema: JsonSchema;
+  readonly place: Place | null;
+  /** Schemas by the name of their anchor. */
+  readonly anchors: Map<string, Located>;
+}
+
+/** A part of a schema, with its place in the whole schema. */
+export interface Located {
+  readonly value: unknown;
+  readonly place: Place | null;
+}
+
+/**
+ * The part of a schema to which a reference leads. That part may lie below a keyword that holds no schemas, such as `examples`.
+ *
+ * @throws SchemaError when the reference leads out of the schema, or to nothing
+ */
+export function resolve(reference: string, resource: Resource): Located {
+  const shown = clipped(reference, MAX_SHOWN_REFERENCE);
+  if (!reference.startsWith('#')) throw new SchemaError(`the $ref "${shown}" leads out of the schema`);
+  const fragment = decoded(reference.slice(1));
+  const found =
+    fragment === '' || fragment.startsWith('/') ? atPointer(resource, fragment) : resource.anchors.get(fragment);
+  if (found === undefined || !(typeof found.value === 'boolean' || isObject(found.value)))
+    throw new SchemaError(`the $ref "${shown}" leads to no schema`);
+  return found;
+}
+
+export function isObject(value: unknown): value is JsonSchema {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** The value at a JSON pointer (RFC 6901). */
+function atPointer(resource: Resource, pointer: string): Located | undefined {
+  let value: unknown = resource.schema;
+  let { place } = resource;
+  for (const step of pointer.split('/').slice(1)) {
+    const name = step.replaceAll('~1', '/').replaceAll('~0', '~');
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return undefined;
+    value = (value as Record<string, unknown>)[name];
+    place = { parent: place, step: name };
+  }
+  return { value, place };
+}
+
+function decoded(fragment: string): string {
+  try {
+    return decodeURIComponent(fragment);
+  } catch {
+    throw new SchemaError(`the $ref "#${clipped(fragment, MAX_SHOWN_REFERENCE)}" has a wrong percent-encoding`);
+  }
+}
+
+/**
+ * A position in a value, as a linked list of steps. A step is a property name or the index of a list item. The list begins with the last step;
+ * `parent` leads to the step before. Null is the value as a whole.
+ */
+export interface Place {
+  readonly parent: Place | null;
+  readonly step: string | number;
+}
+
+/** The first rule that a value breaks. */
+export interface Fault {
+  readonly place: Place | null;
+  /** The end of a sentence that begins with the place, such as `is missing.`. */
+  readonly message: string;
+}
+
+/** Maximum characters of a step in a pointer. Property names come from clients, so they may be long. */
+const MAX_STEP_CHARACTERS = 100;
+/** Maximum steps of a pointer. */
+const MAX_STEPS = 20;
+
+/** A place as a JSON pointer (RFC 6901). A pointer with too many steps keeps only the last ones. */
+export function pointerTo(place: Place | null): string {
+  const steps: (string | number)[] = [];
+  for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.parent) steps.unshift(at.step);
+  return pointerOf(steps);
+}
+
+/** All steps of a place, first to last. */
+export function stepsTo(place: Place | null): (string | number)[] {
+  const steps: (string | number)[] = [];
+  for (let at = place; at !== null; at = at.parent) steps.push(at.step);
+  return steps.reverse();
+}
+
+/** Like {@link pointerTo}, for a list of steps that begins with the first step. */
+export function pointerOf(steps: readonly PropertyKey[]): string {
+  const escaped = (step: PropertyKey) =>
+    clipped(String(step), MAX_STEP_CHARACTERS).replaceAll('~', '~0').replaceAll('/', '~1');
+  return steps
+    .slice(-MAX_STEPS)
+    .map((step) => `/${escaped(step)}`)
+    .join('');
+}
+
+/** The text, cut after `maxLength` characters. The mark `…` shows the cut. */
+export function clipped(text: string, maxLength: number): string {
+  return text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
+}
+
+/** JSON text of a value, cut after `maxLength` characters. Takes time in proportion to the characters that it keeps. */
+export function shownJson(value: unknown, maxLength: number): string {
+  let text = '';
+  const write = (part: unknown): void => {
+    if (text.length > maxLength) return;
+    if (typeof part === 'string') text += JSON.stringify(part.slice(0, maxLength));
+    else if (typeof part !== 'object' || part === null) text += JSON.stringify(part);
+    else if (Array.isArray(part)) writeAll('[', part, (item) => write(item), ']');
+    else
+      writeAll(
+        '{',
+        Object.entries(part),
+        ([name, member]) => {
+          text += `${JSON.stringify(name.slice(0, maxLength))}:`;
+          write(member);
+        },
+        '}',
+      );
+  };
+  const writeAll = <T>(opening: string, parts: readonly T[], writePart: (part: T) => void, closing: string): void => {
+    text += opening;
+    for (const [index, part] of parts.entries()) {
+      if (text.length > maxLength) return;
+      if (index > 0) text += ',';
+      writePart(part);
+    }
+    text += closing;
+  };
+  write(value);
+  return clipped(text, maxLength);
+}
+
+/** A JSON Schema, restricted to what a manifest may use for a function's input. */
+export interface JsonSchema {
+  readonly [keyword: string]: unknown;
+}
+
+/** A fault of a schema. `path` leads from the whole schema to the faulty part. */
+export interface SchemaFault {
+  readonly path: readonly string[];
+  readonly message: string;
+}
+
+/** Maximum faults in one answer. */
+const MAX_ANSWER_FAULTS = 10;
+
+/**
+ * Finds the mistakes that make a schema useless, or that a check would ignore: a keyword of a wrong type, a pattern that cannot be matched in
+ * linear time, a reference that leads nowhere, a subschema that is not a schema. It looks at all parts that a check may evaluate: the inner
+ * schemas of keywords, and the targets of references, wherever they lie. It does not validate fully against the meta-schema.
+ */
+export function checkInputSchema(schema: unknown): SchemaFault[] {
+  // The whole schema must be an object; a schema within it may also be a boolean.
+  if (!isObject(schema)) return [{ path: [], message: 'must be a JSON Schema object' }];
+  const { faults } = compile(schema);
+  return faults
+    .slice(0, MAX_ANSWER_FAULTS)
+    .map(({ place, message }) => ({ path: stepsTo(place).map(String), message }));
 }

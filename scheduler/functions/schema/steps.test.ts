@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { checkInputSchema } from '../input-schema.ts';
 import { StepsExhausted, TooDeepError } from './budget.ts';
-import { PatternError } from './pattern-syntax.ts';
-import { SCHEMA_KEYWORDS, SchemaError } from './references.ts';
+import { checkInputSchema, SCHEMA_KEYWORDS, SchemaError } from './compiled.ts';
+import { PatternError } from './pattern.ts';
 import { SchemaValidator } from './validator.ts';
 
 const SEED = 20_261_130;

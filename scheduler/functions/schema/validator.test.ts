@@ -4,7 +4,7 @@ import { type Schema, Validator } from '@cfworker/json-schema';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { StepsExhausted, TooDeepError } from './budget.ts';
-import { pointerTo } from './fault.ts';
+import { pointerTo } from './compiled.ts';
 import { SchemaValidator } from './validator.ts';
 
 const SEED = 20_261_121;

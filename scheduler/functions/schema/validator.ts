@@ -1,13 +1,19 @@
-import type { JsonSchema } from '../input-schema.ts';
+import { format as library } from '@cfworker/json-schema';
 import { MAX_DEPTH, StepBudget, TooDeepError } from './budget.ts';
-import { type Compilation, type Compiled, compile, type Dependency, type SchemaNode } from './compiled.ts';
-import { areEqual, duplicates } from './equality.ts';
-import { Evaluated } from './evaluated.ts';
-import { clipped, type Fault, type Place, shownJson } from './fault.ts';
-import { hasFormat } from './formats.ts';
-import { isMultiple } from './multiples.ts';
-import type { Pattern } from './pattern.ts';
-import { isObject } from './references.ts';
+import {
+  type Compilation,
+  type Compiled,
+  clipped,
+  compile,
+  type Dependency,
+  type Fault,
+  isObject,
+  type JsonSchema,
+  type Place,
+  type SchemaNode,
+  shownJson,
+} from './compiled.ts';
+import { type Pattern, PROPERTY_ESCAPE } from './pattern.ts';
 
 /** Steps of one check: 10 to 20 ms, measured in 2026. */
 export const MAX_STEPS = 1_000_000;
@@ -439,4 +445,201 @@ function depthOf(place: Place | null): number {
   let depth = 0;
   for (let at = place; at !== null; at = at.parent) depth += 1;
   return depth;
+}
+
+/** The members of one value that some part of the schema has accepted already: `unevaluatedProperties` and `unevaluatedItems` skip them. */
+export class Evaluated {
+  readonly #members = new Set<string | number>();
+
+  has(member: string | number): boolean {
+    return this.#members.has(member);
+  }
+
+  add(member: string | number): void {
+    this.#members.add(member);
+  }
+
+  merge(other: Evaluated): void {
+    for (const member of other.#members) this.#members.add(member);
+  }
+
+  get size(): number {
+    return this.#members.size;
+  }
+}
+
+/** Steps charged for a number, and powers of ten between both numbers that one further step covers. */
+const MULTIPLE_STEPS = 50;
+const POWERS_PER_STEP = 4;
+
+/**
+ * True when `value` is a multiple of `divisor` in decimal notation: 0.3 is a multiple of 0.1, although their binary fractions are not. Both
+ * numbers have at most 17 digits and an exponent of at most three digits, so the integers below stay under 700 digits.
+ */
+export function isMultiple(value: number, divisor: number, budget: StepBudget): boolean {
+  budget.spend(MULTIPLE_STEPS);
+  if (!Number.isFinite(value) || !Number.isFinite(divisor) || divisor <= 0) return false;
+  const [coefficient, exponent] = decimal(value);
+  const [divisorCoefficient, divisorExponent] = decimal(divisor);
+  const shift = exponent - divisorExponent;
+  budget.spend(Math.abs(shift) / POWERS_PER_STEP);
+  return shift >= 0
+    ? (coefficient * 10n ** BigInt(shift)) % divisorCoefficient === 0n
+    : coefficient % (divisorCoefficient * 10n ** BigInt(-shift)) === 0n;
+}
+
+/** The absolute value of a number as an integer coefficient and an exponent of ten. */
+function decimal(value: number): readonly [bigint, number] {
+  const [digits = '0', exponent = '0'] = String(Math.abs(value)).split('e');
+  const point = digits.indexOf('.');
+  return [BigInt(digits.replace('.', '')), Number(exponent) - (point < 0 ? 0 : digits.length - point - 1)];
+}
+
+/** Steps charged for each comparison of two values, and for each value written. */
+const COMPARE_STEPS = 2;
+const WRITE_STEPS = 3;
+/** Steps charged in addition for the text of a number. */
+const NUMBER_STEPS = 6;
+/** Steps charged for each item that is looked up among the items before it, and the further ones for a number, which costs little else. */
+const LOOKUP_STEPS = 4;
+const NUMBER_LOOKUP_STEPS = 16;
+/** Characters of the longest text that V8 hashes as a whole. It hashes longer ones by their length alone, so a map compares all of one length. */
+const MAX_HASHED_CHARACTERS = 16_000;
+
+/** True when two JSON values are equal; the order of names does not matter. @throws StepsExhausted, TooDeepError */
+export function areEqual(one: unknown, other: unknown, budget: StepBudget, depth = 0): boolean {
+  budget.spend(COMPARE_STEPS);
+  if (depth > MAX_DEPTH) throw new TooDeepError();
+  if (typeof one === 'string' && typeof other === 'string') {
+    if (one.length !== other.length) return false;
+    budget.spendCharacters(one.length);
+    return one === other;
+  }
+  if (one === other) return true;
+  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null) return false;
+  if (Array.isArray(one) || Array.isArray(other)) {
+    if (!Array.isArray(one) || !Array.isArray(other) || one.length !== other.length) return false;
+    return one.every((item, index) => areEqual(item, other[index], budget, depth + 1));
+  }
+  const names = budget.namesOf(one);
+  if (names.length !== budget.namesOf(other).length) return false;
+  return names.every(
+    (name) =>
+      Object.hasOwn(other, name) &&
+      areEqual((one as Record<string, unknown>)[name], (other as Record<string, unknown>)[name], budget, depth + 1),
+  );
+}
+
+/**
+ * The indexes of two equal items; null when all differ. Takes linear time in the size of the items and their nesting: it writes each once.
+ *
+ * @throws StepsExhausted, TooDeepError
+ */
+export function duplicates(items: readonly unknown[], budget: StepBudget): readonly [number, number] | null {
+  const indexByKey = new Map<string, number>();
+  const numberByPart = new Map<string, number>();
+  for (const [index, item] of items.entries()) {
+    budget.spend(LOOKUP_STEPS);
+    if (typeof item === 'number') budget.spend(NUMBER_LOOKUP_STEPS);
+    // V8 hashes numbers without a seed: a client could choose numbers of equal hash. It hashes texts with one. No canonical text begins like this.
+    const key =
+      typeof item === 'number' ? `n${item === 0 ? 0 : item}` : hashable(canonical(item, budget), numberByPart, budget);
+    const firstIndex = indexByKey.get(key);
+    if (firstIndex !== undefined) return [firstIndex, index];
+    indexByKey.set(key, index);
+  }
+  return null;
+}
+
+/** A text that V8 hashes as a whole, in place of a canonical one: the numbers of its parts when the text is long. */
+function hashable(text: string, numberByPart: Map<string, number>, budget: StepBudget): string {
+  budget.spendCharacters(text.length);
+  if (text.length <= MAX_HASHED_CHARACTERS) return text;
+  const numbers: number[] = [];
+  for (let start = 0; start < text.length; start += MAX_HASHED_CHARACTERS) {
+    const part = text.slice(start, start + MAX_HASHED_CHARACTERS);
+    const number = numberByPart.get(part) ?? numberByPart.size;
+    numberByPart.set(part, number);
+    numbers.push(number);
+  }
+  // No canonical text begins with this character.
+  return `#${numbers.join()}`;
+}
+
+/** JSON text that equal values share: names are sorted. */
+function canonical(value: unknown, budget: StepBudget, depth = 0): string {
+  budget.spend(WRITE_STEPS);
+  if (depth > MAX_DEPTH) throw new TooDeepError();
+  // JSON text may hold numbers without a finite value, such as 1e999. `JSON.stringify` would write them as null.
+  if (typeof value === 'number') {
+    budget.spend(NUMBER_STEPS);
+    return String(value);
+  }
+  if (typeof value !== 'object' || value === null) {
+    const text = JSON.stringify(value);
+    budget.spendCharacters(text.length);
+    return text;
+  }
+  if (Array.isArray(value)) {
+    return joined(
+      '[',
+      value.map((item) => canonical(item, budget, depth + 1)),
+      ']',
+      budget,
+    );
+  }
+  const names = budget.namesOf(value);
+  // Sorting compares each name with about log2 of their number, character by character where names begin alike.
+  const characterCount = names.reduce((sum, name) => sum + name.length, 0);
+  const comparisonCount = Math.ceil(Math.log2(names.length + 1));
+  budget.spend(names.length * comparisonCount);
+  budget.spendCharacters(characterCount * comparisonCount);
+  const members = names
+    .sort()
+    .map(
+      (name) => `${canonical(name, budget)}:${canonical((value as Record<string, unknown>)[name], budget, depth + 1)}`,
+    );
+  return joined('{', members, '}', budget);
+}
+
+/** Joins the texts of inner values. Each level of nesting writes them again. */
+function joined(opening: string, parts: readonly string[], closing: string, budget: StepBudget): string {
+  const text = `${opening}${parts.join(',')}${closing}`;
+  budget.spendCharacters(text.length);
+  return text;
+}
+
+/** Longest text that can have a format. V8 backtracks in the expressions below. This limit bounds their time, as measured. */
+const MAX_FORMAT_LENGTH = 2048;
+
+/** Steps charged for a check, and further ones for each character. */
+const FORMAT_STEPS = 20;
+const FORMAT_CHARACTER_STEPS = 4;
+/** Steps charged for each `\p{…}` in a text with the format `regex`: V8 takes up to a quarter of a millisecond. */
+const PROPERTY_STEPS = 10_000;
+
+/** A label of a host name, with single hyphens. The library's own expression for it takes exponential time. */
+const LABEL = '[a-z\\u00a1-\\uffff0-9]+(?:-[a-z\\u00a1-\\uffff0-9]+)*';
+const PRIVATE_IPV4 =
+  '(?!10(?:\\.\\d{1,3}){3})(?!127(?:\\.\\d{1,3}){3})(?!169\\.254(?:\\.\\d{1,3}){2})(?!192\\.168(?:\\.\\d{1,3}){2})(?!172\\.(?:1[6-9]|2\\d|3[0-1])(?:\\.\\d{1,3}){2})';
+const IPV4 =
+  '(?:[1-9]\\d?|1\\d\\d|2[01]\\d|22[0-3])(?:\\.(?:1?\\d{1,2}|2[0-4]\\d|25[0-5])){2}(?:\\.(?:[1-9]\\d?|1\\d\\d|2[0-4]\\d|25[0-4]))';
+const URL_TEXT = new RegExp(
+  `^(?:https?|ftp)://(?:\\S+@)?(?:${PRIVATE_IPV4}${IPV4}|${LABEL}(?:\\.${LABEL})*\\.[a-z\\u00a1-\\uffff]{2,})(?::\\d{2,5})?(?:/\\S*)?$`,
+  'iu',
+);
+
+const FORMATS: ReadonlyMap<string, (text: string) => boolean> = new Map([
+  ...Object.entries(library),
+  ['url', (text: string) => URL_TEXT.test(text)],
+]);
+
+/** True when a text has a format. Every text passes an unknown format. */
+export function hasFormat(text: string, name: string, budget: StepBudget): boolean {
+  const matches = FORMATS.get(name);
+  if (matches === undefined) return true;
+  if (text.length > MAX_FORMAT_LENGTH) return false;
+  const propertyCount = name === 'regex' ? (text.match(PROPERTY_ESCAPE)?.length ?? 0) : 0;
+  budget.spend(FORMAT_STEPS + FORMAT_CHARACTER_STEPS * text.length + PROPERTY_STEPS * propertyCount);
+  return matches(text);
 }

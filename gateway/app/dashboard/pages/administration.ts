@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES, quotaLabel } from '#scheduler/quotas/names.ts';
 import { includesScope, SCOPES } from '#scheduler/tenants/rules.ts';

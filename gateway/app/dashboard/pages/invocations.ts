@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { STATUSES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { invocationCursor } from '../../schemas/invocations.ts';
