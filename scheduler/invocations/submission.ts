@@ -5,6 +5,7 @@ import type { ServingBasis } from '../functions/records.ts';
 import type { Keys } from '../keys.ts';
 import type { Logger } from '../policies/logger.ts';
 import { affinityKey } from '../policies/placement.ts';
+import { TenantTurns } from '../policies/tenant-turns.ts';
 import { quarantineText } from '../quarantine/policy.ts';
 import { parseUses, QuotaExceeded, type QuotaUse } from '../quotas/exceeded.ts';
 import { quotaErrorCode } from '../quotas/names.ts';
@@ -156,7 +157,10 @@ export interface Submitted {
 
 const CREATE = loadScript(new URL('./submission.lua', import.meta.url), 'create');
 
-/** Maximum submissions of one tenant that are on their way to Redis at once. They take Redis about a millisecond. */
+/**
+ * Maximum submissions of one tenant that are on their way to Redis at once. They take Redis about a millisecond, so calls of other tenants and of
+ * runtimes do not wait behind a flood of one tenant.
+ */
 const MAX_OF_TENANT = 8;
 /** Maximum submissions (of all tenants) in one script call. They take Redis about a millisecond. */
 const MAX_CREATES = 8;
@@ -176,7 +180,7 @@ export class Creates {
   readonly #store: Store;
   readonly #endLog: EndLog;
   readonly #retention: Retention;
-  readonly #concurrency = new TenantConcurrency(MAX_OF_TENANT);
+  readonly #turns = new TenantTurns({ tenant: MAX_OF_TENANT, all: Number.POSITIVE_INFINITY });
   readonly #calls = new TurnCalls<NewRecord, CreateOutcome>({
     size: ({ job }) => Math.max(1 / MAX_CREATES, job.length / MAX_LENGTH),
     call: (records) => this.#call(records),
@@ -194,7 +198,7 @@ export class Creates {
     const record = { submission, job: jobText(submission), until };
     // The wait for earlier calls of the tenant counts against the deadline. A call whose turn comes after its deadline fails, and the store sends
     // nothing for it.
-    return this.#concurrency.run(submission.tenant, () =>
+    return this.#turns.run(submission.tenant, () =>
       this.#store.call(() => this.#calls.run(record), until - performance.now()),
     );
   }
@@ -436,46 +440,6 @@ function mayBeStored(error: unknown): boolean {
 
 function isUnanswered(error: unknown): error is StoreError {
   return error instanceof StoreError && error.code === 'store-unavailable';
-}
-
-interface TenantQueue {
-  running: number;
-  readonly waiting: (() => void)[];
-}
-
-/**
- * Runs a bounded number of calls of each tenant at once; the tenant's other calls wait, first come, first served. One tenant's flood of calls
- * then puts only a few scripts into Redis at a time, and the calls of other tenants and of runtimes do not wait behind it.
- */
-export class TenantConcurrency {
-  readonly #maxRunning: number;
-  readonly #queues = new Map<string, TenantQueue>();
-
-  /** @param maxRunning concurrent calls of one tenant. */
-  constructor(maxRunning: number) {
-    this.#maxRunning = maxRunning;
-  }
-
-  /** Number of tenants with running calls. */
-  get size(): number {
-    return this.#queues.size;
-  }
-
-  async run<T>(tenant: string, call: () => Promise<T>): Promise<T> {
-    const queue = this.#queues.get(tenant) ?? { running: 0, waiting: [] };
-    this.#queues.set(tenant, queue);
-    // A call that ends hands its place to the next one.
-    if (queue.running >= this.#maxRunning) await new Promise<void>((resolve) => queue.waiting.push(resolve));
-    else queue.running += 1;
-    try {
-      return await call();
-    } finally {
-      const next = queue.waiting.shift();
-      if (next) next();
-      else queue.running -= 1;
-      if (queue.running === 0) this.#queues.delete(tenant);
-    }
-  }
 }
 
 /** An invocation id: it sorts by time, and has 80 random bits, so that a client cannot guess another client's id. */

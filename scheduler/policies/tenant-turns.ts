@@ -47,6 +47,22 @@ export class TenantTurns {
     };
   }
 
+  /** Runs work when the tenant gets a turn: at once if a turn is free. The turn ends with the work. */
+  async run<T>(tenant: string, work: () => Promise<T>): Promise<T> {
+    let hasBegun = false;
+    const { promise: turn, resolve } = Promise.withResolvers<void>();
+    this.request(tenant, () => {
+      hasBegun = true;
+      resolve();
+    });
+    if (!hasBegun) await turn;
+    try {
+      return await work();
+    } finally {
+      this.leave(tenant);
+    }
+  }
+
   /** Ends a turn of a tenant, and begins the work that may now run. */
   leave(tenant: string): void {
     this.#total--;

@@ -264,7 +264,7 @@ interface StoredVersions {
 
 /**
  * The id of a master key under which a tenant's secret, a webhook secret or a value of a function's environment is
- * sealed; null when Redis holds no sealed value. A sealed value begins with the id of its master key, see `sealing.ts`.
+ * sealed; null when Redis holds no sealed value. A sealed value begins with the id of its master key, see `seal`.
  */
 export async function sealedUnder(store: Store, functions: StoredVersions): Promise<string | null> {
   const { keys } = store;

@@ -290,7 +290,7 @@ local function countEnds(now)
 end
 
 -- Counts the time from the submission of an invocation to its first message, once: in the bucket whose upper end is 2^(bucket / 4) ms, as
--- `bucketEnd` of first-message.ts computes it. Children are not counted: a child's client is its parent.
+-- `bucketEnd` of metered.ts computes it. Children are not counted: a child's client is its parent.
 
 -- The upper end of the last bucket is 2^21 ms, 35 minutes. The bucket also counts longer times, so quantiles show at most 35 minutes.
 local LAST_BUCKET = 84

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { signedHeaders } from './secrets.ts';
 import { askedWait, DeliverySlots, MAX_ATTEMPTS, verdictOn, waitAfter } from './webhooks.ts';
 
-/** `MAX_WAIT_MS` of delivery-slots.ts. */
+/** `MAX_WAIT_MS` of webhooks.ts. */
 const LONGEST_WAIT_MS = 300_000;
 
 test('a tenant never has more concurrent deliveries than allowed, and waiting deliveries get different times', () => {

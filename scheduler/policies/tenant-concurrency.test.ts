@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { TenantConcurrency } from './submission.ts';
+import { TenantTurns } from './tenant-turns.ts';
 
 test('each tenant runs a bounded number of calls, in order, and a failed call frees its place', async () => {
-  const concurrency = new TenantConcurrency(2);
+  const turns = new TenantTurns({ tenant: 2, all: Number.POSITIVE_INFINITY });
   const begun: string[] = [];
   const calls = new Map<string, PromiseWithResolvers<string>>();
   const run = (tenant: string, name: string): Promise<string> =>
-    concurrency.run(tenant, () => {
+    turns.run(tenant, () => {
       begun.push(name);
       const call = Promise.withResolvers<string>();
       calls.set(name, call);
@@ -28,5 +28,5 @@ test('each tenant runs a bounded number of calls, in order, and a failed call fr
   assert.deepEqual(await Promise.all([other, flood[2], flood[3]]), ['x', 'c', 'd']);
   calls.get('e')?.resolve('e');
   assert.equal(await flood[4], 'e');
-  assert.equal(concurrency.size, 0, 'no state is kept for idle tenants');
+  assert.equal(turns.size, 0, 'no state is kept for idle tenants');
 });
