@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, describe, it } from 'node:test';
-import { parseReadyLine } from '#infra/ready.ts';
+import { parseReadyLine } from '#infra/lifeline.ts';
 import { PieClient } from './client/client.ts';
 import type { PieEvent } from './client/events.ts';
 import type { InvocationStream } from './client/invocation-stream.ts';

@@ -1,12 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { type Config, loadConfig, settingsForOthers } from '#infra/config.ts';
-import { exitWithParent } from '#infra/lifeline.ts';
+import { announceReady, exitWithParent } from '#infra/lifeline.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
 import { openLog } from '#infra/log.ts';
 import { pendingFunctions } from '#infra/pending-functions.ts';
-import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { publishMetrics } from '#infra/telemetry/publisher.ts';
+import { publishMetrics } from '#infra/telemetry/prometheus.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { Reach } from '#scheduler/addresses/reach.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';

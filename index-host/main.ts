@@ -1,9 +1,8 @@
 import { mkdirSync } from 'node:fs';
 import { loadConfig } from '#infra/config.ts';
-import { INDEX_HOST } from '#infra/index-settings.ts';
-import { exitWithParent } from '#infra/lifeline.ts';
+import { announceReady, exitWithParent } from '#infra/lifeline.ts';
 import { logEnding, openLog } from '#infra/log.ts';
-import { announceReady } from '#infra/ready.ts';
+import { INDEX_HOST } from '#infra/storage-settings.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { IndexHost } from './server.ts';
 

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { after, test } from 'node:test';
 import { gatewayUrl, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
-import { buildsAtOnce, redisShareMb, runtimeShareMb } from './machine-shares.ts';
+import { buildsAtOnce, redisShareMb, runtimeShareMb } from './machine-settings.ts';
 import { machineProcesses, privateRedis } from './processes.ts';
 import { redisOptions } from './redis.ts';
 import { shownRedis } from './redis-settings.ts';

@@ -7,18 +7,44 @@ import { z } from 'zod';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { ISOLATION_LAYERS, PLACEMENTS, type PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import { ConfigError } from './config-error.ts';
-import { imageHostsSchema, type PrivateHostConfig, privateHostsSchema } from './http-hosts.ts';
-import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
-import { type Settings, sharedSettings } from './joined-settings.ts';
 import { type LogSettings, logEnvironment, logSchema, logSettings } from './log-settings.ts';
-import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
-import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
-import { cardSpan, encoderEntries, modelEntries, onCard } from './model-entries.ts';
-import { type EncoderEntry, type ModelEntry, modelEnvironment, modelSchema } from './model-entry.ts';
+import {
+  buildsAtOnce,
+  type MachineSettings,
+  machineEnvironment,
+  machineMemoryMb,
+  machineSchema,
+  machineSettings,
+  ROLES,
+  redisShareMb,
+  runtimeShareMb,
+  type Settings,
+  sandboxesOf,
+  sharedSettings,
+} from './machine-settings.ts';
+import {
+  cardSpan,
+  type EncoderEntry,
+  encoderEntries,
+  type ModelEntry,
+  modelEntries,
+  modelEnvironment,
+  modelSchema,
+  onCard,
+} from './model-entry.ts';
+import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
-import { type RetentionConfig, retentionSchema } from './retention.ts';
-import { type StorageSettings, storageSchema, storageSettings } from './storage-settings.ts';
+import {
+  type IndexSettings,
+  indexSchema,
+  indexSettings,
+  type RetentionConfig,
+  retentionSchema,
+  type StorageSettings,
+  storageSchema,
+  storageSettings,
+} from './storage-settings.ts';
 import type { TelemetrySettings } from './telemetry/settings.ts';
 
 export interface GpuHostConfig {

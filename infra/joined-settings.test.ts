@@ -5,7 +5,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { parse } from 'smol-toml';
 import { loadConfig } from './config.ts';
-import { joinedSettings, sharedSettings } from './joined-settings.ts';
+import { joinedSettings, sharedSettings } from './machine-settings.ts';
 
 const FILE = `
 drain_ms = 5000

@@ -1,3 +1,5 @@
+import { writeSync } from 'node:fs';
+import { flushCompileCache } from 'node:module';
 import type { Logger } from './log.ts';
 
 /**
@@ -43,4 +45,56 @@ export function exitWithParent(log: Logger, stop: () => Promise<void> | void): v
       .finally(() => process.exit(1));
   };
   process.stdin.on('end', end).on('close', end).on('error', end).resume();
+}
+
+/** Variable that the supervisor sets for watched children: milliseconds between two beats on the lifeline, their standard input. */
+export const HEARTBEAT_VARIABLE = 'PIE_HEARTBEAT_MS';
+
+const LIFELINE_FD = 0;
+const BEAT = Uint8Array.of(0x2e);
+
+/**
+ * Writes a byte to the lifeline at the supervisor's interval while the event loop of this process turns. Output of this process or its
+ * children goes elsewhere, so it cannot pass for a beat. Does nothing when no supervisor watches this process.
+ */
+export function beatToSupervisor(): void {
+  const everyMs = Number(process.env[HEARTBEAT_VARIABLE]);
+  if (!(everyMs > 0)) return;
+  setInterval(() => {
+    try {
+      writeSync(LIFELINE_FD, BEAT);
+    } catch {
+      // After EAGAIN, the supervisor is suspended and has not read earlier beats. After other errors it is gone, and `lifeline.ts` ends the process.
+    }
+  }, everyMs).unref();
+}
+
+/** The line that a process of the platform prints once on its standard output when it can take work. */
+export interface ReadyLine {
+  readonly ready: true;
+  readonly address?: string;
+  /** A warning for the operator: the process works, but with a restriction. */
+  readonly notice?: string;
+  readonly detail?: Record<string, unknown>;
+}
+
+/**
+ * Tells the supervisor that this process is ready. From then on the process beats and the supervisor watches it. Also keeps the compiled code
+ * for the next start: otherwise Node would keep it only when the process exits, so a process that is killed would leave none.
+ */
+export function announceReady(info: Omit<ReadyLine, 'ready'> = {}): void {
+  beatToSupervisor();
+  flushCompileCache();
+  process.stdout.write(`${JSON.stringify({ ready: true, ...info })}\n`);
+}
+
+/** The ready line in `text`, or null when it is an ordinary line of output. */
+export function parseReadyLine(text: string): ReadyLine | null {
+  if (!text.startsWith('{"ready":true')) return null;
+  try {
+    return JSON.parse(text) as ReadyLine;
+  } catch {
+    // An ordinary line with the same beginning.
+    return null;
+  }
 }

@@ -2,10 +2,10 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Config, processName } from './config.ts';
-import { INDEX_HOST } from './index-settings.ts';
 import { connectRedis } from './redis.ts';
 import type { RedisSettings } from './redis-settings.ts';
 import { GPU_HOST_READY_MS, gpuHostWaitMs, RUNTIME } from './runtimes.ts';
+import { INDEX_HOST } from './storage-settings.ts';
 import type { ChildSpec } from './supervisor/child.ts';
 import type { WatchLimits } from './supervisor/watch-policy.ts';
 

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
-import { ensureCertificate } from '#infra/links/certificate.ts';
+import { ensureCertificate } from '#infra/links/security.ts';
 import { TestMachine } from '#scheduler/links/testing/machine.ts';
 import { LiveClient } from '#scheduler/live/client.ts';
 import { LiveServer } from '#scheduler/live/server.ts';

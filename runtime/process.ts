@@ -1,15 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hostFamilies } from '#gpu-host/protocol/host-metrics.ts';
 import { loadConfig } from '#infra/config.ts';
-import { exitWithParent } from '#infra/lifeline.ts';
+import { announceReady, exitWithParent } from '#infra/lifeline.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
 import { openLog } from '#infra/log.ts';
-import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { gpuHostWaitMs, liveSocket, runtimeName } from '#infra/runtimes.ts';
 import type { StorageSettings } from '#infra/storage-settings.ts';
-import type { ProcessFamilies } from '#infra/telemetry/prometheus.ts';
-import { publishMetrics } from '#infra/telemetry/publisher.ts';
+import { type ProcessFamilies, publishMetrics } from '#infra/telemetry/prometheus.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { vitalFamilies } from '#infra/telemetry/vitals.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';

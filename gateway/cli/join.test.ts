@@ -10,7 +10,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
-import { readCertificate } from '#infra/links/certificate.ts';
+import { readCertificate } from '#infra/links/security.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { newJoinToken } from '#scheduler/machines/join-tokens.ts';
 import { JOIN_VERSIONS } from '#scheduler/machines/types.ts';

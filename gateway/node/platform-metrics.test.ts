@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { MAX_OWNERS, OTHER } from '#infra/telemetry/bounded.ts';
-import type { MetricFamily } from '#infra/telemetry/family.ts';
+import { MAX_OWNERS, type MetricFamily, OTHER } from '#infra/telemetry/family.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { platformMetrics, withOthers } from './platform-metrics.ts';

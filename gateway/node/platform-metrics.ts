@@ -1,6 +1,5 @@
 import type { Attributes, Meter } from '@opentelemetry/api';
-import { MAX_OWNERS, OTHER } from '#infra/telemetry/bounded.ts';
-import { type MetricFamily, parseFamilies } from '#infra/telemetry/family.ts';
+import { MAX_OWNERS, type MetricFamily, OTHER, parseFamilies } from '#infra/telemetry/family.ts';
 import { type ProcessFamilies, prometheusText } from '#infra/telemetry/prometheus.ts';
 import type { TenantLoad } from '#scheduler/admission/admission.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';

@@ -1,15 +1,22 @@
 // `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { ensureBubblewrap, wantedBubblewrap } from './bubblewrap.js';
-import { CHROMIUM, ensureChromium } from './chromium.js';
-import { CLANG, ensureClang } from './clang.js';
-import { COMPILER, ensureCplusplus } from './cplusplus.js';
 import { ensureDependencies } from './dependencies.js';
 import { runLanes } from './lanes.js';
 import { installStatement } from './packages.js';
+import {
+  CHROMIUM,
+  CLANG,
+  COMPILER,
+  ensureBubblewrap,
+  ensureChromium,
+  ensureClang,
+  ensureCplusplus,
+  ensureRust,
+  RUST,
+  wantedBubblewrap,
+} from './programs.js';
 import { ensureRedisServer, wantedRedisServer } from './redis-server.js';
-import { ensureRust, RUST } from './rust.js';
 import { chosenTests, STEPS } from './steps.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');

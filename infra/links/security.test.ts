@@ -4,8 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { mock, test } from 'node:test';
 import { CollectedLog } from '#scheduler/testing/log.ts';
-import { newCertificate, writeCertificate } from './certificate.ts';
-import { openLinkSecurity } from './security.ts';
+import { newCertificate, openLinkSecurity, writeCertificate } from './security.ts';
 
 test('an unreadable list of machines is logged once a minute, and the last readable list stays in force', async () => {
   const home = mkdtempSync(path.join(os.tmpdir(), 'pie-security-'));

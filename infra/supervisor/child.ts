@@ -1,12 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
 import type { Socket } from 'node:net';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
 import readline from 'node:readline';
-import { HEARTBEAT_VARIABLE } from '../heartbeat.ts';
-import { LIFELINE_VARIABLE } from '../lifeline.ts';
-import { parseReadyLine, type ReadyLine } from '../ready.ts';
+import { HEARTBEAT_VARIABLE, LIFELINE_VARIABLE, parseReadyLine, type ReadyLine } from '../lifeline.ts';
 import { RESTARTS_VARIABLE } from '../telemetry/vitals.ts';
-import { socketPair } from './socket-pair.ts';
 import type { SilenceFigures, WatchLimits } from './watch-policy.ts';
 import { type Watch, watch } from './watchdog.ts';
 
@@ -230,5 +231,23 @@ export class Child {
   #failure(why: string): ChildStartError {
     const output = this.tail === '' ? '' : `\nIts last lines:\n${this.tail.replaceAll(/^/gm, '  ')}`;
     return new ChildStartError(`${this.spec.name} ${why}.${output}`);
+  }
+}
+
+/** Two connected unix sockets, one of them for a child's standard input: from the pipe that Node would make for it, a parent cannot read. */
+export async function socketPair(): Promise<[net.Socket, net.Socket]> {
+  // Only this user can enter the directory, so no other user can connect meanwhile.
+  const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-pair-'));
+  const server = net.createServer({ pauseOnConnect: true });
+  try {
+    server.listen(path.join(directory, 's'));
+    await once(server, 'listening');
+    const accepted = once(server, 'connection') as Promise<[net.Socket]>;
+    const ours = net.connect(path.join(directory, 's'));
+    const [[theirs]] = await Promise.all([accepted, once(ours, 'connect')]);
+    return [ours, theirs];
+  } finally {
+    server.close();
+    rmSync(directory, { recursive: true, force: true });
   }
 }

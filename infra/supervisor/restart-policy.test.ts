@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { afterDeath, NO_HISTORY } from './restart-policy.ts';
+import { afterDeath, NO_HISTORY } from './supervisor.ts';
 
 test('the first restart comes after 50 ms, and each quick death doubles the pause up to 5 s', () => {
   let history = NO_HISTORY;

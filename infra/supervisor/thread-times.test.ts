@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { mainThreadTimes } from './thread-times.ts';
+import { mainThreadTimes } from './watchdog.ts';
 
 const skip = mainThreadTimes(process.pid) === null && 'this system has no schedstat';
 

@@ -1,5 +1,5 @@
+import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
-import { mainThreadTimes } from './thread-times.ts';
 import {
   beginWatch,
   type Look,
@@ -7,6 +7,7 @@ import {
   type SilenceFigures,
   type State,
   silenceFigures,
+  type ThreadTimes,
   type WatchLimits,
 } from './watch-policy.ts';
 
@@ -23,7 +24,7 @@ export interface Watch {
 const BEATING_INTERVALS = 2.5;
 
 /**
- * Watches the event loop of a process that beats on a socket (`infra/heartbeat.ts`). Calls `onSilent` once, with the reason
+ * Watches the event loop of a process that beats on a socket (`infra/lifeline.ts`). Calls `onSilent` once, with the reason
  * and the figures that decided.
  */
 export function watch(
@@ -74,3 +75,28 @@ export function watch(
 }
 
 const seconds = (ms: number): string => (ms / 1000).toFixed(1);
+
+const NS_PER_MS = 1e6;
+
+/** Times and state of a process's main thread from Linux's scheduler; null on other systems, or when the process is gone. */
+export function mainThreadTimes(pid: number): ThreadTimes | null {
+  const spent = mainThreadSpent(pid);
+  try {
+    // The process name, in parentheses, may contain any characters.
+    const state = readFileSync(`/proc/${pid}/task/${pid}/stat`, 'utf8').split(') ').at(-1)?.[0];
+    return spent && { ...spent, ready: state === 'R' };
+  } catch {
+    return null; // The process ended meanwhile, or this system has no such file.
+  }
+}
+
+/** Times of a process's main thread without its state, which takes another read; null as for `mainThreadTimes`. */
+export function mainThreadSpent(pid: number): Omit<ThreadTimes, 'ready'> | null {
+  try {
+    const [computed, queued] = readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ').map(Number);
+    if (computed === undefined || queued === undefined) return null;
+    return { computedMs: computed / NS_PER_MS, queuedMs: queued / NS_PER_MS };
+  } catch {
+    return null;
+  }
+}

@@ -11,8 +11,7 @@ import {
   type MetricProducer,
   MetricReader,
 } from '@opentelemetry/sdk-metrics';
-import { boundedMeter } from './bounded.ts';
-import type { HistogramPoint, Labels, MetricFamily } from './family.ts';
+import { boundedMeter, type HistogramPoint, type Labels, type MetricFamily } from './family.ts';
 
 /** Scope name of all instruments and spans. */
 export const SCOPE = 'pie';

@@ -2,10 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import { CollectedLog } from '#scheduler/testing/log.ts';
-import { MAX_OWNERS, OTHER } from './bounded.ts';
-import { diagnosticsLogger } from './diagnostics.ts';
-import { type MetricFamily, parseFamilies } from './family.ts';
+import { MAX_OWNERS, type MetricFamily, OTHER, parseFamilies } from './family.ts';
 import { Meters } from './meters.ts';
+import { diagnosticsLogger } from './otlp.ts';
 import { prometheusName, prometheusText } from './prometheus.ts';
 import { vitalFamilies, watchVitals } from './vitals.ts';
 

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { mainThreadSpent } from '#infra/supervisor/thread-times.ts';
+import { mainThreadSpent } from '#infra/supervisor/watchdog.ts';
 import { type AutogroupWriter, sessionWeight } from '../sandboxes/autogroup.ts';
 import type { CoreWeight } from '../sandboxes/core-weight.ts';
 import type { KernelShares } from '../sandboxes/index.ts';

@@ -1,8 +1,8 @@
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
-import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
 import { beginWatch, look, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
+import { mainThreadTimes } from '#infra/supervisor/watchdog.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
 import type { CoreShares } from './core-shares.ts';

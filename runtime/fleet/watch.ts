@@ -1,4 +1,3 @@
-import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
 import {
   beginWatch,
   type Look,
@@ -7,6 +6,7 @@ import {
   silenceFigures,
   type WatchLimits,
 } from '#infra/supervisor/watch-policy.ts';
+import { mainThreadTimes } from '#infra/supervisor/watchdog.ts';
 import type { Sandbox } from './sandbox.ts';
 
 /**

@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
-import { parseReadyLine } from '#infra/ready.ts';
+import { parseReadyLine } from '#infra/lifeline.ts';
 
 /** Name of the model that a test's GPU host serves: by default a tiny random model on the reference backend. */
 export const TEST_MODEL = 'tiny';

@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { IndexClient } from '#index-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
-import { INDEX_HOST } from '#infra/index-settings.ts';
 import { ROOT } from '#infra/install.ts';
+import { INDEX_HOST } from '#infra/storage-settings.ts';
 import { deploySource } from '#test/harness/deploy.ts';
 import { invoke } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';

@@ -11,7 +11,7 @@ import { after, before, test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
 import { Redis } from 'ioredis';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
-import { type MachineCertificate, newCertificate, readCertificate } from '#infra/links/certificate.ts';
+import { type MachineCertificate, newCertificate, readCertificate } from '#infra/links/security.ts';
 import { encodeFrame } from '#scheduler/live/live.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { hold, invoke, terminal, text } from '#test/harness/events.ts';

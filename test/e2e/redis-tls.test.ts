@@ -6,7 +6,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import tls from 'node:tls';
 import type { Redis, RedisOptions } from 'ioredis';
-import { newCertificate } from '#infra/links/certificate.ts';
+import { newCertificate } from '#infra/links/security.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { beginAttempt, submission } from '#scheduler/testing/fixture.ts';
