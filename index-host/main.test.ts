@@ -7,10 +7,10 @@ import readline from 'node:readline';
 import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { ROOT } from '#infra/install.ts';
-import { graphFile } from './engine/graph-files.ts';
+import { graphFile } from './engine/graph.ts';
 import { SAVED_LEAST, SIZES } from './engine/sizes.ts';
 import { IndexClient } from './protocol/client.ts';
-import { IndexError } from './protocol/errors.ts';
+import { IndexError } from './protocol/types.ts';
 import { temporaryFolder } from './testing/folder.ts';
 import { randomFrom, randomVector } from './testing/random.ts';
 

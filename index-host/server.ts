@@ -1,8 +1,7 @@
 import { rmSync } from 'node:fs';
 import net, { type Socket } from 'node:net';
-import { IndexError } from './protocol/errors.ts';
-import { encodeFrame, FRAME, type Frame, FrameReader } from './protocol/frames.ts';
-import { callSchema, helloSchema } from './protocol/messages.ts';
+import { callSchema, encodeFrame, FRAME, type Frame, FrameReader, helloSchema } from './protocol/messages.ts';
+import { IndexError } from './protocol/types.ts';
 import { answer } from './service/calls.ts';
 import { Catalog, LIMITS, type Limits, type Log } from './service/catalog.ts';
 import { Turns } from './service/turns.ts';

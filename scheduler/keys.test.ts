@@ -8,7 +8,8 @@ const ROOT = new URL('./', import.meta.url);
 const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.lua'));
 /** The text of each Lua file, without comments. */
 const sources = files.map((file) => {
-  const parts = parseLua(readFileSync(new URL(file, ROOT), 'utf8'), file);
+  const scripts = readFileSync(new URL(file, ROOT), 'utf8').split(/^--- @script .*\n/m);
+  const parts = scripts.flatMap((script) => parseLua(script, file));
   return { file, lua: parts.map((part) => (typeof part === 'string' ? '' : part.text)).join('\n') };
 });
 

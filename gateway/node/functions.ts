@@ -1,7 +1,7 @@
 import { FUNCTION_NAME, heaviest, LIVE } from '#scheduler/functions/aliases.ts';
 import { differences } from '#scheduler/functions/differences.ts';
-import { grantsInWords } from '#scheduler/functions/grants-text.ts';
 import { ownersFor } from '#scheduler/functions/functions.ts';
+import { grantsInWords } from '#scheduler/functions/grants-text.ts';
 import { type Manifest, parseManifest } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';

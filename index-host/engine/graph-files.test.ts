@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { Index } from 'usearch';
 import { temporaryFolder } from '../testing/folder.ts';
 import { randomFrom, randomVector } from '../testing/random.ts';
-import { type Pieces, runToEnd } from './pieces.ts';
+import { type Pieces, runToEnd } from './sizes.ts';
 import { VectorIndex } from './vector-index.ts';
 
 /** With so short a tail, 40 of the first 50 entries go to the graph. The other sizes concern queries, of which there are none here. */

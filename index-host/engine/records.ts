@@ -1,18 +1,17 @@
 import { existsSync, statSync } from 'node:fs';
-import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
-import { IndexError } from '../protocol/errors.ts';
+import { DatabaseSync, type SQLInputValue, type SQLOutputValue, type StatementSync } from 'node:sqlite';
 import {
   type Condition,
   type Entry,
   type FieldValue,
+  IndexError,
   METRICS,
   type Metadata,
   type Shape,
   type Size,
 } from '../protocol/types.ts';
-import { Cursors } from './cursors.ts';
-import type { Ranked } from './fusion.ts';
-import { SCHEMA, type Statements, statements, UNSETTLED, WITH_WORDS } from './statements.ts';
+import type { Ranked } from './similarity.ts';
+import { TOKENIZER } from './words.ts';
 
 /** Version of the file format; the index host refuses files of other versions. */
 const FORMAT = 1;
@@ -447,4 +446,125 @@ function floatsOf(bytes: Uint8Array): Float32Array {
   // A `Float32Array` can view only bytes whose offset is a multiple of four. Copy other bytes.
   const alignedBytes = bytes.byteOffset % FLOAT_BYTES === 0 ? bytes : bytes.slice();
   return new Float32Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.byteLength / FLOAT_BYTES);
+}
+
+type SqlRow = Record<string, SQLOutputValue>;
+
+/**
+ * Reads of one database that stay open while the process does other work. SQLite cannot truncate its write-ahead log while a read is open. Before a
+ * write, `Records` can call `interrupt` to truncate the log. The reads then continue by themselves.
+ */
+export class Cursors {
+  /** The rows of the running statements. */
+  readonly #open = new Set<NodeJS.Iterator<SqlRow>>();
+
+  get isEmpty(): boolean {
+    return this.#open.size === 0;
+  }
+
+  /**
+   * Returns the rows after the key `after`, in key order, also across interruptions.
+   * @param read runs a new statement, which returns the rows after `lastKey`, in key order; each row has its key in the column `key`
+   * @param after key after which the rows begin
+   */
+  *rows(read: (lastKey: number) => NodeJS.Iterator<SqlRow>, after: number): Generator<SqlRow, void, void> {
+    let lastKey = after;
+    let isComplete = false;
+    while (!isComplete) {
+      const rows = read(lastKey);
+      this.#open.add(rows);
+      try {
+        for (const row of rows) {
+          lastKey = Number(row.key);
+          yield row;
+        }
+      } finally {
+        // `interrupt` ends the rows early and removes them from `#open`. If they are still there, they are complete.
+        isComplete = this.#open.delete(rows);
+      }
+    }
+  }
+
+  /** Ends the statements of all reads. When a read's next row is requested, the read runs a new statement that begins after the read's last row. */
+  interrupt(): void {
+    for (const rows of this.#open) rows.return?.();
+    this.#open.clear();
+  }
+}
+
+/**
+ * Keys grow with every write and are never used again, so that a key always means the same vector. A committed
+ * transaction is in SQLite's write-ahead log, so it survives the death of the process.
+ */
+export const SCHEMA = `
+  CREATE TABLE facts (name TEXT PRIMARY KEY, value ANY) STRICT;
+  CREATE TABLE entries (
+    key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL,
+    metadata TEXT NOT NULL, vector BLOB NOT NULL, text TEXT) STRICT;
+  CREATE TABLE fields (
+    name TEXT NOT NULL, kind TEXT NOT NULL, value ANY NOT NULL, key INTEGER NOT NULL,
+    PRIMARY KEY (name, kind, value, key)) STRICT, WITHOUT ROWID;
+  CREATE VIRTUAL TABLE words USING fts5(
+    text, content='entries', content_rowid='key', tokenize='${TOKENIZER}');`;
+
+/**
+ * A write does not update the index of words at once. `unworded` has the entries whose words are not indexed yet, and `gone` has the deleted texts
+ * whose words are still indexed.
+ */
+export const UNSETTLED = `
+  CREATE TABLE IF NOT EXISTS unworded (key INTEGER PRIMARY KEY) STRICT;
+  CREATE TABLE IF NOT EXISTS gone (key INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;`;
+
+/** Entries whose texts match an expression and whose keys are above a given key, with their BM25 scores. */
+export const WITH_WORDS =
+  'SELECT rowid AS key, bm25(words) AS score FROM words WHERE words MATCH ? AND rowid > ? ORDER BY rowid';
+
+export type Statements = ReturnType<typeof statements>;
+
+/** Prepares the statements of an index's records, once per open file. */
+export function statements(db: DatabaseSync) {
+  return {
+    insert: db.prepare('INSERT INTO entries (id, bytes, metadata, vector, text) VALUES (?, ?, ?, ?, ?)'),
+    insertField: db.prepare('INSERT INTO fields VALUES (?, ?, ?, ?)'),
+    insertWords: db.prepare('INSERT INTO words (rowid, text) VALUES (?, ?)'),
+    find: db.prepare('SELECT key, bytes, metadata, text FROM entries WHERE id = ?'),
+    deleteEntry: db.prepare('DELETE FROM entries WHERE key = ?'),
+    deleteField: db.prepare('DELETE FROM fields WHERE name = ? AND kind = ? AND value = ? AND key = ?'),
+    deleteWords: db.prepare("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"),
+    insertUnworded: db.prepare('INSERT INTO unworded VALUES (?)'),
+    deleteUnworded: db.prepare('DELETE FROM unworded WHERE key = ?'),
+    nextUnworded: db.prepare('SELECT key, text FROM entries WHERE key = (SELECT min(key) FROM unworded)'),
+    insertGone: db.prepare('INSERT INTO gone VALUES (?, ?)'),
+    deleteGone: db.prepare('DELETE FROM gone WHERE key = ?'),
+    nextGone: db.prepare('SELECT key, text FROM gone ORDER BY key LIMIT 1'),
+    countUnsettled: db.prepare('SELECT (SELECT count(*) FROM unworded) + (SELECT count(*) FROM gone) AS count'),
+    row: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key = ?'),
+    vector: db.prepare('SELECT vector FROM entries WHERE key = ?'),
+    content: db.prepare('SELECT id, metadata, text FROM entries WHERE key = ?'),
+    after: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key > ? ORDER BY key LIMIT ?'),
+    lastKey: db.prepare('SELECT max(key) AS key FROM entries'),
+    freePages: db.prepare('PRAGMA freelist_count'),
+    pages: db.prepare('PRAGMA page_count'),
+    countWord: db.prepare('SELECT count(*) AS count FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)'),
+    keyWithWord: db.prepare('SELECT rowid AS key FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?'),
+    fact: db.prepare('SELECT value FROM facts WHERE name = ?'),
+    setFact: db.prepare('INSERT OR REPLACE INTO facts VALUES (?, ?)'),
+    deleteFact: db.prepare('DELETE FROM facts WHERE name = ?'),
+  };
+}
+
+/** SQLite's primary result codes for a file whose content is damaged, and for one that is no database. */
+const CORRUPT = 11;
+const NOT_A_DATABASE = 26;
+/** Selects the low byte of an extended result code, which is the primary code. */
+const PRIMARY = 0xff;
+
+/**
+ * True when the file of an index itself is the reason why it does not open: its content is damaged, or another version of Pie wrote it. Other
+ * failures (a full disk, no descriptors left, missing rights) say nothing about the content, and may pass.
+ */
+export function isDamage(error: unknown): boolean {
+  if (error instanceof IndexError) return true;
+  const { errcode } = error as { readonly errcode?: unknown };
+  return typeof errcode === 'number' && [CORRUPT, NOT_A_DATABASE].includes(errcode & PRIMARY);
 }

@@ -41,3 +41,20 @@ export const CROWDED_LEAST = 2 * STALE_LEAST;
 export const CROWDED_TAILS = 8;
 /** The third bound: more than this many texts have words that must still be indexed or removed. */
 export const CROWDED_WORDS = 1024;
+
+/** Work in short pieces: the process runs other tenants' pieces between them. */
+export type Pieces<T> = Generator<void, T, void>;
+
+/** Work that cannot be cut. */
+// biome-ignore lint/correctness/useYield: it is one piece.
+export function* once<T>(work: () => T): Pieces<T> {
+  return work();
+}
+
+/** Runs all pieces without a pause: the thread serves no other tenant meanwhile. Rejects with the work's error. */
+export async function runToEnd<T>(work: Pieces<T>): Promise<T> {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done) return value as T;
+  }
+}

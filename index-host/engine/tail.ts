@@ -1,7 +1,6 @@
 import type { Metric } from '../protocol/types.ts';
-import { byScore, type Ranked } from './fusion.ts';
-import type { Pieces } from './pieces.ts';
-import { dot, norm, squaredDistance } from './similarity.ts';
+import { byScore, dot, norm, type Ranked, squaredDistance } from './similarity.ts';
+import type { Pieces } from './sizes.ts';
 
 /** Rows for which an empty tail has memory. */
 const FIRST_ROWS = 64;

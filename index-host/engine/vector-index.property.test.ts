@@ -2,12 +2,19 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import type { Comparison, Condition, Entry, FieldValue, Match, Metric } from '../protocol/types.ts';
-import { COMPARISONS, METRICS } from '../protocol/types.ts';
+import {
+  COMPARISONS,
+  type Comparison,
+  type Condition,
+  type Entry,
+  type FieldValue,
+  type Match,
+  METRICS,
+  type Metric,
+} from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
 import { randomFrom, randomVector } from '../testing/random.ts';
-import type { Pieces } from './pieces.ts';
-import type { Sizes } from './sizes.ts';
+import type { Pieces, Sizes } from './sizes.ts';
 import { VectorIndex } from './vector-index.ts';
 
 /** Each seed tests one index with its own random actions. */

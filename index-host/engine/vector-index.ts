@@ -1,15 +1,21 @@
 import { statSync } from 'node:fs';
 import path from 'node:path';
-import { IndexError } from '../protocol/errors.ts';
 import { MAX_MATCHES_BYTES } from '../protocol/messages.ts';
-import type { Condition, Entry, IndexStats, Match, Query, Shape, Size } from '../protocol/types.ts';
-import { isPositive, matches } from './filter.ts';
-import { byScore, fuse, type Ranked } from './fusion.ts';
-import { Graph, longestOf, scaleFor } from './graph.ts';
-import { graphFile, publishGraph, removeGraphs, removeGraphsSync } from './graph-files.ts';
-import { once, type Pieces, runToEnd } from './pieces.ts';
+import {
+  type Condition,
+  type Entry,
+  type FieldValue,
+  IndexError,
+  type IndexStats,
+  type Match,
+  type Metadata,
+  type Query,
+  type Shape,
+  type Size,
+} from '../protocol/types.ts';
+import { Graph, graphFile, longestOf, publishGraph, removeGraphs, removeGraphsSync, scaleFor } from './graph.ts';
 import { Records, type Row, type SavedGraph } from './records.ts';
-import { norm, similarity } from './similarity.ts';
+import { byScore, fuse, norm, type Ranked, similarity } from './similarity.ts';
 import {
   CANDIDATES,
   CROWDED_LEAST,
@@ -19,7 +25,10 @@ import {
   FUSED_RANKS,
   LEAST_CANDIDATES,
   LEAST_FUSED,
+  once,
+  type Pieces,
   ROWS_AT_ONCE,
+  runToEnd,
   SAVED_LEAST,
   SAVED_PART,
   SIZES,
@@ -447,4 +456,33 @@ export class VectorIndex {
   #checkOpen(): void {
     if (this.#isClosed) throw new IndexError('not-found', `the index "${this.shape.name}" was dropped meanwhile`);
   }
+}
+
+/** True when all conditions hold for the metadata. */
+export function matches(filter: readonly Condition[], metadata: Metadata): boolean {
+  return filter.every((condition) => holds(condition, metadata));
+}
+
+/**
+ * True for a condition that only entries with the field can fulfil. `Records.keysWith` finds all such entries in the database's table of fields.
+ * The exception is `not-equal`: it also holds for entries without the field, and these have no row in that table.
+ */
+export const isPositive = ({ comparison }: Condition): boolean => comparison !== 'not-equal';
+
+function holds({ field, comparison, values }: Condition, metadata: Metadata): boolean {
+  const value = metadata.find(([name]) => name === field)?.[1];
+  const isOneOf = values.some((one) => one === value);
+  if (comparison === 'equal') return isOneOf;
+  if (comparison === 'not-equal') return !isOneOf;
+  const [bound] = values;
+  if (value === undefined || bound === undefined || typeof value !== typeof bound) return false;
+  const order = compare(value, bound);
+  if (comparison === 'less') return order < 0;
+  if (comparison === 'at-most') return order <= 0;
+  return comparison === 'greater' ? order > 0 : order >= 0;
+}
+
+function compare(one: FieldValue, other: FieldValue): number {
+  if (typeof one === 'string') return Buffer.compare(Buffer.from(one), Buffer.from(String(other)));
+  return Number(one) - Number(other);
 }

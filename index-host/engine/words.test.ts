@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { fuse } from './fusion.ts';
+import { fuse } from './similarity.ts';
 import { chosenWords, TOKENIZER, wordExpressions } from './words.ts';
 
 const SEED = 31;

@@ -1,9 +1,24 @@
 import net, { type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { IndexError } from './errors.ts';
-import { encodeFrame, FRAME, FrameReader, MAX_FRAME_BYTES } from './frames.ts';
-import { answerSchema, type IndexRequest, MAX_NAME } from './messages.ts';
-import type { Condition, Entry, IndexStats, IndexSum, IndexWriteOutcome, Match, Shape } from './types.ts';
+import {
+  answerSchema,
+  encodeFrame,
+  FRAME,
+  FrameReader,
+  type IndexRequest,
+  MAX_FRAME_BYTES,
+  MAX_NAME,
+} from './messages.ts';
+import {
+  type Condition,
+  type Entry,
+  IndexError,
+  type IndexStats,
+  type IndexSum,
+  type IndexWriteOutcome,
+  type Match,
+  type Shape,
+} from './types.ts';
 
 /** Time to reach an index host: as long as the supervisor may take to start it again. */
 const CONNECT_MS = 2000;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { it } from 'node:test';
 import vm from 'node:vm';
-import { IndexError } from './errors.ts';
+import { IndexError } from './types.ts';
 
 it('a file system error shows its caller only the system code, such as ENOENT; its path is in the cause', async () => {
   const error = await readFile('/no/such/folder/file').then(() => assert.fail(), IndexError.from);

@@ -1,6 +1,12 @@
-import { IndexError } from '../protocol/errors.ts';
 import { type IndexRequest, MAX_VALUE } from '../protocol/messages.ts';
-import type { Entry, IndexStats, IndexSum, IndexWriteOutcome, Match } from '../protocol/types.ts';
+import {
+  type Entry,
+  IndexError,
+  type IndexStats,
+  type IndexSum,
+  type IndexWriteOutcome,
+  type Match,
+} from '../protocol/types.ts';
 import { type Catalog, refuseBroken } from './catalog.ts';
 
 /**

@@ -2,11 +2,10 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { isDamage } from '../engine/damage.ts';
-import { once, type Pieces } from '../engine/pieces.ts';
+import { isDamage } from '../engine/records.ts';
+import { once, type Pieces } from '../engine/sizes.ts';
 import { VectorIndex } from '../engine/vector-index.ts';
-import { IndexError } from '../protocol/errors.ts';
-import type { IndexStats, IndexSum, Shape, Size } from '../protocol/types.ts';
+import { IndexError, type IndexStats, type IndexSum, type Shape, type Size } from '../protocol/types.ts';
 import type { Turns } from './turns.ts';
 
 /** Bounds of an index host. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Pieces } from '../engine/pieces.ts';
-import { IndexError } from '../protocol/errors.ts';
+import type { Pieces } from '../engine/sizes.ts';
+import { IndexError } from '../protocol/types.ts';
 import { Turns } from './turns.ts';
 
 /** A clock that moves only while a piece of a job runs, and jobs whose pieces take a given time each. */

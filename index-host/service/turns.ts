@@ -1,5 +1,5 @@
-import type { Pieces } from '../engine/pieces.ts';
-import { IndexError } from '../protocol/errors.ts';
+import type { Pieces } from '../engine/sizes.ts';
+import { IndexError } from '../protocol/types.ts';
 
 /** Length of a turn. The piece during which a turn reaches this length is its last one. */
 const TURN_MS = 4;

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { IndexClient } from '#index-host/protocol/client.ts';
-import { IndexError } from '#index-host/protocol/errors.ts';
 import {
   MAX_CALL_BYTES,
   MAX_DIMENSIONS,
@@ -10,6 +9,7 @@ import {
   MAX_MATCHES,
   MAX_NAME,
 } from '#index-host/protocol/messages.ts';
+import { IndexError } from '#index-host/protocol/types.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { eventually, openTestScheduler } from '#scheduler/testing/fixture.ts';

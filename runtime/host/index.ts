@@ -1,6 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { CallOptions, IndexClient } from '#index-host/protocol/client.ts';
-import { IndexError } from '#index-host/protocol/errors.ts';
 import {
   MAX_CALL_BYTES,
   MAX_CONDITION_VALUES,
@@ -10,6 +9,7 @@ import {
   MAX_FIELDS,
 } from '#index-host/protocol/messages.ts';
 import type * as Wire from '#index-host/protocol/types.ts';
+import { IndexError } from '#index-host/protocol/types.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Condition, Field, IndexEntry, IndexInfo, Match, Metric, Value } from '#wit/generated/host.ts';
 import { ask, fromStore } from './ask.ts';

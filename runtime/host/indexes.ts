@@ -1,5 +1,5 @@
 import { IndexClient } from '#index-host/protocol/client.ts';
-import { IndexError } from '#index-host/protocol/errors.ts';
+import { IndexError } from '#index-host/protocol/types.ts';
 import type { IndexBytes } from '#scheduler/indexes/index-bytes.ts';
 import { StoreQueues } from './store-queues.ts';
 
