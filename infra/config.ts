@@ -7,6 +7,7 @@ import { z } from 'zod';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { ISOLATION_LAYERS, PLACEMENTS, type PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import { ConfigError } from './config-error.ts';
+import { imageHostsSchema, type PrivateHostConfig, privateHostsSchema } from './http-hosts.ts';
 import { defaultHome, ROOT } from './install.ts';
 import { type LogSettings, logEnvironment, logSchema, logSettings } from './log-settings.ts';
 import {
@@ -33,7 +34,6 @@ import {
   modelSchema,
   onCard,
 } from './model-entry.ts';
-import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import {
   type IndexSettings,

@@ -8,7 +8,7 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
-import { type MachineCertificate, newCertificate } from '#infra/links/certificate.ts';
+import { type MachineCertificate, newCertificate } from '#infra/links/security.ts';
 import { deploySource, failure, modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { Machines, type Shape } from './machines.ts';
