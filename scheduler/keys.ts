@@ -92,7 +92,7 @@ export function createKeys(prefix = 'pie') {
      * and `pages:<model>` (the 95th percentile of these peaks).
      */
     learnedPages: (tenant: string, name: string, version: string) => at('admission', 'learned', tenant, name, version),
-    /** Hash, with a TTL after the end: the record of one invocation, see `InvocationRecord` in `invocations/types.ts`. */
+    /** Hash, with a TTL after the end: the record of one invocation, see `parseRecord` in `invocations/invocations.ts`. */
     invocation: (id: string) => at('invocation', id),
     /** Stream, with a TTL after the end: the events of one invocation, one entry per write, ids `<number of its last event>-<epoch>`. */
     events: (id: string) => at('invocation', id, 'events'),

@@ -88,7 +88,7 @@ local function hostsOf(a, model)
   return a.hostsVersion and redis.call('ZRANGE', a.base .. 'hosts:' .. model, 0, -1) or {}
 end
 
--- Returns the host among `hosts` and `best` (a host or nil) that `preference` in ../../../policies/placement.ts puts first for a key. The key must
+-- Returns the host among `hosts` and `best` (a host or nil) that `preference` in ../policies/placement.ts puts first for a key. The key must
 -- name none of the hosts. Returns nil without hosts.
 local function preferred(key, hosts, best)
   local most = best and redis.sha1hex(best .. '\0' .. key) or ''
@@ -162,7 +162,7 @@ local function crowdingOf(a, key, pages)
   return most
 end
 
--- Returns placement keys for two GPU hosts, which the id draws (`drawTwo` in ../../../policies/placement.ts) among the hosts of the model with the
+-- Returns placement keys for two GPU hosts, which the id draws (`drawTwo` in ../policies/placement.ts) among the hosts of the model with the
 -- most expected pages (of several such models, the first by name). Returns nil when that model has fewer than two hosts.
 local function drawnKeys(a, id, pages)
   local chosen
@@ -186,7 +186,7 @@ local function drawnKeys(a, id, pages)
   return keyAt(one), keyAt(other < one and other or other + 1)
 end
 
--- Implements `chosenKey` in ../../../policies/placement.ts: the affinity while its hosts have room; else the less crowded of two drawn hosts, if it
+-- Implements `chosenKey` in ../policies/placement.ts: the affinity while its hosts have room; else the less crowded of two drawn hosts, if it
 -- has room, or the first one drawn; the id when there are no two hosts.
 local function chosenKey(a, id, affinity, pages)
   if affinity and crowdingOf(a, affinity, pages) <= 1 then

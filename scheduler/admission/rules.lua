@@ -352,7 +352,7 @@ local function readHead(a, id)
   return head
 end
 
--- Returns the placement key of an invocation, with placement by invocation (`placementKey` in ../../../policies/placement.ts): the GPU hosts that
+-- Returns the placement key of an invocation, with placement by invocation (`placementKey` in ../policies/placement.ts): the GPU hosts that
 -- the key prefers serve the invocation. Writes a key other than the id also to the record, for readers, and to the job, for the runtime.
 local function placementOf(a, id, record, pages)
   local key = chosenKey(a, id, record.affinity, pages)
