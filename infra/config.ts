@@ -7,6 +7,7 @@ import { z } from 'zod';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { ISOLATION_LAYERS, PLACEMENTS, type PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import { ConfigError } from './config-error.ts';
+import { imageHostsSchema, type PrivateHostConfig, privateHostsSchema } from './http-hosts.ts';
 import { defaultHome, ROOT } from './install.ts';
 import { type LogSettings, logEnvironment, logSchema, logSettings } from './log-settings.ts';
 import {
@@ -33,7 +34,6 @@ import {
   modelSchema,
   onCard,
 } from './model-entry.ts';
-import { imageHostsSchema, type PrivateHostConfig, privateHostsSchema } from './http-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import {
   type IndexSettings,
@@ -220,15 +220,10 @@ export const fileSchema = z.strictObject({
       count: z.int().min(1).max(64).default(1),
       placement: z.enum(PLACEMENTS).optional(),
       /** Alias of `placement`. */
-      spread: z.enum(PLACEMENTS).optional(),
     })
     .refine(({ address, count }) => address === undefined || count === 1, {
       path: ['count'],
       message: 'must be 1 where address is set: one address is one GPU host',
-    })
-    .refine(({ placement, spread }) => placement === undefined || spread === undefined, {
-      path: ['spread'],
-      message: 'is an alias of placement, which is set as well: remove spread',
     })
     .prefault({}),
   runtime: z
@@ -371,7 +366,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
         kvDirectory: path.join(home, 'kv', localName),
       };
     }),
-    placement: file.gpu_host.placement ?? file.gpu_host.spread ?? 'invocation',
+    placement: file.gpu_host.placement ?? 'invocation',
     runtime: {
       ...(runtimeAddress !== undefined && { address: runtimeAddress }),
       concurrency: file.runtime.concurrency,

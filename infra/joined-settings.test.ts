@@ -62,16 +62,6 @@ test('a machine that joins takes over the settings of the whole platform, and no
   }
 });
 
-test('machines send each other the placement under its old name, and write it to pie.toml under its present name', () => {
-  const joined = { name: 'east', roles: ['runtime'], address: 'a', redis: { url: 'redis://a' } } as const;
-  for (const name of ['placement', 'spread']) {
-    const shared = sharedSettings({ gpu_host: { [name]: 'tenant', count: 2 } }, {});
-    assert.deepEqual(shared, { gpu_host: { spread: 'tenant', count: 2 } });
-    const { gpu_host: host } = parse(joinedSettings(shared, joined));
-    assert.deepEqual(host, parse('placement = "tenant"\ncount = 2'));
-  }
-});
-
 test('machines that join get the model that the environment of the sending machine chooses', () => {
   assert.deepEqual(sharedSettings({}, { PIE_MODEL: 'stories15m', PIE_BITS: '8' }), {
     model: [{ name: 'stories15m', bits: 8 }],

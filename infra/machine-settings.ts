@@ -120,12 +120,9 @@ const MACHINE_ONLY: readonly (readonly [string, string?])[] = [
   ['runtime', 'address'],
 ];
 
-/** Name of `[gpu_host] placement` between machines: machines of the previous release know only this name. */
-const PLACEMENT_SENT = 'spread';
-
 /** The settings of one machine that hold for the whole platform, with the models that its environment chooses. */
 export function sharedSettings(file: Settings, environment: ModelEnvironment): Settings {
-  const shared: Record<string, unknown> = { ...withGpuHostKey(file, 'placement', PLACEMENT_SENT) };
+  const shared: Record<string, unknown> = { ...file };
   for (const [table, key] of MACHINE_ONLY) {
     const content = shared[table];
     if (key === undefined) delete shared[table];
@@ -163,18 +160,10 @@ export interface JoiningMachine {
 /** The text of the pie.toml of a machine that joins. */
 export function joinedSettings(shared: Settings, { name, roles, address, redis }: JoiningMachine): string {
   return stringify({
-    ...withGpuHostKey(shared, PLACEMENT_SENT, 'placement'),
+    ...shared,
     machine: { name, roles: [...roles], address },
     redis: { url: redis.url, ...(redis.ca !== undefined && { ca: redis.ca }) },
   });
-}
-
-/** The settings with another name for a key of `[gpu_host]`. */
-function withGpuHostKey(settings: Settings, from: string, to: string): Settings {
-  const { gpu_host: host } = settings;
-  if (!isTable(host) || !(from in host)) return settings;
-  const { [from]: value, ...rest } = host;
-  return { ...settings, gpu_host: { ...rest, [to]: value } };
 }
 
 const isTable = (value: unknown): value is Record<string, unknown> =>

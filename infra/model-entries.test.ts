@@ -31,18 +31,11 @@ test('several GPU hosts each have all models, and each host puts a CUDA model on
   assert.throws(() => withToml('[gpu_host]\ncount = 2\naddress = "127.0.0.1:9"'), /count.*must be 1/s);
 });
 
-test('spread is an alias of placement, and both together are refused', () => {
+test('placement is by invocation unless set', () => {
   const placementOf = (lines: string) => withToml(`[gpu_host]\n${lines}`).placement;
   assert.equal(placementOf(''), 'invocation');
-  for (const placement of ['tenant', 'invocation'])
-    for (const name of ['placement', 'spread']) assert.equal(placementOf(`${name} = "${placement}"`), placement, name);
-  for (const spread of ['tenant', 'invocation'])
-    assert.throws(
-      () => placementOf(`placement = "tenant"\nspread = "${spread}"`),
-      /gpu_host\.spread: is an alias of placement, which is set as well: remove spread/,
-    );
-  for (const name of ['placement', 'spread'])
-    assert.throws(() => placementOf(`${name} = "host"`), new RegExp(`gpu_host\\.${name}: .*"invocation"\\|"tenant"`));
+  for (const placement of ['tenant', 'invocation']) assert.equal(placementOf(`placement = "${placement}"`), placement);
+  assert.throws(() => placementOf('placement = "host"'), /gpu_host\.placement: .*"invocation"\|"tenant"/);
 });
 
 test('a model has aliases, and admission has max_waiting', () => {

@@ -33,10 +33,9 @@ export function createKeys(prefix = 'pie') {
      * - `pace`: while this many invocations are admitted, tenants with more than a few slots start no others. The exceptions are heads (the first
      *   invocation of a tenant's queue) with latency targets, and heads for which room is kept
      * - `starts`: maximum admitted invocations that have not begun; tenants with few slots and the others are counted separately
-     * - `spread`: the setting `placement`, present when a model is on several hosts. Such a model appears as `<model>@<host>`, and the field
-     *   `hosts:<model>` lists its hosts (JSON)
-     * - `apart:<runtime>`: what a runtime that takes no more jobs still holds; `leaving`: the number of such runtimes. When `leaving` is absent, a
-     *   process of an earlier release has written this hash, and the counts in `runtimeOffers` to `memoryReporters` do not match it
+     * - `placement`: the setting of this name, present when a model is on several hosts. Such a model appears as `<model>@<host>`
+     * - `apart:<runtime>`: what a runtime that takes no more jobs still holds; `leaving`: the number of such runtimes. When `leaving` is absent, no
+     *   process has counted the runtimes yet
      */
     admissionCapacity: at('admission', 'capacity'),
     /**
@@ -93,7 +92,7 @@ export function createKeys(prefix = 'pie') {
      * and `pages:<model>` (the 95th percentile of these peaks).
      */
     learnedPages: (tenant: string, name: string, version: string) => at('admission', 'learned', tenant, name, version),
-    /** Hash, with a TTL after the end: the record of one invocation, see `InvocationRecord` in `invocations/types.ts`. */
+    /** Hash, with a TTL after the end: the record of one invocation, see `parseRecord` in `invocations/invocations.ts`. */
     invocation: (id: string) => at('invocation', id),
     /** Stream, with a TTL after the end: the events of one invocation, one entry per write, ids `<number of its last event>-<epoch>`. */
     events: (id: string) => at('invocation', id, 'events'),
@@ -313,7 +312,7 @@ export function createKeys(prefix = 'pie') {
     accountRepairs: at('account-repairs'),
     /**
      * Hash: `bytes` (the size of a tenant's vector indexes), `life` (id of the run of the index host that counted them), `sequence` (number of the
-     * sum in that run), `before` (id of the run before). Earlier releases stored a time (`at`) in place of the run.
+     * sum in that run), `before` (id of the run before).
      */
     indexSum: (tenant: string) => at('account', tenant, 'indexes'),
     /** String: name of the machine that has the vector indexes. */

@@ -24,7 +24,7 @@ function program(name: string, body = ''): string {
     file,
     `import { exitWithParent } from '${pathOf('../lifeline.ts')}';
      import { openLog } from '${pathOf('../log.ts')}';
-     import { announceReady } from '${pathOf('../ready.ts')}';
+     import { announceReady } from '${pathOf('../lifeline.ts')}';
      exitWithParent(openLog('${name}'), () => undefined);
      process.on('SIGTERM', () => process.exit(0));
      setInterval(() => undefined, 1000);

@@ -19,7 +19,7 @@ local a = openAdmission(ARGV[1], ARGV[2])
 if a.leaving then
   settleSome(a)
 else
-  -- Without `leaving`, a process of an earlier release has written the capacity.
+  -- Without `leaving`, no process has counted the runtimes yet, or Redis has lost the count.
   recount(a)
 end
 if ARGV[3] == '*' then
@@ -226,7 +226,7 @@ if a.leaving == 0 and countedAt <= now and now - countedAt < COUNT_MS then
 else
   recount(a)
 end
--- Redis may have lost a change of the sets of sharers, and processes of the previous release do not keep these sets.
+-- Redis may have lost a change of the sets of sharers.
 local sharers = {}
 for _, field in ipairs(redis.call('HKEYS', prefix .. ':admission:capacity')) do
   local model = string.match(field, '^pages:(.*)$')

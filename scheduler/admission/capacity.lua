@@ -16,8 +16,7 @@ local function offerOf(description)
   for i, model in ipairs(description.models or {}) do
     local place = model.host and model.name .. '@' .. model.host or model.name
     pools[i] = { (model.hostId or description.id) .. ' ' .. place, place, model.pageCount, model.hostId or '' }
-    -- The field for the placement is called `spread`, since runtimes of the previous release write this name.
-    placement = model.host and description.spread or placement
+    placement = model.host and description.placement or placement
   end
   local kind = table.concat({ exact(description.overcommit or 1), exact(description.reserve or 0), description.memoryMb and 1 or 0, placement }, ' ')
   return { kind, description.slots, description.pace or description.slots, description.starts or STARTS, description.memoryMb or 0, pools }
@@ -115,12 +114,6 @@ local function noteModels(a, models)
     for host in pairs(isNew) do
       version = version or redis.call('HINCRBY', a.base .. 'state', 'hosts', 1)
       redis.call('ZADD', key, version, host)
-    end
-    -- Processes of an earlier release read this field.
-    if hosts[model] then
-      redis.call('HSET', a.base .. 'capacity', 'hosts:' .. model, cjson.encode(hosts[model]))
-    else
-      redis.call('HDEL', a.base .. 'capacity', 'hosts:' .. model)
     end
   end
   a.hostsVersion = version or a.hostsVersion
@@ -259,7 +252,7 @@ function recount(a)
     leavingCount = leavingCount + 1
   end
   for field, value in pairs({ slots = counts.slots, pace = counts.pace, starts = counts.starts, reserve = exact(reserve),
-    overcommit = exact(overcommit), leaving = leavingCount, spread = placement }) do
+    overcommit = exact(overcommit), leaving = leavingCount, placement = placement }) do
     set(field, value)
   end
   for place, total in pairs(totals) do
@@ -294,7 +287,7 @@ end
 
 -- Counts what one runtime offers now; `text` is its description, or nil when it goes. Usually subtracts its last offer from the sums and adds the
 -- new one. In these cases it recounts all runtimes instead:
---   - a process of an earlier release has written the capacity;
+--   - no process has counted the runtimes yet, or Redis has lost the count;
 --   - the runtime is leaving (it takes no more jobs and still holds some), or was until now;
 --   - the first runtime of a kind comes, or the last one goes;
 --   - pools come, go or change while any runtime is leaving.

@@ -40,7 +40,7 @@ const anyOffer: fc.Arbitrary<Offer> = fc
       memoryMb: fc.integer({ min: 10_000, max: 20_000 }),
       overcommit: fc.constantFrom(1, 1.5),
       reserve: fc.constantFrom(0, 0.25),
-      spread: fc.constantFrom('tenant' as const, 'invocation' as const),
+      placement: fc.constantFrom('tenant' as const, 'invocation' as const),
       hosts: fc.uniqueArray(fc.tuple(fc.constantFrom('m', 'n'), fc.constantFrom('', 'a', 'bb', 'ccc'), fc.nat(1)), {
         maxLength: 4,
         selector: String,
@@ -142,7 +142,7 @@ test('the capacity after changes of single runtimes equals a new count of all ru
           }
         }
         const changed = await stored(scheduler);
-        // Without `leaving`, admission takes the capacity for one of an earlier release, and counts it anew.
+        // Without `leaving`, admission counts all runtimes anew.
         await client.hdel(`${keys.admission}:capacity`, 'leaving');
         await scheduler.admission.admit();
         assert.deepEqual(changed, await stored(scheduler));
@@ -178,45 +178,4 @@ test('where runtimes differ about the pages of a GPU host, the last description 
   await first.release();
   assert.deepEqual(await pages(), []);
   await scheduler.close();
-});
-
-test('admission uses the capacity of an earlier release unchanged, and the next change of a runtime recounts it', async () => {
-  const scheduler = openTestScheduler(redis);
-  const { redis: client, keys } = scheduler.store;
-  const models = ['a', 'bb', 'ccc'].map((host) => aModel('m', host, 0));
-  const offer = { slots: 10, accepting: true, starts: 1000, spread: 'tenant' as const };
-  const lease = await scheduler.runtimes.acquire({ name: 'r', ...offer, models });
-  try {
-    const submit = (tenant: string) => scheduler.submit(submission({ tenant, expectedPages: { m: 2 } }));
-    const used = async () =>
-      Object.entries(await client.hgetall(`${keys.admission}:state`)).filter(([field]) => field.startsWith('pages:m'));
-    const tenants = ['t1', 't2', 't3', 't4'];
-    for (const tenant of tenants) await submit(tenant);
-    const before = await used();
-    // Leave what an earlier release would have written.
-    await client.hdel(`${keys.admission}:capacity`, 'leaving', 'overcommit', 'first');
-    const newParts = [
-      'offers',
-      'kinds',
-      'pools',
-      'places',
-      'hosts:m',
-      ...models.map(({ host }) => `reporters:m@${host}`),
-    ];
-    await client.del(newParts.map((part) => `${keys.admission}:${part}`));
-    for (const tenant of tenants) await submit(tenant);
-    assert.deepEqual(
-      (await used()).sort(),
-      before.map(([field, pages]) => [field, String(2 * Number(pages))]).sort(),
-      'each tenant keeps its host',
-    );
-    await lease.describe({ slots: 11 });
-    const counted = await stored(scheduler);
-    assert.equal(counted['capacity slots'], '11');
-    assert.deepEqual(counted[`${keys.admission}:hosts:m`], ['a', 'bb', 'ccc']);
-  } finally {
-    await lease.release();
-    await client.flushall();
-    await scheduler.close();
-  }
 });

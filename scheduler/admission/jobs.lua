@@ -48,11 +48,7 @@ local function mayTake()
   if redis.call('PTTL', alive) < tonumber(ARGV[11]) or redis.call('HEXISTS', runtimes, runtimeId) == 0 then
     return false
   end
-  if redis.call('HEXISTS', prefix .. ':admission:capacity', 'leaving') == 1 then
-    return redis.call('HEXISTS', prefix .. ':admission:offers', runtimeId) == 1
-  end
-  -- A process of an earlier release has counted the runtimes.
-  return cjson.decode(redis.call('HGET', runtimes, runtimeId)).accepting
+  return redis.call('HEXISTS', prefix .. ':admission:offers', runtimeId) == 1
 end
 
 --- @include "../invocations/attempts.lua"

@@ -45,23 +45,13 @@ local MEMORY = '#memory'
 -- Pages expected of an unknown function, on the first model that its manifest names, or the platform's first model by name.
 local DEFAULT_PAGES = 4
 
--- Returns the platform's first model by name, or nil. A capacity that an earlier release has written does not name this model, so the function
--- searches the fields of that capacity.
-local function firstModel(a)
-  for _, field in ipairs(not a.leaving and redis.call('HKEYS', a.base .. 'capacity') or {}) do
-    local model = string.match(field, '^pages:([^@]+)')
-    a.first = model and model ~= MEMORY and (not a.first or model < a.first) and model or a.first
-  end
-  return a.first
-end
-
 -- Returns the KV pages, by model, that an invocation is expected to hold: declared in its manifest, else learned from its version, else the default.
 -- They are at least what an attempt held or asked for when it was ended for lack of memory (`least`), and at most what the tenant's quota allows
 -- (`most`, nil for no quota). The result also has the runtime memory that the invocation is expected to take: learned from its version, else from
 -- its record. Fields read from the record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
 local function expectedPages(a, record, most)
   local declared, first = record.declared, record.first
-  first = first or firstModel(a)
+  first = first or a.first
   local all = {}
   local number = tonumber(declared)
   if number then
@@ -93,16 +83,12 @@ local function expectedPages(a, record, most)
   return all
 end
 
--- Returns the GPU hosts of a model. When an earlier release has written the capacity, only the list in the capacity's hash is right.
+-- Returns the GPU hosts of a model.
 local function hostsOf(a, model)
-  if a.leaving then
-    return a.hostsVersion and redis.call('ZRANGE', a.base .. 'hosts:' .. model, 0, -1) or {}
-  end
-  local text = redis.call('HGET', a.base .. 'capacity', 'hosts:' .. model)
-  return text and cjson.decode(text) or {}
+  return a.hostsVersion and redis.call('ZRANGE', a.base .. 'hosts:' .. model, 0, -1) or {}
 end
 
--- Returns the host among `hosts` and `best` (a host or nil) that `preference` in ../../../policies/placement.ts puts first for a key. The key must
+-- Returns the host among `hosts` and `best` (a host or nil) that `preference` in ../policies/placement.ts puts first for a key. The key must
 -- name none of the hosts. Returns nil without hosts.
 local function preferred(key, hosts, best)
   local most = best and redis.sha1hex(best .. '\0' .. key) or ''
@@ -118,8 +104,8 @@ end
 -- Returns the GPU host of a model that serves a tenant. The tenant's hash stores this host with the version of the list of hosts at that time, so
 -- that a script compares it only with hosts that came later: a comparison takes about a microsecond.
 local function homeOf(a, tenant, model)
-  if not a.leaving or not a.hostsVersion then
-    return preferred(tenant.name, hostsOf(a, model))
+  if not a.hostsVersion then
+    return nil
   end
   local key = a.base .. 'hosts:' .. model
   local seen, home = string.match(tenant.home[model] or '', '^(%d+) (.*)$')
@@ -140,7 +126,7 @@ end
 -- The host that `preference` puts first among all hosts of a model. A key that names one of them needs no comparison.
 local function hostOf(a, model, key)
   local named = string.match(key, '^@(.*)/[^/]*$')
-  if named and a.leaving and redis.call('ZSCORE', a.base .. 'hosts:' .. model, named) then
+  if named and redis.call('ZSCORE', a.base .. 'hosts:' .. model, named) then
     return named
   end
   return preferred(key, hostsOf(a, model))
@@ -176,7 +162,7 @@ local function crowdingOf(a, key, pages)
   return most
 end
 
--- Returns placement keys for two GPU hosts, which the id draws (`drawTwo` in ../../../policies/placement.ts) among the hosts of the model with the
+-- Returns placement keys for two GPU hosts, which the id draws (`drawTwo` in ../policies/placement.ts) among the hosts of the model with the
 -- most expected pages (of several such models, the first by name). Returns nil when that model has fewer than two hosts.
 local function drawnKeys(a, id, pages)
   local chosen
@@ -187,7 +173,7 @@ local function drawnKeys(a, id, pages)
     end
   end
   local list = a.base .. 'hosts:' .. (chosen or '')
-  local hosts = a.leaving and chosen and redis.call('ZCARD', list) or 0
+  local hosts = chosen and redis.call('ZCARD', list) or 0
   if hosts < 2 then
     return nil
   end
@@ -200,7 +186,7 @@ local function drawnKeys(a, id, pages)
   return keyAt(one), keyAt(other < one and other or other + 1)
 end
 
--- Implements `chosenKey` in ../../../policies/placement.ts: the affinity while its hosts have room; else the less crowded of two drawn hosts, if it
+-- Implements `chosenKey` in ../policies/placement.ts: the affinity while its hosts have room; else the less crowded of two drawn hosts, if it
 -- has room, or the first one drawn; the id when there are no two hosts.
 local function chosenKey(a, id, affinity, pages)
   if affinity and crowdingOf(a, affinity, pages) <= 1 then

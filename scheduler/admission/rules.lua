@@ -70,8 +70,7 @@ end
 -- code; `policy-script.test.ts` plays random histories to both, and README.md says what to do when they differ. A script does all its
 -- admission work between `openAdmission` and `closeAdmission`. `scheduler/keys.ts` describes the keys.
 
--- Suffixes of keys, and the prefix of a field of the capacity. Processes of the previous release use the same keys at the same time, so these
--- texts must not change.
+-- Suffixes of keys, and the prefix of a field of the capacity.
 -- Tenants that may start their head; the subset that may use the reserve of slots, and the subset for whose head room is kept.
 local STARTABLE, RESERVE_USERS, ROOM_KEPT = 'turns', 'modest', 'kept'
 -- Admitted invocations that have not begun, and the subset that may use the reserve of slots.
@@ -171,7 +170,7 @@ function openAdmission(prefix, now)
   state.time, state.latest, state.order, state.settling, state.ownSlots, state.slots, state.hosts =
     unpack(redis.call('HMGET', base .. 'state', 'time', 'latest', 'order', 'settling', 'ownSlots', 'slots', 'hosts'))
   capacity.slots, capacity.pace, capacity.starts, capacity.reserve, capacity.overcommit, capacity.placement, capacity.first, capacity.leaving =
-    unpack(redis.call('HMGET', base .. 'capacity', 'slots', 'pace', 'starts', 'reserve', 'overcommit', 'spread', 'first', 'leaving'))
+    unpack(redis.call('HMGET', base .. 'capacity', 'slots', 'pace', 'starts', 'reserve', 'overcommit', 'placement', 'first', 'leaving'))
   a.opened = state
   a.time = tonumber(state.time or 0)
   a.latest = tonumber(state.latest or 0)
@@ -353,7 +352,7 @@ local function readHead(a, id)
   return head
 end
 
--- Returns the placement key of an invocation, with placement by invocation (`placementKey` in ../../../policies/placement.ts): the GPU hosts that
+-- Returns the placement key of an invocation, with placement by invocation (`placementKey` in ../policies/placement.ts): the GPU hosts that
 -- the key prefers serve the invocation. Writes a key other than the id also to the record, for readers, and to the job, for the runtime.
 local function placementOf(a, id, record, pages)
   local key = chosenKey(a, id, record.affinity, pages)

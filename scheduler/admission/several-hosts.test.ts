@@ -51,7 +51,7 @@ describe('admission over several GPU hosts', () => {
     lease = await scheduler.runtimes.acquire({
       name: 'runtime-1',
       slots: 1000,
-      spread: placement,
+      placement,
       reserve: 0,
       starts: 1000,
     });

@@ -34,20 +34,6 @@ local function writeAlias(fn, alias, state, limit)
   return text
 end
 
--- Earlier releases of Pie had no aliases: they named the version in service in the field `current`. Turns this field into the alias `live`.
-local function adoptCurrent(fn, limit)
-  local current = redis.call('HGET', fn, 'current')
-  if not current then
-    return
-  end
-  redis.call('HDEL', fn, 'current')
-  local version = redis.call('HGET', fn, 'version:' .. current)
-  if version and redis.call('HEXISTS', fn, 'alias:live') == 0 then
-    local at = string.format('%.0f', cjson.decode(version).createdAt)
-    writeAlias(fn, 'live', '{"shares":[{"version":"' .. current .. '","weight":100}],"at":' .. at .. ',"by":""}', limit)
-  end
-end
-
 -- The names of those aliases of a function that serve the given version.
 local function aliasesOf(fn, version)
   local found = {}
@@ -60,8 +46,6 @@ local function aliasesOf(fn, version)
           found[#found + 1] = alias
         end
       end
-    elseif fields[i] == 'current' and fields[i + 1] == version then
-      found[#found + 1] = 'live'
     end
   end
   return found
@@ -104,11 +88,6 @@ local function findServing(functions, reference)
     local state = redis.call('HGET', fn, 'alias:' .. alias)
     if state then
       return i, state
-    end
-    -- Earlier releases of Pie had no aliases: they named the version in service in the field `current`.
-    local current = alias == 'live' and redis.call('HGET', fn, 'current')
-    if current and redis.call('HEXISTS', fn, 'version:' .. current) == 1 then
-      return i, current
     end
   end
 end
@@ -222,7 +201,6 @@ redis.call('HDEL', removals, ARGV[5] .. '@' .. version)
 if redis.call('HDEL', removed, version) == 1 and redis.call('EXISTS', removed) == 0 then
   redis.call('HDEL', removals, ARGV[5])
 end
-adoptCurrent(fn, ARGV[10])
 if tag ~= '' and redis.call('HEXISTS', fn, 'alias:' .. tag) == 0 then
   writeAlias(fn, tag, '{"tag":true,' .. string.sub(ARGV[7], 2), ARGV[10])
 end
@@ -320,7 +298,6 @@ if before and before.tag then
   end
   state = '{"tag":true,' .. string.sub(state, 2)
 end
-adoptCurrent(fn, ARGV[4])
 local text = writeAlias(fn, alias, state, ARGV[4])
 redis.call('PUBLISH', ARGV[6], ARGV[7])
 return answerOnce(KEYS[2], {1, text})

@@ -17,7 +17,6 @@ import {
 import type { Manifest } from './manifest.ts';
 import {
   lentTo,
-  onlyCurrent,
   type ParseVersion,
   parseListed,
   parseState,
@@ -247,8 +246,6 @@ export class Functions {
     const aliases = entries
       .filter(([field]) => field.startsWith(ALIAS_FIELD))
       .map(([field, text]) => ({ alias: field.slice(ALIAS_FIELD.length), ...parseState(text) }));
-    const current = versions.find(({ version }) => version === fields.current);
-    if (current && !aliases.some(({ alias }) => alias === LIVE)) aliases.push({ alias: LIVE, ...onlyCurrent(current) });
     return { tenant, name, versions, aliases: aliases.sort((a, b) => compareAliasNames(a.alias, b.alias)) };
   }
 

@@ -80,7 +80,7 @@ function uncheckedFault(subject: string, cause: unknown): InputFault {
       cause,
     };
   }
-  // An earlier release of the platform may have accepted the schema under other rules.
+  // The rules for schemas may have changed since the deploy.
   const isKnownCause = cause instanceof SchemaError || cause instanceof PatternError;
   return {
     message: `${subject} cannot be checked, because its schema cannot be used: ${isKnownCause ? cause.message : 'a part of it is malformed'}.`,

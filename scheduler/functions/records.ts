@@ -45,16 +45,14 @@ export function recordText(version: FunctionVersion): string {
 
 export function parseVersion(text: string): FunctionVersion {
   const { input, ...version } = parseRecord(text);
-  // Records of earlier releases have the schema in the manifest.
   if (input === undefined) return version;
   return { ...version, manifest: { ...version.manifest, input: jsonValue(input) as JsonSchema } };
 }
 
 /** A version without its input schema. */
 export function parseListed(text: string): FunctionVersion {
-  const { input: _text, ...version } = parseRecord(text);
-  const { input: _schema, ...manifest } = version.manifest;
-  return { ...version, manifest };
+  const { input: _, ...version } = parseRecord(text);
+  return version;
 }
 
 function parseRecord(text: string): StoredVersion {
@@ -63,11 +61,6 @@ function parseRecord(text: string): StoredVersion {
   } catch (cause) {
     throw new StoreError('store-corrupt', 'A stored function version is not JSON.', { cause });
   }
-}
-
-/** State of `live` for a function that was deployed before aliases existed. */
-export function onlyCurrent({ version, createdAt }: FunctionVersion): AliasState {
-  return { shares: [{ version, weight: 100 }], revision: 0, at: createdAt, by: '' };
 }
 
 /** The versions that a reference serves. */

@@ -159,24 +159,6 @@ describe('releases', () => {
     assert.deepEqual(await liveShares('bundled'), [{ version: c.version, weight: 100 }]);
   });
 
-  test('a function stored before aliases existed is served, and can be rolled back after its next deploy', async () => {
-    const { store, functions, releases } = scheduler;
-    const a = await deploy('old');
-    const key = store.keys.function(TENANT, 'old');
-    await store.redis.del(key, store.keys.aliasHistory(TENANT, 'old', 'live'));
-    await store.redis.hset(key, `version:${a.version}`, JSON.stringify(a), 'current', a.version);
-    assert.deepEqual(await functions.resolve(TENANT, 'old'), a);
-    assert.deepEqual(await liveShares('old'), [{ version: a.version, weight: 100 }]);
-    assert.equal((await releases.history(TENANT, 'old', 'live')).length, 1);
-    assert.deepEqual((await functions.list(TENANT)).find(({ version }) => version.name === 'old')?.live.length, 1);
-    assert.deepEqual(await scheduler.removals.removeVersion(TENANT, 'old', a.version), { servedBy: ['live'] });
-    const b = await deploy('old');
-    assert.equal((await functions.resolve(TENANT, 'old'))?.version, b.version);
-    const back = await releases.rollback(TENANT, 'old', 'live', { by: 'key_1' });
-    assert.ok(back.ok && back.plan.to[0]?.version === a.version);
-    assert.equal(await store.redis.hexists(key, 'current'), 0);
-  });
-
   test('the numbers of functions and versions are bounded; known content can still be deployed', async () => {
     const { store, functions, removals } = scheduler;
     const a = await deploy('many');

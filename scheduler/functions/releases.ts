@@ -4,7 +4,6 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import {
   type AliasState,
-  LIVE,
   lastOf,
   MAX_ALIASES,
   MAX_HISTORY,
@@ -14,7 +13,7 @@ import {
   stepBack,
 } from './aliases.ts';
 import { type Functions, fromMember, memberOf } from './functions.ts';
-import { onlyCurrent, parseState, stateText } from './records.ts';
+import { parseState, stateText } from './records.ts';
 
 const SCRIPTS = {
   set: loadScript(new URL('./functions.lua', import.meta.url), 'set-alias'),
@@ -88,10 +87,7 @@ export class Releases {
   async history(tenant: string, name: string, alias: string): Promise<readonly AliasState[]> {
     const key = this.#store.keys.aliasHistory(tenant, name, alias);
     const texts = await this.#store.call((redis) => redis.lrange(key, 0, MAX_HISTORY - 1));
-    if (texts.length > 0 || alias !== LIVE) return texts.map(parseState);
-    // A function that was deployed before aliases existed has no history: its `live` has had only the present state.
-    const found = await this.#functions.get(tenant, name);
-    return found === null ? [] : [onlyCurrent(found)];
+    return texts.map(parseState);
   }
 
   /** Points an alias at versions in one step. Existing invocations keep their version. */

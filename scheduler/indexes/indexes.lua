@@ -23,7 +23,7 @@ return math.max(0, limit - storedBytes(account, KEYS[1], KEYS[2], KEYS[3], now) 
 --- @script "note"
 --[[
   Stores a sum of the bytes of a tenant's indexes, unless the sum is outdated. A sum of the same run of the index host as the stored one is
-  outdated unless its number is larger. A sum of the run before is always outdated. A record of an earlier release names no run: any sum replaces it.
+  outdated unless its number is larger. A sum of the run before is always outdated.
 
   KEYS[1] the stored sum (hash): `bytes`, `life` (id of its run), `sequence` (its number), `before` (id of the run before)
 

@@ -183,10 +183,9 @@ export class FollowCursor {
 
   /**
    * True for an event of an earlier attempt, whose runtime may go on when the store lost the attempt's beginning and another attempt began.
-   * Epoch 0 belongs to events of an older Pie, which stored none.
    */
   #isStale({ epoch, event }: InvocationEvent): boolean {
-    return this.#epoch !== null && epoch < this.#epoch && epoch > 0 && !isTerminal(event);
+    return this.#epoch !== null && epoch < this.#epoch && !isTerminal(event);
   }
 
   #handOut(event: InvocationEvent): InvocationEvent {

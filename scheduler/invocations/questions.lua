@@ -127,7 +127,7 @@ return 'waiting'
   ARGV[1] id
   ARGV[2] now, ms
   ARGV[3] number of the question's event, or '' for any
-  ARGV[4] answer as the next attempt gets it, JSON text: `answer` of ../../admission/job.ts
+  ARGV[4] answer as the next attempt gets it, JSON text: `answer` of ../admission/job.ts
   ARGV[5] '1' for an answer of a person, '0' when the time has passed
 
   Returns 1 when the invocation goes on;

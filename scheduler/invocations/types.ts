@@ -52,7 +52,7 @@ export type EventName = (typeof EVENT_NAMES)[number];
  */
 export interface InvocationEvent {
   readonly seq: number;
-  /** Epoch of the attempt that the event belongs to; 0 for an event of an older Pie, which stored none. */
+  /** Epoch of the attempt that the event belongs to. */
   readonly epoch: number;
   readonly event: EventName;
   /** JSON text. */
@@ -202,7 +202,7 @@ export interface Invocation
   /** The question whose answer the invocation waits for; null when it waits for none. */
   readonly question: Question | null;
   readonly failure: { readonly code: FailureCode; readonly message: string } | null;
-  /** Bytes of the data of the `result` event; 0 without such an event, and for an invocation that ended in an older Pie. */
+  /** Bytes of the data of the `result` event; 0 without such an event. */
   readonly resultBytes: number;
   readonly usage: Usage | null;
   readonly webhook: WebhookState | null;
@@ -387,7 +387,7 @@ export function partsOf(data: string): { readonly output: string; readonly usage
   return { output: data.slice(OUTPUT.length, end), usage: data.slice(end + USAGE.length, -1) };
 }
 
-/** Data of events that runtimes write and others read, as JSON: an event of an earlier release may lack members. */
+/** Data of events that runtimes write and others read, as JSON. */
 
 /** Data of `start`. */
 export interface StartData {

@@ -20,9 +20,9 @@ export function commonVersion(ours: Versions, theirs: Versions): number | null {
   return version >= Math.max(ours.oldest, theirs.oldest) ? version : null;
 }
 
-/** The versions that a peer states as `value`; `silentVersion` alone when the peer states none; null when `value` is malformed. */
-export function statedVersions(value: unknown, silentVersion: number): Versions | null {
-  if (value === undefined) return { oldest: silentVersion, newest: silentVersion };
+/** The versions that a peer states as `value`; `silentVersion` alone, if given, when the peer states none; else null. */
+export function statedVersions(value: unknown, silentVersion?: number): Versions | null {
+  if (value === undefined && silentVersion !== undefined) return { oldest: silentVersion, newest: silentVersion };
   if (typeof value !== 'object' || value === null) return null;
   const { oldest, newest } = value as Partial<Versions>;
   return isVersion(oldest) && isVersion(newest) && oldest <= newest ? { oldest, newest } : null;

@@ -4,7 +4,6 @@ import { Heartbeat, type HeartbeatTimes } from '../links/heartbeat.ts';
 import { type LinkSecurity, linkSocket, socketAddress, toMachine } from '../links/security.ts';
 import { commonVersion, type Versions, versionRefusal } from '../links/versions.ts';
 import {
-  ALIVE_VERSION,
   EVENT_FIELDS,
   encodeFrame,
   FrameReader,
@@ -13,7 +12,6 @@ import {
   type LiveFollower,
   type LiveSource,
   REQUEST_FIELDS,
-  SILENT_VERSION,
   type Unfollow,
 } from './live.ts';
 import type { LiveServer } from './server.ts';
@@ -280,11 +278,8 @@ class Link {
   #handleNotice(number: number, kind: string, text: string): void {
     if (kind === 'refused') this.#refuse(text);
     else if (kind === 'version') this.#agreeOn(number);
-    else if (kind === 'attached') {
-      // This notice acknowledges the submitter. A runtime that has not answered `versions` by now states no version.
-      if (!this.#isConnected) this.#agreeOn(SILENT_VERSION);
-      this.#isPushing = true;
-    }
+    // This notice acknowledges the submitter.
+    else if (kind === 'attached') this.#isPushing = true;
   }
 
   #agreeOn(version: number): void {
@@ -296,7 +291,7 @@ class Link {
       return;
     }
     this.#isConnected = true;
-    if (this.#isRemote && version >= ALIVE_VERSION) this.#watch();
+    if (this.#isRemote) this.#watch();
     for (const id of this.#followed.keys()) this.#ask('follow', id);
   }
 

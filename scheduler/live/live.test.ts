@@ -9,7 +9,7 @@ import { ShownEvents } from '../invocations/follower.ts';
 import type { NewEvent } from '../invocations/types.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
-import { EVENT_FIELDS, encodeFrame, FrameReader } from './live.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader, LIVE_VERSIONS } from './live.ts';
 import { LiveServer, type Unlogged } from './server.ts';
 
 const EPOCH = 1000;
@@ -71,6 +71,10 @@ function follow(client: LiveClient, id: string, runtimeId = 'r1', isPushExpected
   const hears = (what: string) => eventually(() => calls.includes(what), `${what}; it heard ${calls.join(', ')}`);
   return { calls, stop, hears };
 }
+
+const newest = String(LIVE_VERSIONS.newest);
+/** The first request of a gateway. */
+const VERSIONS = ['versions', `${newest} ${newest}`];
 
 describe('live events', () => {
   let directory: string;
@@ -156,7 +160,7 @@ describe('live events', () => {
   test('the server skips events for a gateway that does not read, and sends `attached` once that gateway reads again', async () => {
     const attempt = new Attempt(server, 'a');
     const slow = connect(socket);
-    slow.write(encodeFrame(['follow', 'a']));
+    slow.write(encodeFrame([...VERSIONS, 'follow', 'a']));
     await eventually(() => server.followed === 1, 'the invocation is followed');
     slow.pause();
     // 12 MB in all: more than the server and the kernel hold for one connection.
@@ -167,8 +171,8 @@ describe('live events', () => {
     }
     attempt.write();
     const fields = readFields(slow);
-    // The first `attached` is the name of the first event, so it is the field at index 2.
-    const firstAttached = 2;
+    // The first `attached` is the name of the first event behind the answer to `versions`.
+    const firstAttached = EVENT_FIELDS + 2;
     await eventually(
       () => fields.includes('200') && fields.lastIndexOf('attached') > firstAttached,
       'the process learns that the log has 200 events',
@@ -192,9 +196,9 @@ describe('live events', () => {
   test('a submitter gets the events of its own invocation without a request, until the attempt ends', async () => {
     const gateway = connect(socket);
     const fields = readFields(gateway);
-    gateway.write(encodeFrame(['submitter', 'gateway']));
-    await eventually(() => fields.length === EVENT_FIELDS, 'the server knows the submitter');
-    assert.deepEqual(fields.splice(0), ['', '0', 'attached', '']);
+    gateway.write(encodeFrame([...VERSIONS, 'submitter', 'gateway']));
+    await eventually(() => fields.length === 2 * EVENT_FIELDS, 'the server knows the submitter');
+    assert.deepEqual(fields.splice(0), ['', newest, 'version', '', '', '0', 'attached', '']);
     const [own, foreign] = [new Attempt(server, 'a', 'gateway'), new Attempt(server, 'b', 'another')];
     own.show('one');
     foreign.show('two');

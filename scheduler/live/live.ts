@@ -52,12 +52,8 @@ export const REQUEST_FIELDS = 2;
 /** Number of fields of a runtime's event, of its `attached`, and of its notice. */
 export const EVENT_FIELDS = 4;
 
-/** Versions of the frames' content. When you add a version, keep the one before it. Version 2 added `versions`; version 3 added `alive`. */
-export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 3 };
-/** First version in which a runtime answers `alive`. */
-export const ALIVE_VERSION = 3;
-/** Version of a peer that states none. */
-export const SILENT_VERSION = 1;
+/** Versions of the frames' content. When you add a version, keep the one before it. */
+export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 1 };
 
 const HEADER_BYTES = 4;
 /** Longest content of a frame: an event of 1 MiB in base64, with some margin. A reader refuses a longer frame. */

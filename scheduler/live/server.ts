@@ -3,15 +3,7 @@ import type { Server, Socket } from 'node:net';
 import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
 import { type LinkSecurity, linkServer, socketAddress } from '../links/security.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '../links/versions.ts';
-import {
-  EVENT_FIELDS,
-  encodeFrame,
-  FrameReader,
-  LIVE_VERSIONS,
-  type LiveFollower,
-  REQUEST_FIELDS,
-  SILENT_VERSION,
-} from './live.ts';
+import { EVENT_FIELDS, encodeFrame, FrameReader, LIVE_VERSIONS, type LiveFollower, REQUEST_FIELDS } from './live.ts';
 
 /** Events that a running attempt has shown and that its log still lacks. */
 export interface Unlogged {
@@ -274,10 +266,10 @@ class Connection {
     };
   }
 
-  /** Agrees on a version at the first request. A gateway states its versions in the request `versions`; one that begins otherwise states none. */
+  /** Agrees on a version at the first request, `versions`, in which the gateway states its versions. */
   #greet(request: string, argument: string): void {
     const [oldest, newest] = argument.split(' ').map(Number);
-    const versions = statedVersions(request === 'versions' ? { oldest, newest } : undefined, SILENT_VERSION);
+    const versions = statedVersions(request === 'versions' ? { oldest, newest } : undefined);
     const agreed = versions === null ? 'The gateway’s versions cannot be read.' : this.#server.agree(versions);
     if (typeof agreed === 'string') {
       this.#greeting = 'refused';
@@ -285,7 +277,7 @@ class Connection {
       return;
     }
     this.#greeting = 'agreed';
-    if (request === 'versions') this.#put('', agreed, 'version', '');
+    this.#put('', agreed, 'version', '');
   }
 
   /** @param argument id of an invocation, or the name of the submitter */

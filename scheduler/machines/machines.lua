@@ -50,7 +50,7 @@ if restore then
   return 'restoring ' .. restore
 end
 local note = redis.call('HGET', KEYS[7], ARGV[1])
--- An entry that an earlier release wrote lists no roles. Its machine may have any role.
+-- A machine that did not join may have any role.
 local allowed = note and cjson.decode(note).roles
 if allowed then
   local isAllowed = {}

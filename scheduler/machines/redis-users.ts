@@ -91,8 +91,7 @@ export class RedisUsers {
   async joined(): Promise<JoinedMachine[]> {
     const stored = await this.#store.call((redis) => redis.hgetall(this.#store.keys.joinedMachines));
     const machines = Object.entries(stored).map(([name, text]) => {
-      // Notes of earlier releases have no roles and no time.
-      const { roles = [], joinedAt = 0 } = parse(text) as Partial<JoinNote>;
+      const { roles, joinedAt } = parse(text);
       return { name, roles, joinedAt };
     });
     return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));

@@ -166,12 +166,12 @@ describe('placement on GPU hosts', () => {
       assert.equal(servingHost({ gpuHosts: hosts }, { ...served, startedAt: null }), null);
       const [byRoot = 0] = preference('r', HOSTS.slice(0, 3));
       const child = { ...served, root: 'r' };
-      assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, child), `gpu-host-${byRoot + 1}`);
+      assert.equal(servingHost({ gpuHosts: hosts, placement: 'invocation' }, child), `gpu-host-${byRoot + 1}`);
       assert.equal(servingHost({ gpuHosts: hosts }, child), `gpu-host-${first + 1}`);
       const placed = { ...child, placement: tenant };
-      assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, placed), `gpu-host-${first + 1}`);
+      assert.equal(servingHost({ gpuHosts: hosts, placement: 'invocation' }, placed), `gpu-host-${first + 1}`);
       const named = { ...child, placement: '@gpu-host-3/r' };
-      assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, named), 'gpu-host-3');
+      assert.equal(servingHost({ gpuHosts: hosts, placement: 'invocation' }, named), 'gpu-host-3');
       assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'there is only one host');
     }
   });

@@ -116,7 +116,7 @@ export interface InvocationToLocate {
  * hosts. When a host was drained twice while the invocation ran, only the last drain counts.
  */
 export function servingHost(
-  { gpuHosts = [], spread: placement }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,
+  { gpuHosts = [], placement }: Pick<RuntimeDescription, 'gpuHosts' | 'placement'>,
   { id, tenant, root, startedAt, placement: rootKey }: InvocationToLocate,
 ): string | null {
   if (gpuHosts.length < 2 || startedAt === null) return null;

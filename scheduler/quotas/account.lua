@@ -348,7 +348,7 @@ return {tonumber(open or 0), tonumber(one or 0), countWaiting(KEYS[1], KEYS[6], 
 --- @script "repair-accounts"
 --[[
   Compares the accounts of some tenants and their holders (above) with the values stored in Redis. The script that writes a value
-  also updates its account. A difference therefore dates from before there were accounts, or from a restore, which brings back no account of
+  also updates its account. A difference therefore dates from a restore, which brings back no account of
   bytes in Redis; or it is a fault of the platform. The repair:
     - drops a holder whose invocation has ended or is gone, whose log is gone, or whose bytes are negative;
     - drops an invocation that has ended or is gone from those with latency targets;

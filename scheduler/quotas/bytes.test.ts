@@ -139,7 +139,7 @@ describe('bytes in Redis', () => {
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.ok(((await used()) ?? 0) < before, 'the lost record is not counted');
     assert.deepEqual(await client.hkeys(account).then((fields) => fields.sort()), ['bytes', `i:${kept.id}`].sort());
-    // A tenant of an earlier release has no account. A new account has no entries for invocations of that time, only the stored value.
+    // A restored tenant has no account. A new account has no entries for invocations of that time, only the stored value.
     await client.del(account);
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.equal(await used(), 'key'.length + 'value'.length + VALUE_BYTES);

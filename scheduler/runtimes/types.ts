@@ -90,14 +90,14 @@ export interface RuntimeDescription {
   readonly name: string;
   /** The machine that it runs on. */
   readonly machine?: string;
-  /** Identifies the runtime's contract, the calls that it offers to components (`wit/contract.ts`); absent in earlier releases. */
+  /** Identifies the runtime's contract, the calls that it offers to components (`wit/contract.ts`). */
   readonly contract?: string;
   /** Maximum invocations that the runtime runs at once. */
   readonly slots: number;
   /** Number of invocations that the runtime's thread keeps up with now; by default all slots. Tenants with few invocations may exceed it. */
   readonly pace?: number;
-  /** Placement on GPU hosts, `tenant` by default. The field keeps this name because machines of the previous release read and write it. */
-  readonly spread?: PlacementPolicy;
+  /** Placement on GPU hosts, `tenant` by default. */
+  readonly placement?: PlacementPolicy;
   /** The layers that confine its sandboxes and builds, with a notice for the operator when the machine lacks some. */
   readonly isolation?: { readonly layers: (typeof ISOLATION_LAYERS)[number]; readonly notice?: string };
   /**

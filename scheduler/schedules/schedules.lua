@@ -33,7 +33,7 @@ return 1
 
   ARGV[1] name
   ARGV[2] id of the schedule that fired
-  ARGV[3] `LastTime` of ../types.ts, JSON text
+  ARGV[3] `LastTime` of rules.ts, JSON text
 
   Returns 1 noted, 0 not.
 ]]

@@ -23,10 +23,9 @@ const LATE = 'run-3';
 /** Order of the upgrades. New runtimes meet earlier GPU hosts and gateways, and earlier runtimes meet new ones. */
 const ORDER = ['run-1', 'gpu-1', FRONT, 'gpu-2', 'run-2'];
 /**
- * `spread = "invocation"` lets one tenant use all GPU hosts. `spread` is the earlier name of the setting `placement`; earlier releases and this one
- * read it. A gateway that stops ends the streams of invocations that last longer than `drain_ms`, and the clients resume these streams.
+ * `placement = "invocation"` lets one tenant use all GPU hosts. A gateway that stops ends the streams of invocations that last longer than `drain_ms`, and the clients resume these streams.
  */
-const CONFIG = 'drain_ms = 2000\n[gpu_host]\nspread = "invocation"\n';
+const CONFIG = 'drain_ms = 2000\n[gpu_host]\nplacement = "invocation"\n';
 const PROMPTS = ['Once upon a time', 'The dog', 'Lily and Tom', 'One day'];
 const STORY_CLIENTS = 4;
 const LONG_CLIENTS = 4;

@@ -178,7 +178,7 @@ export class Fleet implements AsyncDisposable {
       name: `runtime-${number}`,
       slots,
       reserve: 1 / 16,
-      spread: 'invocation',
+      placement: 'invocation',
       models: [{ ...MODEL, pageCount: PAGES, host, hostId: `${host}~1` }],
     });
     lease.onLost(() => this.#lost++);

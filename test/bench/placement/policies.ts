@@ -14,7 +14,7 @@ export function platform(placement: PlacementPolicy): Policy {
     let host = serving.get(key);
     if (host === undefined) {
       const served = { id: key, tenant: key, root: null, startedAt: nowMs };
-      const name = servingHost({ gpuHosts: described, spread: placement }, served);
+      const name = servingHost({ gpuHosts: described, placement }, served);
       host = described.findIndex((each) => each.name === name);
       serving.set(key, host);
     }
