@@ -39,10 +39,9 @@ import { SharedNames } from './host/names/shared-names.ts';
 import { StoreQueues } from './host/store-queues.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
-import { keepPace } from './lifecycle/keep-pace.ts';
-import { DEFAULT_LAG_MS, DEFAULT_LEAST, Pace } from './lifecycle/pace.ts';
-import { tokenQuota } from './lifecycle/quota-stop.ts';
+import { DEFAULT_LAG_MS, DEFAULT_LEAST, keepPace, Pace } from './lifecycle/pace.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
+import { tokenQuota } from './lifecycle/usage-reports.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
 import { Service } from './pool/service.ts';
 import {

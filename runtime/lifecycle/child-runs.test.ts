@@ -12,8 +12,7 @@ import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { StoreQueues } from '../host/store-queues.ts';
 import { Account } from '../workers/account.ts';
-import { ChildRuns, type ChildRunsOptions } from './child-runs.ts';
-import { Children } from './children.ts';
+import { ChildRuns, type ChildRunsOptions, Children } from './children.ts';
 import { Family } from './family.ts';
 
 const JOB: InvocationJob = {

@@ -19,27 +19,28 @@ import { pagesWithin } from '../host/room.ts';
 import type { Services } from '../host/services.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { RunObserver } from '../telemetry/run-observer.ts';
-import type { Attempt } from './attempt.ts';
-import { GrantRetries } from './attempt-grants.ts';
-import { AttemptRun, type ReleasedRun, type RunServices } from './attempt-run.ts';
-import { attemptLog, silentMeter } from './attempt-store.ts';
+import { type Attempt, AttemptRun, attemptLog, type ReleasedRun, type RunServices, silentMeter } from './attempt.ts';
 import type { ChildJobs } from './child-job.ts';
-import { type ChildAttempt, ChildRuns } from './child-runs.ts';
-import { eventPaces } from './event-pace.ts';
+import { type ChildAttempt, ChildRuns } from './children.ts';
 import { Family } from './family.ts';
-import { LaunchError, type Launched, type Launcher } from './launch.ts';
-import { Launches } from './launching.ts';
-import { Outbox } from './outbox.ts';
+import { LaunchError, type Launched, type Launcher, Launches } from './launch.ts';
+
+import { eventPaces, Outbox, WriteTicks } from './outbox.ts';
 import { waitForPerson } from './questions.ts';
-import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { endedBy, mayRestart, restart } from './restart.ts';
-import { Served } from './served.ts';
 import { orStopped } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
-import { UsageReports, worthReporting } from './usage-reports.ts';
+import {
+  GrantRetries,
+  type MetQuota,
+  quotaCode,
+  quotaStop,
+  TOKENS_USED_UP,
+  UsageReports,
+  worthReporting,
+} from './usage-reports.ts';
 import { failure, NO_ROOM, refusedByQuota, terminalEvent, type Verdict } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
-import { WriteTicks } from './write-ticks.ts';
 
 export interface RunnerOptions {
   readonly invocations: Invocations;
@@ -379,5 +380,38 @@ export class InvocationRunner {
     if (outcome === 'ok' && verdict.kind === 'error' && 'end' in verdict)
       this.#options.ends.note(endedBy(job), { code: verdict.code, ...verdict.end }, 'ended');
     return outcome === 'ok' ? verdict : { kind: 'silent' };
+  }
+}
+
+/** A model or an encoder, and the connection to its GPU host. */
+interface Placed {
+  readonly connection: { readonly name: string };
+}
+
+/** Counts the invocations that each GPU host serves: those that may use a model or an encoder on it. */
+export class Served {
+  readonly #counts = new Map<string, number>();
+
+  /** Number of invocations by the GPU host's name. */
+  get counts(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.#counts);
+  }
+
+  /** Counts an invocation at each GPU host of its models and encoders until the result is disposed of. */
+  enter(...grantedMaps: readonly ReadonlyMap<string, Placed>[]): Disposable {
+    const placed = grantedMaps.flatMap((granted) => [...granted.values()]);
+    const hosts = new Set(placed.map(({ connection }) => connection.name));
+    for (const host of hosts) this.#add(host, 1);
+    return {
+      [Symbol.dispose]: () => {
+        for (const host of hosts) this.#add(host, -1);
+      },
+    };
+  }
+
+  #add(host: string, change: 1 | -1): void {
+    const count = (this.#counts.get(host) ?? 0) + change;
+    if (count > 0) this.#counts.set(host, count);
+    else this.#counts.delete(host);
   }
 }
