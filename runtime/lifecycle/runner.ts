@@ -99,6 +99,14 @@ interface EndedRun {
   readonly conclude: () => Verdict | null;
 }
 
+/** An attempt that the store has begun, with its instance. */
+interface BegunAttempt {
+  readonly attempt: Attempt;
+  readonly launched: Launched | LaunchError;
+  /** When the launch ended, milliseconds since the Unix epoch by this machine's clock. */
+  readonly launchedAt: number;
+}
+
 /** The `EndedRun` of an attempt that ends before its inferlet runs, or because the runtime failed. */
 const NO_RUN: EndedRun = { peak: null, lateTokens: 0, conclude: () => null };
 
@@ -180,8 +188,31 @@ export class InvocationRunner {
     return isHeldHere ? undefined : 'not-held';
   }
 
-  /** Runs an attempt of a root or a child. Resolves to its verdict; null when the attempt did not begin. */
-  async #run({ begin, ...run }: ChildAttempt): Promise<Verdict | null> {
+  /** Runs an attempt of a root or a child: builds, runs and settles it. Resolves to its verdict; null when the attempt did not begin. */
+  async #run(child: ChildAttempt): Promise<Verdict | null> {
+    // What the attempt holds until it is settled: its place among the paced attempts, and among those that GPU hosts serve.
+    using held = new DisposableStack();
+    const begun = await this.#begin(child, held);
+    if (begun === null) return null;
+    const { attempt, launched, launchedAt } = begun;
+    try {
+      if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
+      attempt.observed?.launched(launched, launchedAt);
+      const run = await this.#build(attempt, launched, held);
+      if (run === null) return await this.#finish(attempt, { kind: 'silent' }, {});
+      const end = await run.run();
+      return await this.#settle(attempt, run, await run.release(end));
+    } catch (error) {
+      if (launched instanceof LaunchError) throw error;
+      return await this.#failed(attempt, launched, error);
+    } finally {
+      // Without effect when `#finish` has told the observer the end: only the first call counts.
+      attempt.observed?.ended(FAULT.code, FAULT.message, attempt.meter.usage() ?? {});
+    }
+  }
+
+  /** Begins an attempt in the store while its instance is launched. Resolves to null when the store refuses the attempt. */
+  async #begin({ begin, ...run }: ChildAttempt, held: DisposableStack): Promise<BegunAttempt | null> {
     const { invocations, live } = this.#options;
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
@@ -202,7 +233,7 @@ export class InvocationRunner {
     // Replaced once the instance exists. Until then the outbox has no events, so it cannot end.
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
-    using pace = this.#eventPaces.enter(job.tenant);
+    const pace = held.use(this.#eventPaces.enter(job.tenant));
     const logKey = { id: job.id, epoch, showsOwnEvents: live !== undefined };
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, logKey, meter), {
       usage: meter,
@@ -224,65 +255,32 @@ export class InvocationRunner {
     const stored = { epoch, number, kvPages, tokenCeiling, usageBefore, queuedAt };
     const attempt: Attempt = { ...run, ...stored, startedAt, clock, outbox, meter, observed };
     const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
-    try {
-      if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
-      observed?.launched(launched, launching.endedAt);
-      kill = (trap) => launched.run.kill(trap);
-      return await this.#execute(attempt, launched);
-    } catch (error) {
-      if (launched instanceof LaunchError) throw error;
-      this.#options.log.error({ ...named(job), error }, 'an attempt failed');
-      const usage = meter.usage() ?? {};
-      // Freeze the usage, so that the observer records the same as the terminal event.
-      meter.usage = () => usage;
-      launched.run.dispose();
-      return await this.#finish(attempt, error instanceof SecretError ? secretFailure(error) : FAULT, usage);
-    } finally {
-      // Without effect when `#finish` has told the observer the end: only the first call counts.
-      observed?.ended(FAULT.code, FAULT.message, meter.usage() ?? {});
-    }
+    if (!(launched instanceof LaunchError)) kill = (trap) => launched.run.kill(trap);
+    return { attempt, launched, launchedAt: launching.endedAt };
   }
 
-  /** Ends or restarts an attempt that got no instance. */
-  async #notLaunched(attempt: Attempt, { code, message, figures }: LaunchError): Promise<Verdict> {
-    if (isLost(attempt.signal)) return this.#finish(attempt, { kind: 'silent' }, {});
-    const verdict = failure(code, message, figures);
-    const endedAttempt = { attempt, lost: [], released: Promise.resolve(), usage: () => ({}) };
-    const restarted =
-      attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, { ...endedAttempt, verdict }) : null;
-    return this.#finish(attempt, restarted ?? verdict, {});
-  }
-
-  /** Runs the inferlet of an attempt, and writes the attempt's end. */
-  async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
+  /** Builds the run of an attempt: the models, grants and variables of its function. Resolves to null when this runtime is lost. */
+  async #build(attempt: Attempt, launched: Launched, held: DisposableStack): Promise<AttemptRun | null> {
     const { job: unboundJob, signal, family } = attempt;
     const { models, encoders } = await this.#options.modelsOf(unboundJob, family);
     const ownPages = pagesWithin(unboundJob.limits, models.values());
     if (attempt.depth === 0) family.bound(ownPages);
     const pages = Math.min(ownPages, family.pages.maxPages);
     const job = { ...unboundJob, limits: { ...unboundJob.limits, pages } };
-    using _served = this.#served.enter(models, encoders);
+    held.use(this.#served.enter(models, encoders));
     const [grants, variables] = await Promise.all([
       this.#options.grantsOf(job),
       untilStored(() => this.#options.variablesOf(job), signal),
     ]);
     if (variables === null) {
       launched.run.dispose();
-      return this.#finish(attempt, { kind: 'silent' }, {});
+      return null;
     }
-    const run = new AttemptRun(
-      { ...attempt, job },
-      launched,
-      { models, encoders, grants, variables },
-      this.#runServices,
-    );
-    const end = await run.run();
-    // Await the end here: `_served` counts the attempt until this function returns.
-    return await this.#conclude(attempt, run, await run.release(end));
+    return new AttemptRun({ ...attempt, job }, launched, { models, encoders, grants, variables }, this.#runServices);
   }
 
-  /** Restarts the invocation of an ended run, lets it wait for a person, or writes its end. */
-  async #conclude(
+  /** Settles an ended run: restarts its invocation, lets it wait for a person, or writes its end. */
+  async #settle(
     attempt: Attempt,
     run: AttemptRun,
     { conclude, question, lost, released }: ReleasedRun,
@@ -309,12 +307,33 @@ export class InvocationRunner {
       });
     }
     await released;
-    if (finished.kind !== 'silent') await this.#settle(attempt, usage, lateTokens);
+    if (finished.kind !== 'silent') await this.#countLate(attempt, usage, lateTokens);
     return finished;
   }
 
+  /** Ends or restarts an attempt that got no instance. */
+  async #notLaunched(attempt: Attempt, { code, message, figures }: LaunchError): Promise<Verdict> {
+    if (isLost(attempt.signal)) return this.#finish(attempt, { kind: 'silent' }, {});
+    const verdict = failure(code, message, figures);
+    const endedAttempt = { attempt, lost: [], released: Promise.resolve(), usage: () => ({}) };
+    const restarted =
+      attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, { ...endedAttempt, verdict }) : null;
+    return this.#finish(attempt, restarted ?? verdict, {});
+  }
+
+  /** Ends an attempt whose run the runtime failed to build, run or settle. */
+  async #failed(attempt: Attempt, launched: Launched, error: unknown): Promise<Verdict> {
+    const { job, meter } = attempt;
+    this.#options.log.error({ ...named(job), error }, 'an attempt failed');
+    const usage = meter.usage() ?? {};
+    // Freeze the usage, so that the observer records the same as the terminal event.
+    meter.usage = () => usage;
+    launched.run.dispose();
+    return await this.#finish(attempt, error instanceof SecretError ? secretFailure(error) : FAULT, usage);
+  }
+
   /** Counts the usage that GPU hosts reported only after the end. */
-  async #settle({ job, epoch, meter, signal }: Attempt, reported: Usage, lateTokens: number): Promise<void> {
+  async #countLate({ job, epoch, meter, signal }: Attempt, reported: Usage, lateTokens: number): Promise<void> {
     const usage = meter.usage();
     if (!usage || (lateTokens === 0 && !worthReporting(reported, usage))) return;
     await untilStored(() => this.#options.invocations.settle(job, epoch, usage, lateTokens), signal).catch(
