@@ -41,7 +41,7 @@ import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { DEFAULT_LAG_MS, DEFAULT_LEAST, keepPace, Pace } from './lifecycle/pace.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
-import { tokenQuota } from './lifecycle/usage-reports.ts';
+import { tokenQuota } from './lifecycle/usage.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
 import { Service } from './pool/service.ts';
 import {

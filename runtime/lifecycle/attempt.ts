@@ -33,7 +33,7 @@ import {
   shortStop,
   TOKENS_USED_UP,
   type UsageReports,
-} from './usage-reports.ts';
+} from './usage.ts';
 import { MAX_RESULT, type Verdict, verdictOf } from './verdict.ts';
 import type { WaitMonitor } from './waiting.ts';
 import { WallTime } from './wall-time.ts';

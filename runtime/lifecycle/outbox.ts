@@ -8,7 +8,7 @@ import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
 import { untilAnswered } from './stored.ts';
-import type { Reporting } from './usage-reports.ts';
+import type { Reporting } from './usage.ts';
 
 /** The outbox writes at once when the log lacks this many bytes of events. Fewer shown events wait for the next tick of `WriteTicks`. */
 const WRITE_NOW_BYTES = 64 << 10;

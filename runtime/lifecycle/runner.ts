@@ -38,7 +38,7 @@ import {
   TOKENS_USED_UP,
   UsageReports,
   worthReporting,
-} from './usage-reports.ts';
+} from './usage.ts';
 import { failure, NO_ROOM, refusedByQuota, terminalEvent, type Verdict } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 
