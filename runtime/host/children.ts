@@ -1,46 +1,11 @@
-import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
 import { ask, fromStore } from './ask.ts';
 import type { Inferlet } from './inferlet.ts';
+import type { MessageReader, RunningChild } from './invocation-services.ts';
 import { messageBytes } from './message-bytes.ts';
 import { SourceReader } from './source-reader.ts';
-
-/** A running child, as its parent sees it. */
-export interface RunningChild {
-  /** Id of the child's invocation. */
-  readonly id: string;
-  /** Resolves when the child has its terminal event. Never rejects. */
-  readonly ended: Promise<unknown>;
-  /**
-   * Resolves with the child's ending once the child has ended. A long result is read from the store when the tenant's queue has room.
-   *
-   * @param refusal called with the size of a long result right before it is read; an error refuses the read and becomes the outcome
-   * @throws StoreError
-   */
-  ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>>;
-  /** Puts a message into the child's inbox. */
-  send(message: Message): Promise<Outcome<undefined>>;
-  /** Tells the child that no more messages follow, once the store can be reached. */
-  closeInbox(): Promise<void>;
-  /** Reads the child's messages from the first to the last, or until the signal aborts. */
-  messages(signal: AbortSignal): MessageReader;
-  cancel(reason: string): void;
-}
-
-/** Reads the messages of a child. The holder must close it. */
-export interface MessageReader {
-  /** The next message; null after the last. Calls must not overlap. @throws StoreError */
-  next(): Promise<Message | null>;
-  close(): void;
-}
-
-/** Launches the children of one inferlet; `lifecycle/children.ts` implements it. */
-export interface ChildLauncher {
-  launch(name: string, input: string): Promise<Outcome<RunningChild>>;
-  /** Stops every child with this reason, and launches no more. */
-  stop(reason: HandlerError): void;
-}
 
 /** Maximum messages on their way into one child's inbox. */
 const MAX_SENDING = 256;

@@ -1,7 +1,8 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/host.ts';
-import type { GrantedEncoder, Inferlet } from './inferlet.ts';
+import type { Inferlet } from './inferlet.ts';
 import { DROPPED } from './sleepers.ts';
+import type { GrantedEncoder } from './traits.ts';
 
 /** Maximum texts of one call. The GPU host has further limits. */
 const MAX_TEXTS = 256;

@@ -9,11 +9,11 @@ import {
 } from '#scheduler/invocations/file-rules.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { FileExchangeFile, FileExchangeFileInfo } from '#wit/generated/host.ts';
-import { ask, askStore } from './ask.ts';
+import { ask, askStore, type StoreCaller } from './ask.ts';
 import { DroppableWait, Holdings } from './holdings.ts';
-import type { Inferlet } from './inferlet.ts';
-import type { InvocationFiles } from './invocation-services.ts';
-import { UnreadResult } from './unread-results.ts';
+import type { InvocationFiles, InvocationServices } from './invocation-services.ts';
+import type { Session } from './session-state.ts';
+import { UnreadResult, type UnreadResults } from './unread-results.ts';
 
 /** Maximum calls of `receive-file` that may wait at once. */
 const MAX_RECEIVING = 64;
@@ -25,14 +25,21 @@ const NO_FILES = handlerError('unsupported', 'this host exchanges no files');
  */
 const NO_MORE = handlerError('closed', 'the client has closed the session without sending this file');
 
+/** The part of an inferlet that exchanges files. */
+interface ExchangingInferlet extends StoreCaller {
+  readonly unread: UnreadResults;
+  readonly invocation: InvocationServices | null;
+  readonly session: Session;
+}
+
 /** One inferlet's transfers. */
 export class FileTransfers {
-  readonly #inferlet: Inferlet;
+  readonly #inferlet: ExchangingInferlet;
   readonly #receiving = new Holdings(MAX_RECEIVING, 'waits for files');
   /** Tail of the chain of fetches: files are fetched one at a time, so that the bound on unread bytes holds. */
   #fetching: Promise<unknown> = Promise.resolve();
 
-  constructor(inferlet: Inferlet) {
+  constructor(inferlet: ExchangingInferlet) {
     this.#inferlet = inferlet;
   }
 
@@ -155,10 +162,15 @@ function refuse<T>(error: HandlerError): Promise<Outcome<T>> {
   return Promise.resolve(err(error));
 }
 
+/** The part of an inferlet that the functions of the interface use. */
+interface Exchanging {
+  readonly transfers: FileTransfers;
+}
+
 /** Implements `wit/file-exchange.wit`. */
 export const fileExchange = {
-  'send-file': ({ transfers }: Inferlet, name: string, mediaType: string, content: Uint8Array) =>
+  'send-file': ({ transfers }: Exchanging, name: string, mediaType: string, content: Uint8Array) =>
     transfers.send(name, mediaType, content),
-  'receive-file': ({ transfers }: Inferlet, name: string) => transfers.receive(name),
-  'list-files': ({ transfers }: Inferlet) => transfers.list(),
+  'receive-file': ({ transfers }: Exchanging, name: string) => transfers.receive(name),
+  'list-files': ({ transfers }: Exchanging) => transfers.list(),
 };

@@ -8,8 +8,9 @@ import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
 import type { RunResource } from './fused.ts';
-import type { GrantedModel, Inferlet } from './inferlet.ts';
+import type { Inferlet } from './inferlet.ts';
 import type { EventSink } from './session-state.ts';
+import type { GrantedModel } from './traits.ts';
 
 const wordOf = (id: number) => Buffer.from(` ${id}`);
 const tokenizer = { stream: () => createTokenStream(wordOf, false) } as GrantedModel['tokenizer'];

@@ -7,8 +7,9 @@ import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
 import { countStepTokens, RunResource, tokensOf } from './fused.ts';
 import { GrammarRun } from './grammar-run.ts';
 import type { Droppable } from './holdings.ts';
-import type { GrantedModel, Inferlet } from './inferlet.ts';
+import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
+import type { GrantedModel } from './traits.ts';
 
 /** The host's side of a `compiled` resource. */
 class InferletGrammar implements Droppable {

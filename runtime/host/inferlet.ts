@@ -1,12 +1,8 @@
-import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
-import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type {
   DeviceClient,
   DeviceUsage,
-  EncoderSummary,
   GpuHostConnection,
   InferletOptions,
-  ModelSummary,
   TenantLimit,
 } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
@@ -15,8 +11,8 @@ import type { Resumption } from '#scheduler/admission/job.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
 import type { InvocationLimits, LatencyTargets } from '#scheduler/invocations/types.ts';
-import type { Message, ModelMetadata } from '#wit/generated/host.ts';
-import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
+import type { Message } from '#wit/generated/host.ts';
+import { GrammarAccount } from '../grammar/service.ts';
 import { imageAccount } from '../images/service.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
 import type { TextUser } from '../texts/service.ts';
@@ -29,34 +25,14 @@ import type { InvocationServices } from './invocation-services.ts';
 import { messageBytes } from './message-bytes.ts';
 import { OtherHosts } from './names/other-hosts.ts';
 import { Outgoing } from './outgoing.ts';
-import type { DeviceQueue } from './queue.ts';
 import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 import { SourceReader } from './source-reader.ts';
 import { Spans } from './spans.ts';
 import { type CallTokens, type RunTokens, Tokens } from './tokens.ts';
+import type { GrantedEncoder, GrantedModel } from './traits.ts';
 import { UnreadResults } from './unread-results.ts';
-
-/** A model that an inferlet may use, and the connection to its GPU host. */
-export interface GrantedModel {
-  readonly summary: ModelSummary;
-  readonly connection: GpuHostConnection;
-  /** Null when the model's directory has no tokenizer. */
-  readonly tokenizer: Tokenizer | null;
-  /** Null when this process cannot read the model's directory. */
-  readonly metadata: ModelMetadata | null;
-  /** The model's image input; null when it takes no images, or this process cannot read its directory. */
-  readonly vision: VisionConfig | null;
-  /** Compiles and matches grammars over the tokenizer's vocabulary. */
-  readonly grammars: Pick<GrammarService, 'compile'>;
-}
-
-/** An encoder that an inferlet may use, and the connection to its GPU host. */
-export interface GrantedEncoder {
-  readonly summary: EncoderSummary;
-  readonly connection: GpuHostConnection;
-}
 
 /** The time at which an inferlet is stopped. */
 export interface Deadline {
@@ -388,7 +364,7 @@ export class Inferlet {
   }
 
   /** Notes the pages that the inferlet holds on the queue's model, for `pagesPeak`. */
-  observePages({ name, device }: DeviceQueue): void {
+  observePages({ name, device }: { readonly name: string; readonly device: DeviceClient | null }): void {
     const heldPages = device?.heldPagesOf(name) ?? 0;
     if (heldPages > (this.#pagesPeak.get(name) ?? 0)) this.#pagesPeak.set(name, heldPages);
   }

@@ -8,8 +8,8 @@ import { preference, wasOpen } from '#scheduler/policies/placement.ts';
 import type { RuntimeEncoder, RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import { Draining } from './draining.ts';
-import type { GrantedEncoder, GrantedModel } from './inferlet.ts';
 import { readMetadata } from './model-metadata.ts';
+import type { GrantedEncoder, GrantedModel } from './traits.ts';
 
 /** A model and a GPU host that has it. */
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;

@@ -1,6 +1,7 @@
 import type { DeviceClient } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { GrantedModel, Inferlet } from './inferlet.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { GrantedModel } from './traits.ts';
 import { offers } from './traits.ts';
 
 /** Maximum characters of an unknown model's name in an error. */

@@ -4,7 +4,7 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { SharedPages } from '#gpu-host/protocol/page-budget.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
-import type { ChildLauncher } from './children.ts';
+import type { ChildLauncher } from './invocation-services.ts';
 import { pagesWithin, roomOf } from './room.ts';
 
 const model = (contextLength: number, pageSize = 16) => ({ summary: { contextLength, pageSize } });

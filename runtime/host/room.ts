@@ -1,7 +1,8 @@
 import { PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
 import { LIMIT_BOUNDS } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
-import type { GrantedModel, Inferlet } from './inferlet.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { GrantedModel } from './traits.ts';
 
 /** The tokens of a model that an inferlet can hold at once. */
 export interface Room {

@@ -1,7 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import type { Inferlet } from './inferlet.ts';
+import type { Caller } from './ask.ts';
 import { DROPPED } from './sleepers.ts';
-import { UnreadResult } from './unread-results.ts';
+import { UnreadResult, type UnreadResults } from './unread-results.ts';
 
 /** Maximum calls that may wait at one source. */
 const MAX_WAITING = 16;
@@ -10,6 +10,11 @@ const MAX_WAITING = 16;
 interface Item<T> {
   readonly at: number;
   readonly outcome: Outcome<T>;
+}
+
+/** The part of an inferlet that reads. */
+export interface ReadingInferlet extends Pick<Caller, 'stopped' | 'interruptions' | 'hooks'> {
+  readonly unread: UnreadResults;
 }
 
 interface Reader<T> {
@@ -23,7 +28,7 @@ interface Reader<T> {
  * only while there is room for unread results. An item whose reader was dropped before the inferlet read it goes to the next reader.
  */
 export class SourceReader<T> {
-  readonly #inferlet: Inferlet;
+  readonly #inferlet: ReadingInferlet;
   readonly #take: () => Promise<Outcome<T>>;
   readonly #bytesOf: (value: T) => number;
   readonly #onRead: () => void;
@@ -40,7 +45,7 @@ export class SourceReader<T> {
    * @param onRead called each time that the inferlet has read a value
    */
   constructor(
-    inferlet: Inferlet,
+    inferlet: ReadingInferlet,
     take: () => Promise<Outcome<T>>,
     bytesOf: (value: T) => number,
     onRead: () => void = () => undefined,

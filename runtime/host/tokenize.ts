@@ -3,7 +3,8 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import type { ChatMessage, ThoughtFormat } from '#wit/generated/host.ts';
 import type { TextModel } from '../texts/service.ts';
 import { detokenizing, noTokenizer, notGranted } from './detokenize.ts';
-import type { GrantedModel, Inferlet } from './inferlet.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { GrantedModel } from './traits.ts';
 
 /** An answer at once, or the answer of a worker, for which the guest waits suspended. */
 type Answer<T> = Outcome<T> | Promise<Outcome<T>>;

@@ -1,4 +1,8 @@
-import type { GrantedModel } from './inferlet.ts';
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
+import type { EncoderSummary, GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
+import type { ModelMetadata } from '#wit/generated/host.ts';
+import type { GrammarService } from '../grammar/service.ts';
 
 /** Interfaces that this process serves with a model's tokenizer, whether the device lists them or not. */
 const OF_TOKENIZER: readonly string[] = ['tokenize', 'grammar'];
@@ -14,4 +18,24 @@ export function offers({ summary, tokenizer, vision }: GrantedModel, trait: stri
   // This process prepares images, which needs the model's directory.
   if (trait === 'input-image' && !vision) return false;
   return OF_TOKENIZER.includes(trait) ? tokenizer !== null : summary.traits.includes(trait);
+}
+
+/** A model that an inferlet may use, and the connection to its GPU host. */
+export interface GrantedModel {
+  readonly summary: ModelSummary;
+  readonly connection: GpuHostConnection;
+  /** Null when the model's directory has no tokenizer. */
+  readonly tokenizer: Tokenizer | null;
+  /** Null when this process cannot read the model's directory. */
+  readonly metadata: ModelMetadata | null;
+  /** The model's image input; null when it takes no images, or this process cannot read its directory. */
+  readonly vision: VisionConfig | null;
+  /** Compiles and matches grammars over the tokenizer's vocabulary. */
+  readonly grammars: Pick<GrammarService, 'compile'>;
+}
+
+/** An encoder that an inferlet may use, and the connection to its GPU host. */
+export interface GrantedEncoder {
+  readonly summary: EncoderSummary;
+  readonly connection: GpuHostConnection;
 }

@@ -16,8 +16,8 @@ import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
 import { fromStore } from '../host/ask.ts';
-import type { ChildLauncher, MessageReader, RunningChild } from '../host/children.ts';
 import type { Deadline } from '../host/inferlet.ts';
+import type { ChildLauncher, MessageReader, RunningChild } from '../host/invocation-services.ts';
 import type { StoreQueues } from '../host/store-queues.ts';
 import type { TextUser } from '../texts/service.ts';
 import {
