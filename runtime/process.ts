@@ -18,8 +18,7 @@ import { assertMasterKey } from '#scheduler/secrets/shared-key.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { GpuHostRegistry } from './gpu-host-registry.ts';
 import { DurableCopies } from './host/names/durable-copies.ts';
-import { exitWithoutWaitingFor, IoTurns } from './host/names/io-turns.ts';
-import { SharedDirectory } from './host/names/shared-directory.ts';
+import { exitWithoutWaitingFor, IoTurns, SharedDirectory } from './host/names/shared-directory.ts';
 import { startRuntime } from './runtime.ts';
 import { logUnexpected } from './unexpected.ts';
 

@@ -24,7 +24,7 @@ const control = (inferlet: Inferlet, queue: DeviceQueue, operation: ExportContro
   return atOwner({ inferlet, queue, kind: 'export', name }, (side) => side.device.ask(side.queue, operation));
 };
 
-/** Implements `wit/allocate.wit`, except the calls that `passed.ts` makes. */
+/** Implements `wit/allocate.wit`, except the calls that `passed` of `queue.ts` makes. */
 export const allocate = {
   'page-size': (_inferlet: Inferlet, { model }: DeviceQueue): number => model?.summary.pageSize ?? NO_PAGE_SIZE,
 

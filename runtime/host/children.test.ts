@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { err, ok } from '#gpu-host/protocol/errors.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
-import type { ChildLauncher, RunningChild } from './invocation-services.ts';
+import type { ChildLauncher, RunningChild } from './services.ts';
 
 const MIB = 1 << 20;
 /** Unread answers of one MiB that one inferlet may have: 32 MiB in all. */

@@ -2,10 +2,10 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import { unexpected } from '#runtime/unexpected.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
 import { ask, fromStore } from './ask.ts';
+import { SourceReader } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
-import type { MessageReader, RunningChild } from './invocation-services.ts';
-import { messageBytes } from './message-bytes.ts';
-import { SourceReader } from './source-reader.ts';
+import type { MessageReader, RunningChild } from './services.ts';
+import { messageBytes } from './session-state.ts';
 
 /** Maximum messages on their way into one child's inbox. */
 const MAX_SENDING = 256;

@@ -14,7 +14,7 @@ import type { Residency } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
-import type { KvFile } from './kv-file.ts';
+import type { KvFile } from './kv-files.ts';
 
 const PAGE_SIZE = 16;
 const TOP_K = 8;

@@ -4,8 +4,7 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { preference } from '#scheduler/policies/placement.ts';
 import { failingLog } from '#scheduler/testing/log.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
-import { Draining } from './draining.ts';
-import { followHosts } from './follow-hosts.ts';
+import { Draining, followHosts } from './gpu-hosts.ts';
 import { Models } from './models.ts';
 
 test('Draining records for each host when its drain began and ended, by both clocks', () => {

@@ -7,7 +7,7 @@ import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
 import { TextService } from '../texts/service.ts';
-import { inferletBytes } from './inferlet-bytes.ts';
+import { inferletBytes } from './holdings.ts';
 
 /** Bytes of results that an inferlet may leave unread. */
 const MAX_UNREAD = 32 * 2 ** 20;

@@ -1,7 +1,7 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/host.ts';
+import { DROPPED } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
-import { DROPPED } from './sleepers.ts';
 import type { GrantedEncoder } from './traits.ts';
 
 /** Maximum texts of one call. The GPU host has further limits. */

@@ -10,10 +10,9 @@ import {
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { FileExchangeFile, FileExchangeFileInfo } from '#wit/generated/host.ts';
 import { ask, askStore, type StoreCaller } from './ask.ts';
-import { DroppableWait, Holdings } from './holdings.ts';
-import type { InvocationFiles, InvocationServices } from './invocation-services.ts';
+import { DroppableWait, Holdings, UnreadResult, type UnreadResults } from './holdings.ts';
+import type { InvocationFiles, InvocationServices } from './services.ts';
 import type { Session } from './session-state.ts';
-import { UnreadResult, type UnreadResults } from './unread-results.ts';
 
 /** Maximum calls of `receive-file` that may wait at once. */
 const MAX_RECEIVING = 64;

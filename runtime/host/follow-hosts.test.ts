@@ -3,8 +3,7 @@ import { test } from 'node:test';
 import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { CollectedLog, failingLog } from '#scheduler/testing/log.ts';
-import { Draining } from './draining.ts';
-import { followHosts } from './follow-hosts.ts';
+import { Draining, followHosts } from './gpu-hosts.ts';
 
 test('a runtime that shares the work takes no invocations while no host is connected', async () => {
   for (const sharesWork of [false, true]) {

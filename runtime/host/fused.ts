@@ -1,16 +1,24 @@
+import type { TokenStream } from '#gpu-host/models/tokenizer.ts';
 import type {
+  AdapterInfo,
   StepResult as DeviceStepResult,
+  LogitChanges,
+  RunRequest,
   RunRequest as WireRunRequest,
   StepRequest as WireStepRequest,
 } from '#gpu-host/protocol/calls.ts';
 import type { RunHandle } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { FinishReason, Piped, PipeRequest, RunChunk, StepResult } from '#wit/generated/host.ts';
+import { refuseName } from '#gpu-host/protocol/names.ts';
+import { failedRun } from '#gpu-host/protocol/run.ts';
+import { MAX_CHOSEN } from '#gpu-host/protocol/wire.ts';
+import type { FinishReason, Frame, Mask, Piped, PipeRequest, RunChunk, StepResult } from '#wit/generated/host.ts';
+import { StopScanner } from '../../functions/sdk/src/stop.ts';
 import type { Step } from '../telemetry/step-trace.ts';
+import { attempt, noTokenizer, notGranted } from './detokenize.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 import { MAX_MESSAGE_BYTES } from './session-state.ts';
-import { TextPipe } from './text-pipe.ts';
 import type { CallTokens, RunTokens } from './tokens.ts';
 
 /** A pipe's time on the runtime's thread is charged in portions of at least this size. */
@@ -377,5 +385,160 @@ export const fused = {
     if (!device) return Promise.resolve(queue.refusal());
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
     return countStepTokens(inferlet, tokensOf(request), () => device.ask(queue.id, { op: 'step', request }), step);
+  },
+};
+
+/** Maximum tokens of `before`. Only those of an incomplete character matter, and no character takes so many. */
+const MAX_BEFORE = 64;
+const MAX_STOPS = 64;
+const MAX_STOP_BYTES = 1024;
+const MAX_FRAME_BYTES = 8192;
+
+/** Turns a run's tokens into the messages of its text as they come, up to a stop string, without waking the guest. */
+export class TextPipe {
+  /** Tokens so far, up to the one that completed a stop string. */
+  readonly tokens: number[] = [];
+  /** Text sent so far; the caller appends the text that it sends. */
+  sent = '';
+  /** The stop string that was found. */
+  stop: string | undefined;
+  readonly #stream: TokenStream;
+  readonly #scanner: StopScanner;
+  readonly #frame: Frame | undefined;
+
+  private constructor(stream: TokenStream, scanner: StopScanner, frame: Frame | undefined) {
+    this.#stream = stream;
+    this.#scanner = scanner;
+    this.#frame = frame;
+  }
+
+  static open({ name, model }: DeviceQueue, { before, held, stops, frame }: PipeRequest): Outcome<TextPipe> {
+    if (!model) return notGranted(name);
+    if (!model.tokenizer) return noTokenizer(name);
+    const bytes = stops.reduce((sum, stop) => sum + Buffer.byteLength(stop), 0);
+    if (stops.length > MAX_STOPS || bytes > MAX_STOP_BYTES || Buffer.byteLength(held) > MAX_STOP_BYTES) {
+      return err(
+        handlerError('limit-exceeded', `at most ${MAX_STOPS} stop strings of ${MAX_STOP_BYTES} bytes together`),
+      );
+    }
+    if (frame && frameBytes(frame) > MAX_FRAME_BYTES) {
+      return err(
+        handlerError('limit-exceeded', `the frame has ${frameBytes(frame)} bytes; ${MAX_FRAME_BYTES} is the limit`),
+      );
+    }
+    if (before.length > MAX_BEFORE) {
+      return err(handlerError('limit-exceeded', `${before.length} tokens before the run; ${MAX_BEFORE} is the limit`));
+    }
+    const stream = model.tokenizer.stream();
+    return attempt(() => {
+      stream.push(before);
+      return ok(new TextPipe(stream, new StopScanner(stops, held), frame));
+    });
+  }
+
+  /** The messages for the next piece of text. The opening of the frame comes before the first piece. */
+  messages(text: string): readonly string[] {
+    if (!this.#frame) return [text];
+    const { opening, before, after } = this.#frame;
+    const message = `${before}${JSON.stringify(text)}${after}`;
+    return opening === '' || this.sent !== '' ? [message] : [opening, message];
+  }
+
+  /** The end of the text, not sent because it may be the beginning of a stop string. */
+  get held(): string {
+    return this.#scanner.held;
+  }
+
+  /**
+   * Takes tokens, up to the one that completes a stop string. With `hasStopToken`, the last token is a stop token and adds no text. Returns the
+   * added text, or an error for a token that the tokenizer does not know: a model may have more tokens than its tokenizer.
+   */
+  push(tokens: Uint32Array, hasStopToken: boolean): Outcome<string> {
+    return attempt(() => ok(this.#push(tokens, hasStopToken)));
+  }
+
+  #push(tokens: Uint32Array, hasStopToken: boolean): string {
+    let addedText = '';
+    for (const [index, token] of tokens.entries()) {
+      this.tokens.push(token);
+      if (hasStopToken && index === tokens.length - 1) break;
+      const scanned = this.#scanner.push(this.#stream.push([token]));
+      addedText += scanned.text;
+      this.stop = scanned.stop;
+      if (this.stop !== undefined) break;
+    }
+    return addedText;
+  }
+}
+
+const frameBytes = ({ opening, before, after }: Frame): number =>
+  Buffer.byteLength(opening) + Buffer.byteLength(before) + Buffer.byteLength(after);
+
+/** Implements `wit/penalties.wit`. */
+export const penalties = {
+  'start-run': (inferlet: Inferlet, queue: DeviceQueue, request: RunRequest, changes: LogitChanges): RunResource => {
+    // A GPU host of an earlier release does not know the call. It does not offer the trait either.
+    const offered = queue.offering('penalties');
+    const refused = offered.tag === 'err' ? offered.val : refuseChosen(changes);
+    return new RunResource(inferlet, queue, refused ? failedRun(refused) : { ...request, changes });
+  },
+};
+
+/**
+ * The error for a list of chosen tokens that is too long. The GPU host accepts longer ones: when a quota caps a run, the request for the rest of the
+ * run also lists the tokens before the cap.
+ */
+function refuseChosen({ chosen: { length } }: LogitChanges): HandlerError | null {
+  if (length <= MAX_CHOSEN) return null;
+  return handlerError('limit-exceeded', `${length} chosen tokens; ${MAX_CHOSEN} is the limit`);
+}
+
+/** Implements `wit/adapter.wit`. */
+export const adapter = {
+  'list-adapters': (_inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly AdapterInfo[]>> => {
+    const offered = queue.offering('adapter');
+    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.ask(queue.id, { op: 'list-adapters' });
+  },
+
+  'load-adapter': (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
+    const offered = queue.offering('adapter');
+    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.ask(queue.id, { op: 'load-adapter', name });
+  },
+
+  /** If the model has no adapters, the device refuses the call when its turn in the queue comes. */
+  'forward-with-adapter': (
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    name: string,
+    inPages: Uint32Array,
+    inEmbeds: Uint32Array,
+    outPages: Uint32Array,
+    outEmbeds: Uint32Array,
+    mask: Mask | undefined,
+  ): void => {
+    const refused = refuseName(name) ?? inferlet.tokens.forward(inEmbeds.length);
+    if (refused) {
+      queue.fail(refused);
+      return;
+    }
+    inferlet.hooks.steps?.forward(queue, inEmbeds.length, outEmbeds.length > 0);
+    queue.device?.send(queue.id, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter: name });
+  },
+
+  step: (
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    name: string,
+    request: WireStepRequest,
+  ): Promise<Outcome<StepResult>> => {
+    const refused = refuseName(name) ?? inferlet.refuseTokens();
+    if (refused) return Promise.resolve(err(refused));
+    const offered = queue.offering('adapter');
+    if (offered.tag === 'err') return Promise.resolve(offered);
+    const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
+    const call = () => offered.val.ask(queue.id, { op: 'step', request: { ...request, adapter: name } });
+    return countStepTokens(inferlet, tokensOf(request), call, step);
   },
 };

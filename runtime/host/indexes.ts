@@ -1,7 +1,7 @@
 import { IndexClient } from '#index-host/protocol/client.ts';
 import { IndexError } from '#index-host/protocol/errors.ts';
 import type { IndexBytes } from '#scheduler/indexes/index-bytes.ts';
-import { StoreQueues } from './store-queues.ts';
+import { StoreQueues } from './ask.ts';
 
 export interface IndexesOptions {
   /** Socket of the machine's index host; null without one. */

@@ -3,9 +3,8 @@ import { it } from 'node:test';
 import { GrammarAccount } from '../grammar/account.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { ENDLESS } from '../workers/account.ts';
-import { inferletBytes, takenBytes } from './inferlet-bytes.ts';
-import { Outgoing } from './outgoing.ts';
-import { UnreadResult, UnreadResults } from './unread-results.ts';
+import { Outgoing } from './ask.ts';
+import { inferletBytes, takenBytes, UnreadResult, UnreadResults } from './holdings.ts';
 
 const MIB = 2 ** 20;
 

@@ -17,22 +17,15 @@ import { imageAccount } from '../images/service.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
 import type { TextUser } from '../texts/service.ts';
 import { Account, type CallAccount } from '../workers/account.ts';
+import { Interruptions, Outgoing } from './ask.ts';
 import { FileTransfers } from './file-exchange.ts';
-import { type Droppable, Holdings } from './holdings.ts';
-import { takenBytes } from './inferlet-bytes.ts';
-import { Interruptions } from './interruptions.ts';
-import type { InvocationServices } from './invocation-services.ts';
-import { messageBytes } from './message-bytes.ts';
+import { type Droppable, Holdings, Sleepers, SourceReader, takenBytes, UnreadResults } from './holdings.ts';
 import { OtherHosts } from './names/other-hosts.ts';
-import { Outgoing } from './outgoing.ts';
-import type { Services } from './services.ts';
-import type { Session } from './session-state.ts';
-import { Sleepers } from './sleepers.ts';
-import { SourceReader } from './source-reader.ts';
-import { Spans } from './spans.ts';
+import type { InvocationServices, Services } from './services.ts';
+import { messageBytes, type Session, Spans } from './session-state.ts';
+
 import { type CallTokens, type RunTokens, Tokens } from './tokens.ts';
 import type { GrantedEncoder, GrantedModel } from './traits.ts';
-import { UnreadResults } from './unread-results.ts';
 
 /** The time at which an inferlet is stopped. */
 export interface Deadline {

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { it } from 'node:test';
 import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { logUnexpected } from '../unexpected.ts';
-import { Interruptions } from './interruptions.ts';
+import { Interruptions } from './ask.ts';
 
 it('a fault of the platform reaches an inferlet without paths, and the log with them', async (t) => {
   const log = new CollectedLog();

@@ -5,7 +5,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
-import { KvFile } from './kv-file.ts';
+import { KvFile } from './kv-files.ts';
 import { SharedNames } from './names/shared-names.ts';
 import { DeviceQueue } from './queue.ts';
 

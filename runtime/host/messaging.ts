@@ -8,11 +8,9 @@ import { MAX_QUEUES_BYTES } from '#scheduler/messaging/queues.ts';
 import type { Next, Subscription } from '#scheduler/messaging/subscription.ts';
 import type { Envelope, Message } from '#wit/generated/host.ts';
 import { ask, askStore, attemptOf } from './ask.ts';
-import { type Droppable, DroppableWait } from './holdings.ts';
+import { type Droppable, DroppableWait, SourceReader, UnreadResult } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
-import { messageBytes } from './message-bytes.ts';
-import { SourceReader } from './source-reader.ts';
-import { UnreadResult } from './unread-results.ts';
+import { messageBytes } from './session-state.ts';
 
 const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 

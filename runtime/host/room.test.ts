@@ -4,8 +4,8 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { SharedPages } from '#gpu-host/protocol/page-budget.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
-import type { ChildLauncher } from './invocation-services.ts';
-import { pagesWithin, roomOf } from './room.ts';
+import { pagesWithin, roomOf } from './runtime.ts';
+import type { ChildLauncher } from './services.ts';
 
 const model = (contextLength: number, pageSize = 16) => ({ summary: { contextLength, pageSize } });
 

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { codePoint } from '../testing/code-point.ts';
 import { Redactor } from './environment/redact.ts';
-import { cutSpan, Spans } from './spans.ts';
+import { cutSpan, Spans } from './session-state.ts';
 
 const clock = (start: number) => {
   let time = start;

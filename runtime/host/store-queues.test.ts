@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { StoreQueues } from './store-queues.ts';
+import { StoreQueues } from './ask.ts';
 
 const turn = () => new Promise(setImmediate);
 /** The bounds of one tenant's calls in the store. */

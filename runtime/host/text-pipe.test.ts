@@ -5,8 +5,8 @@ import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { PipeRequest } from '#wit/generated/host.ts';
 import { failureOf, value } from '../testing/outcome.ts';
+import { TextPipe } from './fused.ts';
 import type { DeviceQueue } from './queue.ts';
-import { TextPipe } from './text-pipe.ts';
 import type { GrantedModel } from './traits.ts';
 
 /** The last two tokens are the halves of `é`. Many of the others overlap in letters and spaces. */

@@ -6,8 +6,8 @@ import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
-import { fromStore } from '../host/ask.ts';
-import type { StoreQueues } from '../host/store-queues.ts';
+import { fromStore, type StoreQueues } from '../host/ask.ts';
+
 import type { TextService } from '../texts/service.ts';
 
 /** Maximum characters of a child's input. */

@@ -15,10 +15,10 @@ import { Shares } from '#scheduler/policies/shares.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
-import { fromStore } from '../host/ask.ts';
+import { fromStore, type StoreQueues } from '../host/ask.ts';
 import type { Deadline } from '../host/inferlet.ts';
-import type { ChildLauncher, MessageReader, RunningChild } from '../host/invocation-services.ts';
-import type { StoreQueues } from '../host/store-queues.ts';
+import type { ChildLauncher, MessageReader, RunningChild } from '../host/services.ts';
+
 import type { TextUser } from '../texts/service.ts';
 import {
   type ChildJobs,

@@ -3,7 +3,7 @@ import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Peak } from '#scheduler/admission/learned.ts';
 import { Redactor } from '../host/environment/redact.ts';
-import type { SharedLimits } from '../host/invocation-services.ts';
+import type { SharedLimits } from '../host/services.ts';
 import { INSTANCE_OVERHEAD_BYTES } from '../pool/pool.ts';
 import { HeldTime } from './wall-time.ts';
 

@@ -15,7 +15,7 @@ import type { Logger } from '#scheduler/policies/logger.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
 import type { InferletDescription } from '../host/inferlet.ts';
-import { pagesWithin } from '../host/room.ts';
+import { pagesWithin } from '../host/runtime.ts';
 import type { Services } from '../host/services.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { RunObserver } from '../telemetry/run-observer.ts';

@@ -1,12 +1,11 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { type Grants, NO_GRANTS } from '#scheduler/functions/grants.ts';
+import { StoreQueues } from '../host/ask.ts';
+import { inferletBytes } from '../host/holdings.ts';
 import { type Deadline, Inferlet } from '../host/inferlet.ts';
-import { inferletBytes } from '../host/inferlet-bytes.ts';
-import type { InvocationServices } from '../host/invocation-services.ts';
 import { DeviceQueue } from '../host/queue.ts';
-import type { Services } from '../host/services.ts';
+import type { InvocationServices, Services } from '../host/services.ts';
 import { type EventSink, Session } from '../host/session-state.ts';
-import { StoreQueues } from '../host/store-queues.ts';
 import { hostTable } from '../host/table.ts';
 import type { GrantedModel } from '../host/traits.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';

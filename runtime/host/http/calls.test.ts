@@ -10,8 +10,8 @@ import type { Request, ResponseHead } from '#wit/generated/host.ts';
 import { answers, type Seen, TEXT } from '../../testing/http-answers.ts';
 import { TestInferlet, type TestInferletOptions } from '../../testing/inferlet.ts';
 import { failureOf, value } from '../../testing/outcome.ts';
+import type { Exchange } from './calls.ts';
 import { HttpClient, type HttpClientOptions } from './client.ts';
-import type { Exchange } from './exchange.ts';
 
 const MIB = 2 ** 20;
 

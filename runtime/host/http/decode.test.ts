@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
-import { decoded, EncodedTooLong } from './decode.ts';
+import { decoded, EncodedTooLong } from './client.ts';
 
 const TEXT = Buffer.from('the body of a response');
 const MAX_ENCODED_BYTES = 2 ** 20;

@@ -3,9 +3,8 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
 import type { NameOwner } from '#scheduler/exports/owners.ts';
 import { ask } from '../ask.ts';
-import { answerInTime } from './carry.ts';
 import { CHANGED, type Content } from './durable-copies.ts';
-import type { Side } from './other-hosts.ts';
+import { answerInTime, type Side } from './other-hosts.ts';
 import {
   findName,
   isNotFound,

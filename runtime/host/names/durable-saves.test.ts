@@ -6,7 +6,7 @@ import type { FileInfo } from '#gpu-host/protocol/calls.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
-import type { KvFile } from '../kv-file.ts';
+import type { KvFile } from '../kv-files.ts';
 import { list, load, MODEL, makeDurable, pages, refused, remove, save } from './testing/calls.ts';
 import { DurableHosts } from './testing/durable-hosts.ts';
 

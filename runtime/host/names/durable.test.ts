@@ -6,8 +6,8 @@ import type { Distribution, FileInfo, Imported } from '#gpu-host/protocol/calls.
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
-import type { KvFile } from '../kv-file.ts';
-import { IoTurns } from './io-turns.ts';
+import type { KvFile } from '../kv-files.ts';
+import { IoTurns } from './shared-directory.ts';
 import {
   list,
   load,

@@ -5,9 +5,8 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
 import type { NameOwner } from '#scheduler/exports/owners.ts';
 import { ask, fromStore } from '../ask.ts';
-import { answerInTime, carry, LATE } from './carry.ts';
 import { bringCopy, finishRemoval, GONE, listCopies, MAX_FETCHES, removeCopy } from './durable-names.ts';
-import type { OtherSide, Side } from './other-hosts.ts';
+import { answerInTime, carry, LATE, type OtherSide, type Side } from './other-hosts.ts';
 import type { Place } from './shared-names.ts';
 import {
   findName,

@@ -9,7 +9,7 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { TestGpuHost } from '../../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
-import type { KvFile } from '../kv-file.ts';
+import type { KvFile } from '../kv-files.ts';
 import { SharedNames } from './shared-names.ts';
 import {
   list,

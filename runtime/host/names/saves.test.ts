@@ -10,8 +10,8 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { TestGpuHost } from '../../testing/gpu-host.ts';
 import { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
-import type { KvFile } from '../kv-file.ts';
-import { SharedNames } from './shared-names.ts';
+import type { KvFile } from '../kv-files.ts';
+import { SharedNames, TransferTurns } from './shared-names.ts';
 import {
   list,
   load,
@@ -26,7 +26,6 @@ import {
   step,
   until,
 } from './testing/calls.ts';
-import { TransferTurns } from './turns.ts';
 
 describe('saves of names that two GPU hosts share', () => {
   const tenant = 'acme';

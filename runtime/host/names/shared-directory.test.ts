@@ -20,8 +20,7 @@ import { after, before, describe, it } from 'node:test';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { eventually, openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { IoTurns } from './io-turns.ts';
-import { CopyReader, CopyWriter, SharedDirectory, SharedDirectoryError } from './shared-directory.ts';
+import { CopyReader, CopyWriter, IoTurns, SharedDirectory, SharedDirectoryError } from './shared-directory.ts';
 
 describe('a shared directory', () => {
   let root: string;
@@ -169,7 +168,7 @@ describe('a shared directory', () => {
     execFileSync('mkfifo', [pipe]);
     const program = `
       import { open } from 'node:fs/promises';
-      import { exitWithoutWaitingFor, IoTurns } from ${JSON.stringify(new URL('io-turns.ts', import.meta.url).href)};
+      import { exitWithoutWaitingFor, IoTurns } from ${JSON.stringify(new URL('shared-directory.ts', import.meta.url).href)};
       const turns = new IoTurns();
       exitWithoutWaitingFor(turns);
       void turns.during(() => open(${JSON.stringify(pipe)}));

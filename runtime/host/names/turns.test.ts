@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
-import { TransferTurns } from './turns.ts';
+import { TransferTurns } from './shared-names.ts';
 
 const DONE: Outcome<undefined> = { tag: 'ok', val: undefined };
 const NEVER = new AbortController().signal;

@@ -9,8 +9,7 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { TestGpuHost } from '../../../testing/gpu-host.ts';
 import { TestInferlet } from '../../../testing/inferlet.ts';
 import { DurableCopies, type DurableCopiesOptions } from '../durable-copies.ts';
-import type { IoTurns } from '../io-turns.ts';
-import { SharedDirectory } from '../shared-directory.ts';
+import { type IoTurns, SharedDirectory } from '../shared-directory.ts';
 import { SharedNames } from '../shared-names.ts';
 import { until } from './calls.ts';
 
