@@ -17,8 +17,8 @@ import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { assertMasterKey } from '#scheduler/secrets/shared-key.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { GpuHostRegistry } from './gpu-host-registry.ts';
-import { DurableCopies } from './host/names/durable-copies.ts';
-import { exitWithoutWaitingFor, IoTurns, SharedDirectory } from './host/names/shared-directory.ts';
+import { DurableCopies } from './host/memory/durable-copies.ts';
+import { exitWithoutWaitingFor, IoTurns, SharedDirectory } from './host/memory/shared-directory.ts';
 import { startRuntime } from './runtime.ts';
 import { logUnexpected } from './unexpected.ts';
 

@@ -7,7 +7,7 @@ import {
   MAX_PENDING_BYTES,
   tooLong,
   tooMany,
-} from '../host/session-state.ts';
+} from '../host/session/session-state.ts';
 import { callNumber } from './calls.ts';
 import { EVENT_COST, eventBytes } from './event-relay.ts';
 

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import type { ChannelCall } from '#wit/generate/channel-io.ts';
 import type { Message } from '#wit/generated/host.ts';
-import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session-state.ts';
+import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session/session-state.ts';
 import { ChannelFault } from './fault.ts';
 
 /** Cost of an event in addition to its bytes: without it, empty events would need no credit. */

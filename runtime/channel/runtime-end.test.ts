@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { duplexPair } from 'node:stream';
 import { describe, it } from 'node:test';
 import { readLifecycleOpening, readLifecycleTrap } from '#wit/generated/channel.ts';
-import { MAX_MESSAGE_BYTES as MAX_EVENT_BYTES } from '../host/session-state.ts';
+import { MAX_MESSAGE_BYTES as MAX_EVENT_BYTES } from '../host/session/session-state.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';

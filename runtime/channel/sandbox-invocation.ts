@@ -10,7 +10,7 @@ import {
   readLifecycleTrap,
   writeLifecycleEnded,
 } from '#wit/generated/channel.ts';
-import { cutSpan } from '../host/session-state.ts';
+import { cutSpan } from '../host/session/session-state.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import type { Task } from '../lowering/intrinsics.ts';
 import { GuestTrap } from '../lowering/trap.ts';

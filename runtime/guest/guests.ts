@@ -1,7 +1,7 @@
 import type { LifecycleEnded } from '#wit/generated/channel.ts';
 import type { SandboxInvocation } from '../channel/sandbox-invocation.ts';
 import type { FromSandbox, InstanceUsed, SentProgram, ToSandbox } from '../fleet/messages.ts';
-import type { Decoding } from '../host/detokenize.ts';
+import type { Decoding } from '../host/text/detokenize.ts';
 import type { CompiledWorld } from '../lowering/compile.ts';
 import type { Ending, Execution } from '../lowering/execution.ts';
 import type { Program } from '../lowering/instance.ts';

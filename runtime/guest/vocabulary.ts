@@ -1,6 +1,6 @@
 import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import type { SentVocabulary } from '../fleet/messages.ts';
-import type { Decoding } from '../host/detokenize.ts';
+import type { Decoding } from '../host/text/detokenize.ts';
 
 const NOTHING = new Uint8Array(0);
 

@@ -2,10 +2,10 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import type { Dimensions } from '#wit/generated/host.ts';
 import { ImageFault } from '../images/fault.ts';
 import { checkImage, readHeader, refuseSize } from '../images/header.ts';
-import { notGranted } from './detokenize.ts';
-import type { Inferlet } from './inferlet.ts';
-import type { DeviceQueue } from './queue.ts';
-import { offers } from './traits.ts';
+import { offers } from './device/granted.ts';
+import type { DeviceQueue } from './device/queue.ts';
+import type { Inferlet } from './session/inferlet.ts';
+import { notGranted } from './text/detokenize.ts';
 
 /** Implements `wit/input-image.wit`. Lists are views of the guest's memory. */
 export const inputImage = {

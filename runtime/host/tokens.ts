@@ -3,7 +3,7 @@ import type { RunCredit } from '#gpu-host/protocol/run.ts';
 import { RUN_WINDOW_TOKENS } from '#gpu-host/protocol/wire.ts';
 import { SPARE_TOKENS, type TokenAsk } from '#scheduler/quotas/grants.ts';
 import { EncoderTokens } from './encoder-tokens.ts';
-import type { SharedLimits } from './services.ts';
+import type { SharedLimits } from './services/services.ts';
 
 export interface TokensOptions {
   /** Maximum tokens of the invocation. */

@@ -6,7 +6,7 @@ import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
-import { fromStore, type StoreQueues } from '../host/ask.ts';
+import { fromStore, type StoreQueues } from '../host/services/ask.ts';
 
 import type { TextService } from '../texts/service.ts';
 

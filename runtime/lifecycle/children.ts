@@ -15,9 +15,9 @@ import { Shares } from '#scheduler/policies/shares.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
-import { fromStore, type StoreQueues } from '../host/ask.ts';
-import type { Deadline } from '../host/inferlet.ts';
-import type { ChildLauncher, MessageReader, RunningChild } from '../host/services.ts';
+import { fromStore, type StoreQueues } from '../host/services/ask.ts';
+import type { ChildLauncher, MessageReader, RunningChild } from '../host/services/services.ts';
+import type { Deadline } from '../host/session/inferlet.ts';
 
 import type { TextUser } from '../texts/service.ts';
 import {

@@ -2,8 +2,8 @@ import { SharedPages } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Peak } from '#scheduler/admission/learned.ts';
-import { Redactor } from '../host/environment/redact.ts';
-import type { SharedLimits } from '../host/services.ts';
+import type { SharedLimits } from '../host/services/services.ts';
+import { Redactor } from '../host/session/redact.ts';
 import { INSTANCE_OVERHEAD_BYTES } from '../pool/pool.ts';
 import { HeldTime } from './wall-time.ts';
 

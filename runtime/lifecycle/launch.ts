@@ -6,7 +6,7 @@ import type { LaunchTimings } from '#scheduler/invocations/event-data.ts';
 import type { Figures } from '#scheduler/invocations/platform-end.ts';
 import type { FailureCode } from '#scheduler/invocations/types.ts';
 import { quarantineText, type Standing } from '#scheduler/quarantine/policy.ts';
-import type { Inferlet } from '../host/inferlet.ts';
+import type { Inferlet } from '../host/session/inferlet.ts';
 import type { GuestTrap } from '../lowering/trap.ts';
 
 /** The value that a guest returned, or the reason that it returned none. */

@@ -6,7 +6,7 @@ import type { Showing, Unlogged } from '#scheduler/live/server.ts';
 import { type Pace, Paces } from '#scheduler/policies/paces.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
-import type { EventSink } from '../host/session-state.ts';
+import type { EventSink } from '../host/session/session-state.ts';
 import { untilAnswered } from './stored.ts';
 import type { Reporting } from './usage.ts';
 

@@ -10,7 +10,7 @@ import {
 import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { FailureCode, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
-import { type Redact, redactNothing } from '../host/environment/redact.ts';
+import { type Redact, redactNothing } from '../host/session/redact.ts';
 import type { GuestTrap } from '../lowering/trap.ts';
 import type { GuestEnd, GuestEnding } from './launch.ts';
 import type { OutboxEnd } from './outbox.ts';

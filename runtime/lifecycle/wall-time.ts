@@ -1,5 +1,5 @@
 import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { Deadline } from '../host/inferlet.ts';
+import type { Deadline } from '../host/session/inferlet.ts';
 import type { Stop } from './stopping.ts';
 
 /** Longest timer that Node supports. */
