@@ -7,9 +7,7 @@ import { type GrammarSource, refuseSource } from './translate/source.ts';
 import { Workers } from './workers.ts';
 
 export { GrammarAccount } from './account.ts';
-export type { CompiledGrammar } from './compiled.ts';
-export type { Spelling } from './forced-tokens.ts';
-export type { Matcher } from './matcher.ts';
+export type { CompiledGrammar, Matcher, Spelling } from './compiled.ts';
 export type { GrammarSource } from './translate/source.ts';
 
 /** The model whose tokens a grammar matches. */
