@@ -18,7 +18,6 @@ import {
   tooLarge,
 } from './expression.ts';
 import { BOOLEAN, JsonRules, literal, NULL } from './json.ts';
-import { arrayExpression, objectExpression, type Translation } from './json-schema-array.ts';
 import { type Case, TYPES, type Type, typesOf } from './json-schema-case.ts';
 import { Cases } from './json-schema-cases.ts';
 import { modern } from './json-schema-drafts.ts';
@@ -38,6 +37,7 @@ import {
   shortened,
 } from './json-schema-object.ts';
 import { stringExpression } from './json-schema-string.ts';
+import { arrayExpression, objectExpression, type Translation } from './json-schema-structures.ts';
 import { fitsCase } from './json-schema-values.ts';
 import { BoundedCache } from './known.ts';
 
