@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ChannelFault } from '../channel/fault.ts';
+import { ChannelFault } from '../channel/limits.ts';
 
 const MAX_TEXT_CHARACTERS = 64 << 10;
 const MAX_INSTANCES = 4096;

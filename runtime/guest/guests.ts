@@ -5,7 +5,7 @@ import type { Decoding } from '../host/text/detokenize.ts';
 import type { CompiledWorld } from '../lowering/compile.ts';
 import type { Ending, Execution } from '../lowering/execution.ts';
 import type { Program } from '../lowering/instance.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { SliceRunner } from '../lowering/slices.ts';
 import { InstancePool } from '../pool/pool.ts';
 import { decodingOf } from './vocabulary.ts';
 

@@ -4,7 +4,7 @@ import { world } from '#wit/generated/world.ts';
 import { compileWorld, type HostTable } from '../lowering/compile.ts';
 import type { Program } from '../lowering/instance.ts';
 import type { Plan } from '../lowering/plan.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { SliceRunner } from '../lowering/slices.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { MeasuredStarts } from './examine.ts';
 import { InstancePool } from './pool.ts';

@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream';
 import { callNumber, FINGERPRINT } from '../calls.ts';
 import { Channel, type Lane } from '../channel.ts';
 import { KIND } from '../frames.ts';
-import { MessageWriter } from '../value-writer.ts';
+import { MessageWriter } from '../value-reader.ts';
 
 const NO_CALL = 0xffff;
 

@@ -8,7 +8,7 @@ import { readArtifact } from '#runtime/build/store.ts';
 import { compileWorld } from '#runtime/lowering/compile.ts';
 import { instantiate } from '#runtime/lowering/instance.ts';
 import { ReservedNameError, UnplannableError } from '#runtime/lowering/record.ts';
-import { SliceRunner } from '#runtime/lowering/slice-runner.ts';
+import { SliceRunner } from '#runtime/lowering/slices.ts';
 import { GuestTrap } from '#runtime/lowering/trap.ts';
 import { testProgram } from '#runtime/testing/components.ts';
 import { plainHost } from './plain-host.ts';
