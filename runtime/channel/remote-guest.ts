@@ -14,10 +14,10 @@ import { type Release, releaseOf } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER, type hostCalls } from './calls.ts';
 import type { Lane, LaneEvents } from './channel.ts';
+import { type Handles, MessageReader, MessageWriter } from './codec.ts';
 import { EventRelay } from './event-credit.ts';
 import { KIND } from './frames.ts';
 import { ChannelFault, MAX_NUMBERS, MAX_SANDBOX_ITEMS } from './limits.ts';
-import { type Handles, MessageReader, MessageWriter } from './value-reader.ts';
 
 /** Outcome of an invocation in a sandbox. */
 export type RemoteEnding =

@@ -7,6 +7,7 @@ import type { HostFunction, HostTable } from '../lowering/compile.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { recordingHost } from '../testing/recording-host.ts';
+import { MessageReader, type MessageWriter } from './codec.ts';
 import { KIND } from './frames.ts';
 import { type ChannelFault, MAX_MESSAGE_BYTES, MAX_NUMBERS } from './limits.ts';
 import type { RemoteGuestOptions } from './remote-guest.ts';
@@ -14,7 +15,6 @@ import { RuntimeEnd } from './runtime-end.ts';
 import { SharedThread } from './shared-thread.ts';
 import { RawSandbox } from './testing/raw-sandbox.ts';
 import { openInvocation } from './testing/run-remote.ts';
-import { MessageReader, type MessageWriter } from './value-reader.ts';
 
 /** Connects a runtime to a hostile sandbox, and opens `invocations` invocations in it. */
 async function attacked(invocations = 1, overrides: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {

@@ -3,11 +3,11 @@ import { type LifecycleOpening, writeLifecycleOpening } from '#wit/generated/cha
 import type { HostTable } from '../lowering/compile.ts';
 import { decodeControl, encodeControl, FINGERPRINT, hostCalls, MAX_CONTROL_BYTES } from './calls.ts';
 import { Channel, type Lane } from './channel.ts';
+import { MessageWriter } from './codec.ts';
 import { KIND } from './frames.ts';
 import { ChannelFault, MAX_MESSAGE_BYTES } from './limits.ts';
 import { RemoteGuest, type RemoteGuestOptions } from './remote-guest.ts';
 import type { SharedThread } from './shared-thread.ts';
-import { MessageWriter } from './value-reader.ts';
 
 /** Maximum number of invocations whose close the sandbox has not confirmed. An honest sandbox confirms a close in the turn in which it arrives. */
 const MAX_CLOSING = 4096;

@@ -11,11 +11,11 @@ import {
 } from '../lowering/compile.ts';
 import { callNumber, decodeControl, encodeControl, FINGERPRINT } from './calls.ts';
 import { Channel, type Lane } from './channel.ts';
+import { MessageReader } from './codec.ts';
 import { KIND } from './frames.ts';
 import { ChannelFault } from './limits.ts';
 import { AnswerPending, SandboxInvocation } from './sandbox-invocation.ts';
 import { SharedThread } from './shared-thread.ts';
-import { MessageReader } from './value-reader.ts';
 
 export interface SandboxEndOptions {
   /** Called when the runtime begins an invocation; attaches an owner to it. */

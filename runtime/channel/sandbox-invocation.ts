@@ -16,10 +16,10 @@ import type { Task } from '../lowering/intrinsics.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER } from './calls.ts';
 import type { Lane } from './channel.ts';
+import { MessageReader, MessageWriter } from './codec.ts';
 import { EventCredit } from './event-credit.ts';
 import { KIND } from './frames.ts';
 import { ChannelFault, MAX_QUEUED_BYTES } from './limits.ts';
-import { MessageReader, MessageWriter } from './value-reader.ts';
 
 /** The sandbox's reference to a resource that the runtime holds. */
 export class RemoteResource {
