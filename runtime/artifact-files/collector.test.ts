@@ -13,8 +13,7 @@ import { memoryPagesOf } from '../pool/launcher.ts';
 import { testArtifact } from '../testing/components.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
-import { ArtifactCollector } from './collector.ts';
-import { artifactWanted } from './wanted.ts';
+import { ArtifactCollector, artifactWanted } from './collector.ts';
 
 /** Guests of a few hundred bytes, because the tests build each of them several times. ECHO returns its input, OTHER returns 42. */
 const ECHO = callbackGuest({ run: '(call $return (i32.const 0) (local.get 0) (local.get 1)) (i32.const 0)' });

@@ -11,7 +11,7 @@ import type { HostTable } from '../lowering/compile.ts';
 import type { ProgramCode } from '../sandboxes/code-cache.ts';
 import { confinedCommand } from '../sandboxes/command.ts';
 import type { Layers } from '../sandboxes/layers.ts';
-import { readFromSandbox } from './from-sandbox.ts';
+import { readFromSandbox } from './messages.ts';
 import type { ProcessEvents, SandboxProcess } from './sandbox.ts';
 
 export interface SandboxOptions {

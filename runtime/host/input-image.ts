@@ -1,7 +1,6 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Dimensions } from '#wit/generated/host.ts';
-import { ImageFault } from '../images/fault.ts';
-import { checkImage, readHeader, refuseSize } from '../images/header.ts';
+import { checkImage, ImageFault, readHeader, refuseSize } from '../images/header.ts';
 import { offers } from './device/granted.ts';
 import type { DeviceQueue } from './device/queue.ts';
 import type { Inferlet } from './session/inferlet.ts';

@@ -11,7 +11,7 @@ import { type TestProgram, testArtifact, testComponent, testProgram } from '../t
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
 import { ModuleFiles, readProgram } from './artifacts.ts';
-import { planFiles } from './plan-files.ts';
+import { planFiles } from './measure.ts';
 import { InstancePool, type PoolOptions } from './pool.ts';
 
 const compiledWorld = compileWorld(recordingHost().host);

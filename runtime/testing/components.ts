@@ -11,7 +11,7 @@ import { toolchain } from '../build/toolchain.ts';
 import type { Program } from '../lowering/instance.ts';
 import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
 import { keepPlan } from '../pool/examine.ts';
-import { planFiles } from '../pool/plan-files.ts';
+import { planFiles } from '../pool/measure.ts';
 import { TEST_ARTIFACTS, TEST_COMPONENTS } from './cache.ts';
 
 /** Builds a JavaScript inferlet, as plain as possible: no bundling and no prelude. */

@@ -10,9 +10,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { startSandbox } from '../../fleet/process.ts';
 import { confinedCommand } from '../command.ts';
 import { LimitPassed, layersFor, probeMachine, runConfined } from '../index.ts';
-import { handDown, moveIn, openDelegation } from './delegation.ts';
-import { Group, Groups } from './groups.ts';
-import { groupDirectory, PLATFORM_GROUP } from './own-group.ts';
+import { Group, Groups, groupDirectory, handDown, moveIn, openDelegation, PLATFORM_GROUP } from './groups.ts';
 
 const SHORT = fileURLToPath(new URL('../probe-child.js', import.meta.url));
 const HOG = fileURLToPath(new URL('../fixtures/hog.ts', import.meta.url));
