@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { loadConfig } from '#infra/config.ts';
 import { liveSocket, runtimeName } from '#infra/runtimes.ts';
-import { ownGroup } from './sandboxes/cgroups/groups.ts';
+import { ownGroup } from './sandboxes/cgroups.ts';
 
 /** Environment variable that switches the permission model off: the model would block debuggers and profilers. */
 const SWITCH = 'PIE_RUNTIME_PERMISSIONS';

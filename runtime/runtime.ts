@@ -16,7 +16,7 @@ import type { PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { CONTRACT } from '#wit/contract.ts';
 import { world } from '#wit/generated/world.ts';
-import { ArtifactCollector, artifactWanted } from './artifact-files/collector.ts';
+import { ArtifactCollector, artifactWanted } from './artifact-collector.ts';
 import { LOADING as BUILD } from './build/child.ts';
 import { SharedThread } from './channel/shared-thread.ts';
 import { coreShares } from './fleet/core-watch.ts';

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { SharedThread } from '../channel/shared-thread.ts';
 import { hostTable } from '../host/table.ts';
-import { Groups } from '../sandboxes/cgroups/groups.ts';
+import { Groups } from '../sandboxes/cgroups.ts';
 import { machineLayers } from '../sandboxes/index.ts';
 import { AutogroupWriter, autogroupMissing, sessionWeight } from '../sandboxes/kernel-limits.ts';
 import { CoreWatch, coreShares } from './core-watch.ts';

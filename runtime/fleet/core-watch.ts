@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { mainThreadSpent } from '#infra/supervisor/thread-times.ts';
-import type { Group } from '../sandboxes/cgroups/groups.ts';
+import type { Group } from '../sandboxes/cgroups.ts';
 import type { CoreWeight } from '../sandboxes/core-weight.ts';
 import type { KernelShares } from '../sandboxes/index.ts';
 import { type AutogroupWriter, sessionWeight } from '../sandboxes/kernel-limits.ts';

@@ -5,7 +5,7 @@ import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import { LaunchError, type Loss } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
-import type { Group } from '../sandboxes/cgroups/groups.ts';
+import type { Group } from '../sandboxes/cgroups.ts';
 import { processTimes } from './core-watch.ts';
 import type { FromSandbox, SentVocabulary, ToSandbox } from './messages.ts';
 import { type Inhabitant, judgeLaunch, LaunchClock, type LaunchTimes, movedAt, suspectsOf } from './policy.ts';

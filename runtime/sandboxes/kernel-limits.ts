@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import path from 'node:path';
 import type { RuntimeDescription } from '#scheduler/runtimes/types.ts';
-import { type Groups, groupDirectory, openDelegation, tryRead } from './cgroups/groups.ts';
+import { type Groups, groupDirectory, openDelegation, tryRead } from './cgroups.ts';
 import { type CoreWeight, SESSION_NICE, weightOf } from './core-weight.ts';
 
 /** How the kernel limits sandboxes, besides rlimits. */

@@ -7,13 +7,13 @@ import path from 'node:path';
 import { after, afterEach, beforeEach, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { startSandbox } from '../../fleet/process.ts';
-import { confinedCommand } from '../command.ts';
-import { LimitPassed, layersFor, probeMachine, runConfined } from '../index.ts';
-import { Group, Groups, groupDirectory, handDown, moveIn, openDelegation, PLATFORM_GROUP } from './groups.ts';
+import { startSandbox } from '../fleet/process.ts';
+import { Group, Groups, groupDirectory, handDown, moveIn, openDelegation, PLATFORM_GROUP } from './cgroups.ts';
+import { confinedCommand } from './command.ts';
+import { LimitPassed, layersFor, probeMachine, runConfined } from './index.ts';
 
-const SHORT = fileURLToPath(new URL('../probe-child.js', import.meta.url));
-const HOG = fileURLToPath(new URL('../fixtures/hog.ts', import.meta.url));
+const SHORT = fileURLToPath(new URL('./probe-child.js', import.meta.url));
+const HOG = fileURLToPath(new URL('./fixtures/hog.ts', import.meta.url));
 
 describe('the files of a group (on a plain directory: nothing is enforced)', () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'pie-groups-'));

@@ -8,12 +8,12 @@ import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { failingLog } from '#scheduler/testing/log.ts';
-import { type Artifact, readArtifact } from '../build/index.ts';
-import { memoryPagesOf } from '../pool/launcher.ts';
-import { testArtifact } from '../testing/components.ts';
-import { TestPlatform } from '../testing/platform.ts';
-import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
-import { ArtifactCollector, artifactWanted } from './collector.ts';
+import { ArtifactCollector, artifactWanted } from './artifact-collector.ts';
+import { type Artifact, readArtifact } from './build/index.ts';
+import { memoryPagesOf } from './pool/launcher.ts';
+import { testArtifact } from './testing/components.ts';
+import { TestPlatform } from './testing/platform.ts';
+import { callbackGuest, RETURN_42, watComponent } from './testing/wat.ts';
 
 /** Guests of a few hundred bytes, because the tests build each of them several times. ECHO returns its input, OTHER returns 42. */
 const ECHO = callbackGuest({ run: '(call $return (i32.const 0) (local.get 0) (local.get 1)) (i32.const 0)' });

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
-import { delegatedGroup, groupDirectory } from './groups.ts';
+import { delegatedGroup, groupDirectory } from './cgroups.ts';
 
 const line = (root: string, point: string, type = 'cgroup2') =>
   `31 23 0:28 ${root} ${point} rw,relatime shared:4 - ${type} ${type} rw,nsdelegate`;

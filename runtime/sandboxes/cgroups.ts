@@ -11,7 +11,7 @@ import {
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type CoreWeight, GROUP_WEIGHT, weightOf } from '../core-weight.ts';
+import { type CoreWeight, GROUP_WEIGHT, weightOf } from './core-weight.ts';
 
 /**
  * Memory of a group beyond that of its guests: Node itself (100 MB idle), buffers of the channel and the kernel, and the memory that guests

@@ -4,8 +4,8 @@ import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { type Artifact, artifactHashOf, readArtifactAsItIs, removeUnusedArtifact } from '../build/index.ts';
-import { memoryPagesOf } from '../pool/launcher.ts';
+import { type Artifact, artifactHashOf, readArtifactAsItIs, removeUnusedArtifact } from './build/index.ts';
+import { memoryPagesOf } from './pool/launcher.ts';
 
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
