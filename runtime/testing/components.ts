@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
-import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
+import { artifactHashOf, sha256 } from '../build/artifact/artifact.ts';
 import { makeArtifact } from '../build/artifact/make.ts';
 import { withEngine } from '../build/component/componentize.ts';
 import type { Artifact } from '../build/index.ts';

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { artifactHashOf, sha256 } from '#runtime/build/artifact/hash.ts';
+import { artifactHashOf, sha256 } from '#runtime/build/artifact/artifact.ts';
 import { makeArtifact } from '#runtime/build/artifact/make.ts';
 import { failureFrom } from '#runtime/build/outcome.ts';
 import { readArtifact } from '#runtime/build/store.ts';
