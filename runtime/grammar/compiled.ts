@@ -4,11 +4,9 @@ import { unexpected } from '#runtime/unexpected.ts';
 import type { MatchStatus } from '#wit/generated/host.ts';
 import type { GrammarAccount } from './account.ts';
 import type { Answer, Forced } from './messages.ts';
-import type { GrammarModel } from './service.ts';
 import type { GrammarSource } from './translate/source.ts';
-import { vocabularyOf } from './vocabulary.ts';
-import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
-import { MADE_ROOM, type Workers } from './workers.ts';
+import { type GrammarModel, vocabularyOf } from './vocabulary.ts';
+import { type Asker, type LinkReply, MADE_ROOM, type WorkerLink, type Workers } from './workers.ts';
 
 export interface Deadlines {
   /** For a compilation. */

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { EncoderTokens } from './encoder-tokens.ts';
-import { Tokens } from './tokens.ts';
+import { EncoderTokens, Tokens } from './tokens.ts';
 
 /** The tokens of a call, and how many of them a host computes before the call ends. */
 const call = fc.record({ tokens: fc.integer({ min: 1, max: 50 }), computed: fc.nat({ max: 50 }) });

@@ -2,7 +2,6 @@ import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protoco
 import type { RunCredit } from '#gpu-host/protocol/run.ts';
 import { RUN_WINDOW_TOKENS } from '#gpu-host/protocol/wire.ts';
 import { SPARE_TOKENS, type TokenAsk } from '#scheduler/quotas/grants.ts';
-import { EncoderTokens } from './encoder-tokens.ts';
 import type { SharedLimits } from './services/services.ts';
 
 export interface TokensOptions {
@@ -460,5 +459,42 @@ export class RunTokens implements RunCredit {
 
   #boundAt(consumed: number): number {
     return Math.min(this.#maxTokens, consumed + RUN_WINDOW_TOKENS);
+  }
+}
+
+/**
+ * Tokens of one inferlet's calls of encoders: the tokens that GPU hosts have computed, and the tokens that calls under way may still take. A
+ * host reports one sum for the computed tokens of all calls, so the share of a call that ended early stays unknown while other calls are under
+ * way. Until they end, `reserved` may be too high. The sum of `computed` and `reserved` still never exceeds the tokens of all calls.
+ */
+export class EncoderTokens {
+  #asked = 0;
+  #underWay = 0;
+  #computed = 0;
+
+  /** Tokens that were computed: as reported by the hosts, but never more than the tokens of all calls. */
+  get computed(): number {
+    return this.#computed;
+  }
+
+  /** Maximum tokens that the calls under way may still take. */
+  get reserved(): number {
+    return Math.min(this.#underWay, this.#asked - this.#computed);
+  }
+
+  /** Begins a call for `tokens` tokens. */
+  begin(tokens: number): void {
+    this.#asked += tokens;
+    this.#underWay += tokens;
+  }
+
+  /** Ends a call, whose computed tokens the host has reported. */
+  end(tokens: number): void {
+    this.#underWay -= tokens;
+  }
+
+  /** Counts tokens that a host reports as computed. */
+  compute(tokens: number): void {
+    this.#computed = Math.min(this.#asked, this.#computed + tokens);
   }
 }
