@@ -1,6 +1,5 @@
 import type { HostTable } from '../lowering/compile.ts';
 import { passed, queue } from './device/queue.ts';
-import { inputImage } from './input-image.ts';
 import { allocate } from './memory/allocate.ts';
 import { kvFiles } from './memory/kv-files.ts';
 import { http } from './services/http-calls.ts';
@@ -16,6 +15,7 @@ import { embedding, rerank } from './text/encoders.ts';
 import { forward, inputText, introspect, outputText } from './text/forward.ts';
 import { adapter, fused, penalties } from './text/fused.ts';
 import { grammar } from './text/grammar.ts';
+import { inputImage } from './text/input-image.ts';
 import { tokenize } from './text/tokenize.ts';
 
 const hostInterfaces: HostTable = {

@@ -5,7 +5,7 @@ import type { TokenAsk } from '#scheduler/quotas/grants.ts';
 import { ENDING_QUOTA_CODES, type EndingQuotaCode, type QuotaName, quotaErrorCode } from '#scheduler/quotas/names.ts';
 import type { Quotas } from '#scheduler/quotas/quotas.ts';
 import type { Inferlet } from '../host/session/inferlet.ts';
-import type { Tokens } from '../host/tokens.ts';
+import type { Tokens } from '../host/text/tokens.ts';
 import type { GuestRun } from './launch.ts';
 import type { Stop } from './stopping.ts';
 import type { HeldTime } from './wall-time.ts';

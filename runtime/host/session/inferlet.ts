@@ -21,7 +21,7 @@ import type { GrantedEncoder, GrantedModel } from '../device/granted.ts';
 import { OtherHosts } from '../memory/other-hosts.ts';
 import { Interruptions, Outgoing } from '../services/ask.ts';
 import type { InvocationServices, Services } from '../services/services.ts';
-import { type CallTokens, type RunTokens, Tokens } from '../tokens.ts';
+import { type CallTokens, type RunTokens, Tokens } from '../text/tokens.ts';
 import { FileTransfers } from './file-exchange.ts';
 import { type Droppable, Holdings, Sleepers, SourceReader, takenBytes, UnreadResults } from './holdings.ts';
 import { messageBytes, type Session, Spans } from './session-state.ts';

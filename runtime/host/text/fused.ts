@@ -18,8 +18,8 @@ import type { Step } from '../../telemetry/step-trace.ts';
 import type { DeviceQueue } from '../device/queue.ts';
 import type { Inferlet } from '../session/inferlet.ts';
 import { MAX_MESSAGE_BYTES } from '../session/session-state.ts';
-import type { CallTokens, RunTokens } from '../tokens.ts';
 import { attempt, noTokenizer, notGranted } from './detokenize.ts';
+import type { CallTokens, RunTokens } from './tokens.ts';
 
 /** A pipe's time on the runtime's thread is charged in portions of at least this size. */
 const CHARGED_MS = 0.25;

@@ -9,12 +9,12 @@ import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Dimensions } from '#wit/generated/host.ts';
-import { decode } from '../images/decode.ts';
-import { prepare } from '../images/prepare.ts';
-import { ImageService } from '../images/service.ts';
-import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
-import { TestInferlet } from '../testing/inferlet.ts';
-import { failureOf, value } from '../testing/outcome.ts';
+import { decode } from '../../images/decode.ts';
+import { prepare } from '../../images/prepare.ts';
+import { ImageService } from '../../images/service.ts';
+import { TEST_MODEL, TestGpuHost } from '../../testing/gpu-host.ts';
+import { TestInferlet } from '../../testing/inferlet.ts';
+import { failureOf, value } from '../../testing/outcome.ts';
 
 const EMBEDS = 9;
 const range = (length: number) => Uint32Array.from({ length }, (_, i) => i);

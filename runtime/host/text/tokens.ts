@@ -2,7 +2,7 @@ import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protoco
 import type { RunCredit } from '#gpu-host/protocol/run.ts';
 import { RUN_WINDOW_TOKENS } from '#gpu-host/protocol/wire.ts';
 import { SPARE_TOKENS, type TokenAsk } from '#scheduler/quotas/grants.ts';
-import type { SharedLimits } from './services/services.ts';
+import type { SharedLimits } from '../services/services.ts';
 
 export interface TokensOptions {
   /** Maximum tokens of the invocation. */

@@ -1,10 +1,10 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Dimensions } from '#wit/generated/host.ts';
-import { checkImage, ImageFault, readHeader, refuseSize } from '../images/header.ts';
-import { offers } from './device/granted.ts';
-import type { DeviceQueue } from './device/queue.ts';
-import type { Inferlet } from './session/inferlet.ts';
-import { notGranted } from './text/detokenize.ts';
+import { checkImage, ImageFault, readHeader, refuseSize } from '../../images/header.ts';
+import { offers } from '../device/granted.ts';
+import type { DeviceQueue } from '../device/queue.ts';
+import type { Inferlet } from '../session/inferlet.ts';
+import { notGranted } from './detokenize.ts';
 
 /** Implements `wit/input-image.wit`. Lists are views of the guest's memory. */
 export const inputImage = {
