@@ -20,7 +20,7 @@ const NODE_FOLDER = /^v\d+\.\d+\.\d+-/;
 /**
  * Names the folder in which the platform's processes keep compiled code, in Node's variable `NODE_COMPILE_CACHE`. It is the folder of the `pie`
  * command (`gateway/cli/bin.js`), unless the environment already names one, as with `npm start`. Runtimes and the confined processes that they start
- * have folders of their own below it (`runtime/permissions.ts`, `runtime/code-caches.ts`).
+ * have folders of their own below it (`runtime/permissions.ts`, `runtime/runtime.ts`).
  */
 export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
   const { XDG_CACHE_HOME, HOME } = environment;

@@ -6,9 +6,9 @@ import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { failingLog } from '#scheduler/testing/log.ts';
 import { LOADING as BUILD } from './build/child.ts';
-import { type ProgramLayers, withCompiledCode } from './code-caches.ts';
 import { LOADING as SANDBOX } from './fleet/process.ts';
 import { LOADING as EXAMINATION } from './pool/examine.ts';
+import { type ProgramLayers, withCompiledCode } from './runtime.ts';
 import { layersFor, probeMachine, runConfined } from './sandboxes/index.ts';
 
 const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };

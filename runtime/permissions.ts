@@ -1,9 +1,8 @@
-import { mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { loadConfig } from '#infra/config.ts';
 import { liveSocket, runtimeName } from '#infra/runtimes.ts';
-import { openArtifactsDirectory } from './artifacts-directory.ts';
-import { ownGroup } from './sandboxes/cgroups/own-group.ts';
+import { ownGroup } from './sandboxes/cgroups.ts';
 
 /** Environment variable that switches the permission model off: the model would block debuggers and profilers. */
 const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
@@ -69,4 +68,14 @@ function ownCompileCache(): string | null {
     // Without a writable cache, Node compiles the code at each start.
     return null;
   }
+}
+
+/**
+ * Makes the directory of artifacts and returns its real path, without symbolic links. The permissions of confined processes apply to real
+ * paths, and Node loads modules from them.
+ */
+export function openArtifactsDirectory(directory: string): string {
+  // When the path is a symbolic link, `mkdir` needs permission to write to it even if the directory exists.
+  if (!existsSync(directory)) mkdirSync(directory, { recursive: true });
+  return realpathSync(directory);
 }

@@ -14,9 +14,8 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { assertMasterKey, openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { GpuHostRegistry } from './gpu-host-registry.ts';
-import { DurableCopies } from './host/names/durable-copies.ts';
-import { exitWithoutWaitingFor, IoTurns } from './host/names/io-turns.ts';
-import { SharedDirectory } from './host/names/shared-directory.ts';
+import { DurableCopies } from './host/memory/durable-copies.ts';
+import { exitWithoutWaitingFor, IoTurns, SharedDirectory } from './host/memory/shared-directory.ts';
 import { startRuntime } from './runtime.ts';
 import { logUnexpected } from './unexpected.ts';
 

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { type GpuHostAddress, GpuHostConnections } from '#gpu-host/protocol/connections.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { PrivateHost } from '#scheduler/addresses/reach.ts';
@@ -15,42 +16,41 @@ import type { PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { CONTRACT } from '#wit/contract.ts';
 import { world } from '#wit/generated/world.ts';
-import { ArtifactCollector } from './artifact-files/collector.ts';
-import { artifactWanted } from './artifact-files/wanted.ts';
-import { openArtifactsDirectory } from './artifacts-directory.ts';
+import { ArtifactCollector, artifactWanted } from './artifact-collector.ts';
+import { LOADING as BUILD } from './build/child.ts';
 import { SharedThread } from './channel/shared-thread.ts';
-import { type ProgramLayers, withCompiledCode } from './code-caches.ts';
-import { coreShares } from './fleet/core-shares.ts';
+import { coreShares } from './fleet/core-watch.ts';
 import { Fleet } from './fleet/fleet.ts';
 import type { FleetPolicy } from './fleet/policy.ts';
-import { startSandbox } from './fleet/process.ts';
+import { LOADING as SANDBOX, startSandbox } from './fleet/process.ts';
 import { GrammarService } from './grammar/service.ts';
-import { Draining } from './host/draining.ts';
-import { variablesOf } from './host/environment/variables.ts';
-import { followHosts } from './host/follow-hosts.ts';
-import { describeHosts, type HostSource } from './host/gpu-hosts.ts';
-import { HttpClient } from './host/http/client.ts';
-import { Indexes } from './host/indexes.ts';
-import { inferletBytes } from './host/inferlet-bytes.ts';
-import { ModelLoads } from './host/model-loads.ts';
-import { Models } from './host/models.ts';
-import type { DurableCopies } from './host/names/durable-copies.ts';
-import { SharedNames } from './host/names/shared-names.ts';
-import { StoreQueues } from './host/store-queues.ts';
+import { Draining, describeHosts, followHosts, type HostSource } from './host/device/gpu-hosts.ts';
+import { ModelLoads } from './host/device/model-loads.ts';
+import { Models } from './host/device/models.ts';
+import type { DurableCopies } from './host/memory/durable-copies.ts';
+import { SharedNames } from './host/memory/shared-names.ts';
+import { StoreQueues } from './host/services/ask.ts';
+import { HttpClient } from './host/services/http-client.ts';
+import { Indexes } from './host/services/indexes.ts';
+import { variablesOf } from './host/session/environment.ts';
+import { inferletBytes } from './host/session/holdings.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
-import { keepPace } from './lifecycle/keep-pace.ts';
-import { DEFAULT_LAG_MS, DEFAULT_LEAST, Pace } from './lifecycle/pace.ts';
-import { tokenQuota } from './lifecycle/quota-stop.ts';
+import { DEFAULT_LAG_MS, DEFAULT_LEAST, keepPace, Pace } from './lifecycle/pace.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
+import { tokenQuota } from './lifecycle/usage.ts';
+import { openArtifactsDirectory } from './permissions.ts';
+import { LOADING as EXAMINATION } from './pool/examine.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
 import { Service } from './pool/service.ts';
 import {
   type Isolation,
   type Layers,
   layersFor,
+  openCodeCache,
   openKernelShares,
   type Probe,
+  type ProgramCode,
   probeMachine,
 } from './sandboxes/index.ts';
 import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
@@ -161,7 +161,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     overcommit: options.overcommit ?? 1,
     reserve: options.reserve ?? DEFAULT_RESERVE,
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
-    ...(options.placement && { placement: options.placement }),
+    ...(options.placement && { spread: options.placement }),
     isolation: {
       layers: layersWithGroups.isolation,
       ...(layersWithGroups.notice !== null && { notice: layersWithGroups.notice }),
@@ -427,4 +427,40 @@ async function build(
       poolBytes: poolMb * 2 ** 20,
     },
   };
+}
+
+/** Layers of isolation for each confined program that a runtime starts, each with a cache of the program's compiled code. */
+export interface ProgramLayers {
+  readonly sandbox: Layers;
+  readonly build: Layers;
+  readonly examination: Layers;
+}
+
+export interface CompiledCode {
+  readonly layers: ProgramLayers;
+  /** Resolves once the runs that fill the caches have ended. */
+  readonly filled: Promise<unknown>;
+}
+
+/**
+ * Returns the layers for each confined program, with a code cache inside this process's compile cache. Background runs of the programs fill the
+ * caches; until then the programs take longer to start. In a process without a compile cache, the layers get no code cache.
+ *
+ * @param signal ends the background runs
+ */
+export function withCompiledCode(layers: Layers, signal: AbortSignal, log: Logger): CompiledCode {
+  const compileCache = process.env.NODE_COMPILE_CACHE;
+  const fills: Promise<void>[] = [];
+  const withCode = (name: string, code: ProgramCode): Layers => {
+    const cache = compileCache ? openCodeCache({ folder: join(compileCache, name), code, layers, signal, log }) : null;
+    if (cache === null) return layers;
+    fills.push(cache.filled);
+    return { ...layers, codeCache: cache.directory };
+  };
+  const programs = {
+    sandbox: withCode('sandboxes', SANDBOX),
+    build: withCode('builds', BUILD),
+    examination: withCode('examinations', EXAMINATION),
+  };
+  return { layers: programs, filled: Promise.all(fills) };
 }

@@ -38,7 +38,7 @@ export function serve<Input>(handler: (input: Input, invocation: Invocation) => 
   });
 }
 
-/** The tokens of a model that this invocation can hold, and what leaves it fewer than the model's context has (`runtime/host/room.ts`). */
+/** The tokens of a model that this invocation can hold, and what leaves it fewer than the model's context has (`runtime/host/session/runtime.ts`). */
 interface Room {
   readonly tokens: number;
   readonly cap?: string;

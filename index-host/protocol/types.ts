@@ -1,6 +1,6 @@
 /*
  * `wit/index.wit` has the same metrics, comparisons and conditions. The index host imports no other top-level folder, so this file declares them
- * again. `runtime/host/index.ts` passes values of the types that are made from `wit/index.wit` to the client in this folder, so the compiler
+ * again. `runtime/host/services/index-calls.ts` passes values of the types that are made from `wit/index.wit` to the client in this folder, so the compiler
  * checks that both declarations agree.
  */
 

@@ -229,7 +229,7 @@ export const STEPS = [
       'infra/@(bootstrap|systemd)/*.test.ts',
       'infra/supervisor/@(child-log|supervisor).test.ts',
       'runtime/*.test.ts',
-      'runtime/@(artifact-files|sandboxes)/**/*.test.ts',
+      'runtime/sandboxes/**/*.test.ts',
       'runtime/build/@(artifact|component|native)/*.test.ts',
       `runtime/build/graph/@(${OWN_PROCESS.graph}).test.ts`,
       `runtime/fleet/@(${OWN_PROCESS.fleet}).test.ts`,

@@ -48,7 +48,7 @@ async function run(from: string, to: string): Promise<{ readonly ok: true; reado
     return runModuleStage(from, to);
   }
   if (stage === 'graph') {
-    const { runGraphStage } = await import('./graph/stage.ts');
+    const { runGraphStage } = await import('./graph/evaluate.ts');
     return runGraphStage(from, to, values.input);
   }
   const { runArtifactStage } = await import('./artifact/stage.ts');

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { GLUE_FILE, META_FILE, TYPE_FILE } from './artifact/artifact.ts';
-import { readPlainFile } from './plain-file.ts';
+import { readPlainFile } from './publish.ts';
 import { readArtifactAsItIs, removeTree, takeArtifactFiles } from './store.ts';
 
 /** Only a read without end takes this long. */

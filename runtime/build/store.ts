@@ -4,8 +4,7 @@ import { lstat, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promise
 import { join } from 'node:path';
 import { type Artifact, GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact/artifact.ts';
 import { type ArtifactMeta, artifactMetaSchema } from './artifact/meta-schema.ts';
-import { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
-import { moveDirectory, publishDirectory } from './publish.ts';
+import { MAX_DESCRIPTION_BYTES, moveDirectory, publishDirectory, readPlainFile } from './publish.ts';
 
 /** Prefix of the names of unfinished files and folders; the writer's process id follows. */
 const TEMPORARY = '.tmp-';

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Channel, type Lane } from './channel.ts';
-import type { ChannelFault } from './fault.ts';
-import { SharedRoom } from './flow.ts';
+import { Channel, type Lane, SharedRoom } from './channel.ts';
 import { FLAG_MORE, frame, KIND } from './frames.ts';
 import {
+  type ChannelFault,
   FRAME_COST,
   MAX_ASSEMBLY_BYTES,
   MAX_CHANNEL_QUEUED_BYTES,

@@ -1,17 +1,19 @@
 import type { Duplex } from 'node:stream';
-import { ChannelFault } from './fault.ts';
-import { SharedRoom } from './flow.ts';
+import { Fifo } from './fifo.ts';
 import { FIRST_MESSAGE, FLAG_MORE, FrameParser, frame, KIND } from './frames.ts';
-import { Inbound } from './inbound.ts';
 import {
   BATCH_BYTES,
+  ChannelFault,
+  FRAME_COST,
   MAX_ASSEMBLY_BYTES,
   MAX_CHANNEL_QUEUED_BYTES,
   MAX_CONTROL_QUEUED_BYTES,
+  MAX_MESSAGE_BYTES,
+  MAX_PAYLOAD_BYTES,
   MAX_QUEUED_BYTES,
   MAX_URGENT_BYTES,
+  WINDOW_BYTES,
 } from './limits.ts';
-import { Outbound } from './outbound.ts';
 import type { SharedThread, ThreadShare } from './shared-thread.ts';
 
 /** Receives the frames of one lane, which is one invocation's part of the channel. */
@@ -379,5 +381,378 @@ export class Channel {
       throw new ChannelFault('version', 'the peer was made from another contract; restart both from one installation');
     }
     this.#greeted = true;
+  }
+}
+
+/** A complete message. */
+interface Arrived {
+  readonly kind: number;
+  readonly payload: Buffer;
+  /** Credit to give back after the message is taken. */
+  readonly cost: number;
+  /** Shared room to give back after the message is taken. */
+  readonly room: number;
+}
+
+/** A message with more frames to come. */
+interface PartialMessage {
+  readonly kind: number;
+  readonly total: number;
+  receivedBytes: number;
+  /** Null until there is room for the whole message. */
+  buffer: Buffer | null;
+  /** Frames that wait for room, at most a window of them. */
+  readonly waitingFrames: Buffer[];
+  giveUpRoom: () => void;
+}
+
+export interface InboundOptions {
+  readonly room: SharedRoom;
+  /** Gives the peer credit for this many more bytes. */
+  readonly give: (bytes: number) => void;
+  /** Takes one message and the ownership of its payload. */
+  readonly take: (kind: number, payload: Buffer) => void;
+  /** Called when messages wait for `handNext`. */
+  readonly waits: () => void;
+  /** Called with the error when `take` throws for a complete message that waited for shared room. */
+  readonly failed: (error: unknown) => void;
+}
+
+/** Incoming messages of one invocation: assembled from frames, in order, and held back during a pause. */
+export class Inbound {
+  readonly #options: InboundOptions;
+  readonly #credit = new ReceiveCredit();
+  readonly #inbox = new Fifo<Arrived>();
+  #parts: PartialMessage | null = null;
+  #pauses = 0;
+  #ended = false;
+
+  constructor(options: InboundOptions) {
+    this.#options = options;
+  }
+
+  /** Bytes that the peer has sent and whose credit it has not got back. */
+  get outstanding(): number {
+    return this.#credit.outstanding;
+  }
+
+  /** @param payload a view that is valid until this call returns */
+  frame(kind: number, flags: number, payload: Buffer): void {
+    const cost = FRAME_COST + payload.length;
+    this.#credit.accept(cost);
+    if (this.#ended) return;
+    if (this.#parts) this.#append(this.#parts, kind, flags, payload);
+    else if (flags & FLAG_MORE) this.#begin(kind, payload);
+    else this.#handOrQueue({ kind, payload: Buffer.from(payload), cost, room: 0 });
+  }
+
+  /** Hands on no message until `resume` was called as often as `pause`. */
+  pause(): void {
+    this.#pauses++;
+  }
+
+  resume(): void {
+    this.#pauses--;
+    if (this.#pauses === 0 && this.#inbox.first) this.#options.waits();
+  }
+
+  /** Hands on the first waiting message, unless the invocation is paused. */
+  handNext(): void {
+    if (this.#pauses > 0) return;
+    const next = this.#inbox.shift();
+    if (!next) return;
+    if (this.#inbox.first) this.#options.waits();
+    this.#hand(next);
+  }
+
+  /** Discards waiting and future messages, and gives no more credit. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    for (let next = this.#inbox.shift(); next; next = this.#inbox.shift()) this.#options.room.release(next.room);
+    const parts = this.#parts;
+    this.#parts = null;
+    parts?.giveUpRoom();
+  }
+
+  #begin(kind: number, payload: Buffer): void {
+    const total = payload.length >= 4 ? payload.readUInt32LE(0) : 0;
+    if (total <= payload.length - 4) throw new ChannelFault('bad-frame', 'the peer cut a message that is whole');
+    if (total > MAX_MESSAGE_BYTES) {
+      throw new ChannelFault(
+        'too-large',
+        `the peer sent a message of ${total} bytes; ${MAX_MESSAGE_BYTES} is the limit`,
+      );
+    }
+    const parts: PartialMessage = {
+      kind,
+      total,
+      receivedBytes: 0,
+      buffer: null,
+      waitingFrames: [],
+      giveUpRoom: () => undefined,
+    };
+    this.#parts = parts;
+    this.#hold(parts, payload.subarray(4), FRAME_COST + payload.length);
+    const leave = this.#options.room.reserve(total, () => this.#assemble(parts));
+    parts.giveUpRoom = () => (parts.buffer ? this.#options.room.release(total) : leave());
+  }
+
+  #append(parts: PartialMessage, kind: number, flags: number, payload: Buffer): void {
+    const hasMore = (flags & FLAG_MORE) !== 0;
+    const missingBytes = parts.total - parts.receivedBytes - payload.length;
+    if (kind !== parts.kind || missingBytes < 0) {
+      throw new ChannelFault('bad-frame', 'the peer sent another message before the last was whole');
+    }
+    if (hasMore !== missingBytes > 0) {
+      throw new ChannelFault('bad-frame', `the parts of a message are not its ${parts.total} bytes`);
+    }
+    this.#hold(parts, payload, FRAME_COST + payload.length);
+    this.#complete(parts);
+  }
+
+  #hold(parts: PartialMessage, payload: Buffer, cost: number): void {
+    if (parts.buffer) {
+      parts.buffer.set(payload, parts.receivedBytes);
+      this.#returnCredit(cost);
+    } else parts.waitingFrames.push(Buffer.from(payload));
+    parts.receivedBytes += payload.length;
+  }
+
+  #assemble(parts: PartialMessage): void {
+    parts.buffer = Buffer.allocUnsafeSlow(parts.total);
+    let at = 0;
+    // The first frame began with the length of the message, in four bytes that are not in `waitingFrames`.
+    let cost = 4;
+    for (const part of parts.waitingFrames.splice(0)) {
+      parts.buffer.set(part, at);
+      at += part.length;
+      cost += FRAME_COST + part.length;
+    }
+    this.#returnCredit(cost);
+    try {
+      this.#complete(parts);
+    } catch (error) {
+      this.#options.failed(error);
+    }
+  }
+
+  #complete(parts: PartialMessage): void {
+    if (!parts.buffer || parts.receivedBytes < parts.total) return;
+    this.#parts = null;
+    this.#handOrQueue({ kind: parts.kind, payload: parts.buffer, cost: 0, room: parts.total });
+  }
+
+  #handOrQueue(message: Arrived): void {
+    if (this.#pauses > 0 || this.#inbox.first) this.#inbox.push(message);
+    else this.#hand(message);
+  }
+
+  #hand({ kind, payload, cost, room }: Arrived): void {
+    try {
+      this.#options.take(kind, payload);
+    } finally {
+      this.#options.room.release(room);
+      this.#returnCredit(cost);
+    }
+  }
+
+  #returnCredit(bytes: number): void {
+    const credit = bytes > 0 && !this.#ended ? this.#credit.took(bytes) : 0;
+    if (credit > 0) this.#options.give(credit);
+  }
+}
+
+/** A message that has several frames begins with its length, in this many bytes. */
+const LENGTH_BYTES = 4;
+
+interface Waiting {
+  readonly kind: number;
+  readonly payload: Buffer;
+  /** Bytes of the payload that were already sent. */
+  sent: number;
+}
+
+/** Messages of one invocation that wait to be sent, in order. Cuts them into frames as the credit allows. */
+export class Outbound {
+  readonly credit = new SendCredit();
+  readonly #invocation: number;
+  readonly #onQueuedChange: (bytes: number) => void;
+  readonly #queue = new Fifo<Waiting>();
+  #queuedBytes = 0;
+  #ended = false;
+  #begun = false;
+  /** Settles when the next message has been sent whole; null while no caller waits for this. */
+  #nextSent: PromiseWithResolvers<boolean> | null = null;
+
+  /** @param onQueuedChange called with the change of the number of waiting bytes */
+  constructor(invocation: number, onQueuedChange: (bytes: number) => void) {
+    this.#invocation = invocation;
+    this.#onQueuedChange = onQueuedChange;
+  }
+
+  /** Bytes of the waiting messages, with `FRAME_COST` for each. */
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  /** True once `next` has returned a frame. */
+  get begun(): boolean {
+    return this.#begun;
+  }
+
+  /** Resolves with true when the next message has been sent whole; with false when the queue has ended. */
+  sent(): Promise<boolean> {
+    if (this.#ended) return Promise.resolve(false);
+    this.#nextSent ??= Promise.withResolvers();
+    return this.#nextSent.promise;
+  }
+
+  add(kind: number, payload: Buffer): void {
+    if (this.#ended) return;
+    this.#queue.push({ kind, payload, sent: 0 });
+    this.#count(payload.length + FRAME_COST);
+  }
+
+  /** Returns the next frame; null when no message waits, or the credit is too small. */
+  next(): Buffer | null {
+    const message = this.#queue.first;
+    if (!message) return null;
+    const { kind, payload, sent } = message;
+    const unsentBytes = payload.length - sent;
+    const isFirstOfSeveral = sent === 0 && unsentBytes > MAX_PAYLOAD_BYTES;
+    const lengthBytes = isFirstOfSeveral ? LENGTH_BYTES : 0;
+    const size = Math.min(unsentBytes, MAX_PAYLOAD_BYTES - lengthBytes);
+    if (!this.credit.take(FRAME_COST + lengthBytes + size)) return null;
+    this.#begun = true;
+    message.sent += size;
+    const isComplete = message.sent === payload.length;
+    this.#count(isComplete ? -size - FRAME_COST : -size);
+    if (isComplete) {
+      this.#queue.shift();
+      this.#settle(true);
+    }
+    const part = size === payload.length ? payload : payload.subarray(sent, sent + size);
+    return frame(this.#invocation, kind, isComplete ? 0 : FLAG_MORE, part, isFirstOfSeveral ? payload.length : -1);
+  }
+
+  /** Forgets the waiting messages and takes no more. */
+  end(): void {
+    this.#ended = true;
+    this.#queue.clear();
+    this.#count(-this.#queuedBytes);
+    this.#settle(false);
+  }
+
+  #settle(sent: boolean): void {
+    this.#nextSent?.resolve(sent);
+    this.#nextSent = null;
+  }
+
+  #count(bytes: number): void {
+    this.#queuedBytes += bytes;
+    this.#onQueuedChange(bytes);
+  }
+}
+
+/** Credit for sending to one invocation, in bytes, with `FRAME_COST` for each frame. */
+export class SendCredit {
+  #remainingBytes = WINDOW_BYTES;
+
+  get left(): number {
+    return this.#remainingBytes;
+  }
+
+  /** Uses credit; returns false when there is too little. */
+  take(bytes: number): boolean {
+    if (bytes > this.#remainingBytes) return false;
+    this.#remainingBytes -= bytes;
+    return true;
+  }
+
+  /** Adds credit for bytes that the peer has taken. @throws ChannelFault when this side has not sent the peer that many bytes */
+  give(bytes: number): void {
+    if (bytes === 0 || this.#remainingBytes + bytes > WINDOW_BYTES) {
+      throw new ChannelFault('too-much-in-flight', `the peer took ${bytes} bytes, which it was not sent`);
+    }
+    this.#remainingBytes += bytes;
+  }
+}
+
+/** Credit that the peer has for sending to one invocation on this side. */
+export class ReceiveCredit {
+  #outstanding = 0;
+  #takenBytes = 0;
+
+  /** Bytes that arrived and whose credit was not given back. */
+  get outstanding(): number {
+    return this.#outstanding;
+  }
+
+  /** Counts a frame. @throws ChannelFault when the peer had no credit for it */
+  accept(bytes: number): void {
+    this.#outstanding += bytes;
+    if (this.#outstanding > WINDOW_BYTES) {
+      throw new ChannelFault('too-much-in-flight', `the peer sent more than the ${WINDOW_BYTES} bytes that it may`);
+    }
+  }
+
+  /**
+   * Counts bytes that this side has taken, and returns the credit to give back now. Returns 0 until half a window is taken, so that credit needs few
+   * frames. The peer can still send meanwhile: the other half of the window is larger than a frame.
+   */
+  took(bytes: number): number {
+    this.#takenBytes += bytes;
+    if (this.#takenBytes < WINDOW_BYTES / 2) return 0;
+    const returnedBytes = this.#takenBytes;
+    this.#takenBytes = 0;
+    this.#outstanding -= returnedBytes;
+    return returnedBytes;
+  }
+}
+
+/** Room that large messages of all invocations share while they are assembled. First come, first served. */
+export class SharedRoom {
+  #freeBytes: number;
+  readonly #queue: { readonly bytes: number; readonly begin: () => void }[] = [];
+
+  constructor(bytes: number) {
+    this.#freeBytes = bytes;
+  }
+
+  get free(): number {
+    return this.#freeBytes;
+  }
+
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  /** Calls `begin`, now or later, when there is room. Returns a function that withdraws the request while it waits. */
+  reserve(bytes: number, begin: () => void): () => void {
+    const entry = { bytes, begin };
+    this.#queue.push(entry);
+    this.#admit();
+    return () => {
+      const at = this.#queue.indexOf(entry);
+      if (at < 0) return;
+      this.#queue.splice(at, 1);
+      this.#admit();
+    };
+  }
+
+  release(bytes: number): void {
+    this.#freeBytes += bytes;
+    this.#admit();
+  }
+
+  #admit(): void {
+    for (;;) {
+      const [first] = this.#queue;
+      if (!first || first.bytes > this.#freeBytes) return;
+      this.#queue.shift();
+      this.#freeBytes -= first.bytes;
+      first.begin();
+    }
   }
 }

@@ -6,11 +6,9 @@ import { type NamedType, parts, type WitType } from '#wit/generate/model.ts';
 import * as codec from '#wit/generated/channel.ts';
 import { CHANNEL_CALLS } from '#wit/generated/channel.ts';
 import { world } from '#wit/generated/world.ts';
-import { ChannelFault } from './fault.ts';
-import { MAX_ITEMS, MAX_MESSAGE_BYTES } from './limits.ts';
+import { MessageReader, MessageWriter } from './codec.ts';
+import { ChannelFault, MAX_ITEMS, MAX_MESSAGE_BYTES } from './limits.ts';
 import { arbitraryOf } from './testing/arbitrary.ts';
-import { MessageReader } from './value-reader.ts';
-import { MessageWriter } from './value-writer.ts';
 
 const SEED = 23;
 

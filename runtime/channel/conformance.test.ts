@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { before, describe, it } from 'node:test';
 import { compileWorld, type HostFunction, type HostTable } from '../lowering/compile.ts';
 import { instantiate } from '../lowering/instance.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { SliceRunner } from '../lowering/slices.ts';
 import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost, show } from '../testing/recording-host.ts';
 import { callNumber } from './calls.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { DeficitRoundRobin, type Member, QUANTUM_MS } from './deficit-round-robin.ts';
+import { DeficitRoundRobin, type Member, QUANTUM_MS } from './shared-thread.ts';
 
 interface Worker extends Member {
   /** Cost of the next piece of work; undefined when there is none. */

@@ -1,5 +1,4 @@
-import { ChannelFault } from './fault.ts';
-import { HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
+import { ChannelFault, HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
 
 /**
  * Kinds of frames. A *message* is one frame, or several of one kind whose first begins with the message's whole length. Kinds below

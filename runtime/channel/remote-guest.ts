@@ -2,6 +2,7 @@ import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import {
   CHANNEL_CALLS,
+  CHANNEL_RESOURCES,
   type LifecycleEnded,
   type LifecycleTrap,
   readLifecycleEnded,
@@ -13,13 +14,10 @@ import { type Release, releaseOf } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER, type hostCalls } from './calls.ts';
 import type { Lane, LaneEvents } from './channel.ts';
-import { EventRelay } from './event-relay.ts';
-import { ChannelFault } from './fault.ts';
+import { type Handles, MessageReader, MessageWriter } from './codec.ts';
+import { EventRelay } from './event-credit.ts';
 import { KIND } from './frames.ts';
-import { MAX_NUMBERS, MAX_SANDBOX_ITEMS } from './limits.ts';
-import { ResourceTable } from './resource-table.ts';
-import { MessageReader } from './value-reader.ts';
-import { MessageWriter } from './value-writer.ts';
+import { ChannelFault, MAX_NUMBERS, MAX_SANDBOX_ITEMS } from './limits.ts';
 
 /** Outcome of an invocation in a sandbox. */
 export type RemoteEnding =
@@ -369,3 +367,53 @@ export class RemoteGuest implements LaneEvents {
 
 /** Maximum length of the reason for a `close`. A `close` is a signal and needs no credit, so no other rule bounds its size. */
 const MAX_REASON_CHARACTERS = 4096;
+
+interface HeldResource {
+  readonly resource: number;
+  readonly value: unknown;
+}
+
+/** Resources that one invocation holds in the runtime, under numbers that its sandbox chose. A number is valid only for its own kind. */
+export class ResourceTable implements Handles {
+  readonly #entries = new Map<number, HeldResource>();
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** @throws ChannelFault when a new resource cannot have this number */
+  check(number: number): void {
+    if (this.#entries.has(number)) {
+      throw new ChannelFault('bad-number', `the sandbox used the number ${number}, which it holds, for a new resource`);
+    }
+    if (this.#entries.size >= MAX_NUMBERS) {
+      throw new ChannelFault('too-much-in-flight', `an invocation holds more than ${MAX_NUMBERS} resources`);
+    }
+  }
+
+  /** Adds a resource of kind `resource`, an index of `CHANNEL_RESOURCES`. Call `check` first. */
+  add(resource: number, number: number, value: unknown): void {
+    this.#entries.set(number, { resource, value });
+  }
+
+  /** @throws ChannelFault `bad-number` when `number` is not a resource of this kind */
+  get(resource: number, number: number): unknown {
+    const entry = this.#entries.get(number);
+    if (entry?.resource === resource) return entry.value;
+    const kind = CHANNEL_RESOURCES[resource];
+    throw new ChannelFault(
+      'bad-number',
+      `the sandbox named ${number}, which is not the number of a ${kind} in this invocation`,
+    );
+  }
+
+  take(resource: number, number: number): unknown {
+    const value = this.get(resource, number);
+    this.#entries.delete(number);
+    return value;
+  }
+
+  clear(): void {
+    this.#entries.clear();
+  }
+}

@@ -2,21 +2,19 @@ import assert from 'node:assert/strict';
 import { duplexPair } from 'node:stream';
 import { describe, it } from 'node:test';
 import { readLifecycleOpening, readLifecycleTrap } from '#wit/generated/channel.ts';
-import { MAX_MESSAGE_BYTES as MAX_EVENT_BYTES } from '../host/session-state.ts';
+import { MAX_MESSAGE_BYTES as MAX_EVENT_BYTES } from '../host/session/session-state.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { recordingHost } from '../testing/recording-host.ts';
-import type { ChannelFault } from './fault.ts';
+import { MessageReader, type MessageWriter } from './codec.ts';
 import { KIND } from './frames.ts';
-import { MAX_MESSAGE_BYTES, MAX_NUMBERS } from './limits.ts';
+import { type ChannelFault, MAX_MESSAGE_BYTES, MAX_NUMBERS } from './limits.ts';
 import type { RemoteGuestOptions } from './remote-guest.ts';
 import { RuntimeEnd } from './runtime-end.ts';
 import { SharedThread } from './shared-thread.ts';
 import { RawSandbox } from './testing/raw-sandbox.ts';
 import { openInvocation } from './testing/run-remote.ts';
-import { MessageReader } from './value-reader.ts';
-import type { MessageWriter } from './value-writer.ts';
 
 /** Connects a runtime to a hostile sandbox, and opens `invocations` invocations in it. */
 async function attacked(invocations = 1, overrides: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {

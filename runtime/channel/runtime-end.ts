@@ -1,15 +1,13 @@
 import type { Duplex } from 'node:stream';
 import { type LifecycleOpening, writeLifecycleOpening } from '#wit/generated/channel.ts';
 import type { HostTable } from '../lowering/compile.ts';
-import { FINGERPRINT, hostCalls } from './calls.ts';
+import { decodeControl, encodeControl, FINGERPRINT, hostCalls, MAX_CONTROL_BYTES } from './calls.ts';
 import { Channel, type Lane } from './channel.ts';
-import { decodeControl, encodeControl, MAX_CONTROL_BYTES } from './control.ts';
-import { ChannelFault } from './fault.ts';
+import { MessageWriter } from './codec.ts';
 import { KIND } from './frames.ts';
-import { MAX_MESSAGE_BYTES } from './limits.ts';
+import { ChannelFault, MAX_MESSAGE_BYTES } from './limits.ts';
 import { RemoteGuest, type RemoteGuestOptions } from './remote-guest.ts';
 import type { SharedThread } from './shared-thread.ts';
-import { MessageWriter } from './value-writer.ts';
 
 /** Maximum number of invocations whose close the sandbox has not confirmed. An honest sandbox confirms a close in the turn in which it arrives. */
 const MAX_CLOSING = 4096;

@@ -10,18 +10,16 @@ import {
   readLifecycleTrap,
   writeLifecycleEnded,
 } from '#wit/generated/channel.ts';
-import { cutSpan } from '../host/spans.ts';
+import { cutSpan } from '../host/session/session-state.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import type { Task } from '../lowering/intrinsics.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER } from './calls.ts';
 import type { Lane } from './channel.ts';
+import { MessageReader, MessageWriter } from './codec.ts';
 import { EventCredit } from './event-credit.ts';
-import { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
-import { MAX_QUEUED_BYTES } from './limits.ts';
-import { MessageReader } from './value-reader.ts';
-import { MessageWriter } from './value-writer.ts';
+import { ChannelFault, MAX_QUEUED_BYTES } from './limits.ts';
 
 /** The sandbox's reference to a resource that the runtime holds. */
 export class RemoteResource {
@@ -37,7 +35,7 @@ export class RemoteResource {
   }
 }
 
-/** Thrown by a call when the guest must be suspended for the answer; `suspending.ts` catches it. */
+/** Thrown by a call when the guest must be suspended for the answer; `suspendingWorld` catches it. */
 export class AnswerPending extends Error {
   override readonly name = 'AnswerPending';
 }
@@ -134,7 +132,7 @@ export class SandboxInvocation {
   call(index: number, args: readonly unknown[]): unknown {
     const call = CHANNEL_CALLS[index] as ChannelCall;
     const waitingCall = this.#waitingCall;
-    // The second run of the call that suspended the guest: see `suspending.ts`.
+    // The second run of the call that suspended the guest: see `suspendingWorld`.
     if (waitingCall?.answer && waitingCall.call === call) {
       this.#waitingCall = null;
       return waitingCall.answer.value;

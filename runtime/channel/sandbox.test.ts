@@ -5,7 +5,7 @@ import { handlerError } from '#gpu-host/protocol/errors.ts';
 import { localTable } from '../guest/local.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 import { withRelease } from '../lowering/future-release.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { SliceRunner } from '../lowering/slices.ts';
 import { testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callNumber } from './calls.ts';

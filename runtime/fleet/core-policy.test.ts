@@ -10,7 +10,7 @@ import {
   MOST_CHANGES,
   nextUse,
   wantedWeight,
-} from './core-policy.ts';
+} from './core-watch.ts';
 
 const SEED = 13;
 const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });

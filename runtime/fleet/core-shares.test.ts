@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { Groups } from '../sandboxes/cgroups/groups.ts';
-import { coreShares, processTimes } from './core-shares.ts';
+import { Groups } from '../sandboxes/cgroups.ts';
+import { coreShares, processTimes } from './core-watch.ts';
 
 const skip = processTimes(process.pid) === null && 'this kernel reports no times of a process';
 

@@ -9,11 +9,10 @@ import { fileURLToPath } from 'node:url';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { SharedThread } from '../channel/shared-thread.ts';
 import { hostTable } from '../host/table.ts';
-import { AutogroupWriter, autogroupMissing, sessionWeight } from '../sandboxes/autogroup.ts';
-import { Groups } from '../sandboxes/cgroups/groups.ts';
+import { Groups } from '../sandboxes/cgroups.ts';
 import { machineLayers } from '../sandboxes/index.ts';
-import { coreShares } from './core-shares.ts';
-import { CoreWatch } from './core-watch.ts';
+import { AutogroupWriter, autogroupMissing, sessionWeight } from '../sandboxes/kernel-limits.ts';
+import { CoreWatch, coreShares } from './core-watch.ts';
 import { startSandbox } from './process.ts';
 
 const HOG = fileURLToPath(new URL('../sandboxes/fixtures/hog.ts', import.meta.url));

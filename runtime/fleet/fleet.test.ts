@@ -4,7 +4,7 @@ import { after, afterEach, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { sessionWeight } from '../sandboxes/autogroup.ts';
+import { sessionWeight } from '../sandboxes/kernel-limits.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 import { BUSY_RUNS } from './policy.ts';

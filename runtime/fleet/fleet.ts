@@ -5,15 +5,13 @@ import { beginWatch, look, type WatchLimits } from '#infra/supervisor/watch-poli
 import { mainThreadTimes } from '#infra/supervisor/watchdog.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
-import type { CoreShares } from './core-shares.ts';
-import { CoreWatch } from './core-watch.ts';
-import { DevicePressure } from './device-pressure.ts';
-import { LAUNCH_LIMITS, type LaunchTimes } from './launch-limit.ts';
-import { MemoryWatch } from './memory-watch.ts';
+import { type CoreShares, CoreWatch } from './core-watch.ts';
 import {
   alonePlaces,
   type FleetMember,
   type FleetPolicy,
+  LAUNCH_LIMITS,
+  type LaunchTimes,
   leastNeeded,
   outworn,
   pauseAfter,
@@ -25,11 +23,11 @@ import {
   type ProcessEvents,
   Sandbox,
   type SandboxProcess,
+  type StoredModule,
   type StoredProgram,
   withLastLines,
 } from './sandbox.ts';
-import { SharedModules } from './shared-modules.ts';
-import { SandboxWatch } from './watch.ts';
+import { DevicePressure, MemoryWatch, SandboxWatch } from './watch.ts';
 
 export interface FleetOptions {
   readonly policy: FleetPolicy;
@@ -475,3 +473,71 @@ const rounded = ({ waitedMs, idleMs, computedMs }: LaunchTimes): LaunchTimes => 
   idleMs: Math.round(idleMs),
   computedMs: Math.round(computedMs),
 });
+
+/** Bound on programs whose modules are remembered. */
+const MAX_PROGRAMS = 256;
+
+/**
+ * Modules that several tenants use, the most common first: every JavaScript function has the same JavaScript engine. A sandbox can get them
+ * before it has a tenant, and compile them in advance. Modules of only one tenant are never sent to another.
+ */
+export class SharedModules {
+  readonly #maxBytes: number;
+  /** Each module with its users, by hash; a member of `programs` is the tenant, a slash and the program's key. */
+  readonly #users = new Map<string, { readonly module: StoredModule; readonly programs: Set<string> }>();
+  /** Hashes of each remembered program's modules; the program that was learned first is first. */
+  readonly #programs = new Map<string, readonly string[]>();
+
+  /** @param maxBytes bound on the total size that `modules` returns */
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** Remembers that a tenant uses the modules of a program. */
+  learn(tenant: string, { key: program, modules }: StoredProgram): void {
+    const key = `${tenant}/${program}`;
+    if (this.#programs.has(key)) return;
+    this.#programs.set(
+      key,
+      modules.map(({ hash }) => hash),
+    );
+    for (const module of modules) {
+      const usage = this.#users.get(module.hash) ?? { module, programs: new Set<string>() };
+      usage.programs.add(key);
+      this.#users.set(module.hash, usage);
+    }
+    const [oldest = ''] = this.#programs.keys();
+    if (this.#programs.size > MAX_PROGRAMS) this.#forget(oldest);
+  }
+
+  /** Returns the shared modules that fit into the bound. */
+  modules(): StoredModule[] {
+    let remainingBytes = this.#maxBytes;
+    return (
+      [...this.#users.values()]
+        .map(({ module, programs }) => ({ module, programs: programs.size, tenants: tenantsOf(programs).size }))
+        .filter(({ tenants }) => tenants > 1)
+        // By tenants first: two tenants with many programs must not displace modules that most tenants use.
+        .sort((a, b) => b.tenants - a.tenants || b.programs - a.programs)
+        .map(({ module }) => module)
+        .filter(({ bytes }) => {
+          if (bytes.length > remainingBytes) return false;
+          remainingBytes -= bytes.length;
+          return true;
+        })
+    );
+  }
+
+  #forget(key: string): void {
+    for (const hash of this.#programs.get(key) ?? []) {
+      const usage = this.#users.get(hash);
+      usage?.programs.delete(key);
+      if (usage?.programs.size === 0) this.#users.delete(hash);
+    }
+    this.#programs.delete(key);
+  }
+}
+
+/** A tenant's name contains no slash. */
+const tenantsOf = (programs: ReadonlySet<string>): ReadonlySet<string> =>
+  new Set([...programs].map((key) => key.slice(0, key.indexOf('/'))));

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { readFromSandbox } from './from-sandbox.ts';
+import { readFromSandbox } from './messages.ts';
 
 test('the runtime refuses times that would make its sums infinite', () => {
   const beat = (cpuMs: number) => ({

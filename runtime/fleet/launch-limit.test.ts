@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { judgeLaunch, LAUNCH_LIMITS, LaunchClock } from './launch-limit.ts';
+import { judgeLaunch, LAUNCH_LIMITS, LaunchClock } from './policy.ts';
 
 const RUN = { seed: 20_261_130, numRuns: 500 };
 const ms = (max: number) => fc.integer({ min: 0, max });

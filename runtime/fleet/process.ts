@@ -11,7 +11,7 @@ import type { HostTable } from '../lowering/compile.ts';
 import type { ProgramCode } from '../sandboxes/code-cache.ts';
 import { confinedCommand } from '../sandboxes/command.ts';
 import type { Layers } from '../sandboxes/layers.ts';
-import { readFromSandbox } from './from-sandbox.ts';
+import { readFromSandbox } from './messages.ts';
 import type { ProcessEvents, SandboxProcess } from './sandbox.ts';
 
 export interface SandboxOptions {
@@ -34,7 +34,7 @@ const CODE = [
   new URL('..', import.meta.url),
   new URL('../../wit', import.meta.url),
   new URL('../../gpu-host/protocol/errors.ts', import.meta.url),
-  new URL('../../gpu-host/models/tokenizer.ts', import.meta.url),
+  new URL('../../gpu-host/models/token-stream.ts', import.meta.url),
   new URL('../../package.json', import.meta.url),
 ].map((url) => fileURLToPath(url));
 

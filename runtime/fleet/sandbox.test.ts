@@ -6,7 +6,7 @@ import { SharedThread } from '../channel/shared-thread.ts';
 import { Guests } from '../guest/guests.ts';
 import { compileWorld } from '../lowering/compile.ts';
 import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
-import { planFiles } from '../pool/plan-files.ts';
+import { planFiles } from '../pool/measure.ts';
 import { machineLayers } from '../sandboxes/index.ts';
 import { testArtifact } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';

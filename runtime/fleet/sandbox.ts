@@ -5,13 +5,11 @@ import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import { LaunchError, type Loss } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
-import type { Group } from '../sandboxes/cgroups/groups.ts';
-import { processTimes } from './core-shares.ts';
-import { judgeLaunch, LaunchClock, type LaunchTimes } from './launch-limit.ts';
-import type { FromSandbox, ToSandbox } from './messages.ts';
+import type { Group } from '../sandboxes/cgroups.ts';
+import { processTimes } from './core-watch.ts';
+import type { FromSandbox, SentVocabulary, ToSandbox } from './messages.ts';
+import { type Inhabitant, judgeLaunch, LaunchClock, type LaunchTimes, movedAt, suspectsOf } from './policy.ts';
 import { SandboxedRun } from './sandboxed-run.ts';
-import { type Inhabitant, movedAt, suspectsOf } from './suspects.ts';
-import { packVocabulary } from './vocabulary.ts';
 
 /** A program with its artifact in memory: the data that a sandbox needs to run it. */
 export interface StoredProgram {
@@ -322,7 +320,7 @@ export class Sandbox {
   }
 
   /**
-   * Waits for a step of a launch (`launch-limit.ts`). Kills a faulty sandbox.
+   * Waits for a step of a launch (`judgeLaunch`). Kills a faulty sandbox.
    *
    * @param fault completes the reason "it … within 20 s"
    * @throws LaunchError when the launch is late
@@ -406,7 +404,7 @@ export class Sandbox {
       case 'beat':
         for (const usage of message.used) this.#runs.get(usage.instance)?.usedNow(usage);
         this.look();
-        // Forgets ended runs whose guests have not moved recently (see `suspects.ts`): such a guest does not hold the thread. `true` makes this
+        // Forgets ended runs whose guests have not moved recently (see `suspectsOf`): such a guest does not hold the thread. `true` makes this
         // apply even when no guest has moved.
         this.#ousted = [...suspectsOf(this.#ousted, this.heardAtMs, true)];
         this.readyInstances = message.ready;
@@ -506,3 +504,29 @@ const lateError = ({ waitedMs, computedMs }: LaunchTimes): LaunchError =>
     `The machine is too busy: the sandbox that was to run this invocation got ${inSeconds(computedMs)} of processor time for launches, and made no instance in ${inSeconds(waitedMs)}. Try again.`,
     { figures: { waitedMs: Math.round(waitedMs), computedMs: Math.round(computedMs) } },
   );
+
+/** Maximum bytes of a token, whose length must fit into two bytes. Longer tokens are cut. */
+const MAX_TOKEN_BYTES = 0xffff;
+
+/** Packed tables, kept while the tokenizer lives, because every sandbox gets them. */
+const packed = new WeakMap<Tokenizer, { readonly table: Omit<SentVocabulary, 'model'>; readonly body: Uint8Array }>();
+
+/** Packs a tokenizer's tables for sandboxes: the length of each token in two bytes (little-endian), then the bytes of all tokens. */
+export function packVocabulary(tokenizer: Tokenizer): { table: Omit<SentVocabulary, 'model'>; body: Uint8Array } {
+  const known = packed.get(tokenizer);
+  if (known) return known;
+  const { vocabularySize: size, special, decoding } = tokenizer;
+  const tokens = Array.from({ length: size }, (_, id) => tokenizer.tokenBytes(id).subarray(0, MAX_TOKEN_BYTES));
+  const body = new Uint8Array(size * 2 + tokens.reduce((sum, { length }) => sum + length, 0));
+  const lengths = new DataView(body.buffer);
+  let at = size * 2;
+  tokens.forEach((bytes, id) => {
+    lengths.setUint16(id * 2, bytes.length, true);
+    body.set(bytes, at);
+    at += bytes.length;
+  });
+  const { stripsLeadingSpace } = decoding;
+  const made = { table: { size, special, specialIds: [...decoding.specialIds], stripsLeadingSpace }, body };
+  packed.set(tokenizer, made);
+  return made;
+}

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Inferlet } from '../host/inferlet.ts';
+import type { Inferlet } from '../host/session/inferlet.ts';
 import { SandboxedRun } from './sandboxed-run.ts';
 
 test('a run ends, and gives its instance back, when the tables of its model cannot be sent', async () => {

@@ -4,12 +4,12 @@ import { unexpected } from '#runtime/unexpected.ts';
 import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import type { LifecycleEnding, LifecycleOpening, LifecycleTrap } from '#wit/generated/channel.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
-import type { Inferlet } from '../host/inferlet.ts';
-import { traitsOf } from '../host/traits.ts';
+import { traitsOf } from '../host/device/granted.ts';
+import type { Inferlet } from '../host/session/inferlet.ts';
 import type { GuestEnd, GuestRun, GuestStart, Loss } from '../lifecycle/launch.ts';
 import { GuestTrap, type TrapCode } from '../lowering/trap.ts';
 import type { InstanceUsed } from './messages.ts';
-import { movedAt } from './suspects.ts';
+import { movedAt } from './policy.ts';
 
 /** The part of a sandbox that a run uses. */
 export interface RunSandbox {
@@ -54,7 +54,7 @@ export class SandboxedRun implements GuestRun {
   #cpuLimitMs = Number.POSITIVE_INFINITY;
   #isGone = false;
   readonly #madeAtMs = performance.now();
-  /** Time at which the guest last computed, began or was answered, as far as the runtime knows. `suspects.ts` uses it. */
+  /** Time at which the guest last computed, began or was answered, as far as the runtime knows. `suspectsOf` uses it. */
   #movedAtMs = this.#madeAtMs;
   /** Number of futures and resources that the guest held at the last look; an answer lowers it. */
   #heldCount = 0;
@@ -197,7 +197,7 @@ export class SandboxedRun implements GuestRun {
     this.#heldCount = heldCount;
   }
 
-  /** Records that the guest moves now, in the sense of `suspects.ts`. */
+  /** Records that the guest moves now, in the sense of `suspectsOf`. */
   #noteMove(): void {
     this.#movedAtMs = movedAt(this.#sandbox.heardAtMs, performance.now()) ?? this.#movedAtMs;
   }

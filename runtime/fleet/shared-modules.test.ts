@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
+import { SharedModules } from './fleet.ts';
 import type { StoredModule, StoredProgram } from './sandbox.ts';
-import { SharedModules } from './shared-modules.ts';
 
 const moduleOf = (hash: string, size = 10) => ({ hash, bytes: new Uint8Array(size) }) as StoredModule;
 const programOf = (key: string, modules: StoredModule[]) => ({ key, modules }) as never as StoredProgram;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { movedAt, suspectsOf } from './suspects.ts';
+import { movedAt, suspectsOf } from './policy.ts';
 
 describe('the suspects of a lost sandbox', () => {
   const at = (movedAtMs: number) => ({ movedAtMs });

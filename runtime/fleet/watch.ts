@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import {
   beginWatch,
   type Look,
@@ -7,6 +8,8 @@ import {
   type WatchLimits,
 } from '#infra/supervisor/watch-policy.ts';
 import { mainThreadTimes } from '#infra/supervisor/watchdog.ts';
+import { GuestTrap } from '../lowering/trap.ts';
+import { residentBytes } from '../sandboxes/index.ts';
 import type { Sandbox } from './sandbox.ts';
 
 /**
@@ -121,3 +124,99 @@ const afterPause = (silence: Silence, pauseMs: number): Silence => ({
   ...silence,
   last: { ...silence.last, atMs: silence.last.atMs + pauseMs },
 });
+
+/** Time between two looks at the memory of all sandboxes. */
+const LOOK_MS = 250;
+
+/**
+ * Limits the memory that the guests of one sandbox may touch together. At each look, a sandbox over the limit loses its newest invocation. A sandbox
+ * that grows too fast for these looks reaches the kernel's higher limit (control group or RLIMIT_DATA, see `runtime/sandboxes`), and then loses
+ * all of its invocations.
+ */
+export class MemoryWatch {
+  readonly #sandboxes: () => Iterable<Sandbox>;
+  readonly #limitBytes: number;
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(sandboxes: () => Iterable<Sandbox>, limitMb: number) {
+    this.#sandboxes = sandboxes;
+    this.#limitBytes = limitMb * 2 ** 20;
+    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #look(): void {
+    for (const sandbox of this.#sandboxes()) {
+      const { newest } = sandbox;
+      if (!newest) continue;
+      const residentBytes = residentBytesOf(sandbox.process.pid);
+      if (residentBytes <= this.#limitBytes) continue;
+      const limitMb = this.#limitBytes / 2 ** 20;
+      newest.kill(
+        new GuestTrap(
+          'memory-limit',
+          `was the newest when the functions of its tenant passed their ${limitMb} MB together ([runtime] sandbox_memory_mb)`,
+          { figures: { residentBytes, limitBytes: this.#limitBytes, runs: sandbox.runs } },
+        ),
+      );
+    }
+  }
+}
+
+/** Resident memory of a process; 0 when the system does not report it, or the process has ended. */
+function residentBytesOf(pid: number): number {
+  try {
+    return residentBytes(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return 0;
+  }
+}
+
+/** Time between two looks at the device. */
+const LOOK_AT_DEVICE_MS = 20;
+/** A device counts as busy for this long after its last call, because no call is under way between two tokens of a guest. */
+const BUSY_MS = 100;
+
+/**
+ * Tells sandboxes whether a device computes for this runtime. While it does, guests that only compute get a small share of their thread
+ * (`runtime/lowering/slices.ts`). This leaves the cores to the device and to the guests that feed it.
+ */
+export class DevicePressure {
+  readonly #sandboxes: () => Iterable<Sandbox>;
+  readonly #isDeviceBusy: () => boolean;
+  readonly #toldBusy = new WeakMap<Sandbox, boolean>();
+  #timer: NodeJS.Timeout | undefined;
+  #busyAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(sandboxes: () => Iterable<Sandbox>, busy: () => boolean) {
+    this.#sandboxes = sandboxes;
+    this.#isDeviceBusy = busy;
+  }
+
+  /** Starts to watch the device. Call it when a sandbox gets a run; the watch ends with the last run. */
+  begin(): void {
+    this.#timer ??= setInterval(() => this.#look(), LOOK_AT_DEVICE_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #look(): void {
+    const now = performance.now();
+    if (this.#isDeviceBusy()) this.#busyAtMs = now;
+    const busy = now - this.#busyAtMs < BUSY_MS;
+    let runs = 0;
+    for (const sandbox of this.#sandboxes()) {
+      runs += sandbox.runs;
+      if (sandbox.runs === 0 || this.#toldBusy.get(sandbox) === busy) continue;
+      this.#toldBusy.set(sandbox, busy);
+      sandbox.process.tell({ kind: 'device', busy });
+    }
+    if (runs === 0) this.close();
+  }
+}

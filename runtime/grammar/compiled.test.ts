@@ -5,8 +5,7 @@ import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { ok } from '#gpu-host/protocol/errors.ts';
 import { GrammarAccount } from './account.ts';
 import { CompiledGrammar, Grammar } from './compiled.ts';
-import type { LinkReply, WorkerLink } from './worker-link.ts';
-import type { Workers } from './workers.ts';
+import type { LinkReply, WorkerLink, Workers } from './workers.ts';
 
 const DONE: LinkReply = { tag: 'ok', val: undefined };
 /** A worker that answers every request with success. */

@@ -6,11 +6,12 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { ok } from '#gpu-host/protocol/errors.ts';
 import { Engine } from './matching/engine.ts';
 import type { Answer } from './messages.ts';
-import { GrammarAccount, type GrammarModel, GrammarService, type GrammarSource, type Spelling } from './service.ts';
+import { GrammarAccount, GrammarService, type GrammarSource, type Spelling } from './service.ts';
 import { Random } from './testing/random.ts';
 import { randomSchema } from './testing/schemas.ts';
 import { vocabularyFrom } from './testing/vocabularies.ts';
 import { allowed, type Exits, exitsOf, value, walk } from './testing/walk.ts';
+import type { GrammarModel } from './vocabulary.ts';
 
 const SEED = 20261122;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 150 : 30;

@@ -7,10 +7,10 @@ import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { failureOf } from '../testing/outcome.ts';
-import { GrammarAccount, type GrammarModel, GrammarService, type GrammarSource, type Matcher } from './service.ts';
+import { GrammarAccount, GrammarService, type GrammarSource, type Matcher } from './service.ts';
 import { Random } from './testing/random.ts';
 import { allowed, value } from './testing/walk.ts';
-import { vocabularyOf } from './vocabulary.ts';
+import { type GrammarModel, vocabularyOf } from './vocabulary.ts';
 
 const SEED = 99;
 const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;

@@ -4,21 +4,12 @@ import { GrammarAccount } from './account.ts';
 import { CompiledGrammar, type Deadlines, Grammar } from './compiled.ts';
 import { Shelves } from './shelves.ts';
 import { type GrammarSource, refuseSource } from './translate/source.ts';
+import type { GrammarModel } from './vocabulary.ts';
 import { Workers } from './workers.ts';
 
 export { GrammarAccount } from './account.ts';
-export type { CompiledGrammar } from './compiled.ts';
-export type { Spelling } from './forced-tokens.ts';
-export type { Matcher } from './matcher.ts';
+export type { CompiledGrammar, Matcher, Spelling } from './compiled.ts';
 export type { GrammarSource } from './translate/source.ts';
-
-/** The model whose tokens a grammar matches. */
-export interface GrammarModel {
-  readonly name: string;
-  readonly tokenizer: Tokenizer;
-  /** Number of the model's tokens; masks have a bit for each. */
-  readonly vocabularySize: number;
-}
 
 export interface GrammarOptions {
   /** Maximum worker threads, one per tenant; 8 by default. */

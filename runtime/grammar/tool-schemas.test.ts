@@ -5,10 +5,11 @@ import { after, before, describe, it } from 'node:test';
 import { Validator } from '@cfworker/json-schema';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
-import { type GrammarModel, GrammarService } from './service.ts';
+import { GrammarService } from './service.ts';
 import { Random } from './testing/random.ts';
 import { type Exits, exitsOf, value, walk } from './testing/walk.ts';
 import { translate } from './translate/source.ts';
+import type { GrammarModel } from './vocabulary.ts';
 
 const SEED = 20261122;
 const WALKS = process.env.PIE_TEST_ALL ? 20 : 3;

@@ -65,3 +65,11 @@ function specialTest(tokenizer: Tokenizer): (id: number, bytes: Uint8Array) => b
     return stream.push([id]) + stream.finish() === '';
   };
 }
+
+/** The model whose tokens a grammar matches. */
+export interface GrammarModel {
+  readonly name: string;
+  readonly tokenizer: Tokenizer;
+  /** Number of the model's tokens; masks have a bit for each. */
+  readonly vocabularySize: number;
+}

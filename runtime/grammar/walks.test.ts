@@ -3,12 +3,13 @@ import { after, before, describe, it } from 'node:test';
 import { Validator } from '@cfworker/json-schema';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
-import { type GrammarModel, GrammarService, type GrammarSource } from './service.ts';
+import { GrammarService, type GrammarSource } from './service.ts';
 import { Random } from './testing/random.ts';
 import { recognizes } from './testing/recognize.ts';
 import { randomSchema } from './testing/schemas.ts';
 import { type Exits, exitsOf, value, walk } from './testing/walk.ts';
 import { grammarOf } from './translate/source.ts';
+import type { GrammarModel } from './vocabulary.ts';
 
 const SEED = 20261120;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 100 : 40;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import { vocabularyFrom } from './testing/vocabularies.ts';
-import { WorkerLink } from './worker-link.ts';
+import { WorkerLink } from './workers.ts';
 
 const PATIENT_MS = 60_000;
 const OPTIONS = { name: 'grammar test', heapMb: 256, startMs: PATIENT_MS, turnMs: PATIENT_MS };

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Asker, WorkerLink } from './worker-link.ts';
-import { Workers } from './workers.ts';
+import { type Asker, type WorkerLink, Workers } from './workers.ts';
 
 const PATIENT_MS = 60_000;
 const OPTIONS = { idleMs: PATIENT_MS, placeMs: PATIENT_MS, startMs: PATIENT_MS, turnMs: 2000, heapMb: 256 };

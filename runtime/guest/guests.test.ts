@@ -3,7 +3,7 @@ import { it } from 'node:test';
 import type { FromSandbox } from '../fleet/messages.ts';
 import { compileWorld } from '../lowering/compile.ts';
 import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
-import { planFiles } from '../pool/plan-files.ts';
+import { planFiles } from '../pool/measure.ts';
 import { testArtifact } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';

@@ -3,8 +3,8 @@ import type { LifecycleGrantedModel, LifecycleOpening } from '#wit/generated/cha
 import type { ModelInfo, ModelMetadata } from '#wit/generated/host.ts';
 import { world } from '#wit/generated/world.ts';
 import type { SandboxInvocation } from '../channel/sandbox-invocation.ts';
-import { type Decoding, detokenizing, noTokenizer, notGranted } from '../host/detokenize.ts';
-import { randomWord } from '../host/random.ts';
+import { randomWord } from '../host/session/random.ts';
+import { type Decoding, detokenizing, noTokenizer, notGranted } from '../host/text/detokenize.ts';
 import type { HostTable } from '../lowering/compile.ts';
 
 /**

@@ -3,9 +3,7 @@
  * arguments it ends once it is loaded, so that Node keeps the compiled code for the next sandboxes.
  */
 import { Socket } from 'node:net';
-import { SandboxEnd } from '../channel/sandbox-end.ts';
-import { sandboxTable } from '../channel/sandbox-table.ts';
-import { suspendingWorld } from '../channel/suspending.ts';
+import { SandboxEnd, sandboxTable, suspendingWorld } from '../channel/sandbox-end.ts';
 import type { ToSandbox } from '../fleet/messages.ts';
 import { compileWorld } from '../lowering/compile.ts';
 import { compileWhole } from '../sandboxes/confine.js';

@@ -1,29 +1,22 @@
 import type { HostTable } from '../lowering/compile.ts';
-import { adapter } from './adapter.ts';
-import { allocate } from './allocate.ts';
-import { children } from './children.ts';
-import { embedding, rerank } from './encoders.ts';
-import { environment } from './environment/environment.ts';
-import { fileExchange } from './file-exchange.ts';
-import { forward } from './forward.ts';
-import { fused } from './fused.ts';
-import { grammar } from './grammar.ts';
-import { http } from './http/calls.ts';
-import { index } from './index.ts';
-import { inputImage } from './input-image.ts';
-import { inputText } from './input-text.ts';
-import { introspect } from './introspect.ts';
-import { kvFiles } from './kv-files.ts';
-import { messaging } from './messaging.ts';
-import { outputText } from './output-text.ts';
-import { passed } from './passed.ts';
-import { penalties } from './penalties.ts';
-import { person } from './person.ts';
-import { queue } from './queue.ts';
-import { runtime } from './runtime.ts';
-import { session } from './session.ts';
-import { store } from './store.ts';
-import { tokenize } from './tokenize.ts';
+import { passed, queue } from './device/queue.ts';
+import { allocate } from './memory/allocate.ts';
+import { kvFiles } from './memory/kv-files.ts';
+import { http } from './services/http-calls.ts';
+import { index } from './services/index-calls.ts';
+import { messaging } from './services/messaging.ts';
+import { store } from './services/store.ts';
+import { children } from './session/children.ts';
+import { environment } from './session/environment.ts';
+import { fileExchange } from './session/file-exchange.ts';
+import { runtime } from './session/runtime.ts';
+import { person, session } from './session/session.ts';
+import { embedding, rerank } from './text/encoders.ts';
+import { forward, inputText, introspect, outputText } from './text/forward.ts';
+import { adapter, fused, penalties } from './text/fused.ts';
+import { grammar } from './text/grammar.ts';
+import { inputImage } from './text/input-image.ts';
+import { tokenize } from './text/tokenize.ts';
 
 const hostInterfaces: HostTable = {
   types: {},

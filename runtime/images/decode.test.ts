@@ -3,8 +3,7 @@ import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import { decode } from './decode.ts';
-import { ImageFault } from './fault.ts';
-import { readHeader, refuseSize } from './header.ts';
+import { ImageFault, readHeader, refuseSize } from './header.ts';
 import { PNG_HEADER_BYTES, png } from './testing/png.ts';
 
 /** A small image, and what Pillow decodes from it. */

@@ -1,5 +1,3 @@
-import { ImageFault } from './fault.ts';
-
 /** Properties of an image, read from its first bytes. */
 export interface ImageHeader {
   readonly format: 'png' | 'jpeg';
@@ -130,4 +128,9 @@ function orientationOf(segment: Uint8Array): number | undefined {
 
 function truncated(format: string): ImageFault {
   return new ImageFault(`a ${format} that ends or goes wrong before its size: the image is damaged`);
+}
+
+/** A fault of an image. The message says what is wrong and what to do; it becomes the text of an `invalid-argument`. */
+export class ImageFault extends Error {
+  override readonly name = 'ImageFault';
 }

@@ -5,7 +5,6 @@ import { packagePaths } from '#infra/install.ts';
 import { CallAccount, type CpuBudget } from '../workers/account.ts';
 import { WorkerPool } from '../workers/pool.ts';
 import { MAX_IMAGE_BYTES } from './header.ts';
-import type { Request } from './messages.ts';
 
 export interface ImageOptions {
   /** Maximum worker threads; 2 by default. Decoding the largest image takes about 700 MB. */
@@ -86,4 +85,10 @@ export class ImageService {
   close(): Promise<void> {
     return this.#pool.close();
   }
+}
+
+/** A job for a worker: one image. */
+export interface Request {
+  readonly image: Uint8Array;
+  readonly preparation: ImagePreparation;
 }

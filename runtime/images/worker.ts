@@ -2,9 +2,9 @@
 import { err, handlerError, ok } from '#gpu-host/protocol/errors.ts';
 import { serve } from '../workers/serve.ts';
 import { decode } from './decode.ts';
-import { ImageFault } from './fault.ts';
-import type { Request } from './messages.ts';
+import { ImageFault } from './header.ts';
 import { prepare } from './prepare.ts';
+import type { Request } from './service.ts';
 
 serve<Request, Uint8Array>({
   run: ({ image, preparation }) => {

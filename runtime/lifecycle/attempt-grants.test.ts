@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ShortQuota } from '#scheduler/quotas/exceeded.ts';
-import { AttemptGrants, GrantRetries } from './attempt-grants.ts';
+import { AttemptGrants, GrantRetries } from './usage.ts';
 
 const SHORT: ShortQuota = { quota: 'tokens-per-day', limit: 10, resetsAt: 0, scope: 'tenant', isHopeless: false };
 

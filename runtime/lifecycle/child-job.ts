@@ -5,8 +5,8 @@ import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/submission.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
-import { fromStore } from '../host/ask.ts';
-import type { StoreQueues } from '../host/store-queues.ts';
+import { fromStore, type StoreQueues } from '../host/services/ask.ts';
+
 import type { TextService } from '../texts/service.ts';
 
 /** Maximum characters of a child's input. */

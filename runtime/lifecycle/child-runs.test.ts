@@ -10,10 +10,9 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { beginAttempt, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
 import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { StoreQueues } from '../host/store-queues.ts';
+import { StoreQueues } from '../host/services/ask.ts';
 import { Account } from '../workers/account.ts';
-import { ChildRuns, type ChildRunsOptions } from './child-runs.ts';
-import { Children } from './children.ts';
+import { ChildRuns, type ChildRunsOptions, Children } from './children.ts';
 import { Family } from './family.ts';
 
 const JOB: InvocationJob = {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { INSTANCE_OVERHEAD_BYTES } from '../pool/pool.ts';
-import { FamilyMemory } from './family-memory.ts';
+import { FamilyMemory } from './family.ts';
 
 const MIB = 2 ** 20;
 

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { failingLog } from '#scheduler/testing/log.ts';
-import { keepPace } from './keep-pace.ts';
-import { Pace } from './pace.ts';
+import { keepPace, Pace } from './pace.ts';
 
 test('keepPace lowers the limit when the event loop lags, restores it in steps, and reports one change at a time', async () => {
   const limits: number[] = [];

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import type { NewEvent } from '#scheduler/invocations/types.ts';
-import { KeptEvents } from './outbox-kept.ts';
+import { KeptEvents } from './outbox.ts';
 
 /** Events whose data begins with their numbers. In `KeptEvents`, each costs its data's length and 128 bytes. */
 const events = (from: number, count: number, size = 10): NewEvent[] =>

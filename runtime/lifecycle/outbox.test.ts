@@ -11,9 +11,7 @@ import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
 import { beginAttempt, eventually } from '#scheduler/testing/fixture.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { Outbox } from './outbox.ts';
-import type { OutboxEnd, OutboxOptions } from './outbox-options.ts';
-import { WriteTicks } from './write-ticks.ts';
+import { Outbox, type OutboxEnd, type OutboxOptions, WriteTicks } from './outbox.ts';
 
 describe('an outbox', () => {
   let redis: TestRedis;

@@ -1,16 +1,14 @@
+import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SHOWN_AHEAD } from '#scheduler/invocations/log.ts';
+import { MAX_EVENTS, SHOWN_AHEAD } from '#scheduler/invocations/log.ts';
 import type { AppendOutcome, NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { Showing, Unlogged } from '#scheduler/live/server.ts';
+import { type Pace, Paces } from '#scheduler/policies/paces.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
-import type { EventSink } from '../host/session-state.ts';
-import { costOfEvents } from './event-pace.ts';
-import { KeptEvents } from './outbox-kept.ts';
-import type { AttemptLog, MarkedUsage, OutboxEnd, OutboxOptions, Shows } from './outbox-options.ts';
-import { lengthOf, OutboxQueue } from './outbox-queue.ts';
+import type { EventSink } from '../host/session/session-state.ts';
 import { untilAnswered } from './stored.ts';
-import type { Reporting } from './usage-reports.ts';
+import type { Reporting } from './usage.ts';
 
 /** The outbox writes at once when the log lacks this many bytes of events. Fewer shown events wait for the next tick of `WriteTicks`. */
 const WRITE_NOW_BYTES = 64 << 10;
@@ -454,5 +452,309 @@ export class Outbox implements EventSink, Reporting {
     this.#end = end;
     this.#cause = cause;
     this.#onEnd(end, cause);
+  }
+}
+
+/** The log of one attempt, as its outbox uses it. */
+export interface AttemptLog {
+  /** `Invocations.write` for the attempt. @param usage what `MarkedUsage.marked` returned just before the call */
+  append(firstSeq: number, events: readonly NewEvent[], usage: Usage | undefined): Promise<AppendOutcome>;
+  /** `Invocations.report` for the attempt. */
+  report(usage: Usage): Promise<AppendOutcome>;
+  /** Number of the log's last event; null when this attempt no longer owns the invocation. */
+  lastSeq(): Promise<number | null>;
+}
+
+/**
+ * The reason that no more events can be written. `lost`: another attempt owns the invocation, or the invocation has ended. `full`: its log is full.
+ * `over-quota`: its tenant's storage quota is used up; `onEnd` gets the `QuotaExceeded` as the cause. `broken`: the store refused the call.
+ */
+export type OutboxEnd = 'lost' | 'full' | 'over-quota' | 'broken';
+
+/** An attempt's usage, which the outbox writes along with events. */
+export interface MarkedUsage {
+  /** Copies the present token counts. The outbox calls it whenever it has queued an event, so that a write reports no tokens of later events. */
+  mark(): void;
+  /** Usage up to now, but with the token counts of the last `mark`. The outbox calls it for each write. Undefined while there is none to report. */
+  marked(): Usage | undefined;
+}
+
+/** Shows an attempt's events to the readers that follow its log, before the events are written. */
+export interface Shows {
+  /** Begins to show events. @param unlogged returns the events that are shown and not yet in the log */
+  begin(unlogged: () => Unlogged): Showing;
+  /** Triggers the writes of shown events. */
+  readonly ticks: Pick<WriteTicks, 'add' | 'delete'>;
+}
+
+export interface OutboxOptions {
+  /** By default no events are shown early, and each event is written as soon as possible. */
+  readonly shows?: Shows | undefined;
+  /** The attempt's usage; none by default. */
+  readonly usage?: MarkedUsage;
+  /** Limits the rate of writes; unlimited by default. The terminal event does not wait for the pace. */
+  readonly pace?: Pick<Pace, 'pauseMs' | 'spend'>;
+  /** Called once when no more events can be written. */
+  readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
+  /** True when the outbox may give up calls that the store does not answer; never by default. */
+  readonly isAbandoned?: () => boolean;
+  /**
+   * Longest time that the store needs to write an acknowledged event to disk; 5 s by default, as Redis takes less than 3 s. Until then the
+   * store may lose the event, so the outbox keeps it, to write it again.
+   */
+  readonly keepMs?: number;
+  /** Maximum bytes of kept events; 2 MiB by default, more than the largest binary message takes. The outbox drops older events beyond it. */
+  readonly keepBytes?: number;
+}
+
+/** Maximum bytes of one call to the store, unless a single event has more. Other calls of the process wait for each call, so calls are short. */
+const MAX_BATCH_BYTES = 128 << 10;
+
+/** A batch of events in a call to the store. */
+export interface OutboxBatch {
+  /** Number of the first event. */
+  readonly firstSeq: number;
+  readonly events: readonly NewEvent[];
+  readonly bytes: number;
+}
+
+/**
+ * The events of an attempt that its log lacks, in order and without gaps: first the batch in flight, whose call has no answer yet, then the
+ * queued events. Bytes are those of the events' data, with one byte for each UTF-16 unit.
+ */
+export class OutboxQueue {
+  /** Number of the event after the last one in the log. */
+  nextSeq: number;
+  #events: NewEvent[] = [];
+  /** Times at which the queued events were added, by `performance.now`. */
+  #addedAt: number[] = [];
+  #batchInFlight: OutboxBatch | null = null;
+  /** Time at which the oldest event in flight was added. */
+  #batchAddedAt = 0;
+  #bytes = 0;
+
+  constructor(nextSeq: number) {
+    this.nextSeq = nextSeq;
+  }
+
+  /** The queued events, without those in flight. */
+  get events(): readonly NewEvent[] {
+    return this.#events;
+  }
+
+  /** Bytes of all events that the log lacks, in flight or queued. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Number that the next pushed event gets. */
+  get endSeq(): number {
+    return this.nextSeq + this.#eventsInFlight.length + this.#events.length;
+  }
+
+  /** Time at which the oldest event was added, by `performance.now`; undefined when the log lacks none. */
+  get oldestAt(): number | undefined {
+    return this.#batchInFlight ? this.#batchAddedAt : this.#addedAt[0];
+  }
+
+  push(event: NewEvent): void {
+    this.#events.push(event);
+    this.#addedAt.push(performance.now());
+    this.#bytes += event.data.length;
+  }
+
+  /** Takes the events of the next call from the front of the queue. They are in flight until `landed` or `requeue`. */
+  take(): OutboxBatch {
+    let bytes = 0;
+    let count = 0;
+    for (const { data } of this.#events) {
+      if (count === MAX_EVENTS || (count > 0 && bytes + data.length > MAX_BATCH_BYTES)) break;
+      bytes += data.length;
+      count++;
+    }
+    this.#batchAddedAt = this.#addedAt.splice(0, count)[0] ?? performance.now();
+    this.#batchInFlight = { firstSeq: this.nextSeq, events: this.#events.splice(0, count), bytes };
+    return this.#batchInFlight;
+  }
+
+  /** Removes the batch in flight after the answer to its call. @param logged true when its events are in the log */
+  landed(logged: boolean): void {
+    this.#bytes -= this.#batchInFlight?.bytes ?? 0;
+    if (logged) this.nextSeq += this.#eventsInFlight.length;
+    this.#batchInFlight = null;
+  }
+
+  /** Puts the events in flight back at the front of the queue. */
+  requeue(): void {
+    this.#putBack(this.#eventsInFlight);
+    this.#batchInFlight = null;
+  }
+
+  /** Puts events that the log has lost at the front of the queue. The caller has set `nextSeq` to the number of the first one. */
+  unshift(lost: readonly NewEvent[]): void {
+    this.#bytes += lengthOf(lost);
+    this.#putBack(lost);
+  }
+
+  /** Events with numbers above `seq` and up to `upTo`. */
+  between(seq: number, upTo: number): readonly NewEvent[] {
+    const from = Math.max(0, seq + 1 - this.nextSeq);
+    const to = Math.max(0, upTo + 1 - this.nextSeq);
+    const countInFlight = this.#eventsInFlight.length;
+    const queued = this.#events.slice(Math.max(0, from - countInFlight), Math.max(0, to - countInFlight));
+    return from < countInFlight ? [...this.#eventsInFlight.slice(from, to), ...queued] : queued;
+  }
+
+  clear(): void {
+    this.#events = [];
+    this.#addedAt = [];
+    this.#batchInFlight = null;
+    this.#bytes = 0;
+  }
+
+  get #eventsInFlight(): readonly NewEvent[] {
+    return this.#batchInFlight?.events ?? [];
+  }
+
+  #putBack(events: readonly NewEvent[]): void {
+    const now = performance.now();
+    this.#events = events.concat(this.#events);
+    this.#addedAt = events.map(() => now).concat(this.#addedAt);
+  }
+}
+
+/** UTF-16 units of the events' data. */
+export const lengthOf = (events: readonly NewEvent[]): number => events.reduce((sum, { data }) => sum + data.length, 0);
+
+/** Approximate memory of an event besides its data. */
+const EVENT_BYTES = 128;
+
+/** Events that one call wrote. */
+interface Batch {
+  readonly firstSeq: number;
+  readonly events: readonly NewEvent[];
+  readonly bytes: number;
+  readonly acknowledgedAt: number;
+}
+
+/**
+ * Events that the store has acknowledged but may still lose: Redis answers before it writes to disk. An event is surely on disk when a call
+ * that was sent at least `keepMs` after its acknowledgement finds it in the log. Time alone proves nothing: Redis may have died before it
+ * wrote the event. Pure: callers pass the times, all from one clock, in milliseconds.
+ */
+export class KeptEvents {
+  readonly #keepMs: number;
+  readonly #maxBytes: number;
+  /** In order and without gaps. */
+  #batches: Batch[] = [];
+  #bytes = 0;
+
+  /**
+   * @param keepMs must exceed the longest time by which Redis delays a write to disk
+   * @param maxBytes approximate memory of the kept events; beyond it, the oldest are dropped
+   */
+  constructor(keepMs: number, maxBytes: number) {
+    this.#keepMs = keepMs;
+    this.#maxBytes = maxBytes;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Time at which the store acknowledged the newest event; null when none is kept. */
+  get newestAt(): number | null {
+    return this.#batches.at(-1)?.acknowledgedAt ?? null;
+  }
+
+  /** Keeps events; `firstSeq` must follow the last kept event. */
+  add(firstSeq: number, events: readonly NewEvent[], acknowledgedAt: number): void {
+    const bytes = bytesOf(events);
+    this.#batches.push({ firstSeq, events, bytes, acknowledgedAt });
+    this.#bytes += bytes;
+    while (this.#bytes > this.#maxBytes) this.#dropOldest();
+  }
+
+  /** Drops the events that are surely on disk. @param sentAt send time of a call that found every event in the log */
+  confirm(sentAt: number): void {
+    for (let oldest = this.#batches[0]; oldest !== undefined; oldest = this.#batches[0]) {
+      if (oldest.acknowledgedAt + this.#keepMs > sentAt) return;
+      this.#dropOldest();
+    }
+  }
+
+  /** Removes and returns the events after number `lastSeq`; removes none and returns null when one of them is not kept. */
+  takeAfter(lastSeq: number): NewEvent[] | null {
+    const oldest = this.#batches[0];
+    if (oldest === undefined || oldest.firstSeq > lastSeq + 1) return null;
+    const remainingBatches: Batch[] = [];
+    const takenEvents: NewEvent[] = [];
+    for (const batch of this.#batches) {
+      const remainingCount = Math.min(Math.max(0, lastSeq + 1 - batch.firstSeq), batch.events.length);
+      const events = batch.events.slice(0, remainingCount);
+      if (remainingCount > 0) remainingBatches.push({ ...batch, events, bytes: bytesOf(events) });
+      for (const event of batch.events.slice(remainingCount)) takenEvents.push(event);
+    }
+    this.#batches = remainingBatches;
+    this.#bytes = remainingBatches.reduce((sum, { bytes }) => sum + bytes, 0);
+    return takenEvents;
+  }
+
+  clear(): void {
+    this.#batches = [];
+    this.#bytes = 0;
+  }
+
+  #dropOldest(): void {
+    this.#bytes -= this.#batches.shift()?.bytes ?? 0;
+  }
+}
+
+function bytesOf(events: readonly NewEvent[]): number {
+  let bytes = events.length * EVENT_BYTES;
+  for (const { data } of events) bytes += data.length;
+  return bytes;
+}
+
+/**
+ * Events that one tenant may log per second, for each core of the machine, while other tenants run. An event costs the runtime, Redis and a
+ * gateway about 10 µs each, so a flood takes a small part of the machine. For comparison: a stream of tokens has 40 events per second.
+ */
+const EVENTS_PER_CORE = 2000;
+/** Bytes of event data that cost about as much as an event (30 µs): Redis takes 60 ms per megabyte, including its append-only file. */
+const BYTES_OF_AN_EVENT = 512;
+
+/** The paces at which tenants may log events; their unit is an event. */
+export const eventPaces = (): Paces => new Paces(EVENTS_PER_CORE * availableParallelism());
+
+/** Cost of a batch of events for its tenant's pace, in events. @param bytes size of the events' data */
+export const costOfEvents = (events: number, bytes: number): number => events + bytes / BYTES_OF_AN_EVENT;
+
+/**
+ * Longest time that shown events wait for a write shared with other attempts. A dying runtime may lose 250 ms of shown events (`outbox.ts`):
+ * 150 ms of waiting here, and 100 ms for a slow Redis.
+ */
+const WRITE_MS = 150;
+
+/** Makes all attempts of a process write their shown events in the same turn of the event loop, so that one store call carries them. */
+export class WriteTicks {
+  readonly #pendingWrites = new Set<() => void>();
+  #timer: NodeJS.Timeout | undefined;
+
+  /** Calls `write` once, at the next tick, unless `delete` removes it before. */
+  add(write: () => void): void {
+    this.#pendingWrites.add(write);
+    this.#timer ??= setTimeout(() => this.#tick(), WRITE_MS);
+  }
+
+  delete(write: () => void): void {
+    this.#pendingWrites.delete(write);
+  }
+
+  #tick(): void {
+    this.#timer = undefined;
+    const writes = [...this.#pendingWrites];
+    this.#pendingWrites.clear();
+    for (const write of writes) write();
   }
 }

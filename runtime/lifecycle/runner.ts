@@ -13,32 +13,33 @@ import type { LiveServer } from '#scheduler/live/server.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
-import type { InferletDescription } from '../host/inferlet.ts';
-import { pagesWithin } from '../host/room.ts';
-import type { Services } from '../host/services.ts';
+import type { Services } from '../host/services/services.ts';
+import type { InferletDescription } from '../host/session/inferlet.ts';
+import { pagesWithin } from '../host/session/runtime.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { RunObserver } from '../telemetry/run-observer.ts';
-import type { Attempt } from './attempt.ts';
-import { GrantRetries } from './attempt-grants.ts';
-import { AttemptRun, type ReleasedRun, type RunServices } from './attempt-run.ts';
-import { attemptLog, silentMeter } from './attempt-store.ts';
+import { type Attempt, AttemptRun, attemptLog, type ReleasedRun, type RunServices, silentMeter } from './attempt.ts';
 import type { ChildJobs } from './child-job.ts';
-import { type ChildAttempt, ChildRuns } from './child-runs.ts';
-import { eventPaces } from './event-pace.ts';
+import { type ChildAttempt, ChildRuns } from './children.ts';
 import { Family } from './family.ts';
-import { LaunchError, type Launched, type Launcher } from './launch.ts';
-import { Launches } from './launching.ts';
-import { Outbox } from './outbox.ts';
+import { LaunchError, type Launched, type Launcher, Launches } from './launch.ts';
+
+import { eventPaces, Outbox, WriteTicks } from './outbox.ts';
 import { waitForPerson } from './questions.ts';
-import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { endedBy, mayRestart, restart } from './restart.ts';
-import { Served } from './served.ts';
 import { orStopped } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
-import { UsageReports, worthReporting } from './usage-reports.ts';
+import {
+  GrantRetries,
+  type MetQuota,
+  quotaCode,
+  quotaStop,
+  TOKENS_USED_UP,
+  UsageReports,
+  worthReporting,
+} from './usage.ts';
 import { failure, NO_ROOM, refusedByQuota, terminalEvent, type Verdict } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
-import { WriteTicks } from './write-ticks.ts';
 
 export interface RunnerOptions {
   readonly invocations: Invocations;
@@ -95,6 +96,14 @@ interface EndedRun {
   readonly lateTokens: number;
   /** Decides the verdict anew, because the outbox may have ended meanwhile; null when the attempt had no run. */
   readonly conclude: () => Verdict | null;
+}
+
+/** An attempt that the store has begun, with its instance. */
+interface BegunAttempt {
+  readonly attempt: Attempt;
+  readonly launched: Launched | LaunchError;
+  /** When the launch ended, milliseconds since the Unix epoch by this machine's clock. */
+  readonly launchedAt: number;
 }
 
 /** The `EndedRun` of an attempt that ends before its inferlet runs, or because the runtime failed. */
@@ -178,8 +187,31 @@ export class InvocationRunner {
     return isHeldHere ? undefined : 'not-held';
   }
 
-  /** Runs an attempt of a root or a child. Resolves to its verdict; null when the attempt did not begin. */
-  async #run({ begin, ...run }: ChildAttempt): Promise<Verdict | null> {
+  /** Runs an attempt of a root or a child: builds, runs and settles it. Resolves to its verdict; null when the attempt did not begin. */
+  async #run(child: ChildAttempt): Promise<Verdict | null> {
+    // What the attempt holds until it is settled: its place among the paced attempts, and among those that GPU hosts serve.
+    using held = new DisposableStack();
+    const begun = await this.#begin(child, held);
+    if (begun === null) return null;
+    const { attempt, launched, launchedAt } = begun;
+    try {
+      if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
+      attempt.observed?.launched(launched, launchedAt);
+      const run = await this.#build(attempt, launched, held);
+      if (run === null) return await this.#finish(attempt, { kind: 'silent' }, {});
+      const end = await run.run();
+      return await this.#settle(attempt, run, await run.release(end));
+    } catch (error) {
+      if (launched instanceof LaunchError) throw error;
+      return await this.#failed(attempt, launched, error);
+    } finally {
+      // Without effect when `#finish` has told the observer the end: only the first call counts.
+      attempt.observed?.ended(FAULT.code, FAULT.message, attempt.meter.usage() ?? {});
+    }
+  }
+
+  /** Begins an attempt in the store while its instance is launched. Resolves to null when the store refuses the attempt. */
+  async #begin({ begin, ...run }: ChildAttempt, held: DisposableStack): Promise<BegunAttempt | null> {
     const { invocations, live } = this.#options;
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
@@ -200,7 +232,7 @@ export class InvocationRunner {
     // Replaced once the instance exists. Until then the outbox has no events, so it cannot end.
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
-    using pace = this.#eventPaces.enter(job.tenant);
+    const pace = held.use(this.#eventPaces.enter(job.tenant));
     const logKey = { id: job.id, epoch, showsOwnEvents: live !== undefined };
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, logKey, meter), {
       usage: meter,
@@ -222,65 +254,32 @@ export class InvocationRunner {
     const stored = { epoch, number, kvPages, tokenCeiling, usageBefore, queuedAt };
     const attempt: Attempt = { ...run, ...stored, startedAt, clock, outbox, meter, observed };
     const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
-    try {
-      if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
-      observed?.launched(launched, launching.endedAt);
-      kill = (trap) => launched.run.kill(trap);
-      return await this.#execute(attempt, launched);
-    } catch (error) {
-      if (launched instanceof LaunchError) throw error;
-      this.#options.log.error({ ...named(job), error }, 'an attempt failed');
-      const usage = meter.usage() ?? {};
-      // Freeze the usage, so that the observer records the same as the terminal event.
-      meter.usage = () => usage;
-      launched.run.dispose();
-      return await this.#finish(attempt, error instanceof SecretError ? secretFailure(error) : FAULT, usage);
-    } finally {
-      // Without effect when `#finish` has told the observer the end: only the first call counts.
-      observed?.ended(FAULT.code, FAULT.message, meter.usage() ?? {});
-    }
+    if (!(launched instanceof LaunchError)) kill = (trap) => launched.run.kill(trap);
+    return { attempt, launched, launchedAt: launching.endedAt };
   }
 
-  /** Ends or restarts an attempt that got no instance. */
-  async #notLaunched(attempt: Attempt, { code, message, figures }: LaunchError): Promise<Verdict> {
-    if (isLost(attempt.signal)) return this.#finish(attempt, { kind: 'silent' }, {});
-    const verdict = failure(code, message, figures);
-    const endedAttempt = { attempt, lost: [], released: Promise.resolve(), usage: () => ({}) };
-    const restarted =
-      attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, { ...endedAttempt, verdict }) : null;
-    return this.#finish(attempt, restarted ?? verdict, {});
-  }
-
-  /** Runs the inferlet of an attempt, and writes the attempt's end. */
-  async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
+  /** Builds the run of an attempt: the models, grants and variables of its function. Resolves to null when this runtime is lost. */
+  async #build(attempt: Attempt, launched: Launched, held: DisposableStack): Promise<AttemptRun | null> {
     const { job: unboundJob, signal, family } = attempt;
     const { models, encoders } = await this.#options.modelsOf(unboundJob, family);
     const ownPages = pagesWithin(unboundJob.limits, models.values());
     if (attempt.depth === 0) family.bound(ownPages);
     const pages = Math.min(ownPages, family.pages.maxPages);
     const job = { ...unboundJob, limits: { ...unboundJob.limits, pages } };
-    using _served = this.#served.enter(models, encoders);
+    held.use(this.#served.enter(models, encoders));
     const [grants, variables] = await Promise.all([
       this.#options.grantsOf(job),
       untilStored(() => this.#options.variablesOf(job), signal),
     ]);
     if (variables === null) {
       launched.run.dispose();
-      return this.#finish(attempt, { kind: 'silent' }, {});
+      return null;
     }
-    const run = new AttemptRun(
-      { ...attempt, job },
-      launched,
-      { models, encoders, grants, variables },
-      this.#runServices,
-    );
-    const end = await run.run();
-    // Await the end here: `_served` counts the attempt until this function returns.
-    return await this.#conclude(attempt, run, await run.release(end));
+    return new AttemptRun({ ...attempt, job }, launched, { models, encoders, grants, variables }, this.#runServices);
   }
 
-  /** Restarts the invocation of an ended run, lets it wait for a person, or writes its end. */
-  async #conclude(
+  /** Settles an ended run: restarts its invocation, lets it wait for a person, or writes its end. */
+  async #settle(
     attempt: Attempt,
     run: AttemptRun,
     { conclude, question, lost, released }: ReleasedRun,
@@ -307,12 +306,33 @@ export class InvocationRunner {
       });
     }
     await released;
-    if (finished.kind !== 'silent') await this.#settle(attempt, usage, lateTokens);
+    if (finished.kind !== 'silent') await this.#countLate(attempt, usage, lateTokens);
     return finished;
   }
 
+  /** Ends or restarts an attempt that got no instance. */
+  async #notLaunched(attempt: Attempt, { code, message, figures }: LaunchError): Promise<Verdict> {
+    if (isLost(attempt.signal)) return this.#finish(attempt, { kind: 'silent' }, {});
+    const verdict = failure(code, message, figures);
+    const endedAttempt = { attempt, lost: [], released: Promise.resolve(), usage: () => ({}) };
+    const restarted =
+      attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, { ...endedAttempt, verdict }) : null;
+    return this.#finish(attempt, restarted ?? verdict, {});
+  }
+
+  /** Ends an attempt whose run the runtime failed to build, run or settle. */
+  async #failed(attempt: Attempt, launched: Launched, error: unknown): Promise<Verdict> {
+    const { job, meter } = attempt;
+    this.#options.log.error({ ...named(job), error }, 'an attempt failed');
+    const usage = meter.usage() ?? {};
+    // Freeze the usage, so that the observer records the same as the terminal event.
+    meter.usage = () => usage;
+    launched.run.dispose();
+    return await this.#finish(attempt, error instanceof SecretError ? secretFailure(error) : FAULT, usage);
+  }
+
   /** Counts the usage that GPU hosts reported only after the end. */
-  async #settle({ job, epoch, meter, signal }: Attempt, reported: Usage, lateTokens: number): Promise<void> {
+  async #countLate({ job, epoch, meter, signal }: Attempt, reported: Usage, lateTokens: number): Promise<void> {
     const usage = meter.usage();
     if (!usage || (lateTokens === 0 && !worthReporting(reported, usage))) return;
     await untilStored(() => this.#options.invocations.settle(job, epoch, usage, lateTokens), signal).catch(
@@ -378,5 +398,38 @@ export class InvocationRunner {
     if (outcome === 'ok' && verdict.kind === 'error' && 'end' in verdict)
       this.#options.ends.note(endedBy(job), { code: verdict.code, ...verdict.end }, 'ended');
     return outcome === 'ok' ? verdict : { kind: 'silent' };
+  }
+}
+
+/** A model or an encoder, and the connection to its GPU host. */
+interface Placed {
+  readonly connection: { readonly name: string };
+}
+
+/** Counts the invocations that each GPU host serves: those that may use a model or an encoder on it. */
+export class Served {
+  readonly #counts = new Map<string, number>();
+
+  /** Number of invocations by the GPU host's name. */
+  get counts(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.#counts);
+  }
+
+  /** Counts an invocation at each GPU host of its models and encoders until the result is disposed of. */
+  enter(...grantedMaps: readonly ReadonlyMap<string, Placed>[]): Disposable {
+    const placed = grantedMaps.flatMap((granted) => [...granted.values()]);
+    const hosts = new Set(placed.map(({ connection }) => connection.name));
+    for (const host of hosts) this.#add(host, 1);
+    return {
+      [Symbol.dispose]: () => {
+        for (const host of hosts) this.#add(host, -1);
+      },
+    };
+  }
+
+  #add(host: string, change: 1 | -1): void {
+    const count = (this.#counts.get(host) ?? 0) + change;
+    if (count > 0) this.#counts.set(host, count);
+    else this.#counts.delete(host);
   }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Served } from './served.ts';
+import { Served } from './runner.ts';
 
 test('Served counts an invocation once at each host of its models and encoders', () => {
   const served = new Served();

@@ -10,10 +10,8 @@ import { LiveServer } from '#scheduler/live/server.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { collect, eventually, hold, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { attemptLog, silentMeter } from './attempt-store.ts';
-import { Outbox } from './outbox.ts';
-import type { OutboxEnd } from './outbox-options.ts';
-import { WriteTicks } from './write-ticks.ts';
+import { attemptLog, silentMeter } from './attempt.ts';
+import { Outbox, type OutboxEnd, WriteTicks } from './outbox.ts';
 
 const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
 

@@ -2,7 +2,7 @@ import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { StopReason } from '#scheduler/admission/job.ts';
 import type { Figures } from '#scheduler/invocations/endings.ts';
 import type { EndingQuotaCode } from '#scheduler/quotas/names.ts';
-import type { Inferlet } from '../host/inferlet.ts';
+import type { Inferlet } from '../host/session/inferlet.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { patientTimer } from '../patient-timer.ts';
 import { type GuestRun, LaunchError, type Launched } from './launch.ts';

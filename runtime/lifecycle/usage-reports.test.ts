@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import type { Usage } from '#scheduler/invocations/types.ts';
-import { QUIET_MS, type Reporting, UsageReports } from './usage-reports.ts';
+import { QUIET_MS, type Reporting, UsageReports } from './usage.ts';
 
 class Attempt implements Reporting {
   lastCallAt = 0;

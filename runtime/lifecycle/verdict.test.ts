@@ -4,7 +4,7 @@ import { handlerError } from '#gpu-host/protocol/errors.ts';
 import { endMessage, isPlatformCode } from '#scheduler/invocations/endings.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { GuestTrap } from '../lowering/trap.ts';
-import { quotaStop } from './quota-stop.ts';
+import { quotaStop } from './usage.ts';
 import { type Evidence, verdictOf } from './verdict.ts';
 
 const MB = 1 << 20;

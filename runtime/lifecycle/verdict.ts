@@ -9,10 +9,10 @@ import {
 } from '#scheduler/invocations/endings.ts';
 import { type FailureCode, resultData, type TerminalEvent, type Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
-import { type Redact, redactNothing } from '../host/environment/redact.ts';
+import { type Redact, redactNothing } from '../host/session/redact.ts';
 import type { GuestTrap } from '../lowering/trap.ts';
 import type { GuestEnd, GuestEnding } from './launch.ts';
-import type { OutboxEnd } from './outbox-options.ts';
+import type { OutboxEnd } from './outbox.ts';
 import type { Stop } from './stopping.ts';
 
 /** The end of an invocation, as written to its log. */

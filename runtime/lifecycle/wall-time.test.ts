@@ -2,9 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
-import { HeldTime } from './held-time.ts';
 import type { Stop } from './stopping.ts';
-import { WallTime } from './wall-time.ts';
+import { HeldTime, WallTime } from './wall-time.ts';
 
 const LIMITS = { cpuMs: 1, wallMs: 1000, memoryMb: 1, pages: 1, tokens: 1 };
 const JOB: InvocationJob = {

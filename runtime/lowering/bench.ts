@@ -16,7 +16,7 @@ import { compileWorld, type HostTable } from './compile.ts';
 import type { Execution } from './execution.ts';
 import { instantiate } from './instance.ts';
 import type { JcoInstantiate } from './record.ts';
-import { SliceRunner } from './slice-runner.ts';
+import { SliceRunner } from './slices.ts';
 
 const SOURCE = `
 import { pageSize } from 'pie:inferlet/allocate@0.1.0';

@@ -6,9 +6,9 @@ import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testing/wat.ts';
 import { compileWorld, type HostTable } from './compile.ts';
 import { Fuel, GO_ON, TRAP } from './fuel.ts';
-import { MAX_LIFTED_BYTES, MAX_LIFTED_ITEMS } from './guest-memory.ts';
+import { MAX_LIFTED_BYTES, MAX_LIFTED_ITEMS } from './guest.ts';
 import { instantiate } from './instance.ts';
-import { SliceRunner } from './slice-runner.ts';
+import { SliceRunner } from './slices.ts';
 
 const TOKENIZE = 'pie:inferlet/tokenize@0.1.0';
 const CHAT = [TOKENIZE, 'chat-template', '(param i32 i32 i32 i32 i32 i32)'] as const;

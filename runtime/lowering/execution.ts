@@ -4,7 +4,7 @@ import { Guest, type WaitableSet } from './guest.ts';
 import { InstanceState, type Snapshot } from './instance-state.ts';
 import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task, YIELD_COST_MS } from './intrinsics.ts';
 import type { Form } from './plan.ts';
-import type { Resumable, SliceRunner } from './slice-runner.ts';
+import type { Resumable, SliceRunner } from './slices.ts';
 import { GuestTrap } from './trap.ts';
 
 /** Entry points of an instance. */

@@ -6,8 +6,7 @@ import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testin
 import { compileWorld, type HostTable } from './compile.ts';
 import type { Execution } from './execution.ts';
 import { instantiate } from './instance.ts';
-import { SliceRunner } from './slice-runner.ts';
-import { DEFAULT_SLICE_POLICY } from './slices.ts';
+import { DEFAULT_SLICE_POLICY, SliceRunner } from './slices.ts';
 import type { TrapCode } from './trap.ts';
 
 const CPU_LIMIT_MS = 60;

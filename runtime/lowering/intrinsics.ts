@@ -9,7 +9,7 @@ const BLOCKED = -1;
 export const EVENT_NONE = 0;
 export const EVENT_FUTURE_READ = 4;
 
-/** A core function that may suspend the guest, in three parts; `blocking.ts` describes when each is called. */
+/** A core function that may suspend the guest, in three parts; `blockingImport` describes when each is called. */
 export interface BlockingFunction {
   /** Number of i32 parameters. */
   readonly params: number;

@@ -7,7 +7,7 @@ import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testing/wat.ts';
 import { compileWorld, type HostTable } from './compile.ts';
 import { instantiate } from './instance.ts';
-import { SliceRunner } from './slice-runner.ts';
+import { SliceRunner } from './slices.ts';
 import { GuestTrap } from './trap.ts';
 
 const QUEUE = 'pie:inferlet/queue@0.1.0';

@@ -12,7 +12,7 @@ import { withRelease } from './future-release.ts';
 import { MAX_HANDLES } from './guest.ts';
 import { instantiate } from './instance.ts';
 import type { JcoInstantiate } from './record.ts';
-import { SliceRunner } from './slice-runner.ts';
+import { SliceRunner } from './slices.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
 

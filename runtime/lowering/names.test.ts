@@ -6,7 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import { parse, print } from '@bytecodealliance/jco-transpile/wasm-tools';
 import { buildArtifact } from '../build/index.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
-import { link } from './link.ts';
+import { link } from './instance.ts';
 import { asPlan, PLAN_FORMAT, type Plan } from './plan.ts';
 import { ReservedNameError, recordPlan } from './record.ts';
 

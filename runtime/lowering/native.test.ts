@@ -12,7 +12,7 @@ import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
 import { compileWorld } from './compile.ts';
 import { instantiate } from './instance.ts';
-import { SliceRunner } from './slice-runner.ts';
+import { SliceRunner } from './slices.ts';
 
 const QUEUE = 'pie:inferlet/queue@0.1.0';
 const CONSTRUCT = [QUEUE, '[constructor]queue', '(param i32 i32) (result i32)'] as const;

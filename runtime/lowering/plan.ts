@@ -2,7 +2,7 @@ import { isReservedName } from '../build/wasm/names.ts';
 
 /**
  * The instantiation and linking of a component's core modules, as data. jco's glue has the same knowledge in 20,000 lines of JavaScript
- * that build 0.5 MB of closures for every instance. `record.ts` records a plan from one run of that glue, and `link.ts` replays the plan
+ * that build 0.5 MB of closures for every instance. `record.ts` records a plan from one run of that glue, and `instance.ts` replays the plan
  * without the glue.
  */
 

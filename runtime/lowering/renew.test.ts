@@ -9,7 +9,7 @@ import { compileWorld, type HostFunction, type HostTable } from './compile.ts';
 import type { Execution } from './execution.ts';
 import { instantiate } from './instance.ts';
 import type { Snapshot } from './instance-state.ts';
-import { SliceRunner } from './slice-runner.ts';
+import { SliceRunner } from './slices.ts';
 import { GuestTrap } from './trap.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };

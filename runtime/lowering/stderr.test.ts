@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { Guest } from './guest.ts';
-import { stderrStub } from './stderr.ts';
+import { stderrStub } from './instance.ts';
 
 it("the stub keeps the first 4096 characters of a guest's standard error, however much the guest writes", () => {
   const guest = new Guest();

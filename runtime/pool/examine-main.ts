@@ -6,8 +6,7 @@
 import { readdir } from 'node:fs/promises';
 import { UnplannableError } from '../lowering/record.ts';
 import type { ExamineReply } from './examine.ts';
-import { measureArtifact } from './measure.ts';
-import { planFiles } from './plan-files.ts';
+import { measureArtifact, planFiles } from './measure.ts';
 
 const [directory] = process.argv.slice(2);
 

@@ -1,10 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { world } from '#wit/generated/world.ts';
 import { compileWorld, type HostTable } from '../lowering/compile.ts';
 import type { Program } from '../lowering/instance.ts';
 import type { Plan } from '../lowering/plan.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { type JcoInstantiate, recordPlan } from '../lowering/record.ts';
+import { SliceRunner } from '../lowering/slices.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { MeasuredStarts } from './examine.ts';
 import { InstancePool } from './pool.ts';
@@ -73,3 +75,18 @@ function median(values: readonly number[]): number {
 }
 
 const rounded = (ms: number): number => Math.round(ms * 1000) / 1000;
+
+/**
+ * Plans an artifact's core modules in this process: runs the artifact's glue and the start functions of untrusted code. Throws
+ * `UnplannableError`, or the error that prevented the instantiation.
+ */
+export async function planFiles(directory: string, files: readonly string[]): Promise<Plan> {
+  const glue = (await import(pathToFileURL(join(directory, 'app.js')).href)) as { instantiate: JcoInstantiate };
+  const modules = await Promise.all(
+    files.map(async (name) => {
+      const bytes = await readFile(join(directory, name));
+      return { name, bytes, module: await WebAssembly.compile(bytes) };
+    }),
+  );
+  return recordPlan(glue.instantiate, modules);
+}

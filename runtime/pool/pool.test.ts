@@ -6,12 +6,12 @@ import { after, before, describe, it } from 'node:test';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { compileWorld } from '../lowering/compile.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { SliceRunner } from '../lowering/slices.ts';
 import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
 import { ModuleFiles, readProgram } from './artifacts.ts';
-import { planFiles } from './plan-files.ts';
+import { planFiles } from './measure.ts';
 import { InstancePool, type PoolOptions } from './pool.ts';
 
 const compiledWorld = compileWorld(recordingHost().host);

@@ -6,8 +6,7 @@ import { setInterval as everyInterval } from 'node:timers/promises';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { type ConfinedProgram, compileFlags, NODE_COMPILE_CACHE } from './command.ts';
 import type { Layers } from './layers.ts';
-import { runConfined } from './run.ts';
-import { folderUse } from './tree-use.ts';
+import { folderUse, runConfined } from './run.ts';
 
 /** Compiled code that confined processes load instead of compiling their sources. */
 export interface CodeCache {

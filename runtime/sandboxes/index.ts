@@ -3,8 +3,14 @@ export { openCodeCache, type ProgramCode } from './code-cache.ts';
 export type { ConfinedProgram } from './command.ts';
 export { type KernelShares, openKernelShares } from './kernel-limits.ts';
 export { type Isolation, IsolationError, type Layers, layersFor, type Probe } from './layers.ts';
-export { machineLayers } from './machine.ts';
-export { probeMachine } from './probe.ts';
-export { residentBytes } from './resident.ts';
-export { type ConfinedLimits, type Ended, type FileLimits, LimitPassed, runConfined } from './run.ts';
-export { startConfinedThread, type Thread } from './threads.ts';
+export { machineLayers, probeMachine } from './probe.ts';
+export {
+  type ConfinedLimits,
+  type Ended,
+  type FileLimits,
+  LimitPassed,
+  residentBytes,
+  runConfined,
+  startConfinedThread,
+  type Thread,
+} from './run.ts';

@@ -1,5 +1,5 @@
 import type { ISOLATION_LAYERS } from '#scheduler/runtimes/types.ts';
-import type { Groups } from './cgroups/groups.ts';
+import type { Groups } from './cgroups.ts';
 
 /** Isolation level that the configuration asks for: `auto` takes the strongest that works; the others have no fallback. */
 export type Isolation = 'auto' | (typeof ISOLATION_LAYERS)[number];

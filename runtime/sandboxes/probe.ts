@@ -3,7 +3,7 @@ import { accessSync, constants } from 'node:fs';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { confinedCommand } from './command.ts';
-import { BUBBLEWRAP, type Layers, type Probe, SETPRIV } from './layers.ts';
+import { BUBBLEWRAP, type Layers, layersFor, type Probe, SETPRIV } from './layers.ts';
 
 /** Confinement programs; a plain name is looked up on the PATH. */
 export interface ProbeOptions {
@@ -79,4 +79,12 @@ function find(name: string): string | null {
     }
   }
   return null;
+}
+
+let layers: Promise<Layers> | undefined;
+
+/** The strongest layers that this machine supports, probed once per process. */
+export function machineLayers(): Promise<Layers> {
+  layers ??= probeMachine().then((probe) => layersFor('auto', probe));
+  return layers;
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { residentBytes } from './resident.ts';
+import { residentBytes } from './run.ts';
 
 test('resident memory is the same number of bytes for every page size of the kernel', () => {
   // This status is from a machine with pages of 64 KiB; statm says 640 pages for the same process.

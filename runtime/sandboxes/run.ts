@@ -1,11 +1,13 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { lstat, opendir, readdir, readFile } from 'node:fs/promises';
 import { constants } from 'node:os';
+import { join } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
 import { setInterval as everyInterval } from 'node:timers/promises';
-import { type ConfinedProgram, confinedCommand } from './command.ts';
+// biome-ignore lint/style/noRestrictedImports: this is the place that confines threads.
+import { Worker, type WorkerOptions } from 'node:worker_threads';
+import { CLOSED_MODULES, CONFINE, CONFINE_URL, type ConfinedProgram, confinedCommand, outermost } from './command.ts';
 import type { Layers } from './layers.ts';
-import { Tail } from './tail.ts';
-import { folderUse, treeUse } from './tree-use.ts';
 
 export interface ConfinedLimits {
   /** Wall-clock time after which the process and its descendants are killed. */
@@ -180,4 +182,145 @@ function collect(stream: NodeJS.ReadableStream | undefined, onLine?: (line: stri
     incomplete.add(piece.slice(lastBreak + 1));
   });
   return () => outputTail.text + decoder.end();
+}
+
+/** The last part of a text that arrives in pieces. */
+export class Tail {
+  readonly #maxCharacters: number;
+  #text = '';
+
+  /** @param maxCharacters number of kept characters; up to twice as many are in memory, so that few pieces cause a copy */
+  constructor(maxCharacters: number) {
+    this.#maxCharacters = maxCharacters;
+  }
+
+  add(piece: string): void {
+    this.#text += piece;
+    if (this.#text.length > 2 * this.#maxCharacters) this.#text = this.text;
+  }
+
+  clear(): void {
+    this.#text = '';
+  }
+
+  get text(): string {
+    return this.#text.slice(-this.#maxCharacters);
+  }
+}
+
+/** Bound on the inspected threads of one tree. A larger tree is a fork bomb, whose first processes suffice. */
+const MAX_THREADS = 1024;
+
+/** Use of a process and its descendants. */
+export interface TreeUse {
+  /** Resident memory. */
+  readonly memoryBytes: number;
+  /**
+   * Bytes that the living processes, and the children that they waited for, wrote to files and pipes. Includes files without a name and writing
+   * through mapped memory.
+   */
+  readonly writtenBytes: number;
+}
+
+/** Reads the use of a process and its descendants from /proc. Numbers that are missing there count as 0. */
+export async function treeUse(root: number): Promise<TreeUse> {
+  const pending = [root];
+  let [memoryBytes, writtenBytes, threads] = [0, 0, 0];
+  for (let pid = pending.pop(); pid !== undefined && threads < MAX_THREADS; pid = pending.pop()) {
+    // A process may end between two reads.
+    const [status, io, tasks] = await Promise.all([
+      readFile(`/proc/${pid}/status`, 'utf8').catch(() => ''),
+      readFile(`/proc/${pid}/io`, 'utf8').catch(() => ''),
+      readdir(`/proc/${pid}/task`).catch(() => []),
+    ]);
+    memoryBytes += residentBytes(status);
+    // `wchar` misses writing through mapped memory; `write_bytes` misses file systems without a device.
+    writtenBytes += Math.max(ioCount(io, 'wchar'), ioCount(io, 'write_bytes'));
+    // The kernel lists a child under the thread that made it.
+    for (const task of tasks.slice(0, MAX_THREADS - threads)) {
+      const children = await readFile(`/proc/${pid}/task/${task}/children`, 'utf8').catch(() => '');
+      pending.push(...children.split(' ').filter(Boolean).map(Number));
+    }
+    threads += Math.max(1, tasks.length);
+  }
+  return { memoryBytes, writtenBytes };
+}
+
+const ioCount = (io: string, name: string): number => Number(new RegExp(`^${name}: (\\d+)$`, 'm').exec(io)?.[1] ?? 0);
+
+/** Use of a folder: the lengths of all entries that are no folders, and the number of all entries. */
+export interface FolderUse {
+  readonly bytes: number;
+  readonly names: number;
+}
+
+/**
+ * Measures a folder that an untrusted process writes, and stops counting after `maxNames`. A part that cannot be read, for example because its
+ * path is too long, counts as too many names.
+ */
+export async function folderUse(root: string, maxNames: number): Promise<FolderUse> {
+  const pending = [root];
+  let [bytes, names] = [0, 0];
+  try {
+    for (let path = pending.pop(); path !== undefined; path = pending.pop()) {
+      for await (const entry of (await unlessGone(opendir(path))) ?? []) {
+        names += 1;
+        if (names > maxNames) return { bytes, names };
+        const inside = join(path, entry.name);
+        if (entry.isDirectory()) pending.push(inside);
+        else bytes += (await unlessGone(lstat(inside)))?.size ?? 0;
+      }
+    }
+    return { bytes, names };
+  } catch {
+    return { bytes, names: Number.POSITIVE_INFINITY };
+  }
+}
+
+const unlessGone = <T>(read: Promise<T>): Promise<T | null> =>
+  read.catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return null;
+    throw error;
+  });
+
+const KIB = 1024;
+
+/**
+ * Resident memory in the text of `/proc/PID/status`, in bytes; 0 when it is missing. `/proc/PID/statm` counts pages, whose size differs among
+ * machines.
+ */
+export const residentBytes = (status: string): number => Number(/^VmRSS:\s*(\d+) kB$/m.exec(status)?.[1] ?? 0) * KIB;
+
+export type Thread = Worker;
+
+/** A worker thread that gets untrusted values. */
+export interface ConfinedThread {
+  /** Main module. */
+  readonly program: URL;
+  readonly name: string;
+  /** Files and folders that contain its code or its inputs. */
+  readonly read: readonly string[];
+  readonly resourceLimits: NonNullable<WorkerOptions['resourceLimits']>;
+  readonly args?: readonly string[];
+}
+
+/**
+ * Starts a thread that may read the named files and folders and may do nothing else outside of its memory: no network, processes, threads,
+ * signals or environment. A thread with its own `execArgv` does not inherit this process's permissions.
+ */
+export function startConfinedThread({ program, name, read, resourceLimits, args = [] }: ConfinedThread): Worker {
+  return new Worker(program, {
+    name,
+    env: {},
+    argv: [...args],
+    execArgv: [
+      // A thread may not read links to folders, so it does not follow them when it imports a package.
+      '--preserve-symlinks',
+      '--permission',
+      ...outermost([CONFINE, ...read]).map((path) => `--allow-fs-read=${path}`),
+      ...CLOSED_MODULES,
+      `--import=${CONFINE_URL.href}`,
+    ],
+    resourceLimits,
+  });
 }

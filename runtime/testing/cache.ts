@@ -9,7 +9,7 @@ const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie
 /** A folder is removed when no test has used its tools for this long. */
 const KEPT_MS = 3 * 24 * 3600 * 1000;
 /** Source text of the code that makes the artifacts' plans: a change of this code makes other plans. */
-const PLANNER = ['lowering/plan.ts', 'lowering/record.ts', 'lowering/inert.ts', 'pool/plan-files.ts'].map((file) =>
+const PLANNER = ['lowering/plan.ts', 'lowering/record.ts', 'pool/measure.ts'].map((file) =>
   readFileSync(new URL(`../${file}`, import.meta.url), 'utf8'),
 );
 const TOOLS = createHash('sha256')

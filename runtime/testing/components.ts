@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
-import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
+import { artifactHashOf, sha256 } from '../build/artifact/artifact.ts';
 import { makeArtifact } from '../build/artifact/make.ts';
 import { withEngine } from '../build/component/componentize.ts';
 import type { Artifact } from '../build/index.ts';
@@ -11,7 +11,7 @@ import { toolchain } from '../build/toolchain.ts';
 import type { Program } from '../lowering/instance.ts';
 import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
 import { keepPlan } from '../pool/examine.ts';
-import { planFiles } from '../pool/plan-files.ts';
+import { planFiles } from '../pool/measure.ts';
 import { TEST_ARTIFACTS, TEST_COMPONENTS } from './cache.ts';
 
 /** Builds a JavaScript inferlet, as plain as possible: no bundling and no prelude. */

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { compileWorld } from '../lowering/compile.ts';
 import { instantiate } from '../lowering/instance.ts';
 import { asPlan } from '../lowering/plan.ts';
-import { SliceRunner } from '../lowering/slice-runner.ts';
+import { SliceRunner } from '../lowering/slices.ts';
 import { recordingHost } from './recording-host.ts';
 
 const [directory = '.', input = ''] = process.argv.slice(2);

@@ -1,5 +1,7 @@
 import type { EncoderShape } from '#gpu-host/models/encoder/tokenizer.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { ChatMessage } from '#wit/generated/host.ts';
 
 /** A job for a worker. */
@@ -41,3 +43,13 @@ export interface EncodedTexts {
 
 /** Result of a job: tokens, inputs of an encoder, a rendered chat, or nothing. */
 export type TextValue = Uint32Array | EncodedTexts | string | undefined;
+
+/** Parses JSON text. For any other text, returns `invalid-argument` with the parser's message. */
+export function parseJson(text: string): Outcome<unknown> {
+  try {
+    return ok(jsonValue(text));
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return err(handlerError('invalid-argument', `the text is not JSON: ${reason}`));
+  }
+}

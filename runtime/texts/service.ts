@@ -6,8 +6,7 @@ import { packagePaths } from '#infra/install.ts';
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import { Account } from '../workers/account.ts';
 import { type Job, WorkerPool } from '../workers/pool.ts';
-import { parseJson } from './json.ts';
-import type { Conversation, EncodedTexts, TextJob, TextValue } from './messages.ts';
+import { type Conversation, type EncodedTexts, parseJson, type TextJob, type TextValue } from './messages.ts';
 
 export interface TextOptions {
   /** Maximum worker threads; 2 by default. One of them stays when idle. Each keeps the tokenizers of all models that it has used. */

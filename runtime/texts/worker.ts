@@ -5,8 +5,7 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import { InputChecker } from '#scheduler/functions/input-check.ts';
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { serve } from '../workers/serve.ts';
-import { parseJson } from './json.ts';
-import type { EncodedTexts, TextJob, TextValue } from './messages.ts';
+import { type EncodedTexts, parseJson, type TextJob, type TextValue } from './messages.ts';
 
 const tokenizers = new Map<string, Tokenizer>();
 /** Loaded tokenizers of encoders by directory, each with the shape that it was loaded for. */

@@ -1,6 +1,5 @@
 import { parentPort } from 'node:worker_threads';
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import type { Sent } from './messages.ts';
 
 /** The program of a worker. */
 export interface Program<Request, Value> {
@@ -49,3 +48,9 @@ function usedMs(): number {
   const { user, system } = process.threadCpuUsage();
   return (user + system) / 1000;
 }
+
+/** A worker's message: that the worker has started, or the outcome of a job. */
+export type Sent<Value> =
+  | { readonly tag: 'ready' }
+  /** `cpuMs` is the CPU time of the job. */
+  | { readonly tag: 'answer'; readonly outcome: Outcome<Value>; readonly cpuMs: number };

@@ -3,7 +3,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { componentCache } from '#gateway/cli/paths.ts';
-import { sha256 } from '#runtime/build/artifact/hash.ts';
+import { sha256 } from '#runtime/build/artifact/artifact.ts';
 import { buildComponent } from '#runtime/build/index.ts';
 import { TEST_COMPONENTS } from '#runtime/testing/cache.ts';
 import { keepFile } from '#runtime/testing/components.ts';

@@ -33,7 +33,7 @@ const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 
     random: 'sandbox',
     log: 'outbox',
   },
-  // Token tables hold no tenant's data, so each sandbox has a copy (`runtime/guest/vocabulary.ts`).
+  // Token tables hold no tenant's data, so each sandbox has a copy (`runtime/guest/guests.ts`).
   // A guest therefore does not wait for the runtime at each token.
   tokenize: { detokenize: 'sandbox', 'special-tokens': 'sandbox', vocabulary: 'sandbox', detokenizer: 'sandbox' },
   // The sandbox's own count of unwritten bytes saves a round trip for each message.

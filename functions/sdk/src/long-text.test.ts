@@ -5,7 +5,7 @@ import { pullModel } from '../../../gpu-host/models/pull.ts';
 import { loadTokenizer } from '../../../gpu-host/models/tokenizer.ts';
 import { tokenizeLong } from './long-text.ts';
 
-/** Most characters of one call of the platform (`runtime/host/tokenize.ts`). */
+/** Most characters of one call of the platform (`runtime/host/text/tokenize.ts`). */
 const MAX_CALL_CHARACTERS = 131_072;
 
 const file = (name: string) => readFileSync(new URL(`../../../${name}`, import.meta.url), 'utf8');

@@ -15,10 +15,9 @@ import { publishArtifact, readArtifact } from '../store.ts';
 import { load } from '../testing/load.ts';
 import { component, guest, wat } from '../testing/wat.ts';
 import { MAX_TABLE_ELEMENTS } from '../wasm/limits.ts';
+import { MAX_COMPONENT_BYTES } from './artifact.ts';
 import { buildArtifact } from './build.ts';
-import { prepareCoreModules } from './core-modules.ts';
-import { MAX_COMPONENT_BYTES } from './kind.ts';
-import { makeArtifact } from './make.ts';
+import { makeArtifact, prepareCoreModules } from './make.ts';
 import { runArtifactStage } from './stage.ts';
 
 let store = '';

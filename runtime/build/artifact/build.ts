@@ -5,10 +5,7 @@ import { runStage } from '../child.ts';
 import type { BuildFailure } from '../failure-schema.ts';
 import { failureFrom } from '../outcome.ts';
 import { makeTemporary, publishArtifact, readArtifact, removeTree, sweep, takeArtifactFiles } from '../store.ts';
-import type { Artifact } from './artifact.ts';
-import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
-import { artifactHashOf, sha256 } from './hash.ts';
-import { checkKind } from './kind.ts';
+import { type Artifact, artifactHashOf, checkKind, DEFAULT_MEMORY_PAGES, sha256 } from './artifact.ts';
 import type { ArtifactMeta, ArtifactOptions } from './meta-schema.ts';
 
 /** Longer than CPU_MS, because a build yields its cores to all other processes of the machine. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { MAX_MEMORY_PAGES } from './defaults.ts';
+import { MAX_MEMORY_PAGES } from './artifact.ts';
 
 const sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
 /** Name of a file in the artifact's folder; it cannot be a path that leads out of the folder. */

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { BuildError } from '../outcome.ts';
-import { DEFAULT_MEMORY_PAGES, MAX_MEMORY_PAGES } from './defaults.ts';
+import { DEFAULT_MEMORY_PAGES, MAX_MEMORY_PAGES } from './artifact.ts';
 import { makeArtifact } from './make.ts';
 import type { ArtifactMeta } from './meta-schema.ts';
 

@@ -4,7 +4,7 @@ import { runStage } from '../child.ts';
 import type { BuildFailure } from '../failure-schema.ts';
 import { failureFrom } from '../outcome.ts';
 import { makeTemporary, sweep } from '../store.ts';
-import type { ComponentStageResult } from './stage.ts';
+import type { ComponentStageResult } from './source.ts';
 
 /** Longer than the CPU time, because a build yields its cores to all other processes of the machine. */
 const DEFAULT_TIMEOUT_MS = 300_000;

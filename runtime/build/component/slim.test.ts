@@ -7,8 +7,8 @@ import { componentize } from 'componentize-qjs';
 import { testArtifact } from '../../testing/components.ts';
 import { load } from '../testing/load.ts';
 import { bundle } from './bundle.ts';
+import { slim } from './componentize.ts';
 import { writeContract } from './contract.ts';
-import { slim } from './slim.ts';
 
 /** An inferlet that repeatedly fills the free blocks of the engine's allocator with objects of all sizes, and returns a checksum. */
 const SOURCE = `

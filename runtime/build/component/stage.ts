@@ -1,26 +1,9 @@
 import { dirname, join } from 'node:path';
-import { sha256 } from '../artifact/hash.ts';
-import { keepFile, readKeptFile } from '../kept-file.ts';
-import { publishFile } from '../publish.ts';
+import { sha256 } from '../artifact/artifact.ts';
+import { keepFile, publishFile, readKeptFile } from '../publish.ts';
 import { toolchain } from '../toolchain.ts';
 import { type Bundle, bundle } from './bundle.ts';
-import { findSource, hasWorkflows, isNative, type Source } from './source.ts';
-
-export interface ComponentStageResult {
-  readonly ok: true;
-  /** Path of the written component. */
-  readonly path: string;
-  readonly hash: string;
-  readonly bytes: number;
-  /** True when the same bundle had been compiled before with the same tools. */
-  readonly cached: boolean;
-  /** Source files of the component, relative to the project. */
-  readonly files: readonly string[];
-  /** Notes to the developer about the source's workflows. */
-  readonly notes: readonly string[];
-  readonly timings: { readonly bundleMs: number; readonly compileMs: number };
-  readonly summary: string;
-}
+import { type ComponentStageResult, findSource, hasWorkflows, isNative, type Source } from './source.ts';
 
 /**
  * The `component` command: source → component. `store` is the folder of compiled components; an unwritable store only costs time.

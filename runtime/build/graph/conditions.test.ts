@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { withChecks } from './conditions.ts';
+import { withChecks } from './check.ts';
 
 /** The module with its checks, but without their import: `seen` checks a value, `compared` a comparison. */
 const checked = (code: string): string => {

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { BuildError } from '../outcome.ts';
-import { runGraphStage } from './stage.ts';
+import { runGraphStage } from './evaluate.ts';
 
 const WORKFLOW = `
 import { defineInferlet, models } from '@pie/inferlet';

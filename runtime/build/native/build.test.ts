@@ -7,7 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { compileWorld, type HostTable } from '../../lowering/compile.ts';
 import { instantiate } from '../../lowering/instance.ts';
-import { SliceRunner } from '../../lowering/slice-runner.ts';
+import { SliceRunner } from '../../lowering/slices.ts';
 import { testArtifact, testProgram } from '../../testing/components.ts';
 import { recordingHost } from '../../testing/recording-host.ts';
 import { buildArtifact } from '../artifact/build.ts';

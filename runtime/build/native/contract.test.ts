@@ -10,7 +10,7 @@ import { parts, type WitFunction, type WitInterface, type WitType } from '#wit/g
 import { world } from '#wit/generated/world.ts';
 import { compileWorld } from '../../lowering/compile.ts';
 import { instantiate } from '../../lowering/instance.ts';
-import { SliceRunner } from '../../lowering/slice-runner.ts';
+import { SliceRunner } from '../../lowering/slices.ts';
 import { testArtifact, testProgram } from '../../testing/components.ts';
 import { recordingHost, sample, show } from '../../testing/recording-host.ts';
 import { compileC } from './clang.ts';

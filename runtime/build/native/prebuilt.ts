@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, extname, join } from 'node:path';
-import { nameBytes, Reader, WasmError } from '../wasm/binary.ts';
-import { readSections, SECTION, writeSections } from '../wasm/sections.ts';
+import { nameBytes, Reader, readSections, SECTION, WasmError, writeSections } from '../wasm/binary.ts';
 
 /** Custom section of a compiled module; it holds the hash of the module's sources. */
 const SECTION_NAME = 'pie-source';

@@ -9,7 +9,7 @@ import { functionName, identifier, typeName } from '#wit/generate/rust/names.ts'
 import { world } from '#wit/generated/world.ts';
 import { compileWorld } from '../../lowering/compile.ts';
 import { instantiate } from '../../lowering/instance.ts';
-import { SliceRunner } from '../../lowering/slice-runner.ts';
+import { SliceRunner } from '../../lowering/slices.ts';
 import { TEST_COMPONENTS } from '../../testing/cache.ts';
 import { testArtifact, testProgram } from '../../testing/components.ts';
 import { recordingHost, SHAPES, sample, show } from '../../testing/recording-host.ts';

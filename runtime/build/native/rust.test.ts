@@ -10,7 +10,7 @@ import { parse } from '@bytecodealliance/jco-transpile/wasm-tools';
 import { noRustc, replaceRustc } from '#test/harness/rust.ts';
 import { compileWorld, type HostTable } from '../../lowering/compile.ts';
 import { instantiate } from '../../lowering/instance.ts';
-import { SliceRunner } from '../../lowering/slice-runner.ts';
+import { SliceRunner } from '../../lowering/slices.ts';
 import { testArtifact, testProgram } from '../../testing/components.ts';
 import { type Recording, recordingHost } from '../../testing/recording-host.ts';
 import { buildComponent } from '../component/build.ts';

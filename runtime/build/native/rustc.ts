@@ -1,11 +1,11 @@
 import { access, constants, readdir, readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { sha256 } from '../artifact/hash.ts';
+import { sha256 } from '../artifact/artifact.ts';
 import type { Source } from '../component/source.ts';
 import type { Diagnostic } from '../failure-schema.ts';
-import { keepFile, readKeptFile } from '../kept-file.ts';
 import { BuildError } from '../outcome.ts';
+import { keepFile, readKeptFile } from '../publish.ts';
 import {
   type Compiled,
   inFolder,

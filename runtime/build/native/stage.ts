@@ -1,15 +1,13 @@
 import { dirname, extname } from 'node:path';
-import { sha256 } from '../artifact/hash.ts';
-import { findSource, type NATIVE_ENDINGS, type Source } from '../component/source.ts';
-import type { ComponentStageResult } from '../component/stage.ts';
+import { sha256 } from '../artifact/artifact.ts';
+import { type ComponentStageResult, findSource, type NATIVE_ENDINGS, type Source } from '../component/source.ts';
 import { BuildError } from '../outcome.ts';
 import { publishFile } from '../publish.ts';
 import { compileC } from './clang.ts';
 import { type Compiled, MissingCompilerError } from './compiler.ts';
-import { readModule, wrapForeign } from './core-module.ts';
 import { prebuiltModule, withSourceNote } from './prebuilt.ts';
 import { compileRust } from './rustc.ts';
-import { wrapModule } from './wrap.ts';
+import { readModule, wrapForeign, wrapModule } from './wrap.ts';
 
 type Compiler = (source: Source, scratch: string, store?: string) => Promise<Compiled>;
 

@@ -5,9 +5,8 @@ import { fileURLToPath } from 'node:url';
 import { print } from '@bytecodealliance/jco-transpile/wasm-tools';
 import fc from 'fast-check';
 import { wat } from '../testing/wat.ts';
-import { WasmError } from './binary.ts';
+import { readSections, SECTION, WasmError, writeSections } from './binary.ts';
 import { meter } from './meter.ts';
-import { readSections, SECTION, writeSections } from './sections.ts';
 
 const KERNELS = readFileSync(fileURLToPath(new URL('../fixtures/kernels.wasm', import.meta.url)));
 const VENDOR = fileURLToPath(

@@ -1,20 +1,24 @@
-import { leb, nameBytes, Reader, signedLeb, WasmError, Writer } from './binary.ts';
-import { BulkPieces, PIECES_TYPE } from './bulk-pieces.ts';
-import { type FunctionBody, readCallGraph } from './call-graph.ts';
-import { EMPTY_BLOCK, GLOBAL_GET, GLOBAL_SET, I32, I32_CONST, I32_LE_S, I32_SUB, OP } from './instructions.ts';
-import { readDefinitions } from './limits.ts';
-import { PIE_EXPORTS } from './names.ts';
-import { type BranchHints, type Checks, FunctionRewriter, GRANT } from './rewrite-function.ts';
 import {
   appendEntry,
   entryCount,
+  leb,
+  nameBytes,
+  Reader,
   readSections,
   SECTION,
   type Section,
   sectionBody,
+  signedLeb,
+  WasmError,
+  Writer,
   withSection,
   writeSections,
-} from './sections.ts';
+} from './binary.ts';
+import { type FunctionBody, readCallGraph } from './call-graph.ts';
+import { EMPTY_BLOCK, GLOBAL_GET, GLOBAL_SET, I32, I32_CONST, I32_LE_S, I32_SUB, OP } from './instructions.ts';
+import { readDefinitions } from './limits.ts';
+import { PIE_EXPORTS } from './names.ts';
+import { type BranchHints, BulkPieces, type Checks, FunctionRewriter, GRANT, PIECES_TYPE } from './rewrite-function.ts';
 import { checkExportNames, readImports, readParameterCounts } from './types.ts';
 
 const I32_EQZ = 0x45;

@@ -1,5 +1,4 @@
 import { leb, type Reader, signedLeb, WasmError, Writer } from './binary.ts';
-import { type BulkPieces, PIECE_BYTES } from './bulk-pieces.ts';
 import { skipLocals } from './call-graph.ts';
 import {
   BULK,
@@ -17,7 +16,6 @@ import {
   OP,
   readInstruction,
 } from './instructions.ts';
-import { PathLength } from './path-length.ts';
 
 /** Fuel that a function with loops takes at once and then counts down in a local variable: V8 keeps locals in registers, but not globals. */
 export const GRANT = 16;
@@ -273,3 +271,250 @@ function bulkShift(sub: number): number {
       return 0;
   }
 }
+
+/** A block that is open at the current instruction, and can be the target of branches. */
+interface Label {
+  readonly opcode: number;
+  /** Length of the path at the block's start. The `else` of an `if` begins with it, too. */
+  readonly start: number;
+  /** Longest path that branches to the block's end; DEAD for none. */
+  branches: number;
+  hasElse: boolean;
+}
+
+/** Length of the path to an instruction that is never reached. */
+const DEAD = -1;
+
+/**
+ * Longest path, in instructions, from the last fuel check to the current instruction, over all ways to reach that instruction. Wasm's control flow
+ * is structured, so one pass over a function's code is enough: paths join at the ends of blocks, and the only way back is a loop, whose
+ * header has a check.
+ */
+export class PathLength {
+  /** Longest path to any instruction, from the last check or the function's start. */
+  longest = 0;
+  readonly #max: number;
+  #length = 0;
+  readonly #labels: Label[] = [{ opcode: OP.block, start: 0, branches: DEAD, hasElse: false }];
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Advances by one instruction of `cost` simple instructions. Returns true when the caller must insert a check before this instruction. */
+  advance(cost: number): boolean {
+    if (this.#length === DEAD) return false;
+    const isCheckDue = this.#length + cost > this.#max;
+    if (isCheckDue) this.reset();
+    this.#length += cost;
+    if (this.#length > this.longest) this.longest = this.#length;
+    return isCheckDue;
+  }
+
+  /** Restarts the path at an inserted check. */
+  reset(): void {
+    this.#length = 0;
+  }
+
+  /** Follows the instruction's control flow. @param at the instruction's offset, for errors */
+  follow({ opcode, labels }: Instruction, at: number): void {
+    switch (opcode) {
+      case OP.block:
+      case OP.loop:
+      case OP.if:
+      case OP.try:
+        this.#open(opcode);
+        break;
+      case OP.tryTable:
+        // An exception anywhere in the body may branch to these labels, so assume the longest path.
+        for (const label of labels) this.#branch(label, this.#max, at);
+        this.#open(opcode);
+        break;
+      case OP.else:
+      case OP.catch:
+      case OP.catchAll:
+        // An exception may come from anywhere in the body, so the caller inserts a check after `catch` and resets the path.
+        this.#else(at);
+        break;
+      case OP.end:
+      case OP.delegate:
+        this.#close(at);
+        break;
+      case OP.br:
+      case OP.brTable:
+        for (const label of labels) this.#branch(label, this.#length, at);
+        this.#length = DEAD;
+        break;
+      case OP.brIf:
+      case OP.brOnNull:
+      case OP.brOnNonNull:
+        for (const label of labels) this.#branch(label, this.#length, at);
+        break;
+      case OP.unreachable:
+      case OP.return:
+      case OP.throw:
+      case OP.rethrow:
+      case OP.throwRef:
+      case OP.returnCall:
+      case OP.returnCallIndirect:
+      case OP.returnCallRef:
+        this.#length = DEAD;
+        break;
+      default:
+    }
+  }
+
+  #open(opcode: number): void {
+    this.#labels.push({ opcode, start: this.#length, branches: DEAD, hasElse: false });
+  }
+
+  #else(at: number): void {
+    const label = this.#label(0, at);
+    label.branches = Math.max(label.branches, this.#length);
+    label.hasElse = true;
+    this.#length = label.start;
+  }
+
+  #close(at: number): void {
+    const label = this.#label(0, at);
+    this.#labels.pop();
+    // An `if` without `else` may skip its body.
+    const skipped = label.opcode === OP.if && !label.hasElse ? label.start : DEAD;
+    this.#length = Math.max(this.#length, label.branches, skipped);
+  }
+
+  #branch(depth: number, length: number, at: number): void {
+    const label = this.#label(depth, at);
+    if (label.opcode !== OP.loop) label.branches = Math.max(label.branches, length);
+  }
+
+  #label(depth: number, at: number): Label {
+    const label = this.#labels[this.#labels.length - 1 - depth];
+    if (!label) throw new WasmError('branch out of its function', at);
+    return label;
+  }
+}
+
+/** Bytes of a piece, after which the guest may be preempted. In untouched pages, a piece takes a millisecond. */
+export const PIECE_BYTES = 1 << 20;
+/** Fuel of a piece: one unit pays for 64 bytes, as in `FunctionRewriter`. */
+const PIECE_FUEL = PIECE_BYTES >> 6;
+
+// Opcodes (core specification, 5.4).
+const MEMORY_SIZE = 0x3f;
+const I64_CONST = 0x42;
+const I32_LE_U = 0x4d;
+const I64_GT_U = 0x56;
+const I32_ADD = 0x6a;
+const I64_ADD = 0x7c;
+const I64_SHL = 0x86;
+const I64_EXTEND_I32_U = 0xad;
+
+/** Indices of the parameters of `memory.fill` and `memory.copy`: destination, value (fill) or source (copy), and length. */
+const [TO, FROM, LENGTH] = [0, 1, 2] as const;
+
+/** Type of the functions of `BulkPieces` in binary form: three parameters of i32, no result. */
+export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
+
+/**
+ * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`. One instruction cannot be preempted, so these functions
+ * work in pieces. The module has taken fuel for the whole size before the call. These functions take fuel again for each piece but the last, so
+ * that the host can preempt the guest between pieces. For a range that reaches outside of its memory, they run the whole instruction, which traps.
+ */
+export class BulkPieces {
+  readonly #fuel: readonly number[];
+  readonly #yield: readonly number[];
+  readonly #firstIndex: number;
+  readonly #bodies = new Map<string, readonly number[]>();
+
+  /**
+   * @param fuel index of the global `pie_fuel`, encoded as LEB128
+   * @param yieldIndex index of the function that asks the host how to continue, encoded as LEB128
+   * @param first index of the first of these functions
+   */
+  constructor(fuel: readonly number[], yieldIndex: readonly number[], first: number) {
+    this.#fuel = fuel;
+    this.#yield = yieldIndex;
+    this.#firstIndex = first;
+  }
+
+  /** Bodies of the functions, in the order of their indices. */
+  get bodies(): Iterable<readonly number[]> {
+    return this.#bodies.values();
+  }
+
+  get count(): number {
+    return this.#bodies.size;
+  }
+
+  /** Index of the function for an instruction; null for an instruction that does not work in pieces. */
+  indexFor({ sub, index, source }: Instruction): number | null {
+    if (sub !== BULK.memoryFill && sub !== BULK.memoryCopy) return null;
+    const copies = sub === BULK.memoryCopy;
+    const key = copies ? `copy ${index} ${source}` : `fill ${index}`;
+    if (!this.#bodies.has(key)) this.#bodies.set(key, copies ? this.#copy(index, source) : this.#fill(index));
+    return this.#firstIndex + [...this.#bodies.keys()].indexOf(key);
+  }
+
+  // A body begins with the number of its groups of locals: 0.
+  #fill(memory: number): readonly number[] {
+    const fill = [OP.bulk, ...leb(BULK.memoryFill), ...leb(memory)];
+    return [
+      0,
+      ...outside(TO, memory, [...parameters, ...fill]),
+      ...this.#pieces(
+        [...get(TO), ...get(FROM), ...piece, ...fill, ...move(TO, I32_ADD), ...move(LENGTH, I32_SUB)],
+        [...parameters, ...fill],
+      ),
+      OP.end,
+    ];
+  }
+
+  #copy(to: number, from: number): readonly number[] {
+    const copy = [OP.bulk, ...leb(BULK.memoryCopy), ...leb(to), ...leb(from)];
+    const wholeCopy = [...parameters, ...copy];
+    const forwards = [...get(TO), ...get(FROM), ...piece, ...copy, ...move(TO, I32_ADD), ...move(FROM, I32_ADD)];
+    const fromEnd = (start: number) => [...get(start), ...get(LENGTH), I32_ADD];
+    const backwards = [...fromEnd(TO), ...fromEnd(FROM), ...piece, ...copy];
+    return [
+      0,
+      ...outside(TO, to, wholeCopy),
+      ...outside(FROM, from, wholeCopy),
+      // For overlapping ranges, copy from the end that does not overwrite unread source bytes.
+      ...[...get(TO), ...get(FROM), I32_LE_U, OP.if, EMPTY_BLOCK],
+      ...this.#pieces([...forwards, ...move(LENGTH, I32_SUB)], wholeCopy),
+      OP.else,
+      ...this.#pieces([...move(LENGTH, I32_SUB), ...backwards], wholeCopy),
+      ...[OP.end, OP.end],
+    ];
+  }
+
+  /** Repeats `step` while more than a piece is left, and then runs `rest`. After each step it takes fuel, and yields if none is left. */
+  #pieces(step: readonly number[], rest: readonly number[]): readonly number[] {
+    return [
+      ...[OP.loop, EMPTY_BLOCK, ...get(LENGTH), ...piece, I32_GT_U, OP.if, EMPTY_BLOCK, ...step],
+      ...[GLOBAL_GET, ...this.#fuel, I32_CONST, ...signedLeb(PIECE_FUEL), I32_SUB, GLOBAL_SET, ...this.#fuel],
+      ...[GLOBAL_GET, ...this.#fuel, I32_CONST, 0, I32_LE_S, OP.if, EMPTY_BLOCK, OP.call, ...this.#yield, OP.end],
+      ...[OP.br, 1, OP.end, OP.end, ...rest],
+    ];
+  }
+}
+
+const get = (local: number): readonly number[] => [LOCAL_GET, local];
+const piece = [I32_CONST, ...signedLeb(PIECE_BYTES)];
+const parameters = [...get(TO), ...get(FROM), ...get(LENGTH)];
+
+/** Adds the size of a piece to a parameter, or subtracts it. */
+const move = (local: number, operation: number): readonly number[] => [
+  ...[...get(local), ...piece, operation, LOCAL_SET, local],
+];
+
+/**
+ * Runs the whole instruction, which traps, when `start` plus the length lies past the end of the memory. The sum is made with 64 bits, so that
+ * it cannot wrap around; the size of the memory is its number of pages, shifted by 16.
+ */
+const outside = (start: number, memory: number, whole: readonly number[]): readonly number[] => [
+  ...[...get(start), I64_EXTEND_I32_U, ...get(LENGTH), I64_EXTEND_I32_U, I64_ADD],
+  ...[MEMORY_SIZE, ...leb(memory), I64_EXTEND_I32_U, I64_CONST, 16, I64_SHL, I64_GT_U],
+  ...[OP.if, EMPTY_BLOCK, ...whole, OP.end],
+];

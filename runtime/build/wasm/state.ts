@@ -1,17 +1,19 @@
-import { leb, nameBytes, Reader } from './binary.ts';
-import { skipLocals } from './call-graph.ts';
-import { BULK, I32, I32_CONST, type Instruction, OP, readInstruction } from './instructions.ts';
-import { skipExpression } from './limits.ts';
-import { PIE_EXPORTS, stateName } from './names.ts';
 import {
   appendEntry,
   entryCount,
+  leb,
+  nameBytes,
+  Reader,
   readSections,
   SECTION,
   type Section,
   sectionBody,
   writeSections,
-} from './sections.ts';
+} from './binary.ts';
+import { skipLocals } from './call-graph.ts';
+import { BULK, I32, I32_CONST, type Instruction, OP, readInstruction } from './instructions.ts';
+import { skipExpression } from './limits.ts';
+import { PIE_EXPORTS, stateName } from './names.ts';
 import { readImports, skipValueType } from './types.ts';
 
 const TABLE_SET = 0x26;

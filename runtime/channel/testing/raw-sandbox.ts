@@ -1,8 +1,8 @@
 import type { Duplex } from 'node:stream';
 import { callNumber, FINGERPRINT } from '../calls.ts';
 import { Channel, type Lane } from '../channel.ts';
+import { MessageWriter } from '../codec.ts';
 import { KIND } from '../frames.ts';
-import { MessageWriter } from '../value-writer.ts';
 
 const NO_CALL = 0xffff;
 

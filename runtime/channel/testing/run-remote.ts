@@ -3,13 +3,11 @@ import type { LifecycleEnding, LifecycleOpening } from '#wit/generated/channel.t
 import { compileWorld, type HostTable } from '../../lowering/compile.ts';
 import type { Ending, Execution, ExecutionOptions } from '../../lowering/execution.ts';
 import { instantiate, type Program } from '../../lowering/instance.ts';
-import type { ChannelFault } from '../fault.ts';
+import type { ChannelFault } from '../limits.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../remote-guest.ts';
 import { RuntimeEnd } from '../runtime-end.ts';
-import { SandboxEnd } from '../sandbox-end.ts';
-import { sandboxTable } from '../sandbox-table.ts';
+import { SandboxEnd, sandboxTable, suspendingWorld } from '../sandbox-end.ts';
 import { SharedThread } from '../shared-thread.ts';
-import { suspendingWorld } from '../suspending.ts';
 
 export const OPENING: LifecycleOpening = {
   instance: 1,

@@ -1,19 +1,72 @@
-import type { Characters } from '../translate/characters.ts';
-import { type GrammarError, tooLarge } from '../translate/error.ts';
+import type { Characters, Range } from '../translate/characters.ts';
 import {
   type Definitions,
   EMPTY,
   type Expression,
   type Grammar,
+  type GrammarError,
   type Language,
   type Lengths,
   type Members,
+  maxStates,
+  sequence,
+  text,
+  tooLarge,
 } from '../translate/expression.ts';
 import { JSON_CHARACTER, SHARED_RULES } from '../translate/json.ts';
-import { maxStates } from '../translate/states.ts';
-import { type Rule, State } from './state.ts';
-import { countStates, isByte } from './state-count.ts';
-import { type ByteRange, utf8 } from './utf8.ts';
+
+let lastState = 0;
+
+/** A state of a rule's automaton, with its transitions: on a byte, on the empty text, and through a call of another rule. */
+export class State {
+  readonly id: number;
+  /** True for the final state of a rule, which has no transitions. */
+  readonly isEnd: boolean;
+  /** True within a JSON string that grammars share: see `Places`. */
+  readonly isShared: boolean;
+  readonly bytes: ByteEdge[] = [];
+  readonly empty: State[] = [];
+  readonly calls: Call[] = [];
+  #make: (() => void) | undefined;
+
+  constructor(isEnd: boolean, isShared: boolean) {
+    lastState += 1;
+    this.id = lastState;
+    this.isEnd = isEnd;
+    this.isShared = isShared;
+  }
+
+  /** Lets `make` add the transitions only when `open` is called: most states of a grammar are never reached. */
+  later(make: () => void): void {
+    this.#make = make;
+  }
+
+  /** Makes the transitions if they are not made yet. Must be called before the transitions are read. */
+  open(): void {
+    const make = this.#make;
+    if (make === undefined) return;
+    this.#make = undefined;
+    make();
+  }
+}
+
+export interface ByteEdge {
+  readonly from: number;
+  readonly to: number;
+  readonly target: State;
+}
+
+export interface Call {
+  readonly rule: Rule;
+  /** The state after the called rule has ended. */
+  readonly target: State;
+}
+
+/** A finite automaton over UTF-8 bytes that may call other automata. */
+export interface Rule {
+  readonly start: State;
+  readonly end: State;
+}
 
 /** Maximum states of one grammar, which take about 100 MB. */
 const MAX_STATES = 400_000;
@@ -379,4 +432,187 @@ interface Candidate {
 interface Iteration {
   readonly body: Expression;
   readonly rule: Rule | undefined;
+}
+
+/** The bytes from the first number to the second, both included. */
+export type ByteRange = Range;
+
+/** Last characters that take 1, 2, 3 and 4 bytes. */
+const LAST_OF_LENGTH = [0x7f, 0x7ff, 0xffff, 0x10ffff];
+
+/**
+ * Sequences of byte ranges that together match exactly the UTF-8 of the characters of a set (Thompson's construction, as in RE2's
+ * `Compiler::AddRuneRangeUTF8`).
+ */
+export function utf8(set: Characters): readonly (readonly ByteRange[])[] {
+  return set.flatMap(([from, to]) =>
+    LAST_OF_LENGTH.flatMap((last, index) => {
+      const first = index === 0 ? 0 : (LAST_OF_LENGTH[index - 1] ?? 0) + 1;
+      return from > last || to < first ? [] : split(Math.max(from, first), Math.min(to, last), index);
+    }),
+  );
+}
+
+/** Sequences for the characters from `from` to `to`. Each takes a first byte and `rest` further bytes, which hold six bits of it each. */
+function split(from: number, to: number, rest: number): ByteRange[][] {
+  for (let tail = 1; tail <= rest; tail += 1) {
+    const mask = (1 << (6 * tail)) - 1;
+    // One sequence is enough if both ends share the bits before the last `tail` bytes, or if these bytes take all values.
+    if ((from & ~mask) === (to & ~mask)) continue;
+    if ((from & mask) !== 0) return [...split(from, from | mask, rest), ...split((from | mask) + 1, to, rest)];
+    if ((to & mask) !== mask) return [...split(from, (to & ~mask) - 1, rest), ...split(to & ~mask, to, rest)];
+  }
+  const [low, high] = [encode(from, rest), encode(to, rest)];
+  return [low.map((byte, index): ByteRange => [byte, high[index] ?? byte])];
+}
+
+/** UTF-8 of a character: the first byte tells the number of further bytes, and each further byte begins with the bits 10. */
+function encode(code: number, rest: number): number[] {
+  if (rest === 0) return [code];
+  const lead = (0xff00 >> (rest + 1)) & 0xff;
+  const tail = Array.from({ length: rest }, (_, index) => 0x80 | ((code >> (6 * (rest - 1 - index))) & 0x3f));
+  return [lead | (code >> (6 * rest)), ...tail];
+}
+
+/** Maximum sets of characters whose states one count remembers. */
+const MAX_KNOWN_SETS = 10_000;
+
+/**
+ * The number of states of a grammar's automaton, found without making them. Every rule that the root reaches counts once, every language once,
+ * and every member of an object once: a text passes the states of its members in one order.
+ *
+ * @param isShared true for definitions whose automata all grammars share, which do not count
+ * @param limit where the count ends: the result is then any number above it
+ */
+export function countStates(
+  grammar: Definitions,
+  isShared: (definition: Expression) => boolean,
+  limit: number,
+): number {
+  return new Counter(isShared, limit).of(grammar);
+}
+
+class Counter {
+  readonly #isShared: (definition: Expression) => boolean;
+  readonly #limit: number;
+  readonly #languages = new Set<Language>();
+  readonly #sets = new Map<string, number>();
+  /** The rules that are reached and not counted yet. */
+  readonly #pending: { readonly grammar: Definitions; readonly name: string }[] = [];
+  /** The rules that are reached, by the grammar or language that defines them. */
+  readonly #reached = new Map<Definitions, Set<string>>();
+  #states = 0;
+
+  constructor(isShared: (definition: Expression) => boolean, limit: number) {
+    this.#isShared = isShared;
+    this.#limit = limit;
+  }
+
+  of(grammar: Definitions): number {
+    this.#reach(grammar, grammar.root);
+    for (let next = this.#pending.pop(); next && this.#states <= this.#limit; next = this.#pending.pop()) {
+      const definition = next.grammar.rules.get(next.name);
+      if (!definition) throw new Error(`the rule ${next.name} is not defined`);
+      if (!this.#isShared(definition)) this.#states += 2 + this.#inner(definition, next.grammar);
+    }
+    return this.#states;
+  }
+
+  #reach(grammar: Definitions, name: string): void {
+    const names = this.#reached.get(grammar) ?? new Set();
+    this.#reached.set(grammar, names);
+    if (!names.has(name)) this.#pending.push({ grammar, name });
+    names.add(name);
+  }
+
+  /** States between the first and the last one of an expression. */
+  #inner(expression: Expression, grammar: Definitions): number {
+    switch (expression.kind) {
+      case 'text':
+        return Math.max(0, Buffer.byteLength(expression.text) - 1);
+      case 'class':
+        return this.#tails(expression.set);
+      case 'sequence':
+        return this.#sequence(expression.parts, grammar);
+      case 'choice':
+        return this.#choice(expression.options, grammar);
+      case 'repeat':
+        return this.#repeat(expression, grammar);
+      case 'members':
+        return this.#inner(sequenceOfMembers(expression.members), grammar);
+      case 'rule':
+        this.#reach(grammar, expression.name);
+        return 0;
+      case 'language':
+        if (!this.#languages.has(expression.language)) this.#reach(expression.language, expression.language.root);
+        this.#languages.add(expression.language);
+        return 0;
+    }
+  }
+
+  /** States before the last bytes of characters; characters with equal last bytes share them. */
+  #tails(set: Characters): number {
+    if ((set.at(-1)?.[1] ?? 0) < 0x80) return 0;
+    const key = set.join();
+    const known = this.#sets.get(key);
+    if (known !== undefined) return known;
+    const tails = new Set<string>();
+    for (const ranges of utf8(set)) for (let at = 1; at < ranges.length; at += 1) tails.add(ranges.slice(at).join(' '));
+    if (this.#sets.size < MAX_KNOWN_SETS) this.#sets.set(key, tails.size);
+    return tails.size;
+  }
+
+  #sequence(parts: readonly Expression[], grammar: Definitions): number {
+    return parts.reduce((states, part) => states + this.#inner(part, grammar), Math.max(0, parts.length - 1));
+  }
+
+  /** Options that begin with the same text share its states. */
+  #choice(options: readonly Expression[], grammar: Definitions): number {
+    const beginnings: string[] = [];
+    let states = 0;
+    for (const option of options) {
+      const [first, ...rest] = option.kind === 'sequence' ? option.parts : [option];
+      if (first?.kind === 'text') {
+        beginnings.push(Buffer.from(first.text).toString('latin1'));
+        states += this.#sequence(rest, grammar);
+      } else states += this.#inner(option, grammar);
+    }
+    beginnings.sort();
+    return beginnings.reduce((all, own, at) => all + own.length - commonLength(own, beginnings[at - 1] ?? ''), states);
+  }
+
+  #repeat({ body, min, max }: Expression & { kind: 'repeat' }, grammar: Definitions): number {
+    if (max === 0) return 0;
+    const inner = this.#inner(body, grammar);
+    const isEndless = max === Number.POSITIVE_INFINITY;
+    const isCounted = min > 1 || (max > 1 && !isEndless);
+    // The iterations of a bounded repetition call one rule for the body, unless it has no states of its own.
+    const called = isCounted && body.kind !== 'rule' && body.kind !== 'language' && !isByte(body) ? 2 + inner : 0;
+    const copied = isCounted || (min === 0 && isEndless) ? 0 : inner;
+    const loop = isEndless ? 1 + inner : 0;
+    return called + copied + loop + (isEndless ? min : Math.max(0, max - 1));
+  }
+}
+
+/** True for an expression that matches exactly one byte, and so needs no states between its first and last one. */
+export function isByte(expression: Expression): boolean {
+  if (expression.kind === 'text') return expression.text.length === 1 && expression.text < '\x80';
+  return expression.kind === 'class' && (expression.set.at(-1)?.[1] ?? 0x80) < 0x80;
+}
+
+/** The number of characters with which both texts begin. */
+function commonLength(a: string, b: string): number {
+  const most = Math.min(a.length, b.length);
+  let length = 0;
+  while (length < most && a[length] === b[length]) length += 1;
+  return length;
+}
+
+/** The states of members as a text passes them: each member once. */
+function sequenceOfMembers({ named, other, separator }: Members): Expression {
+  return sequence([
+    separator,
+    ...named.map(({ key, value }) => sequence([text(key), value])),
+    ...(other ? [other] : []),
+  ]);
 }

@@ -1,14 +1,12 @@
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { Answer, Reply, Request } from '../messages.ts';
-import { GrammarError } from '../translate/error.ts';
+import { GrammarError } from '../translate/expression.ts';
 import { translate } from '../translate/source.ts';
 import type { Vocabulary } from '../vocabulary.ts';
 import { buildAutomaton } from './automaton.ts';
-import { MemoryBound } from './memory.ts';
-import { MAX_PLACE_BYTES, Places } from './places.ts';
-import { stringPlaces } from './string-masks.ts';
+import { MAX_PLACE_BYTES, MemoryBound, Places } from './places.ts';
 import { type Compiled, TokenMatcher } from './token-matcher.ts';
-import { TokenTree } from './token-tree.ts';
+import { stringPlaces, TokenTree } from './token-tree.ts';
 
 interface Model {
   readonly vocabulary: Vocabulary;

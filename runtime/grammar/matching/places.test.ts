@@ -2,11 +2,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Random } from '../testing/random.ts';
 import { recognizes } from '../testing/recognize.ts';
-import { GrammarError } from '../translate/error.ts';
+import { GrammarError } from '../translate/expression.ts';
 import { grammarOf, translate } from '../translate/source.ts';
 import { buildAutomaton } from './automaton.ts';
-import { MemoryBound } from './memory.ts';
-import { type Place, Places } from './places.ts';
+import { MemoryBound, type Place, Places } from './places.ts';
 
 const SEED = 5;
 /** The size that `Places` counts for a place's list of successors: 256 pointers of 8 bytes. */

@@ -3,9 +3,7 @@ import { test } from 'node:test';
 import { Random } from '../testing/random.ts';
 import { characters, type Range } from '../translate/characters.ts';
 import { choice, type Expression, type Grammar, oneOf, sequence, text } from '../translate/expression.ts';
-import { buildAutomaton } from './automaton.ts';
-import type { Rule, State } from './state.ts';
-import { countStates } from './state-count.ts';
+import { buildAutomaton, countStates, type Rule, type State } from './automaton.ts';
 
 test('the count of states is the number of states that the automaton makes', () => {
   const random = new Random(20);

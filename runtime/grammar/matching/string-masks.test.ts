@@ -6,8 +6,7 @@ import { allowed } from '../testing/walk.ts';
 import { translate } from '../translate/source.ts';
 import { buildAutomaton } from './automaton.ts';
 import { type Place, Places } from './places.ts';
-import { stringPlaces } from './string-masks.ts';
-import { TokenTree } from './token-tree.ts';
+import { stringPlaces, TokenTree } from './token-tree.ts';
 
 const SEED = 20261122;
 /**

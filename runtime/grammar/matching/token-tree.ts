@@ -1,6 +1,7 @@
+import type { Forced } from '../messages.ts';
 import type { Vocabulary } from '../vocabulary.ts';
-import type { Place, Places, StringTokens } from './places.ts';
-import { stringTokensAt } from './string-masks.ts';
+import { StringState, stringRule } from './automaton.ts';
+import { type MemoryBound, type Place, Places, type StringTokens } from './places.ts';
 
 /**
  * A vocabulary as a prefix tree over bytes, whose nodes are stored in preorder. Each node has its byte, its depth, the token that ends there, and
@@ -178,4 +179,91 @@ export class TokenTree {
       this.#walk(mask, places, behind, node + 1, this.#ends[node] as number, (this.#depths[node] as number) + 1);
     }
   }
+}
+
+/**
+ * The places within strings that the grammars of one vocabulary share. They do not depend on what follows the string, so their masks are computed
+ * once (context-independent tokens, as in Dong et al., "XGrammar", MLSys 2025). At the start, any characters may follow and the string may end.
+ */
+export function stringPlaces(memory?: MemoryBound<Places>): Places {
+  return new Places(stringRule({ min: 0, max: Number.POSITIVE_INFINITY, isBegun: true }), memory);
+}
+
+/** Tokens that may come at a place of a string. All places that are far from the string's length bounds share the tokens of the start. */
+export function stringTokensAt(place: Place, strings: Places, tree: TokenTree): StringTokens {
+  const representative = isFarFromBounds(place, strings.start, tree.longest) ? strings.start : place;
+  if (representative.stringTokens) return representative.stringTokens;
+  const stringTokens = tree.stringTokens(strings, representative);
+  strings.keepStringTokens(representative, stringTokens);
+  return stringTokens;
+}
+
+/** True if, as at `start`, any text of up to `longest` characters may follow, and the string may end after it. */
+function isFarFromBounds({ ways }: Place, start: Place, longest: number): boolean {
+  const stringState = ways.find(({ state }) => state instanceof StringState)?.state;
+  if (!(stringState instanceof StringState) || stringState.min > 0 || stringState.max < longest) return false;
+  if (ways.length !== start.ways.length) return false;
+  const states = new Set(start.ways.map(({ state }) => state));
+  // The other ways are within a character. They return to the string when the character ends, with one character fewer to come.
+  return ways.every(({ state, frame }) => {
+    if (state === stringState) return true;
+    const [firstReturn, ...furtherReturns] = frame.returns;
+    const stateAfter = firstReturn?.target;
+    return (
+      states.has(state) &&
+      furtherReturns.length === 0 &&
+      stateAfter instanceof StringState &&
+      stateAfter.max === stringState.max - 1
+    );
+  });
+}
+
+/** Maximum bytes of one answer. A longer forced text comes in several answers. */
+const MAX_BYTES = 2048;
+
+/** Maximum number of offsets in `Forced.reaching`: each costs the caller a tokenization. With more offsets, no forced text is reported. */
+const MAX_REACHING = 8;
+
+export const NOT_FORCED: Forced = { bytes: new Uint8Array(0), reaching: [] };
+
+/** The text that must come at a place, and the offsets from which a token may reach past the text's end. */
+export function forcedAt(place: Place, places: Places, tree: TokenTree): Forced {
+  const bytes: number[] = [];
+  /** The place before each byte, and the place after the last one. */
+  const path = [place];
+  for (let at = place; bytes.length < MAX_BYTES; ) {
+    const byte = places.only(at);
+    const nextPlace = byte === undefined ? null : places.after(at, byte);
+    if (byte === undefined || nextPlace === null) break;
+    bytes.push(byte);
+    path.push(nextPlace);
+    at = nextPlace;
+  }
+  const end = wholeCharacters(bytes);
+  const lastPlace = path[end];
+  if (end === 0 || lastPlace === undefined) return NOT_FORCED;
+  const text = Uint8Array.from(bytes.slice(0, end));
+  const reaching: number[] = [];
+  // A token that reaches past the end begins fewer than `longest` bytes before it.
+  for (let from = Math.max(0, end - tree.longest + 1); from < end; from += 1) {
+    if (tree.reaches(places, text.subarray(from), lastPlace)) reaching.push(from);
+  }
+  return reaching.length > MAX_REACHING ? NOT_FORCED : { bytes: text, reaching };
+}
+
+/** Number of bytes up to the end of the last whole character; 0 when the bytes begin within a character. */
+function wholeCharacters(bytes: readonly number[]): number {
+  if (isContinuation(bytes[0])) return 0;
+  let lead = bytes.length - 1;
+  while (lead > 0 && isContinuation(bytes[lead])) lead -= 1;
+  return lead >= 0 && bytes.length - lead < lengthOf(bytes[lead] ?? 0) ? lead : bytes.length;
+}
+
+const isContinuation = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80;
+
+/** Number of bytes of the character whose first byte is `lead`. */
+function lengthOf(lead: number): number {
+  if (lead < 0x80) return 1;
+  if (lead < 0xe0) return 2;
+  return lead < 0xf0 ? 3 : 4;
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Random } from '../testing/random.ts';
 import { type Characters, characters, complement, intersection, union } from '../translate/characters.ts';
-import { utf8 } from './utf8.ts';
+import { utf8 } from './automaton.ts';
 
 const SEED = 3;
 const EDGES = [0, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff];

@@ -1,5 +1,5 @@
+import { prune } from '../translate/expression.ts';
 import { jsonSchemaGrammar } from '../translate/json-schema.ts';
-import { prune } from '../translate/prune.ts';
 import { recognizes } from './recognize.ts';
 
 /** True if a schema's grammar matches the whole text, and the grammar's check at the end accepts it. */

@@ -1,4 +1,4 @@
-import { FORMATS } from '../translate/json-schema-formats.ts';
+import { FORMATS } from '../translate/json-schema-string.ts';
 import type { Random } from './random.ts';
 
 type Schema = Readonly<Record<string, unknown>>;

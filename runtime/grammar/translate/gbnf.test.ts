@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { recognizes } from '../testing/recognize.ts';
+import { prune } from './expression.ts';
 import { parseGbnf } from './gbnf.ts';
-import { prune } from './prune.ts';
 import { translate } from './source.ts';
 
 /** The grammar of llama.cpp's grammars/json.gbnf. */

@@ -1,7 +1,17 @@
 import { ANY, type Characters, characters, codePoint, complement } from './characters.ts';
-import { invalid, quote, tooLarge } from './error.ts';
-import { choice, type Expression, type Grammar, oneOf, repeat, sequence, text } from './expression.ts';
-import { references } from './prune.ts';
+import {
+  choice,
+  type Expression,
+  type Grammar,
+  invalid,
+  oneOf,
+  quote,
+  references,
+  repeat,
+  sequence,
+  text,
+  tooLarge,
+} from './expression.ts';
 
 type Token =
   | { readonly kind: 'name' | 'mark'; readonly text: string; readonly line: number }

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { Random } from '../testing/random.ts';
 import { recognizes } from '../testing/recognize.ts';
 import type { Expression } from './expression.ts';
-import { type Bound, decimals, integers } from './json-number.ts';
+import { type Bound, decimals, integers } from './json.ts';
 
 const SEED = 11;
 

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Bound } from './json-number.ts';
+import type { Bound } from './json.ts';
 import { distinct, isObject, own, type Part } from './json-schema-object.ts';
 
 export const TYPES = ['object', 'array', 'string', 'number', 'boolean', 'null'] as const;

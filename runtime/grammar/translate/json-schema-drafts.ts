@@ -1,6 +1,6 @@
-import { FORMATS } from './json-schema-formats.ts';
 import { inside, isObject, own, type Pointer, type SchemaObject } from './json-schema-object.ts';
-import { unicodePattern, withoutLookaheads } from './regex-lookahead.ts';
+import { FORMATS } from './json-schema-string.ts';
+import { unicodePattern, withoutLookaheads } from './regex.ts';
 
 /** Base of the references in a schema without an id. */
 const NO_BASE = 'schema:///';

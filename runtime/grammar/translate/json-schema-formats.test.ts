@@ -4,7 +4,7 @@ import { Ajv } from 'ajv';
 import ajvFormats from 'ajv-formats';
 import { Random } from '../testing/random.ts';
 import { TextMatcher } from '../testing/schema-suite.ts';
-import { FORMATS } from './json-schema-formats.ts';
+import { FORMATS } from './json-schema-string.ts';
 
 const SEED = 20261130;
 const LABEL_63 = 'a'.repeat(63);

@@ -1,4 +1,4 @@
-import { invalid } from './error.ts';
+import { invalid } from './expression.ts';
 
 /** A parsed JSON schema, not validated. */
 export type Schema = boolean | SchemaObject;

@@ -4,7 +4,6 @@ import type { Characters } from './characters.ts';
 import { choice, type Expression, isNever, NEVER, oneOf, RuleSet, sequence, text } from './expression.ts';
 import { escaped, type JsonRules, languageOf } from './json.ts';
 import type { Case } from './json-schema-case.ts';
-import { automatonOfFormat, FORMATS, type Format } from './json-schema-formats.ts';
 import { BoundedCache } from './known.ts';
 import { parseRegex, regex, regexSearch } from './regex.ts';
 import {
@@ -12,12 +11,13 @@ import {
   automatonCache,
   automatonOf,
   complement,
+  concatenation,
+  countedRules,
   expressionOf,
   intersection,
   lengths,
   matches,
 } from './regular.ts';
-import { countedRules } from './regular-counted.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 const patternAutomata = automatonCache();
@@ -160,4 +160,128 @@ function automatonOfPattern(pattern: string): Automaton {
 
 export function quoted(expression: Expression): Expression {
   return sequence([text('"'), expression, text('"')]);
+}
+
+/** A format of strings that grammars keep. */
+export interface Format {
+  /** A regular expression for whole texts. */
+  readonly pattern: string;
+  /** Maximum characters of a text. */
+  readonly maxLength?: number;
+  /** The text before the part that `pattern` describes, with a maximum length of its own. */
+  readonly head?: { readonly pattern: string; readonly maxLength: number };
+  /** Makes the expression of further texts, which no small automaton has. Only strings without further rules have these texts. */
+  readonly more?: (rules: RuleSet) => Expression;
+}
+
+const MONTH_DAYS =
+  '(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8])';
+/** Years that 4 divides, but not 100 unless 400 divides them. */
+const LEAP_YEAR = '([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)';
+const DATE = `([0-9]{4}-(${MONTH_DAYS})|${LEAP_YEAR}-02-29)`;
+const FRACTION = '(\\.[0-9]+)?';
+const OFFSET = '([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])';
+/** A leap second ends the last minute of a day in UTC: `leapSeconds` has the offsets other than zero. */
+const TIME = `(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]${FRACTION}${OFFSET}|23:59:60${FRACTION}([Zz]|[+-]00:00))`;
+
+const DURATION_TIME = 'T([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)';
+const DURATION_DATE = '([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)';
+const DURATION = `P([0-9]+W|${DURATION_DATE}(${DURATION_TIME})?|${DURATION_TIME})`;
+
+const HEX = '[0-9A-Fa-f]';
+const BYTE = '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
+const IPV4 = `${BYTE}(\\.${BYTE}){3}`;
+const GROUP = `${HEX}{1,4}`;
+const LAST_GROUPS = `(${GROUP}:${GROUP}|${IPV4})`;
+/** For each number of groups after the `::`, the texts with as many groups before it as may stand there (RFC 3986, 3.2.2). */
+const IPV6 = [
+  `(${GROUP}:){6}${LAST_GROUPS}`,
+  `::(${GROUP}:){5}${LAST_GROUPS}`,
+  ...[4, 3, 2, 1, 0].map((after) => `${groupsBefore(4 - after)}::(${GROUP}:){${after}}${LAST_GROUPS}`),
+  `${groupsBefore(5)}::${GROUP}`,
+  `${groupsBefore(6)}::`,
+].join('|');
+
+function groupsBefore(most: number): string {
+  return `((${GROUP}:){0,${most}}${GROUP})?`;
+}
+
+const LETTER_OR_DIGIT = '[A-Za-z0-9]';
+const LDH = '[A-Za-z0-9-]';
+/** A label of a host name. None has `--` as its third and fourth characters: a grammar cannot tell the valid `xn--` labels from others. */
+const LABEL = `(${LETTER_OR_DIGIT}|${LETTER_OR_DIGIT}{2}|${LETTER_OR_DIGIT}${LDH}{1,2}${LETTER_OR_DIGIT}|${LETTER_OR_DIGIT}${LDH}(${LETTER_OR_DIGIT}${LDH}|-${LETTER_OR_DIGIT})${LDH}{0,58}${LETTER_OR_DIGIT})`;
+const DOMAIN_LABEL = `${LETTER_OR_DIGIT}(${LDH}{0,61}${LETTER_OR_DIGIT})?`;
+const ATOM = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
+/** The part before the `@`: RFC 5321, 4.1.2, with at most 64 characters (4.5.3.1.1). */
+const LOCAL_PART = `${ATOM}(\\.${ATOM})*|"([ !#-\\[\\]-~]|\\\\[ -~])*"`;
+const DOMAIN = `@(${DOMAIN_LABEL}(\\.${DOMAIN_LABEL})*|\\[(${IPV4}|[Ii][Pp][Vv]6:(${IPV6}))\\])`;
+
+const UNRESERVED = 'A-Za-z0-9._~-';
+const SUB_DELIMS = "!$&'()*+,;=";
+const ENCODED = `%${HEX}{2}`;
+const oneFrom = (characters: string): string => `([${characters}${SUB_DELIMS}${UNRESERVED}]|${ENCODED})`;
+const SEGMENT_CHARACTER = oneFrom(':@');
+const REGISTERED_NAME = `${oneFrom('')}*`;
+const IP_LITERAL = `\\[(${IPV6}|[Vv]${HEX}+\\.[:${SUB_DELIMS}${UNRESERVED}]+)\\]`;
+const AUTHORITY = `(${oneFrom(':')}*@)?(${IP_LITERAL}|${REGISTERED_NAME})(:[0-9]*)?`;
+const SEGMENTS = `(/${SEGMENT_CHARACTER}*)*`;
+const ABSOLUTE_PATH = `/(${SEGMENT_CHARACTER}+${SEGMENTS})?`;
+const SUFFIX = `(\\?${oneFrom(':@/?')}*)?(#${oneFrom(':@/?')}*)?`;
+/** Common validators refuse a scheme without a path or an authority, so it is left out. */
+const URI = `[A-Za-z][A-Za-z0-9+.-]*:(//${AUTHORITY}${SEGMENTS}|${ABSOLUTE_PATH}|${SEGMENT_CHARACTER}+${SEGMENTS})${SUFFIX}`;
+const RELATIVE_REFERENCE = `(//${AUTHORITY}${SEGMENTS}|${ABSOLUTE_PATH}|${oneFrom('@')}+${SEGMENTS}|)${SUFFIX}`;
+
+/**
+ * The formats that grammars keep, as JSON Schema's standards define them: RFC 3339 for dates, times and durations, RFC 3986 for URIs, RFC 5321 for
+ * email addresses, RFC 1123 for host names, RFC 4291 for IPv6 and RFC 6901 for JSON pointers. Every other format is an annotation.
+ */
+export const FORMATS: ReadonlyMap<string, Format> = new Map<string, Format>([
+  ['date', { pattern: DATE }],
+  ['time', { pattern: TIME, more: leapSeconds }],
+  [
+    'date-time',
+    { pattern: `${DATE}[Tt]${TIME}`, more: (rules) => sequence([regex(`${DATE}[Tt]`), leapSeconds(rules)]) },
+  ],
+  ['duration', { pattern: DURATION }],
+  ['uuid', { pattern: `${HEX}{8}-${HEX}{4}-${HEX}{4}-${HEX}{4}-${HEX}{12}` }],
+  ['ipv4', { pattern: IPV4 }],
+  ['ipv6', { pattern: IPV6 }],
+  ['hostname', { pattern: `${LABEL}(\\.${LABEL})*`, maxLength: 253 }],
+  ['email', { pattern: DOMAIN, maxLength: 254, head: { pattern: LOCAL_PART, maxLength: 64 } }],
+  ['uri', { pattern: URI }],
+  ['uri-reference', { pattern: `${URI}|${RELATIVE_REFERENCE}` }],
+  ['json-pointer', { pattern: '(/([^~/]|~[01])*)*' }],
+]);
+
+const automata = automatonCache();
+
+/** The automaton of a format's texts, without those of `more` and without the format's `maxLength`. @throws Inexpressible if it is too large */
+export function automatonOfFormat(name: string, { pattern, head }: Format): Automaton {
+  return automata.getOrMake(name, () => {
+    const tail = automatonOf(regex(pattern));
+    return head
+      ? concatenation(intersection(automatonOf(regex(head.pattern)), lengths(0, head.maxLength)), tail)
+      : tail;
+  });
+}
+
+const HOURS = Array.from({ length: 24 }, (_, hour) => String(hour).padStart(2, '0'));
+const MINUTES = Array.from({ length: 60 }, (_, minute) => String(minute).padStart(2, '0'));
+const DAY_MINUTES = 24 * 60;
+
+/** The leap seconds with an offset from UTC. For each local time, the offsets with which it is 23:59 in UTC. */
+function leapSeconds(rules: RuleSet): Expression {
+  const seconds = rules.add('seconds', sequence([text(':60'), regex(FRACTION)]));
+  const offsetOf = (minutes: number): string => `${HOURS[Math.floor(minutes / 60)]}:${MINUTES[minutes % 60]}`;
+  return choice(
+    HOURS.map((hour, hourIndex) => {
+      const minutes = MINUTES.map((minute, minuteIndex) => {
+        const ahead = (hourIndex * 60 + minuteIndex + 1) % DAY_MINUTES;
+        const behind = DAY_MINUTES - ahead;
+        const offsets = [text(`+${offsetOf(ahead)}`), ...(ahead > 0 ? [text(`-${offsetOf(behind)}`)] : [])];
+        return sequence([text(minute), seconds, choice(offsets)]);
+      });
+      return sequence([text(`${hour}:`), rules.add('minutes', choice(minutes))]);
+    }),
+  );
 }

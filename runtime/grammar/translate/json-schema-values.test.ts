@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { accepts } from '../testing/accepts.ts';
-import { GrammarError } from './error.ts';
+import { GrammarError } from './expression.ts';
 import { jsonSchemaGrammar } from './json-schema.ts';
 
 it('refuses `const` and `enum` integers that JSON.parse may round, at any depth', () => {

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import { isMultiple } from './json-multiples.ts';
 import { type Case, typeOf } from './json-schema-case.ts';
 import type { Cases } from './json-schema-cases.ts';
+import { isMultiple } from './json-schema-number.ts';
 import { isObject, type Part } from './json-schema-object.ts';
 import { fitsText } from './json-schema-string.ts';
 

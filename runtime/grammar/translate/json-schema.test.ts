@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { accepts } from '../testing/accepts.ts';
 import { recognizes } from '../testing/recognize.ts';
-import { GrammarError } from './error.ts';
+import { GrammarError } from './expression.ts';
 import { jsonGrammar, jsonSchemaGrammar } from './json-schema.ts';
 
 const NODE = {

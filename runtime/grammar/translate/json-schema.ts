@@ -1,11 +1,23 @@
+import { StepsExhausted, TooDeepError } from '#scheduler/functions/schema/budget.ts';
+import { type JsonSchema, pointerTo, SchemaError } from '#scheduler/functions/schema/compiled.ts';
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
-import { GrammarError, invalid, tooLarge } from './error.ts';
-import { choice, type Expression, type Grammar, NEVER, RuleSet } from './expression.ts';
+import { PatternError } from '#scheduler/functions/schema/pattern.ts';
+import { SchemaValidator } from '#scheduler/functions/schema/validator.ts';
+import {
+  type Check,
+  choice,
+  type Expression,
+  type Grammar,
+  GrammarError,
+  invalid,
+  maxStates,
+  NEVER,
+  RuleSet,
+  tooLarge,
+} from './expression.ts';
 import { BOOLEAN, JsonRules, literal, NULL } from './json.ts';
-import { arrayExpression } from './json-schema-array.ts';
 import { type Case, TYPES, type Type, typesOf } from './json-schema-case.ts';
 import { Cases } from './json-schema-cases.ts';
-import { checkOf, type OpenKeyword } from './json-schema-check.ts';
 import { modern } from './json-schema-drafts.ts';
 import { numberExpression } from './json-schema-number.ts';
 import {
@@ -22,11 +34,10 @@ import {
   type SchemaObject,
   shortened,
 } from './json-schema-object.ts';
-import { objectExpression } from './json-schema-properties.ts';
 import { stringExpression } from './json-schema-string.ts';
+import { arrayExpression, objectExpression, type Translation } from './json-schema-structures.ts';
 import { fitsCase } from './json-schema-values.ts';
 import { BoundedCache } from './known.ts';
-import { maxStates } from './states.ts';
 
 const MAX_DEPTH = 100;
 const MAX_RULES = 20_000;
@@ -103,22 +114,6 @@ function newRules(): RuleSet {
   return new RuleSet(MAX_RULES, () =>
     tooLarge(`JSON schema: it makes more than ${MAX_RULES} rules; use a smaller one`),
   );
-}
-
-/** Context for translating the parts of a schema. */
-export interface Translation {
-  readonly json: JsonRules;
-  readonly cases: Cases;
-  /** True if declared properties come in their order, before others. */
-  readonly isOrdered: boolean;
-  /**
-   * The expression for the values that fit all parts.
-   *
-   * @param strict true to throw Inexpressible instead of leaving negated parts to `check`
-   */
-  translate(parts: readonly Part[], strict?: boolean): Expression;
-  /** Notes that the grammar does not enforce a keyword, so that `check` must. */
-  leaveOpen(keyword: string, at: Pointer): void;
 }
 
 class SchemaTranslator implements Translation {
@@ -344,3 +339,42 @@ const ASSERTIONS: ReadonlySet<string> = new Set([
   'exclusiveMaximum',
   'multipleOf',
 ]);
+
+/** A keyword that the grammar does not enforce. */
+export interface OpenKeyword {
+  readonly keyword: string;
+  readonly at: Pointer;
+}
+
+/** Maximum keywords that a message names. */
+const MAX_NAMED = 5;
+
+/**
+ * A check of whole texts against the whole schema, for the keywords that the grammar leaves open.
+ *
+ * @throws GrammarError for a schema that cannot be checked either
+ */
+export function checkOf(root: unknown, open: readonly OpenKeyword[]): Check {
+  const [first = { keyword: 'the schema', at: '#' }] = open;
+  const names = [...new Set(open.map(({ keyword, at }) => `${keyword} (${shortened(at)})`))];
+  const openKeywords = names.length > MAX_NAMED ? `${names.slice(0, MAX_NAMED).join(', ')}, …` : names.join(', ');
+  let validator: SchemaValidator;
+  try {
+    validator = new SchemaValidator(root as JsonSchema | boolean);
+  } catch (error) {
+    if (!(error instanceof SchemaError || error instanceof PatternError)) throw error;
+    throw mistake(first.at, `${first.keyword} cannot be kept while decoding, nor checked at the end: ${error.message}`);
+  }
+  return { open: names, fault: (text) => faultOf(validator, text, openKeywords) };
+}
+
+function faultOf(validator: SchemaValidator, text: string, openKeywords: string): string | null {
+  const advice = `the grammar leaves ${openKeywords} open, to be checked at the end; ask again, or write a stricter schema`;
+  try {
+    const fault = validator.check(jsonValue(text));
+    return fault && `the value at "${pointerTo(fault.place)}" does not fit the schema: ${fault.message} (${advice})`;
+  } catch (error) {
+    if (!(error instanceof StepsExhausted || error instanceof TooDeepError)) throw error;
+    throw tooLarge(`the text cannot be checked against its schema: ${error.message} (${advice})`);
+  }
+}

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Random } from '../testing/random.ts';
 import { recognizes } from '../testing/recognize.ts';
-import { GrammarError } from './error.ts';
-import { type Expression, repeat } from './expression.ts';
+import { type Expression, GrammarError, repeat } from './expression.ts';
 import { regex, regexSearch } from './regex.ts';
 
 const SEED = 7;

@@ -5,8 +5,7 @@ import { recognizes } from '../testing/recognize.ts';
 import { oneOf } from './expression.ts';
 import { Inexpressible } from './json-schema-object.ts';
 import { regex } from './regex.ts';
-import { type Automaton, automatonOf } from './regular.ts';
-import { countedRules } from './regular-counted.ts';
+import { type Automaton, automatonOf, countedRules } from './regular.ts';
 
 const SEED = 20261122;
 const MANY = Number.POSITIVE_INFINITY;

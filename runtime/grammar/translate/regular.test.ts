@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { Random } from '../testing/random.ts';
 import { recognizes } from '../testing/recognize.ts';
 import { RuleSet } from './expression.ts';
-import { isMultiple, multiplesOf } from './json-multiples.ts';
+import { isMultiple, multiplesOf } from './json-schema-number.ts';
 import { Inexpressible } from './json-schema-object.ts';
 import { regexSearch } from './regex.ts';
 import { type Automaton, automatonOf, complement, expressionOf, intersection, isEmpty, matches } from './regular.ts';

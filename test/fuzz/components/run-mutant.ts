@@ -1,14 +1,14 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { artifactHashOf, sha256 } from '#runtime/build/artifact/hash.ts';
+import { artifactHashOf, sha256 } from '#runtime/build/artifact/artifact.ts';
 import { makeArtifact } from '#runtime/build/artifact/make.ts';
 import { failureFrom } from '#runtime/build/outcome.ts';
 import { readArtifact } from '#runtime/build/store.ts';
 import { compileWorld } from '#runtime/lowering/compile.ts';
 import { instantiate } from '#runtime/lowering/instance.ts';
 import { ReservedNameError, UnplannableError } from '#runtime/lowering/record.ts';
-import { SliceRunner } from '#runtime/lowering/slice-runner.ts';
+import { SliceRunner } from '#runtime/lowering/slices.ts';
 import { GuestTrap } from '#runtime/lowering/trap.ts';
 import { testProgram } from '#runtime/testing/components.ts';
 import { plainHost } from './plain-host.ts';

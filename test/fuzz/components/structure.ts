@@ -1,5 +1,4 @@
-import { leb, Reader } from '#runtime/build/wasm/binary.ts';
-import { wasmKind } from '#runtime/build/wasm/sections.ts';
+import { leb, Reader, wasmKind } from '#runtime/build/wasm/binary.ts';
 
 /** A section of a core module or component with unparsed content. */
 export interface Part {

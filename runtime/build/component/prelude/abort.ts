@@ -1,4 +1,4 @@
-import { define } from './globals.ts';
+import { define } from './phase.ts';
 
 type Listener = ((event: AbortEvent) => void) | { handleEvent(event: AbortEvent): void };
 

@@ -1,6 +1,5 @@
 import { type LogLevel, log } from 'pie:inferlet/runtime@0.1.0';
-import { define } from './globals.ts';
-import { isRunning, onStart } from './phase.ts';
+import { define, isRunning, onStart } from './phase.ts';
 
 /** Maximum lines kept while the module loads; `run` writes them when it starts. */
 const MAX_EARLY_LINES = 100;

@@ -1,6 +1,5 @@
 import { random } from 'pie:inferlet/runtime@0.1.0';
-import { define } from './globals.ts';
-import { isRunning, onStart, requireRunning } from './phase.ts';
+import { define, isRunning, onStart, requireRunning } from './phase.ts';
 
 /** State of the generator, sfc32 (Chris Doty-Humphrey): 128 bits, passes the PractRand tests. */
 let a = 0x9e3779b9;

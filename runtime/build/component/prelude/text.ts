@@ -1,4 +1,4 @@
-import { define } from './globals.ts';
+import { define } from './phase.ts';
 
 const REPLACEMENT = 0xfffd;
 /** Number of code units that one call turns into a string; below the engine's limit on arguments. */
