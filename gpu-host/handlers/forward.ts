@@ -1,6 +1,5 @@
 import type { InputRows, OutputRequest, SequenceInput, SequenceOutput } from '../backends/backend.ts';
-import type { KeyVisitor } from '../batcher/call.ts';
-import type { PagesAhead } from '../batcher/pages-ahead.ts';
+import type { KeyVisitor, PagesAhead } from '../batcher/call.ts';
 import type { Embed } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { HandlerError } from '../protocol/errors.ts';

@@ -1,7 +1,6 @@
 import { InferletShare } from '#scheduler/policies/shares.ts';
-import type { BatchQueue } from '../batcher/queue.ts';
-import { Scoreboard } from '../batcher/scoreboard.ts';
-import type { LatencyTargets } from '../batcher/targets.ts';
+import type { LatencyTargets } from '../batcher/call.ts';
+import { type BatchQueue, Scoreboard } from '../batcher/call.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';

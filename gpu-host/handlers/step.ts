@@ -1,7 +1,6 @@
 import type { OutputRequest, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { allowedCount } from '../backends/draw.ts';
-import type { KeyVisitor } from '../batcher/call.ts';
-import type { PagesAhead } from '../batcher/pages-ahead.ts';
+import type { KeyVisitor, PagesAhead } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { Distribution, StepRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';

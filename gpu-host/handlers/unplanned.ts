@@ -1,4 +1,4 @@
-import type { PagesAhead } from '../batcher/pages-ahead.ts';
+import type { PagesAhead } from '../batcher/call.ts';
 import { treeTenant } from '../memory/pool.ts';
 import type { PageSpace } from '../memory/space.ts';
 import type { PrefixPeek } from '../memory/space-prefix.ts';
