@@ -15,7 +15,7 @@ import type { Backend } from './backends/backend.ts';
 import type { DeviceFailure } from './backends/cuda/index.ts';
 import { pacedBackend, pacedEncoder } from './backends/paced.ts';
 import type { HostedEncoder } from './encoders/engine.ts';
-import { measured } from './encoders/measure.ts';
+import { measured } from './encoders/latency-profile.ts';
 import { DEFAULT_ADAPTER_BYTES } from './handlers/model.ts';
 import { uncutInputs } from './handlers/plan.ts';
 import { type LoadedAdapter, loadAdapter } from './models/adapter.ts';

@@ -12,7 +12,7 @@ import { Meter } from '../handlers/meter.ts';
 import { hostBytes } from '../memory/host-bytes.ts';
 import { randomEncoder } from '../models/encoder/random-encoder.ts';
 import { GpuHostConnection } from '../protocol/client.ts';
-import { FrameWriter } from '../protocol/words.ts';
+import { FrameWriter } from '../protocol/frames.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { must, startTestHost, type TestHost } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';

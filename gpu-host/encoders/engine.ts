@@ -6,11 +6,11 @@ import { DeviceTime, type Meter } from '../handlers/meter.ts';
 import { nextTurn, Pause } from '../handlers/pause.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
+import type { FrameWriter } from '../protocol/frames.ts';
 import type { Device, EncoderStats } from '../protocol/host.ts';
 import { answerOf, type Operation } from '../protocol/operations.ts';
 import { encodeError } from '../protocol/results.ts';
 import { MAX_ENCODED_TEXTS, MAX_RESULT_FLOATS } from '../protocol/wire.ts';
-import type { FrameWriter } from '../protocol/words.ts';
 import { LatencyProfile } from './latency-profile.ts';
 import { EncodeQueue, type PickedText } from './queue.ts';
 

@@ -1,14 +1,13 @@
 import { InferletShare } from '#scheduler/policies/shares.ts';
-import type { LatencyTargets } from '../batcher/call.ts';
-import { type BatchQueue, Scoreboard } from '../batcher/call.ts';
+import { type BatchQueue, type LatencyTargets, Scoreboard } from '../batcher/call.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import type { Page } from '../memory/pool.ts';
 import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { FrameWriter } from '../protocol/frames.ts';
 import type { Termination } from '../protocol/results.ts';
-import type { FrameWriter } from '../protocol/words.ts';
 import type { HostCall } from './call.ts';
 import type { Meter } from './meter.ts';
 import { EMBED_LIMITS, LEAST_PENDING_BYTES, MAX_PENDING_BYTES, MAX_PENDING_CALLS } from './model.ts';

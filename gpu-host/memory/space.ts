@@ -1,6 +1,6 @@
-import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from '../protocol/addresses.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from '../protocol/page-budget.ts';
 import type { Contender } from './contender.ts';
 import {
   CallFault,

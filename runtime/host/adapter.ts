@@ -1,6 +1,5 @@
 import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
-import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
+import { err, type Outcome, refuseName } from '#gpu-host/protocol/errors.ts';
 import type { Mask, StepResult } from '#wit/generated/host.ts';
 import { countStepTokens, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';

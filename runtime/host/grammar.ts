@@ -1,7 +1,6 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { RunRequest, StepRequest } from '#gpu-host/protocol/calls.ts';
-import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
+import { err, handlerError, type Outcome, ok, refuseName } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
 import { countStepTokens, RunResource, tokensOf } from './fused.ts';

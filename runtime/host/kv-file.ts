@@ -1,6 +1,5 @@
 import type { Distribution, FileRights, Imported } from '#gpu-host/protocol/calls.ts';
-import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok, refuseName } from '#gpu-host/protocol/errors.ts';
 import type { Droppable } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import { type Brought, bring, noteSave, saveAtOwner } from './names/named-pages.ts';

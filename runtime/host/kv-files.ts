@@ -1,6 +1,5 @@
 import type { Distribution, FileInfo } from '#gpu-host/protocol/calls.ts';
-import { err, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
+import { err, type Outcome, ok, refuseName } from '#gpu-host/protocol/errors.ts';
 import type { Access, Rights } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import { KvFile } from './kv-file.ts';

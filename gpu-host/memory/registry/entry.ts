@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
 import type { FileRights, PageLayout } from '../../protocol/calls.ts';
-import { refuseName } from '../../protocol/names.ts';
+import { refuseName } from '../../protocol/errors.ts';
 import { CallFault, fault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
 import type { FileHeader } from './stored.ts';

@@ -1,5 +1,5 @@
 import type { DeviceClient, DeviceUsage, GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { InferletOptions } from '#gpu-host/protocol/inferlet-options.ts';
+import type { InferletOptions } from '#gpu-host/protocol/issuer.ts';
 
 /** An inferlet's queue of calls on one GPU host. */
 export interface Side {
