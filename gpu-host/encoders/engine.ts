@@ -1,9 +1,9 @@
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { InferletShare } from '#scheduler/policies/shares.ts';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
-import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/device-share.ts';
-import { DeviceTime, type Meter } from '../handlers/meter.ts';
-import { nextTurn, Pause } from '../handlers/pause.ts';
+import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/sharing/device-share.ts';
+import { DeviceTime, type Meter } from '../handlers/sharing/meter.ts';
+import { nextTurn, Pause } from '../handlers/sharing/pause.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import type { FrameWriter } from '../protocol/frames.ts';

@@ -3,7 +3,7 @@ import { Heartbeat } from '#scheduler/links/heartbeat.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import type { EncoderEngine } from '../encoders/engine.ts';
-import type { ModelEngine } from '../handlers/engine.ts';
+import type { ModelEngine } from '../handlers/engine/engine.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { PageLists } from '../protocol/fields.ts';

@@ -1,7 +1,7 @@
 import type { EncoderEngine } from '../encoders/engine.ts';
-import type { ModelEngine } from '../handlers/engine.ts';
-import { Meter } from '../handlers/meter.ts';
-import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/space.ts';
+import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/calls/space.ts';
+import type { ModelEngine } from '../handlers/engine/engine.ts';
+import { Meter } from '../handlers/sharing/meter.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import type { FrameWriter } from '../protocol/frames.ts';
