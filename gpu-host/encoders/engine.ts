@@ -3,7 +3,7 @@ import { InferletShare } from '#scheduler/policies/shares.ts';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/sharing/device-share.ts';
 import { DeviceTime, type Meter } from '../handlers/sharing/meter.ts';
-import { nextTurn, Pause } from '../handlers/sharing/pause.ts';
+import { nextTurn, Pause } from '../handlers/sharing/thread-share.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import type { FrameWriter } from '../protocol/frames.ts';

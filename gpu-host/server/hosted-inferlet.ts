@@ -1,5 +1,5 @@
 import type { EncoderEngine } from '../encoders/engine.ts';
-import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/calls/space.ts';
+import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/calls/call.ts';
 import type { ModelEngine } from '../handlers/engine/engine.ts';
 import { Meter } from '../handlers/sharing/meter.ts';
 import type { TenantLimit } from '../protocol/calls.ts';

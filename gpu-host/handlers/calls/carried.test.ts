@@ -7,7 +7,7 @@ import { fillSlot } from '../../memory/pool.ts';
 import type { DeviceTurns } from '../../memory/registry/stored.ts';
 import { makeMemory } from '../../memory/testing/memory.ts';
 import { PIECE_BYTES } from '../../protocol/wire.ts';
-import { Sending } from './carried.ts';
+import { Sending } from './copies.ts';
 
 const PAGE_SIZE = 32;
 /** More pages than one piece of a transfer holds. */

@@ -5,7 +5,7 @@ import { must, Oracle, startTestHost, tagOf } from '../../testing/host.ts';
 import { encodeMask } from '../../testing/mask.ts';
 import { PROMPT, same, Workbench } from '../../testing/workbench.ts';
 import { wrapBackend } from '../../testing/wrapped-backend.ts';
-import { isChunkable } from './chunkable.ts';
+import { isChunkable } from './plan.ts';
 import { type Context, visibility } from './visibility.ts';
 
 const SEED = 41;

@@ -3,8 +3,7 @@ import { fault } from '../../memory/fault.ts';
 import { towerRows, type VisionConfig } from '../../models/vision/config.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import type { Operation } from '../../protocol/operations.ts';
-import { embedKey, HostCall, type ModelContext } from './call.ts';
-import type { HostQueue, OpenImage } from './space.ts';
+import { embedKey, HostCall, type HostQueue, type ModelContext, type OpenImage } from './call.ts';
 
 /**
  * `embed-image` of `wit/input-image.wit`: an image through the vision tower. The call takes its place in its queue before its pixels

@@ -7,7 +7,7 @@ import { fileNameOf } from '../../memory/registry/entry.ts';
 import type { DeviceClient, GpuHostConnection, Termination } from '../../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../../testing/host.ts';
 import { ids, onOneBackend, PROMPT, same, Workbench } from '../../testing/workbench.ts';
-import { nextTurn } from '../sharing/pause.ts';
+import { nextTurn } from '../sharing/thread-share.ts';
 
 /** Another inferlet, of the workbench's tenant by default. */
 function neighbour(b: Workbench, tenant?: string): { inferlet: DeviceClient; queue: number } {

@@ -1,18 +1,24 @@
-import type { InputRows, OutputRequest, SequenceInput, SequenceOutput } from '../../backends/backend.ts';
+import type {
+  InputRows,
+  OutputRequest,
+  SequenceInput,
+  SequenceOutput,
+  StateScores,
+  TopTokens,
+} from '../../backends/backend.ts';
+import { checkStates } from '../../backends/check.ts';
 import type { KeyVisitor, PagesAhead } from '../../batcher/call.ts';
 import type { Embed } from '../../memory/embeds.ts';
 import { fault } from '../../memory/fault.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import type { Operation } from '../../protocol/operations.ts';
-import type { AdapterHold } from '../sharing/adapter-hold.ts';
+import { MAX_FRAME_WORDS } from '../../protocol/wire.ts';
+import type { AdapterHold } from '../sharing/adapters.ts';
 import type { RemainingCall } from '../steps/step-bounds.ts';
-import { DeviceCall, embedKey, type HostCall, type ModelContext, type Progress, pageKey } from './call.ts';
-import { isChunkable } from './chunkable.ts';
-import { type Fusion, fuse } from './fusion.ts';
-import { ForwardPlan, type ForwardRequest } from './plan.ts';
-import type { DistributionCall } from './project.ts';
-import type { HostQueue } from './space.ts';
-import { Unplanned } from './unplanned.ts';
+import { DeviceCall, embedKey, HostCall, type HostQueue, type ModelContext, type Progress, pageKey } from './call.ts';
+import { checkTokens, checkTopK } from './checks.ts';
+import { ForwardPlan, type ForwardRequest, isChunkable, Unplanned } from './plan.ts';
+import { visiblePlaces } from './visibility.ts';
 
 type HeldEmbed = Exclude<Embed, { kind: 'empty' }>;
 
@@ -275,4 +281,182 @@ function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, mo
     rows.set(values, i * hiddenSize);
   }
   return { kind: 'embeds', embeds: rows };
+}
+
+/** A call about one state. It needs the head (the projection onto the vocabulary), but no step over pages. */
+export abstract class ProjectCall extends HostCall {
+  readonly embed: number;
+  protected readonly model: ModelContext;
+
+  constructor(queue: HostQueue, id: number, embed: number, model: ModelContext) {
+    super('project', queue, id);
+    this.embed = embed;
+    this.model = model;
+  }
+
+  /** Checks the arguments except the state. @throws CallFault */
+  abstract check(): void;
+
+  /** The state to project. @throws CallFault */
+  input(): Float32Array {
+    const embed = this.hostQueue.space.embeds.get(this.embed);
+    if (embed.kind !== 'state') {
+      throw fault(
+        'invalid-argument',
+        `embed ${this.embed} holds ${embed.kind === 'token' ? 'a token' : 'a part of an image'}, not a state; name it in a forward's out-embeds first`,
+      );
+    }
+    checkStates(this.model.backend.config, embed.values, 1);
+    return embed.values;
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    visit(embedKey(this.embed), 'read');
+  }
+
+  protected override poison(): void {}
+}
+
+/** `next-distribution` of `wit/output-text.wit`: the most probable tokens after a state. */
+export class DistributionCall extends ProjectCall {
+  readonly topK: number;
+
+  constructor(queue: HostQueue, id: number, operation: Operation<'next-distribution'>, model: ModelContext) {
+    super(queue, id, operation.embed, model);
+    this.topK = operation.topK;
+  }
+
+  override check(): void {
+    checkTopK(this.topK, this.model.maxTopK);
+  }
+
+  /** Replies with row `row` of the device's projection. */
+  accept(top: TopTokens, row: number): void {
+    const offset = row * top.topK;
+    const value = {
+      tokens: top.tokens.slice(offset, offset + this.topK),
+      logProbabilities: top.logProbabilities.slice(offset, offset + this.topK),
+    };
+    if (Number.isNaN(value.logProbabilities[0]))
+      throw fault('internal', 'the model computed no numbers for this state');
+    this.reply('next-distribution', value);
+  }
+}
+
+/** `log-probabilities` and `entropy` of `wit/output-text.wit`: the log-probabilities of some tokens after a state, or its entropy. */
+export class ScoreCall extends ProjectCall {
+  /** Tokens to score; undefined for the entropy. */
+  readonly #tokens: Uint32Array | undefined;
+
+  constructor(queue: HostQueue, id: number, embed: number, tokens: Uint32Array | undefined, model: ModelContext) {
+    super(queue, id, embed, model);
+    this.#tokens = tokens;
+  }
+
+  get scoredTokens(): Uint32Array {
+    return this.#tokens ?? NO_TOKENS;
+  }
+
+  override get scores(): number {
+    return this.scoredTokens.length;
+  }
+
+  override check(): void {
+    checkTokens(this.scoredTokens, this.model.backend.config.vocabularySize);
+  }
+
+  /** Replies with row `row` of the device's scores. */
+  accept(scores: StateScores, row: number): void {
+    if (this.#tokens) this.reply('log-probabilities', scores.logProbabilities[row] as Float32Array);
+    else this.reply('entropy', scores.entropies[row] as number);
+  }
+}
+
+const NO_TOKENS = new Uint32Array(0);
+
+/** Projections that one forward computes in its own step: embed, forward and next-distribution become one device call. */
+export interface Fusion {
+  /** The largest `topK` of the members. */
+  readonly topK: number;
+  readonly members: readonly {
+    readonly call: DistributionCall;
+    /** Index among the rows of the step. */
+    readonly row: number;
+  }[];
+}
+
+/**
+ * Chooses the projections of a forward's states (`riders`) that the forward's step computes; undefined for none. The step outputs the last `rows` of
+ * the states for `outEmbeds`. Its projection covers all rows or none, so it runs when the riders ask for at least half of the rows. All other
+ * projections are computed from their embeds afterwards.
+ */
+export function fuse(riders: readonly DistributionCall[], outEmbeds: Uint32Array, rows: number): Fusion | undefined {
+  const members: { call: DistributionCall; row: number }[] = [];
+  const askedRows = new Set<number>();
+  let topK = 1;
+  for (const call of riders) {
+    // An embed that is named twice keeps the later state.
+    const row = outEmbeds.lastIndexOf(call.embed) - (outEmbeds.length - rows);
+    if (row < 0) continue;
+    members.push({ call, row });
+    askedRows.add(row);
+    topK = Math.max(topK, call.topK);
+  }
+  return members.length > 0 && askedRows.size * 2 >= rows ? { topK, members } : undefined;
+}
+
+/** `forward-scores` of `wit/introspect.wit`: a forward that also returns the attention that each slot received from its inputs. */
+export class ForwardScoresCall extends ForwardCall {
+  /** Attention received so far by each context slot, then by each input. */
+  #receivedAttention = new Float32Array(0);
+  /** Index of each context slot among the in-pages' slots. */
+  #places: readonly number[] = [];
+
+  /** The guest wants every input's attention, so every input is computed. */
+  protected override get takesFromCache(): boolean {
+    return false;
+  }
+
+  override prepare(granted: number): SequenceInput {
+    return { ...super.prepare(granted), attention: true };
+  }
+
+  protected override makePlan(): ForwardPlan {
+    const { inPages, inEmbeds } = this.operation;
+    const numbers = inPages.length * this.model.backend.pageSize + inEmbeds.length;
+    // Half a frame leaves room for the rest of the result.
+    if (numbers > MAX_FRAME_WORDS / 2) {
+      throw fault(
+        'limit-exceeded',
+        `the scores of ${numbers} slots and inputs are more than one result holds; split the call`,
+      );
+    }
+    const plan = super.makePlan();
+    this.#places = visiblePlaces(this.hostQueue.space.pages, inPages);
+    this.#receivedAttention = new Float32Array(this.#places.length + inEmbeds.length);
+    return plan;
+  }
+
+  override accept(output: SequenceOutput): Progress {
+    const { attention } = output;
+    if (!attention) throw new Error('the backend gave no attention');
+    // Inputs of earlier parts are context of later ones, in the same order, so index `i` stands for the same slot or input in every part.
+    for (let i = 0; i < attention.length; i++)
+      this.#receivedAttention[i] = (this.#receivedAttention[i] as number) + (attention[i] as number);
+    const progress = super.accept(output);
+    if (progress === 'done') this.reply('forward-scores', this.#bySlot());
+    return progress;
+  }
+
+  /** `page-size` numbers for each in-page, then one for each input. */
+  #bySlot(): Float32Array {
+    const { pageSize } = this.model.backend;
+    const { inPages, inEmbeds } = this.operation;
+    const scores = new Float32Array(inPages.length * pageSize + inEmbeds.length);
+    this.#places.forEach((place, i) => {
+      scores[place] = this.#receivedAttention[i] as number;
+    });
+    scores.set(this.#receivedAttention.subarray(this.#places.length), inPages.length * pageSize);
+    return scores;
+  }
 }

@@ -1,23 +1,14 @@
 import { type CallFault, fault } from '../../memory/fault.ts';
-import { exceededLimit, type QueuedOperation } from '../../protocol/operations.ts';
-import { AdapterHold } from '../sharing/adapter-hold.ts';
-import type { StepGaps } from '../sharing/step-gaps.ts';
-import { AdapterCall } from './adapter-call.ts';
-import { type Outputs, RefusedCall, synchronizeCall } from './barrier.ts';
-import type { HostCall, ModelContext } from './call.ts';
+import { exceededLimit, type Operation, type QueuedOperation } from '../../protocol/operations.ts';
+import { AdapterHold, type Adapters } from '../sharing/adapters.ts';
+import type { StepGaps } from '../sharing/thread-share.ts';
+import { type HostCall, type HostQueue, InstantCall, type ModelContext } from './call.ts';
 import { CopyCall, SendCall } from './copies.ts';
 import { EmbedImageCall } from './embed-image.ts';
-import { ExportCall } from './exports.ts';
-import { FileCall } from './files.ts';
-import { ForwardCall } from './forward.ts';
-import { MemoryCall } from './memory-call.ts';
-import type { NamedPages } from './named-pages.ts';
-import { DistributionCall, ScoreCall } from './project.ts';
-import { ReadEmbedCall } from './read-embed.ts';
-import { ResidencyCall } from './residency.ts';
+import { ExportCall, FileCall, type NamedPages, ResidencyCall } from './exports.ts';
+import { DistributionCall, ForwardCall, ForwardScoresCall, ScoreCall } from './forward.ts';
+import { MemoryCall, type Outputs, ReadEmbedCall, RefusedCall, synchronizeCall } from './memory-call.ts';
 import { RunCall } from './run.ts';
-import { ForwardScoresCall } from './scores.ts';
-import type { HostQueue } from './space.ts';
 import { StepCall } from './step.ts';
 
 /** The engine, as its calls see it. */
@@ -132,4 +123,34 @@ function withAdapter(
 function contextOverflow(inputs: number, contextLength: number): CallFault | undefined {
   if (inputs <= contextLength) return undefined;
   return fault('context-overflow', `${inputs} inputs in one call; the model's context has ${contextLength} tokens`);
+}
+
+/** `list-adapters` and `load-adapter` of `wit/adapter.wit`. */
+export class AdapterCall extends InstantCall {
+  readonly #operation: Operation<'list-adapters' | 'load-adapter'>;
+  readonly #adapters: Adapters;
+
+  constructor(
+    queue: HostQueue,
+    id: number,
+    operation: Operation<'list-adapters' | 'load-adapter'>,
+    adapters: Adapters,
+  ) {
+    super('instant', queue, id);
+    this.#operation = operation;
+    this.#adapters = adapters;
+  }
+
+  override execute(): undefined | Promise<void> {
+    const operation = this.#operation;
+    if (operation.op === 'load-adapter') {
+      return this.#adapters.load(operation.name, this.hostQueue.space).then(() => this.replyDone(operation.op));
+    }
+    this.reply(operation.op, this.#adapters.list());
+    return undefined;
+  }
+
+  override visitKeys(): void {}
+
+  protected override poison(): void {}
 }

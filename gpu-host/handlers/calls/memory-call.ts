@@ -4,10 +4,9 @@ import type { Page } from '../../memory/pool.ts';
 import { TokenCopying } from '../../memory/space-snapshot.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import type { Operation } from '../../protocol/operations.ts';
-import { GAP_MS, type StepGaps } from '../sharing/step-gaps.ts';
-import { embedKey, InstantCall, pageKey } from './call.ts';
+import { GAP_MS, type StepGaps } from '../sharing/thread-share.ts';
+import { embedKey, HostCall, type HostQueue, InstantCall, type ModelContext, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
-import type { HostQueue } from './space.ts';
 
 /** The operations on an inferlet's own pages and embeds that need no step of the device. */
 export type MemoryOperation = Operation<
@@ -212,4 +211,108 @@ function copies({ op }: MemoryOperation): boolean {
 
 function visitRange(visit: KeyVisitor, first: number, count: number, key: (address: number) => number): void {
   for (let i = 0; i < count; i++) visit(key(first + i), 'write');
+}
+
+/** An action that runs once every earlier call of a queue has completed. */
+export class BarrierCall extends HostCall {
+  readonly #action: (call: BarrierCall) => void;
+
+  constructor(queue: HostQueue, id: number, action: (call: BarrierCall) => void) {
+    super('barrier', queue, id);
+    this.#action = action;
+  }
+
+  execute(): undefined {
+    this.#action(this);
+  }
+
+  /** Answers with the queue's first error since the last report, and clears the marks that failed calls have left. */
+  reportFailure(): void {
+    const { hostQueue } = this;
+    const { space, failure } = hostQueue;
+    if (!failure) {
+      this.replyDone('synchronize');
+      return;
+    }
+    hostQueue.failure = undefined;
+    space.pages.failures.clear(hostQueue);
+    space.embeds.failures.clear(hostQueue);
+    this.replyError(failure);
+  }
+
+  override visitKeys(): void {}
+
+  protected override poison(): void {}
+}
+
+/** `synchronize` of `wit/queue.wit`. */
+export function synchronizeCall(queue: HostQueue, id: number): BarrierCall {
+  return new BarrierCall(queue, id, (call) => call.reportFailure());
+}
+
+/** Outputs that a call would have made. */
+export interface Outputs {
+  readonly outPages: Uint32Array;
+  readonly outEmbeds: Uint32Array;
+}
+
+/** A call refused on arrival. It fails when its turn comes, and so do calls that need its `outputs`. */
+export class RefusedCall extends InstantCall {
+  readonly #why: Error;
+  readonly #outputs: Outputs | undefined;
+
+  constructor(queue: HostQueue, id: number, why: Error, outputs?: Outputs) {
+    super('instant', queue, id);
+    this.#why = why;
+    this.#outputs = outputs;
+  }
+
+  override execute(): undefined {
+    throw this.#why;
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    for (const page of this.#outputs?.outPages ?? []) visit(pageKey(page), 'write');
+    for (const embed of this.#outputs?.outEmbeds ?? []) visit(embedKey(embed), 'write');
+  }
+
+  protected override poison(cause: HandlerError): void {
+    if (!this.#outputs) return;
+    const { pages, embeds } = this.hostQueue.space;
+    pages.fail(this.#outputs.outPages, cause, this.hostQueue);
+    embeds.fail(this.#outputs.outEmbeds, cause, this.hostQueue);
+  }
+}
+
+/** `read-embed` of `wit/output-text.wit`: a token's embedding, a state, or a part of an image. */
+export class ReadEmbedCall extends InstantCall {
+  readonly #embed: number;
+  readonly #model: ModelContext;
+
+  constructor(queue: HostQueue, id: number, embed: number, model: ModelContext) {
+    super('instant', queue, id);
+    this.#embed = embed;
+    this.#model = model;
+  }
+
+  override execute(): undefined | Promise<void> {
+    const embed = this.hostQueue.space.embeds.get(this.#embed);
+    if (embed.kind !== 'token') {
+      this.reply('read-embed', embed.values);
+      return;
+    }
+    const { embeddings } = this.#model;
+    if (!embeddings)
+      throw fault('unsupported', 'this host cannot look up the embedding of a token; read a state instead');
+    const { token } = embed;
+    const reading = embeddings.prefetch([token]);
+    if (reading) return reading.then(() => this.reply('read-embed', embeddings.row(token)));
+    this.reply('read-embed', embeddings.row(token));
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    visit(embedKey(this.#embed), 'read');
+  }
+
+  protected override poison(): void {}
 }

@@ -1,12 +1,13 @@
 import type { InputRows, OutputRequest, SequenceInput } from '../../backends/backend.ts';
+import type { PagesAhead } from '../../batcher/call.ts';
 import { fault } from '../../memory/fault.ts';
-import { fillSlot, unfillSlot } from '../../memory/pool.ts';
+import { fillSlot, treeTenant, unfillSlot } from '../../memory/pool.ts';
 import type { ContextPages, EmptySlot, Mapping, PageSpace } from '../../memory/space.ts';
-import type { PrefixRequest, PrefixRun } from '../../memory/space-prefix.ts';
+import type { PrefixPeek, PrefixRequest, PrefixRun } from '../../memory/space-prefix.ts';
 import type { ModelConfig } from '../../models/config.ts';
 import type { Mask } from '../../protocol/calls.ts';
 import type { RemainingCall, StepBounds } from '../steps/step-bounds.ts';
-import { isChunkable } from './chunkable.ts';
+import type { ModelContext } from './call.ts';
 import { type Context, checkContext, gatherContext, matrixRows, visibility } from './visibility.ts';
 
 /** The pages and inputs of a forward or a step, as its call gives them. */
@@ -290,4 +291,108 @@ function checkPositions(positions: Uint32Array, contextLength: number): void {
       `input ${i} is at position ${positions[i]}; the model's context of ${contextLength} tokens ends at ${contextLength - 1}`,
     );
   }
+}
+
+/**
+ * Describes a call to the batcher before the call has a plan: the number of inputs that the call must compute, and the pages that it will compute and
+ * other calls may then take. Inputs in the prefix cache do not count, so that they take no room in a batch. The description stays the same during a
+ * round of the engine, which chooses at most one batch. The call makes its plan later, and may then find a little more or less in the cache.
+ */
+export class Unplanned {
+  readonly #space: PageSpace;
+  readonly #model: ModelContext;
+  #round = -1;
+  #peek: PrefixPeek | undefined;
+
+  constructor(space: PageSpace, model: ModelContext) {
+    this.#space = space;
+    this.#model = model;
+  }
+
+  /**
+   * Number of inputs that the call must compute.
+   * @param count number of all inputs of the call
+   * @param request returns undefined when the call is malformed, or when its inputs do not exist yet
+   */
+  inputs(count: number, request: () => ForwardRequest | undefined): number {
+    return count - (this.#peekOnce(count, request)?.cachedInputs ?? 0);
+  }
+
+  /**
+   * The sizes of the inputs to compute. The in-pages bound the context, whose slots are counted when the call makes its plan.
+   * @param inputs as `inputs` returned
+   */
+  remaining(inputs: number, inPages: number, outputs: number): RemainingCall {
+    return { inputs, context: inPages * this.#space.pool.pageSize, outputs };
+  }
+
+  /** Pages that the call will compute and that other calls may then take; undefined when they are not known. See `inputs` for the parameters. */
+  pagesAhead(
+    count: number,
+    adapter: string | undefined,
+    request: () => ForwardRequest | undefined,
+  ): PagesAhead | undefined {
+    const peek = this.#peekOnce(count, request);
+    if (!peek) return undefined;
+    const { pageSize } = this.#space.pool;
+    return { scope: this.#scope(adapter), pageTokens: pageSize, keys: peek.keys(), takes: peek.takes, begun: false };
+  }
+
+  /** Like `pagesAhead`, for a call that has a plan: earlier batches computed a part of the call. @param tokens all inputs of the call */
+  pagesLeft(plan: ForwardPlan, tokens: Uint32Array, adapter: string | undefined): PagesAhead {
+    const { pageSize } = this.#space.pool;
+    return { scope: this.#scope(adapter), pageTokens: pageSize, keys: plan.keysAhead(tokens), takes: 0, begun: true };
+  }
+
+  /** Looks up the call in the prefix cache, once in each round. */
+  #peekOnce(count: number, request: () => ForwardRequest | undefined): PrefixPeek | undefined {
+    // A call of at most one page of inputs is not looked up: its last input is always computed, so the cache could spare it
+    // less than one page.
+    if (count <= this.#space.pool.pageSize) return undefined;
+    if (this.#round !== this.#model.round) {
+      this.#round = this.#model.round;
+      const forwardRequest = request();
+      const cacheRequest = forwardRequest && prefixRequest(forwardRequest);
+      this.#peek = cacheRequest && this.#space.peekPrefix(cacheRequest);
+    }
+    return this.#peek;
+  }
+
+  /** Name of the scope in which calls share pages: the same tenant and the same adapter. */
+  #scope(adapter: string | undefined): string {
+    return treeTenant(this.#space.owner.tenant, adapter);
+  }
+}
+
+/**
+ * True when a cut between any two inputs of a call does not change its result: its keys are kept (`outPages`), and no input sees a later
+ * one. The check looks at the request only, because it runs while a batch is chosen. A malformed mask is refused later, with its cause.
+ */
+export function isChunkable(outPages: number, positions: Uint32Array, mask: Mask | undefined): boolean {
+  if (outPages === 0) return false;
+  return mask ? seesNothingLater(mask, positions.length) : isSorted(positions);
+}
+
+/** An inferred mask shows keys of smaller positions, so in rising order no input sees a later one. */
+function isSorted(positions: Uint32Array): boolean {
+  for (let i = 1; i < positions.length; i++) if ((positions[i] as number) < (positions[i - 1] as number)) return false;
+  return true;
+}
+
+/** The last `inputs` columns of an explicit mask are the inputs. The runs of a row are hidden and visible in turn. */
+function seesNothingLater({ runs, rowLengths }: Mask, inputs: number): boolean {
+  let run = 0;
+  for (let row = 0; row < rowLengths.length; row++) {
+    let width = 0;
+    let visibleEnd = 0;
+    const end = run + (rowLengths[row] as number);
+    for (let r = run; r < end && r < runs.length; r++) {
+      const length = runs[r] as number;
+      width += length;
+      if ((r - run) % 2 === 1 && length > 0) visibleEnd = width;
+    }
+    run = end;
+    if (visibleEnd > width - inputs + row + 1) return false;
+  }
+  return true;
 }

@@ -6,13 +6,11 @@ import type { FinishReason, RunRequest } from '../../protocol/calls.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import { RUN_WINDOW_TOKENS } from '../../protocol/wire.ts';
 import type { RunUnderWay } from '../steps/run-ahead.ts';
-import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
-import { checkTokens } from './checks.ts';
+import { DeviceCall, type HostQueue, type ModelContext, type OpenRun, type Progress, pageKey } from './call.ts';
+import { candidatesWanted, checkSampler, checkTokens, drawsOf, tokenOf } from './checks.ts';
 import { Penalties } from './penalties.ts';
 import { ForwardPlan } from './plan.ts';
 import type { RunSlices, SlicedRun } from './run-slices.ts';
-import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
-import type { HostQueue, OpenRun } from './space.ts';
 
 /** Maximum stop tokens of a run: each sampled token is compared with all of them. */
 const MAX_STOP_TOKENS = 256;

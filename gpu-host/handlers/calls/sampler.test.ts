@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CallFault } from '../../memory/fault.ts';
 import type { Sampler } from '../../protocol/calls.ts';
-import { candidatesWanted, checkSampler, drawsOf } from './sampler.ts';
+import { candidatesWanted, checkSampler, drawsOf } from './checks.ts';
 
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 

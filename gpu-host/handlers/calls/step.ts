@@ -5,15 +5,11 @@ import { fault } from '../../memory/fault.ts';
 import type { Distribution, StepRequest } from '../../protocol/calls.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import { MAX_FRAME_WORDS } from '../../protocol/wire.ts';
-import type { AdapterHold } from '../sharing/adapter-hold.ts';
+import type { AdapterHold } from '../sharing/adapters.ts';
 import type { RemainingCall } from '../steps/step-bounds.ts';
-import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
-import { checkAllowed, checkTokens, checkTopK } from './checks.ts';
-import { isChunkable } from './chunkable.ts';
-import { ForwardPlan, type ForwardRequest } from './plan.ts';
-import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
-import type { HostQueue } from './space.ts';
-import { Unplanned } from './unplanned.ts';
+import { DeviceCall, type HostQueue, type ModelContext, type Progress, pageKey } from './call.ts';
+import { candidatesWanted, checkAllowed, checkSampler, checkTokens, checkTopK, drawsOf, tokenOf } from './checks.ts';
+import { ForwardPlan, type ForwardRequest, isChunkable, Unplanned } from './plan.ts';
 
 const NO_TOKENS = new Uint32Array(0);
 

@@ -1,6 +1,7 @@
-import { availableParallelism } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import type { Tracer } from '@opentelemetry/api';
 import type { Logger } from '#scheduler/policies/logger.ts';
+import type { Backend } from '../../backends/backend.ts';
 import { batchInputs } from '../../batcher/batch.ts';
 import { Batcher } from '../../batcher/batcher.ts';
 import { DeviceMemory } from '../../memory/device-memory.ts';
@@ -9,37 +10,29 @@ import type { HostBytes } from '../../memory/host-bytes.ts';
 import { PageRegistry } from '../../memory/registry/registry.ts';
 import type { PageSpace, SpaceOwner } from '../../memory/space.ts';
 import type { PageSnapshot } from '../../memory/space-snapshot.ts';
-import type { SwapStore } from '../../memory/swap/store.ts';
+import { SwapStore } from '../../memory/swap/store.ts';
 import type { Tenants } from '../../memory/tenants.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import type { QueuedOperation } from '../../protocol/operations.ts';
 import { BatchTracer } from '../../telemetry/batch-trace.ts';
-import { BarrierCall } from '../calls/barrier.ts';
-import type { HostCall } from '../calls/call.ts';
+import { type HostCall, HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from '../calls/call.ts';
 import { EmbedImageCall } from '../calls/embed-image.ts';
+import { namedPages } from '../calls/exports.ts';
 import { type CallMaker, makeCall } from '../calls/make-call.ts';
-import { namedPages } from '../calls/named-pages.ts';
+import { BarrierCall } from '../calls/memory-call.ts';
 import { RunCall } from '../calls/run.ts';
 import { RunSlices } from '../calls/run-slices.ts';
-import { HostQueue, type InferletOwner, type ModelSpace, type ReplyPort } from '../calls/space.ts';
 import { Adapters } from '../sharing/adapters.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../sharing/device-share.ts';
-import { nextTurn, Pause } from '../sharing/pause.ts';
-import { StepGaps } from '../sharing/step-gaps.ts';
-import type { ThreadShare } from '../sharing/thread-share.ts';
+import { nextTurn, Pause, StepGaps, type ThreadShare } from '../sharing/thread-share.ts';
 import { PageTurnover } from '../sharing/turnover.ts';
-import { SparePages } from '../steps/spare-pages.ts';
+import { SparePages } from '../steps/guessed-steps.ts';
 import { StepBounds } from '../steps/step-bounds.ts';
-import { Arrivals } from './arrivals.ts';
 import { BatchRunner } from './batch-runner.ts';
-import { Fetches } from './fetches.ts';
 import { Instants } from './instants.ts';
 import { DEFAULT_ADAPTER_BYTES, DEFAULT_IMAGE_CACHE_BYTES, type HostedModel, maxTopK } from './model.ts';
-import { ModelSpaces } from './model-spaces.ts';
-import { Preemption } from './preemption.ts';
-import { RefusedGraphs } from './refused-graphs.ts';
+import { Fetches, Preemption } from './preemption.ts';
 import { StepStats } from './stats.ts';
-import { openSwap } from './swap.ts';
 
 /**
  * One model at work: the engine takes the calls of all inferlets, asks the batcher for the next batch and runs it. It never computes two batches
@@ -468,3 +461,166 @@ export class ModelEngine {
  * step, but takes a core. The runtime needs the core of a machine that has only one.
  */
 const MAY_WATCH = availableParallelism() > 1;
+
+/** The parts of a model that its spaces use. */
+export interface SpaceParts {
+  readonly memory: DeviceMemory;
+  readonly registry: PageRegistry<PageSnapshot>;
+  readonly batcher: Batcher;
+  readonly adapters: Adapters;
+  /** Memory besides pages that the tenants share. */
+  readonly bytes: HostBytes;
+}
+
+/** The spaces of one model, one for each inferlet. A closed space sends no call to the device; its memory is freed once the device is idle. */
+export class ModelSpaces {
+  readonly open = new Set<ModelSpace>();
+  readonly #byPages = new Map<PageSpace, ModelSpace>();
+  /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
+  readonly #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
+  readonly #parts: SpaceParts;
+
+  constructor(parts: SpaceParts) {
+    this.#parts = parts;
+  }
+
+  /** True when closed spaces wait for the device. */
+  get isClosing(): boolean {
+    return this.#closing.length > 0;
+  }
+
+  add(port: ReplyPort, owner: InferletOwner): ModelSpace {
+    const pages = this.#parts.memory.openSpace(owner, (change) => port.meter.hold(change));
+    const space = new ModelSpace(port, owner, pages, this.#parts.bytes);
+    this.#byPages.set(pages, space);
+    this.open.add(space);
+    return space;
+  }
+
+  of(pages: PageSpace): ModelSpace | undefined {
+    return this.#byPages.get(pages);
+  }
+
+  /**
+   * Drops the calls of an open space. `releaseClosed` later frees the space's memory and calls `released`.
+   * @param why the error that answers the space's pending calls; without it, they get no answer
+   */
+  close(space: ModelSpace, released: () => void, why?: HandlerError): void {
+    // Inferlets that share a limit with this one may use its part now, although a device step may still use its pages.
+    space.pages.leaveLimits();
+    this.#dropCalls(space, why);
+    this.#closing.push({ space, released });
+  }
+
+  /** Frees the memory of the closed spaces. Call it while the device is idle. */
+  releaseClosed(): void {
+    for (const { space, released } of this.#closing.splice(0)) {
+      if (this.open.has(space)) {
+        this.#parts.memory.closeSpace(space.pages);
+        this.#forget(space);
+      }
+      released();
+    }
+  }
+
+  /** Drops the calls and pages of a space at once. The caller must close the space's pages in memory once no claim is under way. */
+  empty(space: ModelSpace): void {
+    this.#dropCalls(space);
+    space.pages.releaseAll();
+    this.#forget(space);
+  }
+
+  #dropCalls(space: ModelSpace, why?: HandlerError): void {
+    space.closed = true;
+    space.dropPending();
+    space.closeAnswer = why;
+    const queued = [...space.queues].flatMap(
+      ({ batchQueue: order }) => this.#parts.batcher.closeQueue(order) as HostCall[],
+    );
+    for (const call of [...queued, ...space.arrivingCalls.splice(0)]) {
+      call.release();
+      call.answerEnded();
+    }
+    for (const call of [...space.parkedCalls]) space.unpark(call);
+    this.#parts.adapters.forget(space);
+    for (const tell of space.whenClosed) tell();
+    space.whenClosed.clear();
+  }
+
+  #forget(space: ModelSpace): void {
+    this.#parts.registry.releaseInferlet(space.holder);
+    space.embeds.releaseAll();
+    this.#byPages.delete(space.pages);
+    this.open.delete(space);
+  }
+}
+
+/**
+ * Pushes arriving calls to the batcher, which orders them by their addresses. Ordering takes long for a call with many addresses, so such a
+ * call waits for a gap between steps. The inferlet's later calls wait behind it; other inferlets' calls on the same socket do not.
+ */
+export class Arrivals {
+  readonly #batcher: Batcher;
+  readonly #gaps: StepGaps;
+
+  constructor(batcher: Batcher, gaps: StepGaps) {
+    this.#batcher = batcher;
+    this.#gaps = gaps;
+  }
+
+  /** Pushes the call now; or later, in a gap, when it has many addresses or an earlier call of its inferlet waits for a gap. */
+  take(call: HostCall, nowMs: number): void {
+    const { space } = call.hostQueue;
+    const { arrivingCalls, owner, port, scoreboard } = space;
+    if (arrivingCalls.length > 0) arrivingCalls.push(call);
+    // The batcher does not look at the addresses of a call while the inferlet has no other unfinished call.
+    else if (!call.hasManyAddresses || scoreboard.size === 0) this.#batcher.push(call, nowMs);
+    else {
+      arrivingCalls.push(call);
+      void this.#gaps.work(() => this.#takeNext(space), owner.tenant, port.meter);
+    }
+  }
+
+  /** Pushes the next waiting call of a space. Returns true when more wait, false after the last, undefined when the space has ended. */
+  #takeNext({ arrivingCalls }: ModelSpace): boolean | undefined {
+    const call = arrivingCalls.shift();
+    if (!call) return undefined;
+    this.#batcher.push(call, performance.now());
+    return arrivingCalls.length > 0;
+  }
+}
+
+/** The store for a model's swapped-out pages; undefined when the model was given no room for one page. */
+export function openSwap(model: HostedModel, log: Logger): SwapStore | undefined {
+  const { backend, swapMemoryBytes = 0, swapDiskBytes = 0, openSwapFile, kv } = model;
+  if (swapMemoryBytes + swapDiskBytes < backend.pageBytes) return undefined;
+  return new SwapStore({
+    pageBytes: backend.pageBytes,
+    memoryBytes: swapMemoryBytes,
+    diskBytes: swapDiskBytes,
+    ...(backend.allocatePinned && { allocate: (bytes) => backend.allocatePinned?.(bytes) }),
+    ...(backend.settlePages && { settle: () => backend.settlePages?.() }),
+    ...(backend.pagesSettled && { settled: async () => backend.pagesSettled?.() }),
+    directory: kv?.directory ?? tmpdir(),
+    report: (problem) => log.error({ model: model.name, problem }, 'swap fails'),
+    ...(openSwapFile && { openFile: openSwapFile }),
+  });
+}
+
+/** Reports step graphs that the device's driver refused: their steps are slower, and nothing else shows it. */
+export class RefusedGraphs {
+  readonly #backend: Pick<Backend, 'graphs'>;
+  #reportedCount = 0;
+
+  constructor(backend: Pick<Backend, 'graphs'>) {
+    this.#backend = backend;
+  }
+
+  /** Tells of the graphs that the driver has refused since the last check. */
+  check(report: (text: string) => void): void {
+    const { refused = 0, why } = this.#backend.graphs?.() ?? {};
+    if (refused > this.#reportedCount)
+      report(`the driver refused ${refused - this.#reportedCount} graphs, and steps are slower: ${why}`);
+    this.#reportedCount = refused;
+  }
+}

@@ -1,11 +1,9 @@
 import type { Batcher } from '../../batcher/batcher.ts';
 import { CallHeld } from '../../memory/fault.ts';
-import { BarrierCall } from '../calls/barrier.ts';
 import { type HostCall, InstantCall } from '../calls/call.ts';
-import { MemoryCall } from '../calls/memory-call.ts';
+import { BarrierCall, MemoryCall } from '../calls/memory-call.ts';
 import type { DeviceTime } from '../sharing/meter.ts';
-import type { StepGaps } from '../sharing/step-gaps.ts';
-import type { ThreadShare } from '../sharing/thread-share.ts';
+import type { StepGaps, ThreadShare } from '../sharing/thread-share.ts';
 
 /** The engine, as the calls that need no step see it. */
 export interface InstantTurns {

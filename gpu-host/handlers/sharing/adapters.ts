@@ -1,11 +1,10 @@
 import { setImmediate } from 'node:timers/promises';
 import type { Backend, DeviceAdapter } from '../../backends/backend.ts';
-import { CallFault, fault } from '../../memory/fault.ts';
+import { CallFault, fault, unreadable } from '../../memory/fault.ts';
 import type { LoadedAdapter } from '../../models/adapter.ts';
 import { ModelError } from '../../models/errors.ts';
 import type { AdapterInfo } from '../../protocol/calls.ts';
-import { unreadable } from '../calls/call.ts';
-import { AdapterQueue, type AdapterWant } from './adapter-queue.ts';
+import type { ModelSpace } from '../calls/call.ts';
 import type { Payer } from './meter.ts';
 
 const MIB = 1024 * 1024;
@@ -243,4 +242,149 @@ export class Adapters {
 
 function mib(bytes: number): number {
   return Math.ceil(bytes / MIB);
+}
+
+/** A call or load that waits for an adapter to be on the device. */
+export interface AdapterWant {
+  readonly name: string;
+  /** The inferlet that wants the adapter, and pays for it. */
+  readonly space: { readonly owner: { readonly tenant: string }; readonly port: { readonly meter: Payer } };
+  /** The adapter is on the device, and held for this want until it is released. */
+  arrived(adapter: DeviceAdapter): void;
+  failed(why: unknown): void;
+}
+
+/** Order in which adapters come to the device: tenants take turns, and all wants of one adapter are served together. */
+export class AdapterQueue {
+  /** Wants by tenant and name; the tenant whose turn it is comes first. */
+  readonly #tenants = new Map<string, Map<string, Set<AdapterWant>>>();
+
+  add(want: AdapterWant): void {
+    const { name } = want;
+    const { tenant } = want.space.owner;
+    const names = this.#tenants.get(tenant) ?? new Map<string, Set<AdapterWant>>();
+    const wants = names.get(name) ?? new Set();
+    this.#tenants.set(tenant, names.set(name, wants.add(want)));
+  }
+
+  /** The oldest wanted name of the tenant whose turn it is; passes the turn to the next tenant. Undefined without wants. */
+  next(): string | undefined {
+    const [first] = this.#tenants;
+    if (!first) return undefined;
+    const [tenant, names] = first;
+    this.#tenants.delete(tenant);
+    this.#tenants.set(tenant, names);
+    const [name] = names.keys();
+    return name;
+  }
+
+  wants(name: string): boolean {
+    for (const names of this.#tenants.values()) if (names.has(name)) return true;
+    return false;
+  }
+
+  /** Removes and returns all wants of an adapter. */
+  take(name: string): AdapterWant[] {
+    const takenWants: AdapterWant[] = [];
+    for (const [tenant, names] of this.#tenants) {
+      takenWants.push(...(names.get(name) ?? []));
+      names.delete(name);
+      if (names.size === 0) this.#tenants.delete(tenant);
+    }
+    return takenWants;
+  }
+
+  drop(want: AdapterWant): void {
+    const { name } = want;
+    const { tenant } = want.space.owner;
+    const names = this.#tenants.get(tenant);
+    const wants = names?.get(name);
+    if (!names || !wants?.delete(want) || wants.size > 0) return;
+    names.delete(name);
+    if (names.size === 0) this.#tenants.delete(tenant);
+  }
+
+  /** Removes and returns all wants of one inferlet. */
+  dropAll(space: AdapterWant['space']): AdapterWant[] {
+    const names = this.#tenants.get(space.owner.tenant);
+    const dropped = [...(names?.values() ?? [])].flatMap((wants) => [...wants].filter((want) => want.space === space));
+    for (const want of dropped) this.drop(want);
+    return dropped;
+  }
+
+  clear(): void {
+    this.#tenants.clear();
+  }
+}
+
+/** One call's hold on its adapter. It begins at the call's turn or when the adapter arrives, and ends when the call is done or has to wait again. */
+export class AdapterHold implements AdapterWant {
+  readonly name: string;
+  readonly space: AdapterWant['space'];
+  readonly #adapters: Adapters;
+  /** Called when the adapter has arrived or been refused. */
+  readonly #onSettled: () => void;
+  /** `unasked` at first, and again once the call has given the adapter back; `over` when the call is done or dropped. */
+  #state: 'unasked' | 'waiting' | 'held' | 'refused' | 'over' = 'unasked';
+  #adapter: DeviceAdapter | undefined;
+  #failureReason: unknown;
+
+  constructor(name: string, space: AdapterWant['space'], adapters: Adapters, onSettled: () => void) {
+    this.name = name;
+    this.space = space;
+    this.#adapters = adapters;
+    this.#onSettled = onSettled;
+  }
+
+  /**
+   * The adapter's name on a backend that cannot mix adapters, since the batcher puts no two variants into one batch. Undefined, as for a call without
+   * adapter, on a backend that mixes adapters, and for a refused adapter, since the call fails in every batch.
+   */
+  get variant(): string | undefined {
+    return this.#state === 'refused' || this.#adapters.mixesAdapters ? undefined : this.name;
+  }
+
+  /** The adapter, once `acquire` returned true or `arrived` was called. @throws the reason why the adapter was refused */
+  get adapter(): DeviceAdapter {
+    if (this.#state === 'refused') throw this.#failureReason;
+    if (!this.#adapter) throw new Error(`a call computes without its adapter ${this.name}`);
+    return this.#adapter;
+  }
+
+  /** Asks for the adapter, unless the call has asked already. Returns false until the adapter has arrived or been refused. */
+  acquire(): boolean {
+    if (this.#state === 'unasked') {
+      this.#adapter = this.#adapters.hold(this);
+      this.#state = this.#adapter ? 'held' : 'waiting';
+    }
+    return this.#state !== 'waiting';
+  }
+
+  arrived(adapter: DeviceAdapter): void {
+    this.#adapter = adapter;
+    this.#state = 'held';
+    this.#onSettled();
+  }
+
+  failed(why: unknown): void {
+    this.#failureReason = why;
+    this.#state = 'refused';
+    this.#onSettled();
+  }
+
+  /** Gives the adapter back, or stops waiting for it, until the next `acquire`. A refusal stays. */
+  giveBack(): void {
+    const state = this.#state;
+    if (state !== 'held' && state !== 'waiting') return;
+    this.#state = 'unasked';
+    this.#adapter = undefined;
+    if (state === 'held') this.#adapters.release(this.name);
+    else this.#adapters.drop(this);
+  }
+
+  /** Call when the call is done or dropped. */
+  release(): void {
+    this.giveBack();
+    this.#state = 'over';
+  }
 }

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { DeviceTime, type Payer } from './meter.ts';
-import { GAP_MS, StepGaps } from './step-gaps.ts';
-import { ThreadShare } from './thread-share.ts';
+import { GAP_MS, StepGaps, ThreadShare } from './thread-share.ts';
 
 const payer = { charge: () => undefined };
 

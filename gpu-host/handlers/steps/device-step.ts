@@ -1,5 +1,7 @@
 import type { Backend, SequenceInput, SequenceOutput } from '../../backends/backend.ts';
+import { checkInputs, checkSequence } from '../../backends/check.ts';
 import type { Grant } from '../../batcher/batcher.ts';
+import { fault } from '../../memory/fault.ts';
 import type { DeviceCall } from '../calls/call.ts';
 import { RunCall } from '../calls/run.ts';
 import type { RowUnderWay } from './run-ahead.ts';
@@ -66,4 +68,21 @@ export function rowOf({ call }: StepPart): RowUnderWay {
 /** The runs of a step that have not ended since its hand-over. */
 export function openRuns({ parts }: DeviceStep): RunCall[] {
   return parts.flatMap(({ call }) => (call instanceof RunCall && call.state !== 'done' ? [call] : []));
+}
+
+/** The call's next `tokens` inputs, as they go to the device. @throws CallFault, or CallHeld when there is no memory */
+export function sequenceOf(call: DeviceCall, tokens: number, backend: Backend): SequenceInput {
+  // Making room for an earlier call may have ended this call's inferlet.
+  if (call.hostQueue.space.closed) throw fault('cancelled', 'the inferlet has ended');
+  call.hostQueue.checkGoesOn();
+  const { adapter } = call;
+  const prepared = call.prepare(tokens);
+  return checkedSequence(adapter ? { ...prepared, adapter } : prepared, backend);
+}
+
+/** The sequence, if the device can take it. @throws InvalidInput */
+export function checkedSequence(sequence: SequenceInput, backend: Backend): SequenceInput {
+  if (backend.checksSlots) checkInputs(backend.config, sequence);
+  else checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
+  return sequence;
 }

@@ -6,7 +6,7 @@ import { Dice } from '../../batcher/testing/dice.ts';
 import type { DeviceClient, Outcome, Sampler, StepResult } from '../../protocol/client.ts';
 import { GREEDY, NONE, range, startTestHost } from '../../testing/host.ts';
 import { checkDistinctWrites, wrapBackend } from '../../testing/wrapped-backend.ts';
-import { nextTurn } from '../sharing/pause.ts';
+import { nextTurn } from '../sharing/thread-share.ts';
 
 /*
  * The inferlets mostly ask for one token after another. Sometimes they do something else: forks, masks, copied slots, narrower contexts, other tokens
