@@ -4,8 +4,7 @@ import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput } from '../.
 import { InvalidInput, TooLittleMemory } from '../../backends/check.ts';
 import { BatchCall, type BatchQueue, type CallKind, type LatencyTargets, Scoreboard } from '../../batcher/call.ts';
 import { EmbedSpace, type ImageCache } from '../../memory/embeds.ts';
-import type { unreadable } from '../../memory/fault.ts';
-import { CallFault, fault } from '../../memory/fault.ts';
+import { CallFault, fault, unreadable } from '../../memory/fault.ts';
 import type { HostBytes } from '../../memory/host-bytes.ts';
 import type { Page } from '../../memory/pool.ts';
 import type { PageSpace, SpaceOwner } from '../../memory/space.ts';

@@ -3,6 +3,7 @@ import type { KeyVisitor } from '../../batcher/call.ts';
 import type { DeviceMemory } from '../../memory/device-memory.ts';
 import { fault } from '../../memory/fault.ts';
 import { type Extent, NO_EXTENT, PageRecords, recordBytes, withPage, writeRecord } from '../../memory/page-records.ts';
+import type { PageSnapshot } from '../../memory/pool.ts';
 import type { Maker } from '../../memory/registry/entry.ts';
 import {
   checkOpen,
@@ -14,7 +15,6 @@ import {
   type Requester,
   type Restoration,
 } from '../../memory/registry/stored.ts';
-import type { PageSnapshot } from '../../memory/space-snapshot.ts';
 import type { Copies, Copy, TransferBuffer } from '../../memory/transfers.ts';
 import type { PageLayout } from '../../protocol/calls.ts';
 import type { Operation } from '../../protocol/operations.ts';

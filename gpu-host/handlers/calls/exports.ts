@@ -1,10 +1,10 @@
 import type { KeyVisitor } from '../../batcher/call.ts';
 import type { DeviceMemory } from '../../memory/device-memory.ts';
 import { fault } from '../../memory/fault.ts';
+import type { PageSnapshot } from '../../memory/pool.ts';
 import type { Caller, Maker } from '../../memory/registry/entry.ts';
 import type { ControlledExport, PageRegistry } from '../../memory/registry/registry.ts';
 import type { Requester } from '../../memory/registry/stored.ts';
-import type { PageSnapshot } from '../../memory/space-snapshot.ts';
 import type { Copies } from '../../memory/transfers.ts';
 import type { Residency, Tier } from '../../protocol/calls.ts';
 import type { DoneOperation, ExportControl, ImportOperation, Operation } from '../../protocol/operations.ts';

@@ -1,8 +1,9 @@
 import type { InputRows, OutputRequest, SequenceInput } from '../../backends/backend.ts';
 import type { PagesAhead } from '../../batcher/call.ts';
 import { fault } from '../../memory/fault.ts';
+import type { ContextPages, Mapping } from '../../memory/known-text.ts';
 import { fillSlot, treeTenant, unfillSlot } from '../../memory/pool.ts';
-import type { ContextPages, EmptySlot, Mapping, PageSpace } from '../../memory/space.ts';
+import type { EmptySlot, PageSpace } from '../../memory/space.ts';
 import type { PrefixPeek, PrefixRequest, PrefixRun } from '../../memory/space-prefix.ts';
 import type { ModelConfig } from '../../models/config.ts';
 import type { Mask } from '../../protocol/calls.ts';

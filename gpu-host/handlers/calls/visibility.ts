@@ -1,6 +1,7 @@
 import { fault } from '../../memory/fault.ts';
+import type { ContextPages, Mapping } from '../../memory/known-text.ts';
 import { bitCount } from '../../memory/pool.ts';
-import type { ContextPages, Mapping, PageSpace } from '../../memory/space.ts';
+import type { PageSpace } from '../../memory/space.ts';
 import type { Mask } from '../../protocol/calls.ts';
 
 /** The slots that a call reads: the filled, unmasked ones of its in-pages, in order. */

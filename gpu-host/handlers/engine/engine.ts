@@ -7,9 +7,9 @@ import { Batcher } from '../../batcher/batcher.ts';
 import { DeviceMemory } from '../../memory/device-memory.ts';
 import { ImageCache } from '../../memory/embeds.ts';
 import type { HostBytes } from '../../memory/host-bytes.ts';
+import type { PageSnapshot } from '../../memory/pool.ts';
 import { PageRegistry } from '../../memory/registry/registry.ts';
 import type { PageSpace, SpaceOwner } from '../../memory/space.ts';
-import type { PageSnapshot } from '../../memory/space-snapshot.ts';
 import { SwapStore } from '../../memory/swap/store.ts';
 import type { Tenants } from '../../memory/tenants.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
@@ -24,8 +24,8 @@ import { RunCall } from '../calls/run.ts';
 import { RunSlices } from '../calls/run-slices.ts';
 import { Adapters } from '../sharing/adapters.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../sharing/device-share.ts';
+import { PageTurnover } from '../sharing/meter.ts';
 import { nextTurn, Pause, StepGaps, type ThreadShare } from '../sharing/thread-share.ts';
-import { PageTurnover } from '../sharing/turnover.ts';
 import { SparePages } from '../steps/guessed-steps.ts';
 import { StepBounds } from '../steps/step-bounds.ts';
 import { BatchRunner } from './batch-runner.ts';
@@ -37,7 +37,7 @@ import { StepStats } from './stats.ts';
 /**
  * One model at work: the engine takes the calls of all inferlets, asks the batcher for the next batch and runs it. It never computes two batches
  * at once; calls that arrive meanwhile wait in their queues. Memory changes only between two batches, so that no page moves while the device uses
- * it. The one exception: during a batch of guessed steps, inferlets may get spare pages, which no step uses yet (`spare-pages.ts`).
+ * it. The one exception: during a batch of guessed steps, inferlets may get spare pages, which no step uses yet (`SparePages`).
  */
 export class ModelEngine {
   readonly model: HostedModel;

@@ -1,11 +1,10 @@
 import { setImmediate } from 'node:timers/promises';
 import type { Batcher } from '../../batcher/batcher.ts';
-import type { Contender } from '../../memory/contender.ts';
 import type { DeviceMemory } from '../../memory/device-memory.ts';
 import { CallFault, CallHeld } from '../../memory/fault.ts';
 import type { Page } from '../../memory/pool.ts';
 import type { Relief } from '../../memory/relief.ts';
-import type { PageSpace } from '../../memory/space.ts';
+import type { Contender, PageSpace } from '../../memory/space.ts';
 import { unexpected } from '../../unexpected.ts';
 import type { HostCall, ModelSpace } from '../calls/call.ts';
 import type { StepGaps } from '../sharing/thread-share.ts';

@@ -4,7 +4,6 @@ import { CallFault, fault, unreadable } from '../../memory/fault.ts';
 import type { LoadedAdapter } from '../../models/adapter.ts';
 import { ModelError } from '../../models/errors.ts';
 import type { AdapterInfo } from '../../protocol/calls.ts';
-import type { ModelSpace } from '../calls/call.ts';
 import type { Payer } from './meter.ts';
 
 const MIB = 1024 * 1024;

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { DeviceTime, Meter } from './meter.ts';
-import { PageTurnover } from './turnover.ts';
+import { DeviceTime, Meter, PageTurnover } from './meter.ts';
 
 const tokenCounts = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300, size: 'max' });
 
