@@ -1,24 +1,33 @@
-import { type Batch, type Decision, type Grant, IDLE, NOTHING, type RideCounts, tenantsOf } from './batch.ts';
-import { type BatchCall, leavesWith } from './call.ts';
+import {
+  admitFollowers,
+  type Batch,
+  type Decision,
+  dismissFollowers,
+  type Grant,
+  IDLE,
+  NOTHING,
+  type RideCounts,
+  tenantsOf,
+} from './batch.ts';
+import { type BatchCall, BatchQueue, type LatencyTargets, leavesWith, type Scoreboard } from './call.ts';
 import { Departure } from './departure.ts';
-import { admitFollowers, dismissFollowers } from './followers.ts';
-import { type BatcherOptions, limitsOf, MAX_PRIORITY, type QueueOptions } from './options.ts';
 import { postponeWaiters } from './pages-ahead.ts';
-import { DEFAULT_GRACE } from './policies/adaptive.ts';
-import { earliest } from './policies/eager.ts';
-import type { BatchPolicy } from './policies/policy.ts';
-import { BatchQueue } from './queue.ts';
-import { type BatchRoom, roomForEncodings, roomForProjections } from './room.ts';
-import { Rotation } from './rotation.ts';
-import type { Scoreboard } from './scoreboard.ts';
-import { type BatchLimits, mostShortTokens, selectForwards } from './select.ts';
+import { DEFAULT_GRACE, type GracePolicy } from './policies/adaptive.ts';
+import { type BatchPolicy, earliest } from './policies/policy.ts';
+import { Rotation, VariantTurns } from './rotation.ts';
+import {
+  type BatchLimits,
+  type BatchRoom,
+  DEFAULT_LIMITS,
+  mostShortTokens,
+  roomForEncodings,
+  roomForProjections,
+  selectForwards,
+} from './select.ts';
 import { LatencyTurns } from './targets.ts';
-import { takeTurnsInTopology } from './topology.ts';
-import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency } from './urgency.ts';
-import { VariantTurns } from './variant-turns.ts';
+import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency, takeTurnsInTopology } from './urgency.ts';
 
 export type { Batch, Decision, Grant, RideCounts } from './batch.ts';
-export type { BatcherOptions, QueueOptions } from './options.ts';
 export type { BatchPolicy } from './policies/policy.ts';
 
 /** Milliseconds after a step in which the engine polls the sockets for an expected call instead of sleeping until the call comes. */
@@ -471,4 +480,32 @@ export class Batcher {
     this.rides.projections++;
     this.#leave(call);
   }
+}
+
+export interface BatcherOptions {
+  readonly limits?: Partial<BatchLimits>;
+  /** For the `adaptive` policy. */
+  readonly grace?: GracePolicy;
+  /** `adaptive` by default. */
+  readonly policy?: BatchPolicy;
+  /** Maximum inputs of the next batch, if this is below `BatchLimits.maxTokens`; at least 1. Unlimited by default. */
+  readonly batchInputs?: () => number;
+}
+
+export const MAX_PRIORITY = 10;
+
+/** The limits of a batch. The `eager` policy sends each call alone. */
+export function limitsOf({ limits, policy }: BatcherOptions): BatchLimits {
+  return { ...DEFAULT_LIMITS, ...limits, ...(policy?.kind === 'eager' ? { maxCalls: 1 } : {}) };
+}
+
+export interface QueueOptions {
+  /** Priorities of the queue are clamped to ±`maxPriority`; `MAX_PRIORITY` by default. */
+  readonly maxPriority?: number;
+  /** Tenant whose inferlet owns the queue; an empty name by default. Tenants take turns with calls that need no step. */
+  readonly tenant?: string;
+  /** Latency targets of the queue's calls; without them the calls are ordinary. */
+  readonly targets?: LatencyTargets | undefined;
+  /** Rank of the queue's query (a root inferlet with its children) among its tenant's queries: the smaller, the earlier; 0 by default. */
+  readonly query?: number;
 }

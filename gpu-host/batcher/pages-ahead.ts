@@ -1,23 +1,6 @@
 import type { BatchCall } from './call.ts';
 import { type BatchLimits, mostShortTokens } from './select.ts';
 
-/** The whole pages of a text that a call computes next, and that others may then take instead of computing them again. */
-export interface PagesAhead {
-  /** Only calls of one scope share pages. */
-  readonly scope: string;
-  /** Inputs of a page. */
-  readonly pageTokens: number;
-  /**
-   * A key per page, in order; a long text has keys for its first pages only. Equal keys of one scope mean equal pages: the same text from its
-   * beginning to the end of the page.
-   */
-  readonly keys: readonly number[];
-  /** Number of its first pages that this call may take from other calls, once the pages exist. */
-  readonly takes: number;
-  /** True when the call has computed some of its inputs; it then computes the rest itself. */
-  readonly begun: boolean;
-}
-
 /** The ready calls: those that the next batch may take, and those that it leaves out because they wait for pages. */
 export interface Candidates {
   /** In the order in which the next batch considers them. */

@@ -2,9 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Batcher } from './batcher.ts';
-import type { BatchQueue } from './queue.ts';
-import { Scoreboard } from './scoreboard.ts';
-import type { LatencyTargets } from './targets.ts';
+import type { LatencyTargets } from './call.ts';
+import { type BatchQueue, Scoreboard } from './call.ts';
 import { SimCall } from './testing/sim-call.ts';
 
 /** Calculated milliseconds of a step of an 8B model on one card: a fixed time for the weights, and the time of the inputs and sequences. */

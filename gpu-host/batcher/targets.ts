@@ -1,17 +1,6 @@
-import type { BatchCall } from './call.ts';
+import type { BatchCall, LatencyTargets } from './call.ts';
 import { type BatchLimits, mostShortTokens } from './select.ts';
 import { isMoreUrgent } from './urgency.ts';
-
-/** Latency targets of an inferlet's calls, milliseconds from a call's arrival to the end of its step. */
-export interface LatencyTargets {
-  /** For calls that encode an image, and for calls of several inputs, which may compute a prompt. */
-  readonly firstTokenMs: number;
-  /**
-   * For calls of one input, for each step of a run, and for calls that only project states. A short call of several inputs may also verify
-   * guessed tokens, so the smaller of both targets holds for it.
-   */
-  readonly perTokenMs: number;
-}
 
 /** Maximum batches in a row that pass over the most urgent ordinary call. */
 export const MAX_PASSED_OVER = 3;

@@ -2,11 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Batcher } from './batcher.ts';
-import type { BatchCall } from './call.ts';
-import { Scoreboard } from './scoreboard.ts';
+import { type BatchCall, Scoreboard } from './call.ts';
 import { SimCall } from './testing/sim-call.ts';
-import { mostYieldMs, takeTurnsInTopology } from './topology.ts';
-import { sortByUrgency } from './urgency.ts';
+import { mostYieldMs, sortByUrgency, takeTurnsInTopology } from './urgency.ts';
 
 const AGING_MS = 20;
 const RUNS = process.env.PIE_TEST_ALL ? 20_000 : 2_000;

@@ -1,16 +1,16 @@
 import type { Logger } from '#scheduler/policies/logger.ts';
 import { InferletShare } from '#scheduler/policies/shares.ts';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
-import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/device-share.ts';
-import { DeviceTime, type Meter } from '../handlers/meter.ts';
-import { nextTurn, Pause } from '../handlers/pause.ts';
+import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/sharing/device-share.ts';
+import { DeviceTime, type Meter } from '../handlers/sharing/meter.ts';
+import { nextTurn, Pause } from '../handlers/sharing/thread-share.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
+import type { FrameWriter } from '../protocol/frames.ts';
 import type { Device, EncoderStats } from '../protocol/host.ts';
 import { answerOf, type Operation } from '../protocol/operations.ts';
 import { encodeError } from '../protocol/results.ts';
 import { MAX_ENCODED_TEXTS, MAX_RESULT_FLOATS } from '../protocol/wire.ts';
-import type { FrameWriter } from '../protocol/words.ts';
 import { LatencyProfile } from './latency-profile.ts';
 import { EncodeQueue, type PickedText } from './queue.ts';
 

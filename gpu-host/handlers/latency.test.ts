@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { InferletOptions } from '../protocol/inferlet-options.ts';
+import type { InferletOptions } from '../protocol/issuer.ts';
 import { must, range, startTestHost } from '../testing/host.ts';
 import { type Watched, watchBackend } from '../testing/wrapped-backend.ts';
 

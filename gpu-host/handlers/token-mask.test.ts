@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { Outcome, StepOutput, StepResult } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
-import { checkAllowed } from './checks.ts';
+import { checkAllowed } from './calls/checks.ts';
 
 /** One row of a token mask, which allows these tokens. */
 function allow(b: Workbench, ...tokens: readonly number[]): Uint32Array {

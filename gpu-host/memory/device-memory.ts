@@ -1,7 +1,7 @@
 import type { PrefixStats } from '../protocol/host.ts';
-import { type Contender, Contenders } from './contender.ts';
 import { Families, fault } from './fault.ts';
 import { Leases } from './leases.ts';
+import type { StoredPage } from './page-records.ts';
 import {
   isCached,
   largestPosition,
@@ -9,40 +9,17 @@ import {
   type PageAccount,
   PageAccounts,
   PagePool,
+  type PageSnapshot,
   type PoolCounts,
 } from './pool.ts';
 import { PrefixTree } from './prefix/tree.ts';
-import type { Restoration, StoredPage } from './registry/stored.ts';
+import type { Restoration } from './registry/stored.ts';
 import { Relief, type ReliefStats } from './relief.ts';
-import { PageSpace, SpaceLimits, type SpaceMemory, type SpaceOwner } from './space.ts';
-import { FrozenPages, type PageSnapshot } from './space-snapshot.ts';
+import { type Contender, Contenders, PageSpace, type SpaceMemory, type SpaceOwner } from './space.ts';
+import { FrozenPages } from './space-snapshot.ts';
 import { SwapFault, type SwapStore, type SwapTicket } from './swap/store.ts';
-import { Tenants } from './tenants.ts';
-import { TransferBuffers } from './transfers.ts';
-
-/** The device's store of keys and values, by frame. Every `Backend` implements it. */
-export interface PageDevice {
-  /** Bytes of one page as `readPage` gives them. */
-  readonly pageBytes: number;
-  /**
-   * Copies the i-th source slot to the i-th destination slot, and rotates its key by the i-th shift, in positions. Reads all sources before it
-   * writes any destination.
-   */
-  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
-  readPage(frame: number, into: Uint8Array): void;
-  writePage(frame: number, from: Uint8Array): void;
-  /**
-   * As `readPage`, but returns once the copy is queued; the device executes later calls after it. Until `pagesSettled` resolves, the caller keeps
-   * `into`, and only further queued copies may use that memory.
-   */
-  queueReadPage?(frame: number, into: Uint8Array): void;
-  /** As `writePage`, with the terms of `queueReadPage` for `from`. */
-  queueWritePage?(frame: number, from: Uint8Array): void;
-  /** Resolves when the copies that were queued before the call have ended. The thread stays free. */
-  pagesSettled?(): Promise<void>;
-  /** Allocates the host memory that the device copies pages from and to fastest. */
-  allocatePinned?(bytes: number): Uint8Array | undefined;
-}
+import { SpaceLimits, Tenants } from './tenants.ts';
+import { type PageDevice, TransferBuffers } from './transfers.ts';
 
 export interface MemoryOptions {
   /** Slots of a page. */

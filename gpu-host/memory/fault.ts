@@ -1,4 +1,6 @@
+import type { ModelError } from '../models/errors.ts';
 import { type HandlerError, type HandlerErrorTag, handlerError } from '../protocol/errors.ts';
+import { unexpected } from '../unexpected.ts';
 
 /**
  * Thrown to refuse a call. The inferlet receives `error` as the call's error. A refused call has changed nothing, with one exception: a `free` that
@@ -163,4 +165,11 @@ export class Failures {
     for (const [address, failure] of this.#addresses) if (failure.source === source) this.#addresses.delete(address);
     this.#ranges = this.#ranges.filter((range) => range.source !== source);
   }
+}
+
+/** The error of a call that needs files of a model which cannot be read. */
+export function unreadable(what: string, error: ModelError): HandlerError {
+  const { hint } = error;
+  const advice = hint === undefined ? '' : `; ${hint}`;
+  return handlerError('unavailable', `${what} cannot be read: ${unexpected(error)}${advice}`);
 }

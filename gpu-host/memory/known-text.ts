@@ -1,6 +1,5 @@
 import type { Page, PagePrefix } from './pool.ts';
 import { hashTokens } from './prefix/tree.ts';
-import type { Mapping } from './space.ts';
 
 /**
  * The full pages that a text begins with, and their slots, kept from one call over the text to the next. A call that continues a long text
@@ -116,4 +115,22 @@ function keyOf(page: PagePrefix | undefined): number {
 /** Mixes a page's tokens into the key of the text before it: a rotation, then a product with a large prime. */
 function nextKey(keyBefore: number, tokens: Uint32Array): number {
   return Math.imul(((keyBefore << 5) | (keyBefore >>> 27)) ^ hashTokens(tokens), 0x9e3779b1);
+}
+
+/** The page behind an address. */
+export interface Mapping {
+  readonly address: number;
+  page: Page;
+  /** A set bit `s` hides slot `s` from calls through this address. */
+  masked: number;
+  /** True until the address is given back. A `KnownText` may keep this object longer, and checks this flag. */
+  isMapped: boolean;
+  /** Findings of the last call about the text that begins with this page; undefined while a call uses them. */
+  text: KnownText | undefined;
+}
+
+/** The pages that a call reads, looked up once: first those of the text that an earlier call has looked up (`text`), then the `rest`. */
+export interface ContextPages {
+  readonly text: KnownText;
+  readonly rest: readonly Mapping[];
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Lease, Leases } from './leases.ts';
-import { PageAccount, PagePool } from './pool.ts';
-import { type PageSnapshot, snapshotOf } from './space-snapshot.ts';
+import { PageAccount, PagePool, type PageSnapshot } from './pool.ts';
+import { snapshotOf } from './space-snapshot.ts';
 import { tagOf } from './testing/fault-tag.ts';
 
 test('the status of a lease has a reason for its end exactly when no time is left', () => {

@@ -1,8 +1,7 @@
 import { leaseToEnd, type Pinned, pinShare } from '#scheduler/policies/leases.ts';
 import type { LeaseEnd } from '#wit/generated/host.ts';
 import { fault } from './fault.ts';
-import type { Page } from './pool.ts';
-import type { PageSnapshot } from './space-snapshot.ts';
+import type { Page, PageSnapshot } from './pool.ts';
 
 /** Maximum duration of a lease, 1 hour: it bounds how long a tenant that has gone away pins pages. */
 const MAX_LEASE_MS = 60 * 60 * 1000;

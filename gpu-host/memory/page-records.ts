@@ -1,6 +1,5 @@
 import type { PageLayout } from '../protocol/calls.ts';
 import { bitCount } from './pool.ts';
-import type { StoredPage } from './registry/stored.ts';
 
 /*
  * A page on its way to another host; integers are little-endian:
@@ -107,4 +106,12 @@ export function withPage(
 
 function headBytes(pageSize: number): number {
   return FLAG_BYTES + pageSize * 4;
+}
+
+/** A page as a file holds it, without its keys and values. */
+export interface StoredPage {
+  readonly filled: number;
+  readonly masked: number;
+  /** One per slot; those of empty slots have no meaning. */
+  readonly positions: Uint32Array;
 }

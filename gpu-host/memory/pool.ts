@@ -405,3 +405,20 @@ export class PageAccounts implements Iterable<PageAccount> {
       if (frames === 0 && swappedOut === 0 && spaces === 0) this.#accounts.delete(tenant);
   }
 }
+
+/** Pages frozen at one moment. The holder of a snapshot retains the pages, so an inferlet that writes to one of them later writes to a copy. */
+export interface PageSnapshot {
+  /** Tenant that owns the pages. */
+  readonly tenant: string;
+  readonly pages: readonly FrozenPage[];
+  /** Filled slots. */
+  readonly tokens: number;
+  /** One past the largest position; 0 when nothing is filled. */
+  readonly nextPosition: number;
+}
+
+export interface FrozenPage {
+  readonly page: Page;
+  /** A set bit `s` hides slot `s`. */
+  readonly masked: number;
+}

@@ -1,7 +1,6 @@
 import type { Shortfall } from '#scheduler/policies/preemption.ts';
-import type { Contender } from './contender.ts';
 import { holders, type Page, type PageAccount } from './pool.ts';
-import type { PageSpace } from './space.ts';
+import type { Contender, PageSpace } from './space.ts';
 import type { SwapTicket } from './swap/store.ts';
 
 /** A holder of pages, with its references by page. */

@@ -8,7 +8,6 @@ import {
   type TenantClaim,
   TenantHoldings,
 } from '#scheduler/policies/preemption.ts';
-import type { Contender } from './contender.ts';
 import { CallHeld, fault } from './fault.ts';
 import { isCached, type Page, type PageAccount, type PageAccounts, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
@@ -23,7 +22,7 @@ import {
   type SwapRoom,
   swappable,
 } from './pressure.ts';
-import type { PageSpace } from './space.ts';
+import type { Contender, PageSpace } from './space.ts';
 import type { FrozenPages } from './space-snapshot.ts';
 import type { SwapStore, SwapTicket } from './swap/store.ts';
 

@@ -1,8 +1,9 @@
 import { CallFault } from './fault.ts';
+import type { ContextPages, Mapping } from './known-text.ts';
 import { KnownText, textKeys } from './known-text.ts';
 import { fillSlot, type Page, PagePrefix, samePrefix, slotBits, treeTenant, unfillSlot } from './pool.ts';
 import { commonStart, joined, type PrefixNode, type PrefixTree } from './prefix/tree.ts';
-import type { ContextPages, Mapping, PageSpace } from './space.ts';
+import type { PageSpace } from './space.ts';
 
 /** A call that may take pages from the prefix tree. */
 export interface PrefixRequest {

@@ -1,28 +1,13 @@
 import { departures } from '#scheduler/policies/leases.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { fault } from './fault.ts';
+import type { Mapping } from './known-text.ts';
 import type { Leases } from './leases.ts';
+import type { FrozenPage, PageSnapshot } from './pool.ts';
 import { bitCount, fillSlot, holders, largestPosition, type Page, type PagePool } from './pool.ts';
-import { checkCopies, type EmptySlot, type Mapping, type PageSpace, slotsIn } from './space.ts';
+import { checkCopies, type EmptySlot, type PageSpace, slotsIn } from './space.ts';
 import type { Tenants } from './tenants.ts';
 import type { TransferBuffer, TransferBuffers } from './transfers.ts';
-
-/** Pages frozen at one moment. The holder of a snapshot retains the pages, so an inferlet that writes to one of them later writes to a copy. */
-export interface PageSnapshot {
-  /** Tenant that owns the pages. */
-  readonly tenant: string;
-  readonly pages: readonly FrozenPage[];
-  /** Filled slots. */
-  readonly tokens: number;
-  /** One past the largest position; 0 when nothing is filled. */
-  readonly nextPosition: number;
-}
-
-export interface FrozenPage {
-  readonly page: Page;
-  /** A set bit `s` hides slot `s`. */
-  readonly masked: number;
-}
 
 /** A snapshot of these pages as they are now. The caller must retain it (`FrozenPages.retain`) before any page is written. */
 export function snapshotOf(tenant: string, pages: readonly FrozenPage[]): PageSnapshot {

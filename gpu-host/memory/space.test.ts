@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { MAX_PAGE_ADDRESSES } from '../protocol/addresses.ts';
 import { handlerError } from '../protocol/errors.ts';
+import { MAX_PAGE_ADDRESSES } from '../protocol/page-budget.ts';
 import { bitCount, fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
 import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';

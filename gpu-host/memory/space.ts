@@ -1,30 +1,27 @@
-import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from '../protocol/addresses.ts';
+import {
+  type Place,
+  PROTECTED_DEVICE_STEPS,
+  PROTECTED_TOKENS,
+  type Preemptible,
+} from '#scheduler/policies/preemption.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import type { Contender } from './contender.ts';
+import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from '../protocol/page-budget.ts';
+import { CallFault, CallHeld, dependencyFault, Failures, type FamilyName, fault } from './fault.ts';
+import { type ContextPages, KnownText, type Mapping } from './known-text.ts';
 import {
-  CallFault,
-  CallHeld,
-  dependencyFault,
-  Failures,
-  type Families,
-  type Family,
-  type FamilyName,
-  fault,
-} from './fault.ts';
-import { KnownText } from './known-text.ts';
-import { bitCount, holders, type Page, type PageAccount, type PagePool } from './pool.ts';
+  bitCount,
+  type FrozenPage,
+  holders,
+  type Page,
+  type PageAccount,
+  type PagePool,
+  type PageSnapshot,
+} from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import { beginPrefix, type PrefixPeek, type PrefixRequest, type PrefixRun, peekPrefix } from './space-prefix.ts';
-import {
-  copyPage,
-  copySlots,
-  type FrozenPage,
-  type PageSnapshot,
-  type SlotCopy,
-  snapshotOf,
-} from './space-snapshot.ts';
-import type { TenantPages, Tenants } from './tenants.ts';
+import { copyPage, copySlots, type SlotCopy, snapshotOf } from './space-snapshot.ts';
+import type { SpaceLimits } from './tenants.ts';
 
 /** Owner of a space. */
 export interface SpaceOwner {
@@ -40,24 +37,6 @@ export interface SpaceOwner {
   readonly tenantPages?: TenantLimit | undefined;
   /** Family whose limit the space shares. */
   readonly family?: FamilyName | undefined;
-}
-
-/** The page behind an address. */
-export interface Mapping {
-  readonly address: number;
-  page: Page;
-  /** A set bit `s` hides slot `s` from calls through this address. */
-  masked: number;
-  /** True until the address is given back. A `KnownText` may keep this object longer, and checks this flag. */
-  isMapped: boolean;
-  /** Findings of the last call about the text that begins with this page; undefined while a call uses them. */
-  text: KnownText | undefined;
-}
-
-/** The pages that a call reads, looked up once: first those of the text that an earlier call has looked up (`text`), then the `rest`. */
-export interface ContextPages {
-  readonly text: KnownText;
-  readonly rest: readonly Mapping[];
 }
 
 /** The memory of one model, as its spaces see it. */
@@ -561,105 +540,164 @@ function moveToCopy(space: PageSpace, mapping: Mapping): void {
   space.pool.release(copy);
 }
 
-export interface SpaceLimitsOptions {
-  /** Maximum distinct pages of the space. */
-  readonly maxPages: number;
-  /** Frames of the pool. */
-  readonly poolPages: number;
-  readonly families: Families;
-  readonly tenants: Tenants;
-  /** Family whose limit the space shares, if any. */
-  readonly family: Family | undefined;
-  readonly tenant: TenantPages;
-  /** Called for each distinct page that the space begins (1) or ceases (-1) to hold. */
-  readonly changed: ((change: 1 | -1) => void) | undefined;
+/** Counts the steps of the device. */
+export interface DeviceSteps {
+  readonly count: number;
 }
 
-/** Bounds the distinct pages of one space: its own limit, the pool, its family's limit and its tenant's quota. */
-export class SpaceLimits {
-  readonly #options: SpaceLimitsOptions;
-  #family: Family | undefined;
-  #tenant: TenantPages | undefined;
-  #reservedPages = 0;
-
-  constructor(options: SpaceLimitsOptions) {
-    this.#options = options;
-    this.#family = options.family;
-    this.#tenant = options.tenant;
-  }
-
-  /** Maximum distinct pages that the space alone may hold. */
-  get maxOwnPages(): number {
-    return Math.min(this.#options.maxPages, this.#options.poolPages);
-  }
-
-  /** True when one page more than `heldPages` stays within every limit. */
-  hasRoom(heldPages: number): boolean {
-    const family = this.#family;
-    if (heldPages >= this.maxOwnPages || this.#tenant?.room === 0) return false;
-    return !family || family.heldPages < family.maxPages;
-  }
-
-  /** Number of the tenant's spaces and snapshots that hold the page. */
-  tenantHolders(page: Page): number {
-    return this.#tenant?.holders(page) ?? 0;
-  }
-
-  /** Counts a page that the space newly holds. */
-  hold(page: Page): void {
-    if (this.#family) this.#family.heldPages++;
-    this.#tenant?.hold(page);
-    this.#options.changed?.(1);
-  }
-
-  /** Counts a page that the space no longer holds. */
-  letGo(page: Page): void {
-    if (this.#family) this.#family.heldPages--;
-    this.#tenant?.letGo(page);
-    this.#options.changed?.(-1);
-  }
-
-  /** Reserves one page of the tenant's quota until `unreserve`. */
-  reserve(): void {
-    if (!this.#tenant) return;
-    this.#tenant.reservedPages++;
-    this.#reservedPages++;
-  }
-
-  unreserve(): void {
-    if (!this.#tenant || this.#reservedPages === 0) return;
-    this.#tenant.reservedPages--;
-    this.#reservedPages--;
-  }
-
-  /** Leaves the family and the tenant before the space is closed: pages that it still holds then count for the space alone. */
-  leave(references: ReadonlyMap<Page, number>): void {
-    const { families, tenants } = this.#options;
-    while (this.#reservedPages > 0) this.unreserve();
-    if (this.#family) families.leave(this.#family, references.size);
-    if (this.#tenant) tenants.leave(this.#tenant, references.keys());
-    this.#family = undefined;
-    this.#tenant = undefined;
-  }
-
+/**
+ * A family (an invocation and its children) on one model, as preemption sees it. Preemption takes the whole family off the device, and brings it
+ * back as a whole. While the family is away, its calls are held and its pages may go to swap. After its return it is protected from preemption
+ * for some of its steps.
+ */
+export class Contender implements Preemptible<PageAccount> {
+  /** Account of the family's tenant. */
+  readonly account: PageAccount;
+  readonly arrival: number;
+  readonly order: number;
+  readonly spaces = new Set<PageSpace>();
+  #heldCalls = 0;
+  /** Frames of the largest claim of a held call since the family's last step. */
+  wanted = 0;
   /**
-   * @param newToTenant pages of `newPages` that the tenant does not hold yet
-   * @throws CallFault `limit-exceeded` when `heldPages` and `newPages` distinct pages together pass a limit, or the size of the pool
+   * True when no family fitted into its tenant's share and this one was the first of them: until it is preempted, its claims may take all pages of
+   * tenants that wait as well.
    */
-  check(heldPages: number, newPages: number, newToTenant: number): void {
-    const { maxPages, poolPages } = this.#options;
-    const problem = `${heldPages} pages are held and ${newPages} more are needed`;
-    if (heldPages + newPages > maxPages) {
-      throw fault('limit-exceeded', `${problem}; ${maxPages} is the invocation's limit (manifest: limits.pages)`);
+  isForced = false;
+  /** Time before which the family does not return, ms. */
+  heldUntilMs = Number.NEGATIVE_INFINITY;
+  readonly #device: DeviceSteps;
+  #isAway = false;
+  #protectedSteps = 0;
+  #overtook: Place | undefined;
+  /** Count of device steps at which the protection ends, even if the family has made few steps. */
+  #protectedUntil = 0;
+
+  constructor(account: PageAccount, arrival: number, order: number, device: DeviceSteps) {
+    this.account = account;
+    this.arrival = arrival;
+    this.order = order;
+    this.#device = device;
+  }
+
+  /** Number of held calls. A family that is away and has no held call needs no memory. */
+  get heldCalls(): number {
+    return this.#heldCalls;
+  }
+
+  set heldCalls(calls: number) {
+    this.account.heldCalls += calls - this.#heldCalls;
+    this.#heldCalls = calls;
+  }
+
+  /** True from when the family is preempted until it returns. */
+  get isAway(): boolean {
+    return this.#isAway;
+  }
+
+  get protectedSteps(): number {
+    return this.#device.count < this.#protectedUntil ? this.#protectedSteps : 0;
+  }
+
+  get overtook(): Place | undefined {
+    return this.#overtook;
+  }
+
+  /** True when the family is not preempted and one of its members holds pages and is not idle. */
+  get runs(): boolean {
+    if (this.#isAway) return false;
+    for (const space of this.spaces) if (space.heldPages > 0 && !space.idle) return true;
+    return false;
+  }
+
+  /** True while a step or a transfer uses frames of the family's pages. */
+  get isPinned(): boolean {
+    for (const { pins } of this.spaces) if (pins > 0) return true;
+    return false;
+  }
+
+  /** Begins the preemption. */
+  leave(): void {
+    this.#isAway = true;
+    this.isForced = false;
+  }
+
+  /** Ends the preemption. @param overtook the newest of the older families that stay away: that one and older ones may preempt this family at once */
+  return(overtook?: Contender): void {
+    this.#isAway = false;
+    // Do not keep the contender itself: it may have overtaken others in turn, and chains of contenders would never be freed.
+    this.#overtook = overtook && { arrival: overtook.arrival, order: overtook.order };
+    this.#protectedSteps = PROTECTED_TOKENS;
+    this.#protectedUntil = this.#device.count + PROTECTED_DEVICE_STEPS;
+  }
+
+  /** Counts a step of one of the family's calls. */
+  stepped(): void {
+    this.wanted = 0;
+    this.account.idleSinceMs = undefined;
+    if (this.#protectedSteps > 0) this.#protectedSteps--;
+  }
+
+  /** Frames that the family needs to go on: `wanted`, and one for each page off the device of members that are not idle. */
+  get needed(): number {
+    let frames = this.wanted;
+    for (const space of this.spaces) {
+      if (space.idle) continue;
+      for (const page of space.held.keys()) if (page.frame < 0) frames++;
     }
-    if (heldPages + newPages > poolPages) throw fault('limit-exceeded', `${problem}; the whole pool has ${poolPages}`);
-    const family = this.#family;
-    if (family && family.heldPages + newPages > family.maxPages) {
-      throw fault(
-        'limit-exceeded',
-        `${family.heldPages} pages are held by an invocation and its children together and ${newPages} more are needed; ${family.maxPages} is the limit (limits.pages in the manifest of the first invocation)`,
-      );
-    }
-    this.#tenant?.check(newToTenant);
+    return frames;
+  }
+
+  /** Pages of the family that have a frame. */
+  get resident(): number {
+    let frames = 0;
+    for (const space of this.spaces) for (const page of space.held.keys()) if (page.frame >= 0) frames++;
+    return frames;
+  }
+
+  /** Frames promised to a protected family, whose pages come back as its calls need them. Returns of other families do not count on these frames. */
+  get promised(): number {
+    return this.protectedSteps > 0 && !this.#isAway ? this.needed : 0;
   }
 }
+
+/** The families of one model. An inferlet without a family is a contender of its own. */
+export class Contenders implements Iterable<Contender> {
+  readonly #contenders = new Set<Contender>();
+  readonly #families = new Map<string, Contender>();
+  readonly #device = { count: 0 };
+
+  [Symbol.iterator](): Iterator<Contender> {
+    return this.#contenders.values();
+  }
+
+  /** The contender of a space that is being opened: that of its family, or a new one. */
+  of(account: PageAccount, arrival: number, order: number, family: FamilyName | undefined): Contender {
+    const existing = family && this.#families.get(keyOf(family));
+    if (existing) return existing;
+    const contender = new Contender(account, arrival, order, this.#device);
+    this.#contenders.add(contender);
+    if (family) this.#families.set(keyOf(family), contender);
+    return contender;
+  }
+
+  /** Counts a step of the device. */
+  stepped(): void {
+    this.#device.count++;
+  }
+
+  add(space: PageSpace): void {
+    space.contender.spaces.add(space);
+  }
+
+  remove(space: PageSpace): void {
+    const { contender, owner } = space;
+    contender.spaces.delete(space);
+    if (contender.spaces.size > 0) return;
+    contender.heldCalls = 0;
+    this.#contenders.delete(contender);
+    if (owner.family) this.#families.delete(keyOf(owner.family));
+  }
+}
+
+const keyOf = ({ name, epoch }: FamilyName): string => `${epoch} ${name}`;

@@ -1,5 +1,5 @@
 import { Shares } from '#scheduler/policies/shares.ts';
-import type { PageDevice } from './device-memory.ts';
+
 import { fault } from './fault.ts';
 import type { PageRecords } from './page-records.ts';
 
@@ -179,4 +179,28 @@ export class Copies {
 
 function keyOf(tenant: string, version: string): string {
   return JSON.stringify([tenant, version]);
+}
+
+/** The device's store of keys and values, by frame. Every `Backend` implements it. */
+export interface PageDevice {
+  /** Bytes of one page as `readPage` gives them. */
+  readonly pageBytes: number;
+  /**
+   * Copies the i-th source slot to the i-th destination slot, and rotates its key by the i-th shift, in positions. Reads all sources before it
+   * writes any destination.
+   */
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
+  readPage(frame: number, into: Uint8Array): void;
+  writePage(frame: number, from: Uint8Array): void;
+  /**
+   * As `readPage`, but returns once the copy is queued; the device executes later calls after it. Until `pagesSettled` resolves, the caller keeps
+   * `into`, and only further queued copies may use that memory.
+   */
+  queueReadPage?(frame: number, into: Uint8Array): void;
+  /** As `writePage`, with the terms of `queueReadPage` for `from`. */
+  queueWritePage?(frame: number, from: Uint8Array): void;
+  /** Resolves when the copies that were queued before the call have ended. The thread stays free. */
+  pagesSettled?(): Promise<void>;
+  /** Allocates the host memory that the device copies pages from and to fastest. */
+  allocatePinned?(bytes: number): Uint8Array | undefined;
 }

@@ -5,9 +5,8 @@ import type { Versions } from '#scheduler/links/versions.ts';
 import { DeviceClient } from './device-client.ts';
 import { handlerError } from './errors.ts';
 import type { EncoderSummary, GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
-import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
-import { Link, type LinkEvents } from './link.ts';
-import { TenantLinks } from './tenant-links.ts';
+import { DEFAULT_TENANT, type InferletOptions } from './issuer.ts';
+import { Link, type LinkEvents, TenantLinks } from './link.ts';
 import { FRAME, PROTOCOL_VERSIONS, STATS } from './wire.ts';
 import { within } from './within.ts';
 
@@ -43,7 +42,7 @@ export type {
   StatsOptions,
   StepTimes,
 } from './host.ts';
-export type { InferletOptions } from './inferlet-options.ts';
+export type { InferletOptions } from './issuer.ts';
 export { SharedPages } from './page-budget.ts';
 export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';

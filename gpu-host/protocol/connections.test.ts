@@ -5,8 +5,8 @@ import { test } from 'node:test';
 import { generate, startTestHost, tagOf } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
 import { GpuHostConnections } from './connections.ts';
+import { FrameWriter } from './frames.ts';
 import { FRAME, type FrameKind } from './wire.ts';
-import { FrameWriter } from './words.ts';
 
 /** Longer than any test: a test that waits for it fails at the runner's limit. */
 const FOR_EVER_MS = 2 ** 30;

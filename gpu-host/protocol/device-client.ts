@@ -1,11 +1,7 @@
-import { ADDRESSES, addresses, NO_ADDRESSES, takePageAddresses } from './addresses.ts';
-import type { Answer } from './answers.ts';
 import type { Imported, RunRequest, TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
 import type { EncoderSummary, ModelSummary } from './host.ts';
-import { sendPixels } from './image-pixels.ts';
-import type { InferletOptions } from './inferlet-options.ts';
-import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
+import { type InferletOptions, Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
 import {
   type AnswerOf,
   type AskedOperation,
@@ -14,9 +10,8 @@ import {
   type Operation,
   type SentOperation,
 } from './operations.ts';
-import { PageBudget, type SharedPages } from './page-budget.ts';
-import { type ClientQueue, ClientQueues } from './queues.ts';
-import type { DecodedResult, DeviceUsage } from './results.ts';
+import { ADDRESSES, addresses, NO_ADDRESSES, PageBudget, type SharedPages, takePageAddresses } from './page-budget.ts';
+import type { Answer, DecodedResult, DeviceUsage } from './results.ts';
 import { failedRun, RemoteRun, type RunCredit, type RunHandle } from './run.ts';
 import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
@@ -403,5 +398,62 @@ export class DeviceClient {
       this.#spaces.set(index, space);
     }
     return space;
+  }
+}
+
+/** Sends the pixels of the embed-image call with the id `call` when they resolve, or the error: the host waits for one of the two. */
+export function sendPixels(issuer: Issuer, call: number, pixels: Promise<Outcome<Uint8Array>>): void {
+  const send = (bytes: Uint8Array) => issuer.send(0, { op: 'image-pixels', pixels: bytes }, call);
+  const fail = (why: HandlerError) => issuer.send(0, { op: 'image-failed', why }, call);
+  const deliver = (outcome: Outcome<Uint8Array>): void => {
+    const failure = outcome.tag === 'ok' ? send(outcome.val) : outcome.val;
+    if (failure) fail(failure);
+  };
+  pixels.then(deliver, (error: unknown) => fail(handlerError('internal', `the image was lost: ${error}`)));
+}
+
+/** The client's record of one queue. */
+export interface ClientQueue {
+  /** Index of the model in the hello; negative for an unknown one. */
+  readonly model: number;
+  /** Error of every call on the queue if its model is unknown. */
+  readonly broken: HandlerError | undefined;
+  /** First failure found by the client since the last `synchronize`. */
+  failure: HandlerError | undefined;
+  /** Number of calls on the queue that the client has not refused. */
+  callCount: number;
+}
+
+const MAX_QUEUES = 4096;
+
+/** The queues of one inferlet, by number. A queue past the limit is not kept, and every call on it is refused. */
+export class ClientQueues {
+  readonly #openQueues = new Map<number, ClientQueue>();
+  #lastNumber = 0;
+
+  /** Adds a queue and returns its number; `model` is negative for an unknown model. */
+  add(model: number, name: string): { readonly queue: number; readonly kept: boolean } {
+    const queue = ++this.#lastNumber;
+    if (this.#openQueues.size >= MAX_QUEUES) return { queue, kept: false };
+    const broken = model < 0 ? handlerError('not-found', `no model named ${name}; ask runtime.models`) : undefined;
+    this.#openQueues.set(queue, { model, broken, failure: undefined, callCount: 0 });
+    return { queue, kept: true };
+  }
+
+  get(queue: number): ClientQueue | undefined {
+    return this.#openQueues.get(queue);
+  }
+
+  remove(queue: number): void {
+    this.#openQueues.delete(queue);
+  }
+
+  /** The error with which a call on the queue is refused, if any. A queue that was made past the limit is unknown here, like a closed one. */
+  refusal(queue: number): HandlerError | undefined {
+    const state = this.#openQueues.get(queue);
+    if (state) return state.broken;
+    if (this.#openQueues.size >= MAX_QUEUES)
+      return handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues are open; close some`);
+    return handlerError('not-found', `no queue ${queue}: it was closed, or could not be made`);
   }
 }

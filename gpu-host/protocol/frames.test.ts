@@ -5,7 +5,8 @@ import { HANDLER_ERROR_CASES, RIGHTS_CASES, TIER_CASES } from '#wit/generated/ho
 import { world } from '#wit/generated/world.ts';
 import { ProtocolFault, type ProtocolFaultCode } from './errors.ts';
 import * as fields from './fields.ts';
-import { FrameReader } from './frames.ts';
+import { PageLists } from './fields.ts';
+import { FrameReader, FrameWriter } from './frames.ts';
 import {
   type DecodedCall,
   decodeCalls,
@@ -15,10 +16,8 @@ import {
   type Operation,
   type OperationName,
 } from './operations.ts';
-import { PageLists } from './page-lists.ts';
 import { f32, i32, list, record, text, u32 } from './testing/arbitrary.ts';
 import { FRAME, HELLO_VERSION, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_FRAME_WORDS, MAX_LIST } from './wire.ts';
-import { FrameWriter } from './words.ts';
 
 const mask = fc.option(record({ runs: list, rowLengths: list }), { nil: undefined });
 const sampler = record({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });

@@ -1,17 +1,4 @@
 import type { QueueFunctions } from '#wit/generated/queue-calls.ts';
-import {
-  type Answer,
-  bytes,
-  distribution,
-  done,
-  float,
-  floats,
-  imported,
-  json,
-  residency,
-  runChunk,
-  stepResult,
-} from './answers.ts';
 import type { AdapterInfo, ExportInfo, FileInfo, NameVersion, SentPages } from './calls.ts';
 import { type Outcome, ProtocolFault } from './errors.ts';
 import {
@@ -28,6 +15,7 @@ import {
   logitChanges,
   mask,
   optionalText,
+  type PageLists,
   pagesOfContext,
   piece,
   pixels,
@@ -44,9 +32,21 @@ import {
   type ValuesOf,
   wide,
 } from './fields.ts';
-import type { PageLists } from './page-lists.ts';
+import type { FrameWriter, WordReader } from './frames.ts';
+import {
+  type Answer,
+  bytes,
+  distribution,
+  done,
+  float,
+  floats,
+  imported,
+  json,
+  residency,
+  runChunk,
+  stepResult,
+} from './results.ts';
 import { FRAME } from './wire.ts';
-import type { FrameWriter, WordReader } from './words.ts';
 
 /**
  * The method with which a client makes a call. `asked`: `DeviceClient.ask`, which resolves to the result. `sent`: `DeviceClient.send`, without a

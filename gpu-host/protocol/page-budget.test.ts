@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { addresses } from './addresses.ts';
-import { PageBudget, SharedPages } from './page-budget.ts';
+import { addresses, PageBudget, SharedPages } from './page-budget.ts';
 
 test('pages past the limit or the pool are refused, and the error gives the numbers', () => {
   const budget = new PageBudget(10, 100);

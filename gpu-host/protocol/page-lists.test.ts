@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { FrameReader } from './frames.ts';
+import { PageLists } from './fields.ts';
+import { FrameReader, FrameWriter } from './frames.ts';
 import { type DecodedCall, decodeCalls, encodeCall, type Operation } from './operations.ts';
-import { PageLists } from './page-lists.ts';
 import { MAX_ADDRESSES } from './wire.ts';
-import { FrameWriter } from './words.ts';
 
 type List = Uint32Array<ArrayBuffer>;
 

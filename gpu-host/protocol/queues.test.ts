@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ClientQueues } from './queues.ts';
+import { ClientQueues } from './device-client.ts';
 
 test('a queue past the limit refuses every call; after another queue is closed, a new queue fits', () => {
   const queues = new ClientQueues();

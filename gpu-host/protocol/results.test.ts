@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { HANDLER_ERROR_CASES } from '#wit/generated/host.ts';
-import { FrameReader } from './frames.ts';
+import { FrameReader, FrameWriter } from './frames.ts';
 import {
   type DecodedResult,
   decodeHeld,
@@ -24,7 +24,6 @@ import {
 } from './results.ts';
 import { f32, list, record, text, u32 } from './testing/arbitrary.ts';
 import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES } from './wire.ts';
-import { FrameWriter } from './words.ts';
 
 const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20, size: 'max' }).map((pairs) => ({
   tokens: Uint32Array.from(pairs, ([token]) => token),

@@ -13,7 +13,7 @@ import { silentLog } from '#scheduler/testing/log.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { generate, startTestHost, type TestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
-import { TenantLinks } from './tenant-links.ts';
+import { TenantLinks } from './link.ts';
 import { HELLO_VERSION, LONGEST_OPENING_MS } from './wire.ts';
 
 const DAY_MS = 86_400_000;

@@ -8,7 +8,7 @@ import { generate, must, startTestHost, tagOf, until } from '../testing/host.ts'
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { GpuHostConnection } from './client.ts';
 import { DeviceClient } from './device-client.ts';
-import { TenantLinks } from './tenant-links.ts';
+import { TenantLinks } from './link.ts';
 import { HELLO_VERSION } from './wire.ts';
 
 test("a tenant's calls do not wait for those that another tenant sent before", async () => {

@@ -8,10 +8,10 @@ import type { Versions } from '#scheduler/links/versions.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Backend } from '../backends/backend.ts';
 import { EncoderEngine, type HostedEncoder } from '../encoders/engine.ts';
-import { DeviceShare } from '../handlers/device-share.ts';
-import { ModelEngine } from '../handlers/engine.ts';
-import { type HostedModel, maxTopK, traitsOf } from '../handlers/model.ts';
-import { ThreadShare } from '../handlers/thread-share.ts';
+import { ModelEngine } from '../handlers/engine/engine.ts';
+import { type HostedModel, maxTopK, traitsOf } from '../handlers/engine/model.ts';
+import { DeviceShare } from '../handlers/sharing/device-share.ts';
+import { ThreadShare } from '../handlers/sharing/thread-share.ts';
 import { type HostBytes, hostBytes } from '../memory/host-bytes.ts';
 import { Tenants } from '../memory/tenants.ts';
 import type { ProtocolFaultCode } from '../protocol/errors.ts';
@@ -21,7 +21,7 @@ import { Attempts } from './attempts.ts';
 import { Connection } from './connection.ts';
 import { type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './connection-limits.ts';
 
-export type { HostedModel } from '../handlers/model.ts';
+export type { HostedModel } from '../handlers/engine/model.ts';
 
 export interface GpuHostOptions {
   readonly log: Logger;

@@ -1,12 +1,12 @@
 import type { EncoderEngine } from '../encoders/engine.ts';
-import type { ModelEngine } from '../handlers/engine.ts';
-import { Meter } from '../handlers/meter.ts';
-import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/space.ts';
+import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/calls/call.ts';
+import type { ModelEngine } from '../handlers/engine/engine.ts';
+import { Meter } from '../handlers/sharing/meter.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
+import type { FrameWriter } from '../protocol/frames.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { encodeError, encodeHeld, encodeTerminated, encodeUsage, type Termination } from '../protocol/results.ts';
-import type { FrameWriter } from '../protocol/words.ts';
 import type { Attempted } from './attempts.ts';
 
 /** Destination of the results of all inferlets of one connection. */

@@ -6,11 +6,10 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { GpuHostConnection } from '../protocol/client.ts';
-import { FrameReader } from '../protocol/frames.ts';
+import { PageLists } from '../protocol/fields.ts';
+import { FrameReader, FrameWriter } from '../protocol/frames.ts';
 import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.ts';
-import { PageLists } from '../protocol/page-lists.ts';
 import { FRAME, HELLO_VERSION, MAX_FRAME_WORDS, MAX_LIST, RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
-import { FrameWriter } from '../protocol/words.ts';
 import {
   GREEDY,
   generate,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { TRAITS } from '../handlers/model.ts';
+import { TRAITS } from '../handlers/engine/model.ts';
 import { checkTraits, TraitError } from './gpu-host.ts';
 
 /** All traits that a model of this host may have, also those that only some models have. */

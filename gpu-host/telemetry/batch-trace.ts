@@ -1,6 +1,5 @@
 import { type Attributes, ROOT_CONTEXT, type Span, type SpanContext, type Tracer, trace } from '@opentelemetry/api';
-import type { HostCall } from '../handlers/call.ts';
-import type { ModelSpace } from '../handlers/space.ts';
+import type { HostCall, ModelSpace } from '../handlers/calls/call.ts';
 import type { Device } from '../protocol/host.ts';
 
 /** One call of a batch, and its number of computed inputs. */

@@ -53,7 +53,7 @@ export const PLAIN =
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'fuzz', 'layouts', 'oracles', 'stored-state', 'telemetry'];
 
-/** The test file of `gpu-host/handlers` that measures durations. */
+/** The test file of `gpu-host/handlers/calls` that measures durations. */
 const TIMED = 'run-slices';
 
 /**
@@ -85,7 +85,7 @@ const LIGHT = [
   `gateway/cli/!(${OWN_PROCESS.cli}).test.ts`,
   'gateway/cli/backup/@(archive|snapshot).test.ts',
   'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
-  `gpu-host/handlers/!(${TIMED}).test.ts`,
+  `gpu-host/handlers/**/!(${TIMED}).test.ts`,
   'gpu-host/@(batcher|encoders|memory|server|telemetry)/**/*.test.ts',
   'gpu-host/backends/adapter.test.ts',
   `gpu-host/backends/onnx/!(${OWN_PROCESS.onnx}).test.ts`,
@@ -256,7 +256,7 @@ export const STEPS = [
     minutes: LONGER * 15,
     // Each of these files needs one core.
     args: tests(2),
-    files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
+    files: [`gpu-host/handlers/calls/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
   // The functions do not run beside the tests of the rooms: those keep both cores busy, so the whole would take longer.
   { ...FUNCTIONS_A_TO_E, beside: [FUNCTIONS_F_TO_N, FUNCTIONS_O_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER_AND_LIBRARY] },

@@ -1,6 +1,6 @@
 import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
+import { FrameWriter } from '#gpu-host/protocol/frames.ts';
 import { FRAME } from '#gpu-host/protocol/wire.ts';
-import { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { mutate, mutateReadably } from './mutate.ts';
 import { HostilePeer, type Observations } from './peer.ts';
 import { Random } from './random.ts';

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { PageLists } from '#gpu-host/protocol/fields.ts';
+import { FrameWriter } from '#gpu-host/protocol/frames.ts';
 import { encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
-import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import { FRAME } from '#gpu-host/protocol/wire.ts';
-import { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { Mirror } from './mirror.ts';
 
 const OPEN: Operation = {

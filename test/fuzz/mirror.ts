@@ -1,10 +1,8 @@
 import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
-import { FrameReader } from '#gpu-host/protocol/frames.ts';
-import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
-import { decodeCalls } from '#gpu-host/protocol/operations.ts';
-import { PageLists } from '#gpu-host/protocol/page-lists.ts';
+import { PageLists } from '#gpu-host/protocol/fields.ts';
+import { FrameReader, type WordReader } from '#gpu-host/protocol/frames.ts';
+import { type DecodedCall, decodeCalls } from '#gpu-host/protocol/operations.ts';
 import { FRAME, type FrameKind } from '#gpu-host/protocol/wire.ts';
-import type { WordReader } from '#gpu-host/protocol/words.ts';
 
 /**
  * `unreadable`: the host must end the connection. `not-open`: a call names something that is not open, and the host ends the connection, too. There

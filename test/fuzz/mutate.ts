@@ -1,8 +1,8 @@
 import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
+import { PageLists } from '#gpu-host/protocol/fields.ts';
+import { WordReader } from '#gpu-host/protocol/frames.ts';
 import { decodeCalls, OPERATIONS } from '#gpu-host/protocol/operations.ts';
-import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import { FRAME, FRAME_HEADER_WORDS, HELLO_VERSION, MAX_FRAME_WORDS } from '#gpu-host/protocol/wire.ts';
-import { WordReader } from '#gpu-host/protocol/words.ts';
 import { hostileWord } from './hostile.ts';
 import type { Random } from './random.ts';
 

@@ -1,9 +1,8 @@
 import { connect, type Socket } from 'node:net';
-import { FrameReader } from '#gpu-host/protocol/frames.ts';
+import { FrameReader, FrameWriter } from '#gpu-host/protocol/frames.ts';
 import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
 import { decodeHeld, decodeResults, decodeTerminated, decodeUsage } from '#gpu-host/protocol/results.ts';
 import { FRAME, MAX_JSON_BYTES } from '#gpu-host/protocol/wire.ts';
-import { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { Mirror, type Served } from './mirror.ts';
 import type { Random } from './random.ts';
 

@@ -1,7 +1,7 @@
 import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
+import { PageLists } from '#gpu-host/protocol/fields.ts';
+import type { FrameWriter } from '#gpu-host/protocol/frames.ts';
 import { type ExportControl, encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
-import { PageLists } from '#gpu-host/protocol/page-lists.ts';
-import type { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { RIGHTS_CASES, TIER_CASES } from '#wit/generated/host.ts';
 import { hostileWord, limit, list, logitChanges, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import { hostileCopies } from './hostile-copies.ts';

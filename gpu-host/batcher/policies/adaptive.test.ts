@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { AwaitedQueues, learnResponse } from '../awaited.ts';
 import { Batcher } from '../batcher.ts';
-import { BatchQueue } from '../queue.ts';
-import { Scoreboard } from '../scoreboard.ts';
+import { BatchQueue, Scoreboard } from '../call.ts';
+import { AwaitedQueues, learnResponse } from '../departure.ts';
 import { SimCall } from '../testing/sim-call.ts';
 import { DEFAULT_GRACE, graceMs } from './adaptive.ts';
 

@@ -2,9 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Batcher, type BatchPolicy } from '../batcher.ts';
 import { Trace } from '../testing/trace.ts';
-import { kOnlyWaitMs } from './k-only.ts';
-import { ArrivalRate, rateWaitMs } from './rate.ts';
-import { tOnlyWaitMs } from './t-only.ts';
+import { ArrivalRate, kOnlyWaitMs, rateWaitMs, tOnlyWaitMs } from './policy.ts';
 
 test('eager: every call leaves alone, in order of arrival, whatever its priority', () => {
   const trace = new Trace({}, { policy: { kind: 'eager' } });

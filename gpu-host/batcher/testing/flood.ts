@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { type Batch, Batcher } from '../batcher.ts';
-import type { BatchCall } from '../call.ts';
-import type { BatchQueue } from '../queue.ts';
-import { Scoreboard } from '../scoreboard.ts';
+import { type BatchCall, type BatchQueue, type LatencyTargets, Scoreboard } from '../call.ts';
 import type { BatchLimits } from '../select.ts';
-import { type LatencyTargets, MAX_PASSED_OVER } from '../targets.ts';
-import { mostYieldMs } from '../topology.ts';
-import { urgency } from '../urgency.ts';
+import { MAX_PASSED_OVER } from '../targets.ts';
+import { mostYieldMs, urgency } from '../urgency.ts';
 import { ADAPTERS, shape, variant } from './operations.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
 

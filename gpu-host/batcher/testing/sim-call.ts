@@ -1,6 +1,5 @@
-import { type Access, BatchCall, type CallKind, type KeyVisitor } from '../call.ts';
-import type { PagesAhead } from '../pages-ahead.ts';
-import type { BatchQueue } from '../queue.ts';
+import type { PagesAhead } from '../call.ts';
+import { type Access, BatchCall, type BatchQueue, type CallKind, type KeyVisitor } from '../call.ts';
 
 export interface SimShape {
   readonly kind: CallKind;

@@ -1,8 +1,7 @@
 import { type Batch, Batcher, type BatcherOptions } from '../batcher.ts';
-import type { BatchQueue } from '../queue.ts';
-import { Scoreboard } from '../scoreboard.ts';
+import type { LatencyTargets } from '../call.ts';
+import { type BatchQueue, Scoreboard } from '../call.ts';
 import type { BatchLimits } from '../select.ts';
-import type { LatencyTargets } from '../targets.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
 
 const LIMITS: BatchLimits = { maxCalls: 4, maxTokens: 64, maxScores: 100, agingMs: 100 };

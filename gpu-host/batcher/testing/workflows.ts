@@ -1,7 +1,6 @@
 import type { Grant } from '../batch.ts';
 import { Batcher } from '../batcher.ts';
-import type { BatchQueue } from '../queue.ts';
-import { Scoreboard } from '../scoreboard.ts';
+import { type BatchQueue, Scoreboard } from '../call.ts';
 import { Dice } from './dice.ts';
 import { SimCall } from './sim-call.ts';
 

@@ -1,5 +1,4 @@
-import { isDeviceCall } from '../call.ts';
-import type { BatchQueue } from '../queue.ts';
+import { type BatchQueue, isDeviceCall } from '../call.ts';
 import { type Conflict, SimCall, type SimShape } from './sim-call.ts';
 
 /** A call with its progress, and with its conflicts, which are computed pair by pair when the call arrives. */

@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
 import { type Batch, Batcher } from '../batcher.ts';
-import type { BatchCall } from '../call.ts';
+import { type BatchCall, type BatchQueue, Scoreboard } from '../call.ts';
 import { DEFAULT_GRACE } from '../policies/adaptive.ts';
 import type { BatchPolicy } from '../policies/policy.ts';
-import type { BatchQueue } from '../queue.ts';
-import { Scoreboard } from '../scoreboard.ts';
 import type { BatchLimits } from '../select.ts';
 import { checkBatch, checkFull, TurnChecker } from './check-batch.ts';
 import { Dice } from './dice.ts';

@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
 import type { FileRights, PageLayout } from '../../protocol/calls.ts';
-import { refuseName } from '../../protocol/names.ts';
+import { refuseName } from '../../protocol/errors.ts';
 import { CallFault, fault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
-import type { FileHeader } from './stored.ts';
 
 /** A name of an export or a KV file, and the versions of its content. `S` is the type of snapshots. */
 export interface Entry<S> {
@@ -56,21 +55,6 @@ export interface Version<S> {
   snapshot: S | undefined;
   /** Bytes of the version's file; 0 while it has none. */
   fileBytes: number;
-}
-
-/** A file on disk that this host cannot use, and that takes up the file name of an entry. */
-export interface Refusal {
-  readonly fault: CallFault;
-  readonly fileName: string;
-  readonly fileBytes: number;
-  /** Undefined when the header cannot be read, or is about another name. */
-  readonly header: FileHeader | undefined;
-}
-
-/** Entries and refusals of one tenant, by file name (`fileNameOf`). */
-export interface Shelf<S> {
-  readonly entries: Map<string, Entry<S>>;
-  readonly refusals: Map<string, Refusal>;
 }
 
 /** The model that makes the pages of a registry. A registry cannot use pages of another maker. Other hosts get the maker as `PagesMaker`. */

@@ -16,13 +16,12 @@ import {
   type EntryKind,
   isSystemName,
   type Ownership,
-  type Refusal,
   type RegistryLimits,
   SYSTEM_TENANT,
   tenantOfName,
   type Version,
 } from './entry.ts';
-import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './stored.ts';
+import type { DeviceTurns, Refusal, Requester, Snapshot, SnapshotMemory } from './stored.ts';
 
 export interface RegistryOptions<S extends Snapshot> {
   readonly memory: SnapshotMemory<S>;

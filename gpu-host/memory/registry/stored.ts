@@ -18,18 +18,9 @@ import { unexpected } from '#gpu-host/unexpected.ts';
 import { RIGHTS_CASES } from '#wit/generated/host.ts';
 import { isAlive } from '../../process-alive.ts';
 import { CallFault, fault } from '../fault.ts';
+import type { StoredPage } from '../page-records.ts';
 import type { TransferBuffer } from '../transfers.ts';
-import {
-  directoryNameOf,
-  type Entry,
-  type EntryKind,
-  entryOf,
-  fileNameOf,
-  type Maker,
-  type Refusal,
-  type Shelf,
-  type Version,
-} from './entry.ts';
+import { directoryNameOf, type Entry, type EntryKind, entryOf, fileNameOf, type Maker, type Version } from './entry.ts';
 
 /** Reads the headers of a tenant's files, not their pages, and makes entries of them. A file that cannot be used becomes a refusal. */
 export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
@@ -482,14 +473,6 @@ export interface SnapshotMemory<S extends Snapshot> {
   settled(): Promise<void> | undefined;
 }
 
-/** A page as a file holds it, without its keys and values. */
-export interface StoredPage {
-  readonly filled: number;
-  readonly masked: number;
-  /** One per slot; those of empty slots have no meaning. */
-  readonly positions: Uint32Array;
-}
-
 /** Gives one inferlet turns between device steps, when pages may change. The inferlet pays for the device time of its turns. */
 export interface DeviceTurns {
   /**
@@ -784,4 +767,19 @@ async function digests(data: Uint8Array, partBytes: number): Promise<Buffer[]> {
 async function digest(bytes: Uint8Array): Promise<Buffer> {
   const [checksum] = await digests(bytes, bytes.length);
   return checksum as Buffer;
+}
+
+/** A file on disk that this host cannot use, and that takes up the file name of an entry. */
+export interface Refusal {
+  readonly fault: CallFault;
+  readonly fileName: string;
+  readonly fileBytes: number;
+  /** Undefined when the header cannot be read, or is about another name. */
+  readonly header: FileHeader | undefined;
+}
+
+/** Entries and refusals of one tenant, by file name (`fileNameOf`). */
+export interface Shelf<S> {
+  readonly entries: Map<string, Entry<S>>;
+  readonly refusals: Map<string, Refusal>;
 }

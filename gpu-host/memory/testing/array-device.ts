@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
-import type { PageDevice } from '../device-memory.ts';
+import type { PageDevice } from '../transfers.ts';
 
 /** Content of a slot: a value that stands for its key and value, and the rotation of its key. */
 export interface SlotContent {

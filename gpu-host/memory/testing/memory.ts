@@ -1,10 +1,9 @@
 import { tmpdir } from 'node:os';
 import type { TenantLimit } from '../../protocol/calls.ts';
-import type { Contender } from '../contender.ts';
 import { DeviceMemory } from '../device-memory.ts';
 import { CallFault, type FamilyName } from '../fault.ts';
 import { fillSlot } from '../pool.ts';
-import type { PageSpace } from '../space.ts';
+import type { Contender, PageSpace } from '../space.ts';
 import { type TokenCopy, TokenCopying } from '../space-snapshot.ts';
 import { type SwapOptions, SwapStore } from '../swap/store.ts';
 import { Tenants } from '../tenants.ts';

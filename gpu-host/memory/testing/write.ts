@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { CallFault } from '../fault.ts';
+import type { Mapping } from '../known-text.ts';
 import { fillSlot, unfillSlot } from '../pool.ts';
-import type { EmptySlot, Mapping } from '../space.ts';
+import type { EmptySlot } from '../space.ts';
 import type { PrefixRun } from '../space-prefix.ts';
 import type { ArrayDevice } from './array-device.ts';
 import { forwardValues, type PlainPage, visibleSlots } from './plain-pages.ts';

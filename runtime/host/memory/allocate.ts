@@ -1,6 +1,5 @@
 import type { ExportInfo, Imported, Residency, Tier } from '#gpu-host/protocol/calls.ts';
-import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
+import { err, type Outcome, refuseName } from '#gpu-host/protocol/errors.ts';
 import type { ExportControl } from '#gpu-host/protocol/operations.ts';
 import type { DeviceQueue } from '../device/queue.ts';
 import type { Inferlet } from '../session/inferlet.ts';

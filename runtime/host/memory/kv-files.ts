@@ -1,6 +1,5 @@
 import type { Distribution, FileInfo, FileRights, Imported } from '#gpu-host/protocol/calls.ts';
-import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok, refuseName } from '#gpu-host/protocol/errors.ts';
 import type { Access, Rights } from '#wit/generated/host.ts';
 import type { DeviceQueue } from '../device/queue.ts';
 import type { Droppable } from '../session/holdings.ts';

@@ -1,6 +1,5 @@
-import type { DeviceClient, DeviceUsage, GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { DeviceClient, DeviceUsage, GpuHostConnection, InferletOptions } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import type { InferletOptions } from '#gpu-host/protocol/inferlet-options.ts';
 
 /** An inferlet's queue of calls on one GPU host. */
 export interface Side {

@@ -8,8 +8,7 @@ import type {
   StepRequest as WireStepRequest,
 } from '#gpu-host/protocol/calls.ts';
 import type { RunHandle } from '#gpu-host/protocol/client.ts';
-import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok, refuseName } from '#gpu-host/protocol/errors.ts';
 import { failedRun } from '#gpu-host/protocol/run.ts';
 import { MAX_CHOSEN } from '#gpu-host/protocol/wire.ts';
 import type { FinishReason, Frame, Mask, Piped, PipeRequest, RunChunk, StepResult } from '#wit/generated/host.ts';

@@ -1,9 +1,8 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { RunRequest, StepRequest } from '#gpu-host/protocol/calls.ts';
-import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok, refuseName } from '#gpu-host/protocol/errors.ts';
 import { runRequest } from '#gpu-host/protocol/fields.ts';
 import { TOO_LARGE } from '#gpu-host/protocol/issuer.ts';
-import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { RunHandle } from '#gpu-host/protocol/run.ts';
 import type { FinishReason, MatchStatus, RunChunk, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../../grammar/service.ts';

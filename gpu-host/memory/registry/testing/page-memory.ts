@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { setImmediate } from 'node:timers/promises';
 import { fault } from '../../fault.ts';
+import type { StoredPage } from '../../page-records.ts';
 import type { TransferBuffer } from '../../transfers.ts';
-import type { Requester, Restoration, Snapshot, SnapshotMemory, StoredPage } from '../stored.ts';
+import type { Requester, Restoration, Snapshot, SnapshotMemory } from '../stored.ts';
 
 export const PAGE_SIZE = 4;
 export const PAGE_BYTES = 24;

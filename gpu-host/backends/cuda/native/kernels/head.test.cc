@@ -134,7 +134,7 @@ std::vector<float> coarse(Random& random, int count, int values) {
   return logits;
 }
 
-// The reference of the draws: `pick` of gpu-host/handlers/sampler.ts.
+// The reference of the draws: `pick` of gpu-host/handlers/calls/checks.ts.
 uint32_t pick(const Draw& sampler, const std::vector<float>& logProbabilities, double uniform) {
   const int count = static_cast<int>(logProbabilities.size());
   if (sampler.temperature == 0 || count <= 1) return 0;
