@@ -1,5 +1,5 @@
+import type { SelectOptions } from '../context/select.ts';
 import { InferletError } from '../errors.ts';
-import type { SelectOptions } from '../select.ts';
 import {
   type CallContext,
   type DecodeOptions,

@@ -1,5 +1,5 @@
-import type { GenerateOptions } from '../generation-options.ts';
-import type { SelectOptions } from '../select.ts';
+import type { SelectOptions } from '../context/select.ts';
+import type { GenerateOptions } from '../generate/generation-options.ts';
 
 /** The values that pass between nodes, by the name of their type. */
 export interface Values {

@@ -1,5 +1,5 @@
 /** `@pie/inferlet/workflow`: workflows and programs as graphs of primitive operations, and passes that make these graphs faster. */
-import { log } from '../inferlet.ts';
+import { log } from '../io/inferlet.ts';
 import type { Builder } from './builder.ts';
 import { deviceEngine } from './device.ts';
 import type { PlanOptions } from './plan.ts';

@@ -1,6 +1,6 @@
 import { aborter } from '../abort.ts';
+import type { SelectOptions } from '../context/select.ts';
 import { InferletError } from '../errors.ts';
-import type { SelectOptions } from '../select.ts';
 import { Builder, Prompt, prompt } from './builder.ts';
 import type { Engine } from './engine.ts';
 import { execute } from './execute.ts';

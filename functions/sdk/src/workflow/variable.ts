@@ -1,5 +1,5 @@
+import type { SelectOptions } from '../context/select.ts';
 import { InferletError } from '../errors.ts';
-import type { SelectOptions } from '../select.ts';
 import { inputOf } from './builder.ts';
 import { type DecodeOptions, type Input, isRef, type Ref } from './graph.ts';
 

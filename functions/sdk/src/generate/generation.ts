@@ -1,0 +1,442 @@
+import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
+import { abortable, abortError } from '../abort.ts';
+import { specialTokens } from '../context/models.ts';
+import type { Sequence } from '../context/sequence.ts';
+import { beginText, withIds } from '../context/sequence-checks.ts';
+import { InferletError } from '../errors.ts';
+import { handedOver, send } from '../io/session.ts';
+import { attempt, Detokenizer, runtime } from '../raw.ts';
+import { StopScanner } from '../stop.ts';
+import { type Decoder, decoderFor } from './decoders.ts';
+import { checkOptions, isConstrainedAhead, isPipeable, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
+import type {
+  FinishReason,
+  GenerateOptions,
+  GenerationResult,
+  MessageFrame,
+  Piece,
+  PipeOptions,
+} from './generation-options.ts';
+import { type Healing, HealingDecoder, heal } from './healing.ts';
+import { greedy } from './samplers.ts';
+import { speculativeDecoder } from './speculation.ts';
+import { withStopStrings } from './stop-tokens.ts';
+
+/** The operation that occupies a context: a generation, or the append of another context. */
+export interface Claim {
+  /** @internal Called when the context is released. */
+  abandon(): void;
+}
+
+/** Prompt tokens given to the detokenizer first, so that generated text continues them correctly (spaces, incomplete characters). */
+const PRIMING_TOKENS = 8;
+/** Maximum number of earlier tokens that the platform takes with a piped text. */
+const MAX_BEFORE = 64;
+
+/**
+ * A text being generated. Iterate it for pieces of text, use {@link pieces} for pieces with their tokens, or {@link collect} for the whole
+ * text. The generation starts at the first request and can be consumed once. Leaving a loop early ends the generation; the context then
+ * holds the tokens handed over so far.
+ */
+export class Generation<T = string> implements AsyncIterable<string> {
+  /**
+   * Token ids handed over so far. The context holds them after the prompt when the generation has ended. A final stop token and tokens that
+   * begin inside a stop string are left out; a token that begins before the stop string is kept whole.
+   */
+  readonly tokens: number[] = [];
+  /** Natural logarithm of each token's probability, if the options asked for `logProbabilities`. */
+  readonly logProbabilities: number[] = [];
+  /** Text handed over so far. */
+  text = '';
+  /** Number of tokens before the generated ones. An added begin-of-text token counts; a token that healing took back does not. */
+  promptTokens = 0;
+  /** Set when the generation has ended. */
+  finishReason: FinishReason | undefined;
+  /** The stop string or token that ended the generation, if one did. */
+  stoppedBy: string | number | undefined;
+
+  readonly #sequence: Sequence;
+  readonly #options: GenerateOptions<T>;
+  readonly #claim: (generation: Claim | undefined) => void;
+  #decoder: Decoder | undefined;
+  #detokenizer: Detokenizer | undefined;
+  #scanner = new StopScanner([]);
+  #stopTokens: ReadonlySet<number> = new Set();
+  #stopStrings: readonly string[] = [];
+  #piping = false;
+  /** Number of characters of the last piece that the platform itself has sent to the client. */
+  #pipedLength = 0;
+  /** The piece that the device handed over after the generation was stopped. */
+  #lastPiece: Piece = { text: '', tokens: [] };
+  #frame: Pick<MessageFrame, 'before' | 'after'> | undefined;
+  /** Messages to send before the next piece. */
+  #opening: readonly string[] = [];
+  #begun = false;
+  #ended = false;
+  #abandoned: InferletError | undefined;
+  #healing: Healing | undefined;
+  /** Characters of the prompt that the generated tokens have not repeated yet. */
+  #unhealed = 0;
+  #waiting: Promise<readonly number[]> | undefined;
+  #finishing: Promise<void> | undefined;
+  /** During the generation, the sequence's count at its start; afterwards, the generation's own count. */
+  #forwardCalls = 0;
+  #tokensLeft = 0;
+  #isContextLimited = false;
+  /** Tokens held back because they may belong to a stop string. */
+  #undecided: Undecided[] = [];
+  /** Length of the text of all decoded tokens. */
+  #decodedLength = 0;
+  /** Number of tokens given to the sequence. */
+  #accepted = 0;
+
+  /** @internal Constructed by `Context.generate`. `claim` tells the context which generation is under way. */
+  constructor(sequence: Sequence, options: GenerateOptions<T>, claim: (generation: Claim | undefined) => void) {
+    checkOptions(options);
+    this.#sequence = sequence;
+    this.#options = options;
+    this.#claim = claim;
+  }
+
+  /** Forward passes of the model so far: one per token, fewer with a speculator. */
+  get forwardCalls(): number {
+    return this.#begun && !this.#ended ? this.#sequence.forwardCalls - this.#forwardCalls : this.#forwardCalls;
+  }
+
+  /** Pieces of text, none empty. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<string, void, void> {
+    for await (const piece of this.pieces()) if (piece.text !== '') yield piece.text;
+  }
+
+  /** Pieces of text with their tokens. */
+  async *pieces(): AsyncGenerator<Piece, void, void> {
+    if (this.#begun) {
+      throw new InferletError('invalid-argument', 'A generation can be iterated only once: call generate() again.');
+    }
+    if (this.#ended) return;
+    this.#claim(this);
+    this.#begun = true;
+    this.#forwardCalls = this.#sequence.forwardCalls;
+    const { signal, until } = this.#options;
+    const abort = () => this.#end();
+    let failed = true;
+    try {
+      if (signal?.aborted) throw abortError(signal);
+      signal?.addEventListener('abort', abort);
+      this.#begin();
+      while (this.finishReason === undefined) {
+        const piece = await this.#next();
+        if (piece.text === '' && piece.tokens.length === 0) continue;
+        if (until?.(piece, this)) this.finishReason ??= 'until';
+        // A caller that leaves the loop ends this function at `yield`, which is no failure.
+        failed = false;
+        yield piece;
+        failed = true;
+        if (signal?.aborted && this.#ended) throw abortError(signal);
+      }
+      failed = false;
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      await this.#over(failed);
+    }
+  }
+
+  /**
+   * Sends the text to the client while it is generated, and returns the whole text at the end, like a loop with `send`. When the device
+   * decodes ahead, the platform sends the text without waking the inferlet; {@link text} and {@link tokens} then grow about once every
+   * hundred tokens.
+   *
+   * @param options.frame the message around each piece, for clients that expect more than the text.
+   * @example
+   * return await ctx.generate({ maxTokens: 100, stop: '\n\n' }).pipe();
+   * @example
+   * await ctx.generate().pipe({ frame: { before: '{"delta":', after: '}' } });
+   */
+  async pipe({ frame }: PipeOptions = {}): Promise<GenerationResult> {
+    this.#frame = frame && { before: frame.before.toWellFormed(), after: frame.after.toWellFormed() };
+    this.#opening = [frame?.opening ?? []].flat().map((message) => message.toWellFormed());
+    // `until` inspects each piece, and a signal can end the generation between two pieces. The inferlet then sends the text itself.
+    this.#piping = !this.#options.until && !this.#options.signal;
+    // Messages still waiting in this inferlet must precede the text that the platform sends.
+    await handedOver();
+    for await (const { text } of this.pieces()) {
+      const rest = text.slice(this.#pipedLength);
+      if (rest !== '') await this.#send(rest);
+      if (text !== '') this.#opening = [];
+    }
+    return this.collect();
+  }
+
+  async #send(piece: string): Promise<void> {
+    if (!this.#frame) return send(piece);
+    const { before, after } = this.#frame;
+    for (const message of this.#pipedLength === 0 ? this.#opening : []) await send(message);
+    await send(`${before}${JSON.stringify(piece)}${after}`);
+  }
+
+  /** Generates to the end and returns the whole text. A finished generation returns its text again. */
+  async collect(): Promise<GenerationResult> {
+    if (!this.#ended) {
+      const pieces = this.pieces();
+      while (!(await pieces.next()).done);
+    }
+    const { text, tokens, promptTokens, finishReason = 'stopped' } = this;
+    const reported = this.#options.logProbabilities ? { logProbabilities: this.logProbabilities } : {};
+    return { text, tokens, promptTokens, finishReason, ...reported };
+  }
+
+  /**
+   * The value of the whole text. With a constraint, its `parse` makes the value (JSON, or the type of a `typed` schema); without one, the
+   * value is the text itself. Throws `limit-exceeded` when the text ended before it was complete.
+   *
+   * @example
+   * const { name, age } = await ctx.generate({ constraint: typed(person), maxTokens: 200 }).value();
+   */
+  async value(): Promise<T> {
+    const { text, finishReason } = await this.collect();
+    const { constraint, maxTokens } = this.#options;
+    // Without a constraint, `Context.generate` returns a Generation<string>.
+    if (!constraint) return text as T;
+    try {
+      return constraint.parse(text);
+    } catch (error) {
+      if (finishReason === 'constraint' || finishReason === 'stop-token') throw error;
+      const limit = finishReason === 'max-tokens' ? ` of ${maxTokens}` : '';
+      throw new InferletError(
+        'limit-exceeded',
+        `The text ended (${finishReason}${limit}) before it was complete: "${text}".`,
+      );
+    }
+  }
+
+  /** Ends the generation, even one that has not begun. The context keeps the tokens handed over so far. */
+  stop(): void {
+    if (!this.#begun) this.promptTokens = this.#sequence.length;
+    this.#end();
+  }
+
+  /** @internal Called when the context is released: pending reads of this generation throw `closed`. */
+  abandon(): void {
+    if (!this.#ended) {
+      this.#abandoned = new InferletError(
+        'closed',
+        'The context was released while it was generating. Await the generation (`return await …`) before the scope of `using` ends.',
+      );
+    }
+    this.#end();
+  }
+
+  /** Ends the generation and waits until the tokens not handed over are taken back. After a failure (`failed`), ignores errors of these steps. */
+  async #over(failed: boolean): Promise<void> {
+    try {
+      this.#end();
+      await this.#finishing;
+    } catch (error) {
+      if (!failed) throw error;
+    }
+  }
+
+  #end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.finishReason ??= 'stopped';
+    if (!this.#begun) return;
+    this.#forwardCalls = this.#sequence.forwardCalls - this.#forwardCalls;
+    const decoder = this.#decoder;
+    const isReleased = this.#abandoned !== undefined;
+    const finish = () => {
+      this.#decoder = undefined;
+      this.#detokenizer?.drop();
+      this.#detokenizer = undefined;
+      try {
+        try {
+          if (!isReleased) this.#sequence.drop(this.#accepted - this.tokens.length);
+        } finally {
+          decoder?.stop(!isReleased);
+        }
+        // No token has replaced the one that healing removed, so the prompt gets that token back.
+        if (!isReleased && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
+      } finally {
+        this.#claim(undefined);
+      }
+    };
+    if (isReleased || !decoder?.late || !this.#waiting) {
+      finish();
+      return;
+    }
+    decoder.halt?.();
+    // The platform has already sent this text to the client, so the generation and its context keep it.
+    const keepPipedText = (decoded: readonly number[]) => {
+      if (decoder.piped) this.#lastPiece = this.#piece(decoded, decoder);
+    };
+    this.#finishing = this.#waiting.then(keepPipedText).then(finish, finish);
+  }
+
+  #begin(): void {
+    const { model, tokens } = this.#sequence;
+    const { sampler: original = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
+    const { constraint, window, speculator, until, logProbabilities = false } = this.#options;
+    // In `ahead` mode the device hands over several tokens at once, which is too coarse for a window or `until`.
+    const { decode = (window || until) && (logProbabilities ? 'calls' : 'step') } = this.#options;
+    const { bos, eos } = specialTokens(model.name);
+    beginText(this.#sequence);
+    if (this.#options.healing) this.#healing = heal(this.#sequence);
+    this.#unhealed = this.#healing?.text.length ?? 0;
+    // Some models end a text with the begin-of-text token of the next one.
+    const modelStops = bos === null ? eos : [...eos, bos];
+    this.#stopTokens = new Set([...(ignoreEos ? [] : modelStops), ...stopTokens]);
+    // The platform accepts well-formed strings only.
+    this.#stopStrings = (typeof stop === 'string' ? [stop] : stop).map((text) => text.toWellFormed());
+    this.#scanner = new StopScanner(this.#stopStrings);
+    this.promptTokens = this.#sequence.length;
+    const room = window?.endless ? Number.POSITIVE_INFINITY : model.contextLength - this.promptTokens;
+    this.#isContextLimited = maxTokens === undefined || room < maxTokens;
+    this.#tokensLeft = this.#isContextLimited ? room : (maxTokens ?? 0);
+    this.#detokenizer = new Detokenizer(model.name);
+    const primer = this.#detokenizer;
+    attempt(() => primer.push(withIds(tokens.slice(-PRIMING_TOKENS))));
+    const seed = runtime.random();
+    const sampler = original.kind === 'guest' ? (original.begin?.(model) ?? original) : original;
+    if (sampler.kind === 'guest' && sampler.also?.length && speculator) {
+      throw new InferletError('unsupported', NO_MORE_CANDIDATES);
+    }
+    const stops = [...this.#stopTokens];
+    const [jump, ahead] = [jumpOf(this.#options), isConstrainedAhead(this.#options)];
+    const constraintOptions = { jump, ahead, speculator, stopTokens: stops, logProbabilities };
+    if (constraint) this.#decoder = constraint.decoder(this.#sequence, sampler, seed, constraintOptions);
+    else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, sampler, speculator, seed, stops);
+    else {
+      const ends = () => withStopStrings(stops, this.#stopStrings, model.name);
+      this.#decoder = decoderFor(this.#sequence, sampler, decode, seed, ends, logProbabilities);
+    }
+    if (this.#healing && this.#decoder) {
+      this.#decoder = new HealingDecoder(this.#sequence, sampler, seed, this.#healing, this.#decoder, logProbabilities);
+    }
+    if (this.#tokensLeft <= 0) this.finishReason = this.#isContextLimited ? 'context-length' : 'max-tokens';
+  }
+
+  async #next(): Promise<Piece> {
+    this.#options.window?.slide(this.#sequence);
+    const { signal } = this.#options;
+    if (signal?.aborted) throw abortError(signal);
+    this.#waiting = this.#decoder?.next(this.#tokensLeft, this.#pipeRequest());
+    const decoded = this.#waiting ? await abortable(this.#waiting, this.#decoder?.late ? undefined : signal) : [];
+    this.#waiting = undefined;
+    await this.#finishing;
+    if (this.#abandoned) throw this.#abandoned;
+    if (signal?.aborted) throw abortError(signal);
+    // The generation was stopped during the wait.
+    if (this.#ended) return this.#lastPiece;
+    return this.#piece(decoded, this.#decoder);
+  }
+
+  #piece(decoded: readonly number[], decoder: Decoder | undefined): Piece {
+    const logProbabilities = decoder?.logProbabilities ?? [];
+    this.#pipedLength = decoder?.piped?.length ?? 0;
+    const cannotStop = this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token));
+    const text = cannotStop ? this.#take(decoded, logProbabilities) : this.#search(decoded, logProbabilities);
+    const rest = this.finishReason === undefined && decoder?.over ? this.#finish('constraint') : '';
+    this.text += text + rest;
+    return { text: text + rest, tokens: this.#handOver() };
+  }
+
+  /** The request that makes the platform send the next run's text; undefined when the inferlet must send the text. */
+  #pipeRequest(): PipeRequest | undefined {
+    const [opening = '', ...more] = this.#opening;
+    const frame: Frame | null = this.#frame ? { opening, ...this.#frame } : null;
+    // The platform sends one opening message at most, in a frame of limited size. This inferlet sends a longer opening with the first piece.
+    if (!this.#piping || more.length > 0 || !isPipeable(this.#stopStrings, frame)) return undefined;
+    const { tokens, base } = this.#sequence;
+    const from = Math.max(this.promptTokens - base - PRIMING_TOKENS, tokens.length - MAX_BEFORE, 0);
+    return { before: withIds(tokens.slice(from)), held: this.#scanner.held, stops: this.#stopStrings, frame };
+  }
+
+  /** Takes tokens that cannot end the generation except by reaching the token limit. */
+  #take(decoded: readonly number[], logProbabilities: readonly number[]): string {
+    this.#accept(decoded, decoded.length);
+    this.#tokensLeft -= decoded.length;
+    for (const [i, token] of decoded.entries()) {
+      this.#undecided.push({ token, after: this.#decodedLength, logProbability: logProbabilities[i] });
+    }
+    const text = this.#push(decoded);
+    return this.#tokensLeft > 0 ? text : text + this.#finish(this.#isContextLimited ? 'context-length' : 'max-tokens');
+  }
+
+  /** Takes tokens one by one up to a stop. */
+  #search(decoded: readonly number[], logProbabilities: readonly number[]): string {
+    let taken = 0;
+    let text = '';
+    for (const token of decoded) {
+      const logProbability = logProbabilities[taken++];
+      this.#tokensLeft--;
+      if (this.#stopTokens.has(token)) {
+        this.stoppedBy = token;
+        text += this.#finish('stop-token');
+        break;
+      }
+      this.#undecided.push({ token, after: this.#decodedLength, logProbability });
+      const scanned = this.#scanner.push(this.#push([token]));
+      text += scanned.text;
+      if (scanned.stop !== undefined) {
+        this.finishReason = 'stop-string';
+        this.stoppedBy = scanned.stop;
+        break;
+      }
+      if (this.#tokensLeft <= 0) {
+        text += this.#finish(this.#isContextLimited ? 'context-length' : 'max-tokens');
+        break;
+      }
+    }
+    this.#accept(decoded, taken);
+    return text;
+  }
+
+  /** Gives the first `taken` decoded tokens to the sequence. */
+  #accept(decoded: readonly number[], taken: number): void {
+    const tokens = taken < decoded.length ? decoded.slice(0, taken) : decoded;
+    const uncomputed = this.#decoder?.uncomputed ?? 1;
+    this.#sequence.accept(tokens, Math.max(1, uncomputed - (decoded.length - taken)));
+    this.#accepted += tokens.length;
+  }
+
+  /** Hands over the tokens that can no longer be part of a stop string. */
+  #handOver(): number[] {
+    // The last tokens may be an incomplete character, which may begin a stop string, too.
+    const goesOn = this.finishReason === undefined && !this.#scanner.idle;
+    const waits = goesOn || this.#scanner.held !== '' || this.finishReason === 'stop-string';
+    const end = waits ? this.#undecided.findIndex(({ after }) => after >= this.text.length) : -1;
+    const decided = this.#undecided.splice(0, end < 0 ? this.#undecided.length : end);
+    for (const { token, logProbability } of decided) {
+      this.tokens.push(token);
+      if (logProbability !== undefined) this.logProbabilities.push(logProbability);
+    }
+    return decided.map(({ token }) => token);
+  }
+
+  #push(tokens: readonly number[]): string {
+    const detokenizer = this.#detokenizer;
+    const whole = detokenizer ? attempt(() => detokenizer.push(tokens)) : '';
+    // The first token repeats text of the prompt.
+    const text = whole.slice(this.#unhealed);
+    this.#unhealed -= whole.length - text.length;
+    this.#decodedLength += text.length;
+    return text;
+  }
+
+  /** Ends with `reason`, or with `constraint` for a complete text. Returns the text that was held back, without a stop string that it completes. */
+  #finish(reason: FinishReason): string {
+    this.finishReason = this.#decoder?.over && reason !== 'stop-token' ? 'constraint' : reason;
+    const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');
+    if (stop === undefined) return text + this.#scanner.finish();
+    this.finishReason = 'stop-string';
+    this.stoppedBy = stop;
+    return text;
+  }
+}
+
+/** A decoded token, the length of the text before it, and its log-probability if the options asked for it. */
+interface Undecided {
+  readonly token: number;
+  readonly after: number;
+  readonly logProbability: number | undefined;
+}
