@@ -1,10 +1,18 @@
 /** The library for inferlets. `@pie/inferlet/raw` is the layer below: the WIT interfaces themselves. */
 export type { AbortSignalLike } from './abort.ts';
 export type { Message } from './bytes.ts';
-export { ebnf, type JsonOptions, json, jsonSchema, regex } from './constrain/constraints.ts';
-export { typed } from './constrain/typed.ts';
-export { attentionSink, mask, slidingWindow, unmask } from './context/attention.ts';
-export type { ImagePart, MixedMessage, TextPart } from './context/chat.ts';
+export { ebnf, type JsonOptions, json, jsonSchema, regex, typed } from './constrain/constraints.ts';
+export {
+  attentionSink,
+  entropy,
+  logProbabilities,
+  mask,
+  scores,
+  slidingWindow,
+  state,
+  unmask,
+} from './context/attention.ts';
+export { type ImagePart, type MixedMessage, type TextPart, type ThoughtFormat, thoughtFormat } from './context/chat.ts';
 export {
   type ChatMessage,
   type ChatOptions,
@@ -13,9 +21,21 @@ export {
   type FillOptions,
   type OpenOptions,
   type SaveOptions,
+  type Selection,
+  type SelectOptions,
+  select,
   type ToolCall,
 } from './context/context.ts';
-export { type FileInfo, type FileOptions, KvFile, type Rights } from './context/files.ts';
+export {
+  type FileInfo,
+  type FileOptions,
+  KvFile,
+  type LeaseEnd,
+  type Residency,
+  type Rights,
+  SavedContext,
+  type Tier,
+} from './context/files.ts';
 export { fillImage, ImageError, type PreparedChat, prepareChat } from './context/image.ts';
 export {
   detokenize,
@@ -29,22 +49,17 @@ export {
   tokenize,
   tokenizeContinuation,
 } from './context/models.ts';
-export { type LeaseEnd, type Residency, SavedContext, type Tier } from './context/saved.ts';
-export { type Selection, type SelectOptions, select } from './context/select.ts';
-export { Snapshot } from './context/snapshot.ts';
+export { Snapshot } from './context/sequence.ts';
 export { type Effort, opensThought } from './context/thought-marks.ts';
 export {
   Thinking,
   type ThinkOptions,
   type Thought,
   type ThoughtEnding,
-  type ThoughtFormat,
-  thoughtFormat,
 } from './context/thoughts.ts';
 export { ContextOverflowError, InferletError, type InferletErrorCode, unless } from './errors.ts';
 export { type Beam, type BeamOptions, beamSearch } from './generate/beam.ts';
 export type { Constraint, DecodeMode } from './generate/decoders.ts';
-export { Generation } from './generate/generation.ts';
 export type {
   FinishReason,
   GenerateOptions,
@@ -53,8 +68,8 @@ export type {
   Piece,
   PipeOptions,
   Window,
-} from './generate/generation-options.ts';
-export { entropy, logProbabilities, scores, state } from './generate/inspect.ts';
+} from './generate/generation.ts';
+export { Generation } from './generate/generation.ts';
 export {
   banTokens,
   type Candidates,
@@ -66,8 +81,9 @@ export {
   presencePenalty,
   processors,
   repetitionDivisor,
+  script,
+  scripts,
 } from './generate/processors.ts';
-export { uniform } from './generate/random.ts';
 export {
   custom,
   type DeviceSampler,
@@ -84,8 +100,8 @@ export {
   temperature,
   topK,
   topP,
+  uniform,
 } from './generate/samplers.ts';
-export { script, scripts } from './generate/script.ts';
 export type { Proposal, Speculation, SpeculationStart, Speculator } from './generate/speculation.ts';
 export { draft, jacobi, ngram } from './generate/speculators.ts';
 export { Child, type ChildEnding, type LaunchOptions, launch } from './io/children.ts';
@@ -100,12 +116,11 @@ export {
   type Ranked,
   rerank,
 } from './io/encoders.ts';
-export { environment } from './io/environment.ts';
 export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './io/fetch.ts';
-export { type ExchangedFile, listFiles, type ReceivedFile, receiveFile, sendFile } from './io/files-exchange.ts';
 export type { ReceiveOptions } from './io/inbox.ts';
 export {
   defineInferlet,
+  environment,
   type Invocation,
   invocation,
   isCancelled,
@@ -116,8 +131,23 @@ export {
   timeLeftMs,
 } from './io/inferlet.ts';
 export { broadcast, type Envelope, pull, push, Subscription, subscribe } from './io/messaging.ts';
-export { askPerson, type PersonQuestion, type Resumption, resumed, type Waiting } from './io/person.ts';
-export { flush, receive, send, sendJson, session } from './io/session.ts';
+export {
+  askPerson,
+  type ExchangedFile,
+  flush,
+  listFiles,
+  type PersonQuestion,
+  type ReceivedFile,
+  type Resumption,
+  receive,
+  receiveFile,
+  resumed,
+  send,
+  sendFile,
+  sendJson,
+  session,
+  type Waiting,
+} from './io/session.ts';
 export { type SetOptions, type StoreEntry, store } from './io/store.ts';
 export {
   type FieldCondition,
@@ -142,6 +172,14 @@ export {
   type ReactOptions,
   react,
 } from './tools/agents.ts';
+export {
+  type ParsedCall,
+  ToolCallParser,
+  type ToolFormat,
+  type ToolOutcome,
+  ToolRunner,
+  type ToolRunnerOptions,
+} from './tools/calls.ts';
 export { type Given, sandbox } from './tools/sandbox.ts';
 export {
   type JsonSchema,
@@ -152,5 +190,3 @@ export {
   toolSignature,
   toolSpec,
 } from './tools/tools.ts';
-export { type ParsedCall, ToolCallParser, type ToolFormat } from './tools/tools-parser.ts';
-export { type ToolOutcome, ToolRunner, type ToolRunnerOptions } from './tools/tools-runner.ts';

@@ -10,7 +10,9 @@ import {
   range,
   slotOfForgotten,
 } from './pages.ts';
-import { UNKNOWN_BEGINNING } from './sequence-checks.ts';
+
+export const UNKNOWN_BEGINNING =
+  'This context was opened without its tokens, so its beginning cannot change: open it with its tokens.';
 
 /** The state of a cache. Token i is the i-th token of the cache's sequence. */
 export interface CacheState {

@@ -1,8 +1,10 @@
+import type { ThoughtFormat } from 'pie:inferlet/tokenize@0.1.0';
 import { InferletError } from '../errors.ts';
 import { attempt, inputImage, tokenize as wire } from '../raw.ts';
-import { detokenize, tokenize, tokenizeContinuation } from './models.ts';
+import { detokenize, model, tokenize, tokenizeContinuation } from './models.ts';
 import { type Effort, thoughtVariables } from './thought-marks.ts';
-import { thoughtFormat } from './thoughts.ts';
+
+export type { ThoughtFormat } from 'pie:inferlet/tokenize@0.1.0';
 
 /** A call that the assistant made, in a conversation. */
 export interface ToolCall {
@@ -239,4 +241,13 @@ function withTexts(value: unknown, change: (text: string) => string): unknown {
   if (Array.isArray(value)) return value.map((item) => withTexts(item, change));
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.entries(value).map(([key, member]) => [change(key), withTexts(member, change)]));
+}
+
+const formats = new Map<string, ThoughtFormat | undefined>();
+
+/** How a model writes thoughts before its answers; undefined for a model that writes none, or whose thoughts cannot be told from its answers. */
+export function thoughtFormat(name?: string): ThoughtFormat | undefined {
+  const key = model(name).name;
+  if (!formats.has(key)) formats.set(key, attempt(() => wire.thoughts(key)) ?? undefined);
+  return formats.get(key);
 }

@@ -3,9 +3,7 @@ import { allocate, attempt, inputImage, settle } from '../raw.ts';
 import { type ChatOptions, chatPieces, type ImagePart, type MixedMessage, tokensIn } from './chat.ts';
 import { type Context, sequenceOf } from './context.ts';
 import { range } from './pages.ts';
-import { takeError } from './queue-errors.ts';
-import { NO_TOKEN, type Sequence } from './sequence.ts';
-import { checkRoom } from './sequence-checks.ts';
+import { checkRoom, NO_TOKEN, type Sequence, takeError } from './sequence.ts';
 
 /** An image of a chat that cannot be read: the code is `invalid-argument`. */
 export class ImageError extends InferletError {

@@ -8,7 +8,7 @@ import { tokenizeLong } from './long-text.ts';
 /** Most characters of one call of the platform (`runtime/host/tokenize.ts`). */
 const MAX_CALL_CHARACTERS = 131_072;
 
-const file = (name: string) => readFileSync(new URL(`../../../${name}`, import.meta.url), 'utf8');
+const file = (name: string) => readFileSync(new URL(`../../../../${name}`, import.meta.url), 'utf8');
 
 /** Text of base64 without a border at which it could be cut. */
 function base64(length: number): string {

@@ -23,8 +23,10 @@ const BORDERS: readonly ((before: string, after: string) => boolean)[] = [
 ];
 
 /** Kinds of ASCII characters by code: a text without borders has 400,000 places to look at, and a regular expression takes ten times as long. */
-const ASCII_WORD = Array.from({ length: 128 }, (_, code) => /[A-Za-z0-9]/.test(String.fromCharCode(code)));
-const ASCII_SPACE = Array.from({ length: 128 }, (_, code) => /\s/.test(String.fromCharCode(code)));
+const ASCII_WORD = /* @__PURE__ */ Array.from({ length: 128 }, (_, code) =>
+  /[A-Za-z0-9]/.test(String.fromCharCode(code)),
+);
+const ASCII_SPACE = /* @__PURE__ */ Array.from({ length: 128 }, (_, code) => /\s/.test(String.fromCharCode(code)));
 
 const isWord = (character: string): boolean => ASCII_WORD[character.charCodeAt(0)] ?? /[\p{L}\p{N}]/u.test(character);
 const isSpace = (character: string): boolean => ASCII_SPACE[character.charCodeAt(0)] ?? /\s/.test(character);
@@ -71,4 +73,51 @@ function changesNothing(content: string, at: number, whole: Tokenize, rest: Toke
   const parts = [...whole(before), ...rest(after)];
   const together = whole(before + after);
   return parts.length === together.length && parts.every((token, i) => token === together[i]);
+}
+
+/** Most texts in one call of the platform. */
+const CALL_TEXTS = 256;
+/** Most characters of all texts in one call together. */
+const CALL_CHARACTERS = 262_144;
+
+/** Texts of one call, and the number of those that were cut to fit. */
+export interface TextPart {
+  readonly texts: string[];
+  readonly cut: number;
+}
+
+/**
+ * Divides texts into parts that each fit in one call. Each text takes `extra` more characters of its call. A text that is too long for a call is
+ * cut, since no model reads that far.
+ */
+export function partsOf(all: readonly string[], extra: number): TextPart[] {
+  const maxLength = Math.max(0, CALL_CHARACTERS - extra);
+  const batches = batchesOf(all, ({ length }) => Math.min(length, maxLength) + extra, CALL_TEXTS, CALL_CHARACTERS);
+  // Without texts, one empty part remains: its call checks the name of the model.
+  return (batches.length === 0 ? [[]] : batches).map((batch) => ({
+    texts: batch.map((text) => text.slice(0, maxLength)),
+    cut: batch.filter(({ length }) => length > maxLength).length,
+  }));
+}
+
+/** Splits a list into batches of at most `mostItems` items and at most `mostSize` in all, in order. A larger item is a batch of its own. */
+export function batchesOf<T>(
+  items: readonly T[],
+  sizeOf: (item: T) => number,
+  mostItems: number,
+  mostSize: number,
+): T[][] {
+  const batches: T[][] = [];
+  let [batch, size]: [T[], number] = [[], 0];
+  for (const item of items) {
+    const more = sizeOf(item);
+    if (batch.length === mostItems || (batch.length > 0 && size + more > mostSize)) {
+      batches.push(batch);
+      [batch, size] = [[], 0];
+    }
+    batch.push(item);
+    size += more;
+  }
+  if (batch.length > 0) batches.push(batch);
+  return batches;
 }

@@ -2,14 +2,12 @@ import type { Mask } from 'pie:inferlet/forward@0.1.0';
 import type { Output, RunRequest, StepRequest, StepResult, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
 import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
-import { InferletError } from '../errors.ts';
+import { ContextOverflowError, InferletError } from '../errors.ts';
 import type { Distribution } from '../generate/samplers.ts';
 import { adapter, allocate, attempt, forward, fused, inputText, outputText, Queue, Run, settle } from '../raw.ts';
-import { Cache, type CacheState } from './cache.ts';
+import { Cache, type CacheState, UNKNOWN_BEGINNING } from './cache.ts';
+import { specialTokens } from './models.ts';
 import { commonPrefix, range } from './pages.ts';
-import { holdUntilSettled, settleOn, takeError } from './queue-errors.ts';
-import { checkRoom, checkTokens, NOTHING_PENDING, NOTHING_TO_JOIN, UNKNOWN_BEGINNING } from './sequence-checks.ts';
-import type { Saved } from './snapshot.ts';
 
 /** Starts a fused call on a queue: `fused.step`, or a call of the same shape. */
 export type StepCall = (queue: Queue, request: StepRequest) => Future<Outcome<StepResult>>;
@@ -447,4 +445,128 @@ export class Sequence {
     if (this.pending === 0) throw new InferletError('invalid-argument', NOTHING_PENDING);
     return this.pending;
   }
+}
+
+/** A captured state of a sequence, to be restored or discarded. */
+export interface Saved {
+  readonly tokens: readonly number[];
+  readonly cache: CacheState;
+}
+
+/** @internal The saved state of a snapshot, and its sequence. */
+export let savedIn: (snapshot: Snapshot) => { readonly sequence: Sequence; readonly saved: Saved | undefined };
+
+/** A captured state of a context. It holds pages, shared with the context where possible; release it with `using`. */
+export class Snapshot implements Disposable {
+  readonly #sequence: Sequence;
+  #saved: Saved | undefined;
+
+  /** @internal Constructed by `Context.snapshot`. */
+  constructor(sequence: Sequence, saved: Saved) {
+    this.#sequence = sequence;
+    this.#saved = saved;
+  }
+
+  static {
+    savedIn = (snapshot) => ({ sequence: snapshot.#sequence, saved: snapshot.#saved });
+  }
+
+  /** Frees the snapshot's memory. The snapshot can no longer be restored. */
+  release(): void {
+    if (this.#saved) this.#sequence.discard(this.#saved);
+    this.#saved = undefined;
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+}
+
+/** Throws `invalid-argument` when a model does not have all of these tokens. */
+export function checkTokens({ name, vocabularySize }: ModelInfo, tokens: ArrayLike<number>): void {
+  for (let i = 0; i < tokens.length; i++) {
+    const token = tokens[i];
+    if (token === undefined || !Number.isInteger(token) || token < 0 || token >= vocabularySize) {
+      throw new InferletError(
+        'invalid-argument',
+        `Token id ${token} (at index ${i}) is outside the vocabulary of ${name}, which has ids 0 to ${vocabularySize - 1}.`,
+      );
+    }
+  }
+}
+
+/** Throws `context-overflow` when `count` more tokens do not fit after `length` tokens. */
+export function checkRoom({ name, contextLength }: ModelInfo, length: number, count: number): void {
+  const total = length + count;
+  if (total <= contextLength) return;
+  const onTop = length > 0 ? ` on top of the ${length} already there` : '';
+  throw new ContextOverflowError(
+    `The prompt has ${count} tokens${onTop}, but ${name} sees at most ${contextLength} at once. ` +
+      `Leave out at least ${total - contextLength}.`,
+    total,
+    contextLength,
+  );
+}
+
+/** The tokens that have an id, for a detokenizer: the parts of an image have none. */
+export const withIds = (tokens: readonly number[]): number[] => tokens.filter((token) => token >= 0);
+
+/**
+ * Gives an empty sequence the model's begin-of-text token, because the first prediction needs a token. Throws when the model has none: no other
+ * token, such as one that ends a text, stands in for it, because vLLM and llama.cpp refuse an empty prompt for such a model, too.
+ */
+export function beginText(sequence: Sequence): void {
+  if (sequence.length > 0) return;
+  const { name } = sequence.model;
+  const { bos } = specialTokens(name);
+  if (bos === null) throw nothingToBegin('The context', name);
+  sequence.append([bos]);
+}
+
+/** The error for an empty text that a model without a begin-of-text token cannot continue. `what` is the text, such as "The context". */
+export function nothingToBegin(what: string, model: string): InferletError {
+  const text = `${what} is empty, and ${model} has no token that begins a text: give it a text of at least one character.`;
+  return new InferletError('invalid-argument', text);
+}
+
+export const NOTHING_TO_JOIN =
+  'A context that was opened without its tokens, or that dropped some in a window, cannot be appended: it lacks these tokens.';
+export const NOTHING_PENDING =
+  'The context was opened, or got an image, and no text since then: fill in some text first.';
+
+/**
+ * The value of a call on a queue. If the call fails, this also takes the queue's error, so that no later call reports it again, and calls `failed`.
+ * `failed` gets undefined, unless an earlier call without a result of its own has failed first: then it gets the error of that call.
+ */
+export async function settleOn<T>(
+  queue: Queue,
+  future: Future<Outcome<T>>,
+  failed: (unreported: InferletError | undefined) => void,
+): Promise<T> {
+  try {
+    return await settle(future);
+  } catch (thrown) {
+    const { code, message } = InferletError.from(thrown);
+    const first = await takeError(queue);
+    failed(first?.code === code && first.message === message ? undefined : first);
+    throw thrown;
+  }
+}
+
+/** Takes the first error of a queue since the last call, if any. The queue then continues without the error. */
+export async function takeError(queue: Queue): Promise<InferletError | undefined> {
+  try {
+    await settle(queue.synchronize());
+    return undefined;
+  } catch (thrown) {
+    return InferletError.from(thrown);
+  }
+}
+
+/** Keeps a call in `calls` until the call ends. @returns the call */
+export function holdUntilSettled<T>(call: Promise<T>, calls: Set<Promise<unknown>>): Promise<T> {
+  const forget = () => void calls.delete(call);
+  calls.add(call);
+  call.then(forget, forget);
+  return call;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { partsOf } from './text-parts.ts';
+import { partsOf } from './long-text.ts';
 
 const [TEXTS, CHARACTERS] = [256, 262_144];
 

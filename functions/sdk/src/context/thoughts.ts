@@ -1,22 +1,10 @@
-import type { ThoughtFormat } from 'pie:inferlet/tokenize@0.1.0';
 import type { AbortSignalLike } from '../abort.ts';
 import { InferletError } from '../errors.ts';
 import type { Sampler } from '../generate/samplers.ts';
-import { attempt, tokenize as wire } from '../raw.ts';
+import { thoughtFormat } from './chat.ts';
 import { type Context, sequenceOf } from './context.ts';
-import { detokenize, model, specialTokens, tokenize } from './models.ts';
+import { detokenize, specialTokens, tokenize } from './models.ts';
 import { answerHeader, closesThought, opensThought, ThoughtText } from './thought-marks.ts';
-
-export type { ThoughtFormat } from 'pie:inferlet/tokenize@0.1.0';
-
-const formats = new Map<string, ThoughtFormat | undefined>();
-
-/** How a model writes thoughts before its answers; undefined for a model that writes none, or whose thoughts cannot be told from its answers. */
-export function thoughtFormat(name?: string): ThoughtFormat | undefined {
-  const key = model(name).name;
-  if (!formats.has(key)) formats.set(key, attempt(() => wire.thoughts(key)) ?? undefined);
-  return formats.get(key);
-}
 
 /** Options of {@link Context.think}. */
 export interface ThinkOptions {

@@ -1,8 +1,8 @@
 import { type AbortSignalLike, throwIfAborted } from '../abort.ts';
 import { type Context, sequenceOf } from '../context/context.ts';
 import { detokenize, specialTokens } from '../context/models.ts';
-import { beginText } from '../context/sequence-checks.ts';
-import { checkCount } from '../option-checks.ts';
+import { beginText } from '../context/sequence.ts';
+import { checkCount } from '../errors.ts';
 
 /** Options of a beam search. */
 export interface BeamOptions {

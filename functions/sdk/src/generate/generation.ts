@@ -1,26 +1,15 @@
 import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
-import { abortable, abortError } from '../abort.ts';
-import { specialTokens } from '../context/models.ts';
-import type { Sequence } from '../context/sequence.ts';
-import { beginText, withIds } from '../context/sequence-checks.ts';
-import { InferletError } from '../errors.ts';
+import { type AbortSignalLike, abortable, abortError } from '../abort.ts';
+import { detokenize, specialTokens, tokenizeContinuation } from '../context/models.ts';
+import { beginText, type Sequence, withIds } from '../context/sequence.ts';
+import { checkCount, InferletError } from '../errors.ts';
 import { handedOver, send } from '../io/session.ts';
 import { attempt, Detokenizer, runtime } from '../raw.ts';
 import { StopScanner } from '../stop.ts';
-import { type Decoder, decoderFor } from './decoders.ts';
-import { checkOptions, isConstrainedAhead, isPipeable, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
-import type {
-  FinishReason,
-  GenerateOptions,
-  GenerationResult,
-  MessageFrame,
-  Piece,
-  PipeOptions,
-} from './generation-options.ts';
+import { type Constraint, type DecodeMode, type Decoder, decoderFor, type Jump } from './decoders.ts';
 import { type Healing, HealingDecoder, heal } from './healing.ts';
-import { greedy } from './samplers.ts';
-import { speculativeDecoder } from './speculation.ts';
-import { withStopStrings } from './stop-tokens.ts';
+import { greedy, type Sampler } from './samplers.ts';
+import { type Proposal, type Speculator, speculativeDecoder } from './speculation.ts';
 
 /** The operation that occupies a context: a generation, or the append of another context. */
 export interface Claim {
@@ -439,4 +428,212 @@ interface Undecided {
   readonly token: number;
   readonly after: number;
   readonly logProbability: number | undefined;
+}
+
+/** Options of a generation. `T` is the type that {@link Generation.value} returns. */
+export interface GenerateOptions<T = unknown> {
+  /** Largest number of tokens to generate; by default as many as the model's context has room for. */
+  readonly maxTokens?: number;
+  /** The sampler that picks tokens; greedy by default. */
+  readonly sampler?: Sampler;
+  /** Strings that end the generation. The generated text excludes them. */
+  readonly stop?: string | readonly string[];
+  /** Token ids that end the generation, in addition to the model's end-of-text tokens. */
+  readonly stopTokens?: readonly number[];
+  /**
+   * A function that is called after each piece, with the piece and with the text and tokens generated so far. The generation ends when the function
+   * returns true. With `until`, tokens are decoded one by one unless `decode` is set.
+   */
+  readonly until?: (piece: Piece, generation: { readonly text: string; readonly tokens: readonly number[] }) => boolean;
+  /** True to continue after the model's end-of-text tokens. */
+  readonly ignoreEos?: boolean;
+  /**
+   * Decoding mode. In mode `ahead` the device decodes several tokens on its own. In mode `step` each token takes one fused call. In mode `calls` the
+   * inferlet makes separate calls for each token and samples the token. The default for built-in samplers, and for a chain of `processors` that the
+   * host can apply, is `ahead`. With a custom sampler, an adapter, a constraint, a window or `until`, the default is `step`. With
+   * `logProbabilities`, or on a model without `fused`, the default is `calls`.
+   */
+  readonly decode?: DecodeMode;
+  /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when the rule allows no further token. */
+  readonly constraint?: Constraint<T>;
+  /**
+   * True to append forced text, about which the constraint leaves no choice, without sampling. The model's tokenizer splits this text into tokens,
+   * and the next pass computes all of them at once. The default is true, but false with a custom sampler, a window or `logProbabilities`. An explicit
+   * `true` throws with a window or `logProbabilities`.
+   */
+  readonly jumpForward?: boolean;
+  /** True to record each token's log-probability in the model's distribution, before the sampler changes it. Cannot be combined with a speculator. */
+  readonly logProbabilities?: boolean;
+  /**
+   * True to remove the prompt's last token, and to generate in its place a token whose text begins with the removed text. This helps when the prompt
+   * ends with a space or in the middle of a word: there the model expects a longer token. The `text` of the generation holds only the text after the
+   * prompt; the `tokens` of the generation begin with the replacement. Cannot be combined with a constraint or a window.
+   */
+  readonly healing?: boolean;
+  /** Limits the part of the text that the model can attend to: `slidingWindow` or `attentionSink`. */
+  readonly window?: Window;
+  /**
+   * Guesses the next tokens: `ngram`, `draft`, `jacobi` or a function. The model verifies several guesses in one pass. Guesses do not change the
+   * generated text.
+   */
+  readonly speculator?: Speculator | Proposal;
+  /**
+   * An aborted signal ends the generation with an error: the signal's reason if that is an InferletError, else `cancelled`. The context keeps the
+   * tokens that were already handed over.
+   */
+  readonly signal?: AbortSignalLike;
+}
+
+/** Limits the part of a growing text that the model can attend to. */
+export interface Window {
+  /** True when a text of any length fits the model's context through this window. */
+  readonly endless: boolean;
+  /** @internal Called before each token; drops the tokens that have left the window. */
+  slide(sequence: Sequence): void;
+}
+
+/**
+ * The reason why a generation ended.
+ *
+ * - `stop-token`: an end-of-text token of the model, or a token of `stopTokens`.
+ * - `stop-string`: a string of `stop`.
+ * - `until`: the function `until` returned true.
+ * - `constraint`: the constraint allows no further token.
+ * - `max-tokens`: `maxTokens` were generated.
+ * - `context-length`: the model's context is full.
+ * - `stopped`: the reader stopped, by `break` or {@link Generation.stop}.
+ */
+export type FinishReason =
+  | 'stop-token'
+  | 'stop-string'
+  | 'until'
+  | 'constraint'
+  | 'max-tokens'
+  | 'context-length'
+  | 'stopped';
+
+/**
+ * New tokens and the text that they complete. The generation holds back an incomplete character until the character is complete. Text that may
+ * belong to a stop string is also held back, together with its tokens.
+ */
+export interface Piece {
+  readonly text: string;
+  readonly tokens: readonly number[];
+}
+
+/** A finished generation. */
+export interface GenerationResult {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  readonly finishReason: FinishReason;
+  readonly promptTokens: number;
+  /** Natural logarithm of each token's probability, if the options asked for `logProbabilities`. */
+  readonly logProbabilities?: readonly number[];
+}
+
+/** The form of the messages that send a generated text to the client, one message for each piece. */
+export interface MessageFrame {
+  /** Messages of their own that precede the first piece; none by default. */
+  readonly opening?: string | readonly string[];
+  /** Text of each message before its piece. The piece is written as a JSON string. */
+  readonly before: string;
+  /** Text of each message after its piece. */
+  readonly after: string;
+}
+
+/** Options of {@link Generation.pipe}. */
+export interface PipeOptions {
+  /** The form of the messages. By default, a message consists of the piece alone. */
+  readonly frame?: MessageFrame | undefined;
+}
+
+export const NO_MORE_CANDIDATES =
+  'With a speculator, a sampler sees only the most probable tokens. It cannot be combined with a bias above 0 or another rule that asks for certain tokens.';
+
+/** Maximum number of stop strings of a piped text. */
+const MAX_STOPS = 64;
+/** The stop strings of a piped text may have 1,024 bytes in all. A UTF-16 unit takes at most three. */
+const MAX_STOP_CHARACTERS = 1024 / 3;
+/** A frame may have 8,192 bytes. */
+const MAX_FRAME_CHARACTERS = 8192 / 3;
+
+/** Throws when options of a generation exclude each other or have no meaning. */
+export function checkOptions(options: GenerateOptions): void {
+  const { maxTokens, decode, constraint, window, speculator, logProbabilities, jumpForward, healing } = options;
+  if (speculator && (window || decode !== undefined)) {
+    throw new InferletError(
+      'invalid-argument',
+      '`speculator` cannot be combined with `window` or `decode`: a speculator decodes in its own way.',
+    );
+  }
+  if (window && decode !== undefined && decode !== 'step') {
+    throw new InferletError(
+      'invalid-argument',
+      `With a window, tokens are decoded one by one: remove decode "${decode}".`,
+    );
+  }
+  if (constraint && (decode === 'calls' || (decode === 'ahead' && !isConstrainedAhead(options)))) {
+    const text =
+      'With a constraint `decode` is "step", or "ahead" with a built-in sampler, jumps, and neither `until` nor log-probabilities.';
+    throw new InferletError('invalid-argument', text);
+  }
+  if (healing && (constraint || window)) {
+    throw new InferletError('invalid-argument', '`healing` cannot be combined with `constraint` or `window`.');
+  }
+  if (logProbabilities && speculator) {
+    throw new InferletError('unsupported', '`logProbabilities` cannot be combined with `speculator`.');
+  }
+  if (jumpForward && (window || logProbabilities)) {
+    const text =
+      '`jumpForward` cannot be combined with `window`, which moves token by token, or with `logProbabilities`, which need sampled tokens.';
+    throw new InferletError('invalid-argument', text);
+  }
+  if (window?.endless && maxTokens === undefined) {
+    throw new InferletError('invalid-argument', 'With an endless window the text may never end: set maxTokens.');
+  }
+  if (maxTokens !== undefined) checkCount('maxTokens', maxTokens, 0);
+}
+
+/** True if a constraint's decoder decodes in runs. A run hands over several tokens at once and takes forced tokens without sampling. */
+export function isConstrainedAhead(options: GenerateOptions): boolean {
+  const { decode, sampler, speculator } = options;
+  return decode === 'ahead' && sampler?.kind !== 'guest' && !speculator && jumpOf(options) === 'at-once';
+}
+
+/** The way in which a constraint's decoder takes forced tokens. A custom sampler, a window and log-probabilities need sampled tokens. */
+export function jumpOf({ jumpForward, sampler, window, until, logProbabilities }: GenerateOptions): Jump {
+  const jumps = jumpForward ?? (sampler?.kind !== 'guest' && !window && !logProbabilities);
+  if (!jumps) return 'none';
+  return until ? 'one-by-one' : 'at-once';
+}
+
+/** True if the platform takes a piped text with these stop strings, in messages of this frame. */
+export function isPipeable(stopStrings: readonly string[], frame: Frame | null): boolean {
+  if (frame && lengthOf(frame) > MAX_FRAME_CHARACTERS) return false;
+  const characters = stopStrings.reduce((sum, stop) => sum + stop.length, 0);
+  return stopStrings.length <= MAX_STOPS && characters <= MAX_STOP_CHARACTERS;
+}
+
+const lengthOf = ({ opening, before, after }: Frame): number => opening.length + before.length + after.length;
+
+/** Maximum stop tokens of a run. */
+const MAX_STOP_TOKENS = 256;
+/** Maximum number of stop strings that are looked up. */
+const MAX_LOOKED_UP = 64;
+/** Maximum length of a stop string that is looked up: hardly any token is longer. */
+const MAX_CHARACTERS = 64;
+
+/**
+ * Adds to `stopTokens` each stop string that is exactly one token. The device ends a run at a stop token. At a stop string of several tokens, it
+ * decodes on until the inferlet or the platform has read the text. Other tokens may contain a stop string, so the caller still searches the text.
+ */
+export function withStopStrings(stopTokens: readonly number[], stops: readonly string[], model: string): number[] {
+  const all = new Set(stopTokens);
+  for (const stop of stops.slice(0, MAX_LOOKED_UP)) {
+    if (all.size >= MAX_STOP_TOKENS) break;
+    if (stop.length > MAX_CHARACTERS) continue;
+    const [token, ...more] = tokenizeContinuation(stop, { model });
+    if (token !== undefined && more.length === 0 && detokenize([token], { model }) === stop) all.add(token);
+  }
+  return [...all];
 }

@@ -1,6 +1,5 @@
 import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
-import { NO_TOKEN, type Sequence } from '../context/sequence.ts';
-import { withIds } from '../context/sequence-checks.ts';
+import { NO_TOKEN, type Sequence, withIds } from '../context/sequence.ts';
 import { attempt, Detokenizer, tokenize } from '../raw.ts';
 import { type Decoder, scoringDecoder } from './decoders.ts';
 import { type Distribution, draw, type Sampler } from './samplers.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { uniform as deviceDraw } from '../../../../gpu-host/backends/draw.ts';
-import { drawOf, reseed } from './random.ts';
+import { drawOf, reseed } from './samplers.ts';
 
 describe('drawOf', () => {
   it('gives the numbers of the device, whether the seed is a signed or an unsigned number', () => {

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { InferletError } from '../errors.ts';
-import { uniform } from './random.ts';
 import {
   custom,
   type Distribution,
@@ -14,6 +13,7 @@ import {
   temperature,
   topK,
   topP,
+  uniform,
 } from './samplers.ts';
 
 /** A distribution of these probabilities over tokens 10, 11, … */

@@ -1,8 +1,7 @@
 import type { Output } from 'pie:inferlet/fused@0.1.0';
 import type { Sequence, StepCall } from '../context/sequence.ts';
 import { InferletError } from '../errors.ts';
-import { Chooser } from './chooser.ts';
-import { type Decoder, wireSampler } from './decoders.ts';
+import { Chooser, type Decoder, wireSampler } from './decoders.ts';
 import type { Distribution, Sampler } from './samplers.ts';
 
 /** Returns up to `most` tokens that are likely to follow a text, or none. */

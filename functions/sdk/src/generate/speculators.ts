@@ -1,7 +1,6 @@
 import { type Context, sequenceOf } from '../context/context.ts';
 import type { Sequence } from '../context/sequence.ts';
-import { InferletError } from '../errors.ts';
-import { checkCount } from '../option-checks.ts';
+import { checkCount, InferletError } from '../errors.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import type { Sampler } from './samplers.ts';
 import type { Proposal, Speculation, Speculator } from './speculation.ts';

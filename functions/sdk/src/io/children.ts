@@ -1,7 +1,6 @@
 import { type AbortSignalLike, abortable, throwIfAborted } from '../abort.ts';
-import { fromWire, type Message, toWire } from '../bytes.ts';
+import { fromWire, type Message, toJson, toWire } from '../bytes.ts';
 import { InferletError } from '../errors.ts';
-import { toJson } from '../json.ts';
 import { attempt, settle, Child as WireChild } from '../raw.ts';
 import { Inbox, type ReceiveOptions, untilClosed } from './inbox.ts';
 

@@ -1,6 +1,5 @@
 import { type Aborter, type AbortSignalLike, abortable, abortError, aborter, throwIfAborted } from '../abort.ts';
-import { InferletError } from '../errors.ts';
-import { checkCount } from '../option-checks.ts';
+import { checkCount, InferletError } from '../errors.ts';
 import { runtime, settle } from '../raw.ts';
 import { MAX_SLEEP_MS, sleep } from './inferlet.ts';
 

@@ -1,6 +1,6 @@
 import type { EncoderInfo as EncoderModel } from 'pie:inferlet/embedding@0.1.0';
 import { type AbortSignalLike, aborter, throwIfAborted } from '../abort.ts';
-import { partsOf, type TextPart } from '../context/text-parts.ts';
+import { partsOf, type TextPart } from '../context/long-text.ts';
 import { InferletError } from '../errors.ts';
 import { embedding, rerank as rerankCalls, settle } from '../raw.ts';
 

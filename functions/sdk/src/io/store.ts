@@ -1,6 +1,5 @@
-import { type Message, toBytes, toText } from '../bytes.ts';
+import { type Message, toBytes, toJson, toText } from '../bytes.ts';
 import { InferletError } from '../errors.ts';
-import { toJson } from '../json.ts';
 import { runtime, settle, store as wire } from '../raw.ts';
 
 /** A value and the version that {@link store.compareAndSet} compares. */

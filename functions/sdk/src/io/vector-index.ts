@@ -1,5 +1,5 @@
 import type { Metric } from 'pie:inferlet/index@0.1.0';
-import { batchesOf } from '../context/batches.ts';
+import { batchesOf } from '../context/long-text.ts';
 import { InferletError } from '../errors.ts';
 import { settle, index as wire } from '../raw.ts';
 

@@ -1,4 +1,4 @@
-import { excerpt } from '../excerpt.ts';
+import { excerpt } from '../bytes.ts';
 
 /** A function that generated code may call. */
 export type Given = (...args: never[]) => unknown;

@@ -2,10 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { z } from 'zod';
+import { closingBracket, parseArguments, parseLiteral, ToolCallParser, type ToolFormat, ToolRunner } from './calls.ts';
 import { tool, toolSignature } from './tools.ts';
-import { closingBracket, parseArguments, parseLiteral } from './tools-literals.ts';
-import { ToolCallParser, type ToolFormat } from './tools-parser.ts';
-import { ToolRunner } from './tools-runner.ts';
 
 const weather = tool({
   name: 'weather',
