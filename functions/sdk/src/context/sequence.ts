@@ -564,7 +564,7 @@ export async function takeError(queue: Queue): Promise<InferletError | undefined
 }
 
 /** Keeps a call in `calls` until the call ends. @returns the call */
-export function holdUntilSettled<T>(call: Promise<T>, calls: Set<Promise<unknown>>): Promise<T> {
+function holdUntilSettled<T>(call: Promise<T>, calls: Set<Promise<unknown>>): Promise<T> {
   const forget = () => void calls.delete(call);
   calls.add(call);
   call.then(forget, forget);

@@ -339,7 +339,7 @@ class PenalizedDecoder implements Decoder {
  * Decodes by separate embed, forward and next-distribution calls. The decoder thus has the state after the last token, and can ask for the
  * probabilities of single tokens: the improbable tokens that a sampler needs, and the chosen token.
  */
-export class ScoringDecoder implements Decoder {
+class ScoringDecoder implements Decoder {
   /** Log-probability of the last token in the model's own distribution. */
   logProbabilities: readonly number[] = [];
   readonly #sequence: Sequence;

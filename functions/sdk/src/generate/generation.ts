@@ -547,7 +547,7 @@ export interface PipeOptions {
   readonly frame?: MessageFrame | undefined;
 }
 
-export const NO_MORE_CANDIDATES =
+const NO_MORE_CANDIDATES =
   'With a speculator, a sampler sees only the most probable tokens. It cannot be combined with a bias above 0 or another rule that asks for certain tokens.';
 
 /** Maximum number of stop strings of a piped text. */
@@ -558,7 +558,7 @@ const MAX_STOP_CHARACTERS = 1024 / 3;
 const MAX_FRAME_CHARACTERS = 8192 / 3;
 
 /** Throws when options of a generation exclude each other or have no meaning. */
-export function checkOptions(options: GenerateOptions): void {
+function checkOptions(options: GenerateOptions): void {
   const { maxTokens, decode, constraint, window, speculator, logProbabilities, jumpForward, healing } = options;
   if (speculator && (window || decode !== undefined)) {
     throw new InferletError(
@@ -595,20 +595,20 @@ export function checkOptions(options: GenerateOptions): void {
 }
 
 /** True if a constraint's decoder decodes in runs. A run hands over several tokens at once and takes forced tokens without sampling. */
-export function isConstrainedAhead(options: GenerateOptions): boolean {
+function isConstrainedAhead(options: GenerateOptions): boolean {
   const { decode, sampler, speculator } = options;
   return decode === 'ahead' && sampler?.kind !== 'guest' && !speculator && jumpOf(options) === 'at-once';
 }
 
 /** The way in which a constraint's decoder takes forced tokens. A custom sampler, a window and log-probabilities need sampled tokens. */
-export function jumpOf({ jumpForward, sampler, window, until, logProbabilities }: GenerateOptions): Jump {
+function jumpOf({ jumpForward, sampler, window, until, logProbabilities }: GenerateOptions): Jump {
   const jumps = jumpForward ?? (sampler?.kind !== 'guest' && !window && !logProbabilities);
   if (!jumps) return 'none';
   return until ? 'one-by-one' : 'at-once';
 }
 
 /** True if the platform takes a piped text with these stop strings, in messages of this frame. */
-export function isPipeable(stopStrings: readonly string[], frame: Frame | null): boolean {
+function isPipeable(stopStrings: readonly string[], frame: Frame | null): boolean {
   if (frame && lengthOf(frame) > MAX_FRAME_CHARACTERS) return false;
   const characters = stopStrings.reduce((sum, stop) => sum + stop.length, 0);
   return stopStrings.length <= MAX_STOPS && characters <= MAX_STOP_CHARACTERS;
@@ -627,7 +627,7 @@ const MAX_CHARACTERS = 64;
  * Adds to `stopTokens` each stop string that is exactly one token. The device ends a run at a stop token. At a stop string of several tokens, it
  * decodes on until the inferlet or the platform has read the text. Other tokens may contain a stop string, so the caller still searches the text.
  */
-export function withStopStrings(stopTokens: readonly number[], stops: readonly string[], model: string): number[] {
+function withStopStrings(stopTokens: readonly number[], stops: readonly string[], model: string): number[] {
   const all = new Set(stopTokens);
   for (const stop of stops.slice(0, MAX_LOOKED_UP)) {
     if (all.size >= MAX_STOP_TOKENS) break;

@@ -100,7 +100,7 @@ export interface Parameters<Arguments> {
 }
 
 /** Converts either kind of schema to {@link Parameters}. */
-export function parametersOf<Arguments>(schema: StandardSchema<Arguments> | JsonSchema): Parameters<Arguments> {
+function parametersOf<Arguments>(schema: StandardSchema<Arguments> | JsonSchema): Parameters<Arguments> {
   if (!isStandard(schema)) {
     return {
       schema,

@@ -234,7 +234,7 @@ const MIN_CHARACTERS = 32;
  * Generations before the later parts keep the model busy, so the partial prefilling starts after them. A prompt stays whole where the rest of the
  * wait is no longer than the step that a split costs.
  */
-export function splitPrefills(graph: Graph, sizes: Sizes = new Sizes()): Graph {
+function splitPrefills(graph: Graph, sizes: Sizes = new Sizes()): Graph {
   const timeline = new Timeline(graph, sizes);
   const used = new Set(graph.nodes.map(({ id }) => id));
   const nodes = graph.nodes.flatMap((node): Node[] => {
@@ -420,10 +420,7 @@ export interface Stage {
  *
  * @param stagesOf the stages of a node whose elements come from no split node; undefined leaves the node whole
  */
-export function splitNodes(
-  graph: Graph,
-  stagesOf: (node: Node, elements: Input) => readonly Stage[] | undefined,
-): Graph {
+function splitNodes(graph: Graph, stagesOf: (node: Node, elements: Input) => readonly Stage[] | undefined): Graph {
   /** Maps the key of a split node's output to the outputs of its stages. Their lists, joined in this order, are the node's output. */
   const staged = new Map<string, { readonly refs: readonly Ref[]; readonly early: boolean }>();
   const joins = new Set<string>();
@@ -488,14 +485,14 @@ function withoutUnread(nodes: readonly Node[], joins: ReadonlySet<string>, graph
 }
 
 /** Number of elements; undefined when only a run of the graph gives the list. */
-export function countOf(elements: Input | undefined): number | undefined {
+function countOf(elements: Input | undefined): number | undefined {
   if (!elements || 'from' in elements) return undefined;
   if ('list' in elements) return elements.list.length;
   return Array.isArray(elements.value) ? elements.value.length : undefined;
 }
 
 /** A list of known length in parts of at most `size` elements; undefined for a list that a node gives. */
-export function partsOf(elements: Input, size: number): Input[] | undefined {
+function partsOf(elements: Input, size: number): Input[] | undefined {
   if ('list' in elements) return slicesOf(elements.list, size).map((list) => ({ list }));
   if (!('value' in elements && Array.isArray(elements.value))) return undefined;
   return slicesOf(elements.value as unknown[], size).map((value) => ({ value }));

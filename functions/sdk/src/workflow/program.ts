@@ -405,7 +405,7 @@ export function workflowOn<I>(
 }
 
 /** Applies the passes to a graph, and keeps the result as a plan if `plans` is given. */
-export const planned = (made: Made, passes: readonly Pass[], sizes: Sizes, plans: Plans | undefined): Graph =>
+const planned = (made: Made, passes: readonly Pass[], sizes: Sizes, plans: Plans | undefined): Graph =>
   plans ? plans.add(made, passes, sizes) : optimise(made.graph, passes, sizes);
 
 function inputsFor(results: Readonly<Record<string, unknown>>): Record<string, Input> {
@@ -413,7 +413,7 @@ function inputsFor(results: Readonly<Record<string, unknown>>): Record<string, I
 }
 
 /** Runs nodes one after another as a program makes them, so that the program can look at their values. */
-export class Interpreter {
+class Interpreter {
   readonly #engine: Engine;
   readonly #signal: AbortSignalLike;
   readonly #given: NodeValues;
