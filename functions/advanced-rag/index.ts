@@ -1,10 +1,8 @@
 import { defineInferlet } from '@pie/inferlet';
 import { type Builder, prompt, workflow } from '@pie/inferlet/workflow';
-import type { DocumentInput } from '../rag-shared/input.ts';
-import { passagesOf } from '../rag-shared/passages.ts';
+import { best, passagesOf, scan } from '../rag-shared/passages.ts';
 import { passesNamed } from '../rag-shared/passes.ts';
-import { best, scan } from '../rag-shared/search.ts';
-import { synthesize } from '../rag-shared/synthesis.ts';
+import { type DocumentInput, synthesize } from '../rag-shared/synthesis.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input extends DocumentInput {

@@ -1,9 +1,9 @@
 import { type Constraint, type Context, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Conversation, lengthOf } from '../openai-shared/chat.ts';
+import { cachedTokens } from '../openai-shared/generate.ts';
 import { prompting, RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { callConstraints, reportOf, schemaConstraint } from '../openai-shared/tools.ts';
-import { cachedTokens } from '../openai-shared/usage.ts';
 import { type Content, type Turn, told } from './messages.ts';
 import { Output } from './output.ts';
 import { type RequestedChoice, type RequestedTool, toolChoiceOf, toolsOf } from './tools.ts';

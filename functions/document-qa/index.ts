@@ -1,10 +1,8 @@
 import { defineInferlet } from '@pie/inferlet';
 import { type Builder, workflow } from '@pie/inferlet/workflow';
-import type { DocumentInput } from '../rag-shared/input.ts';
-import { passagesOf } from '../rag-shared/passages.ts';
+import { passagesOf, scan } from '../rag-shared/passages.ts';
 import { passesNamed } from '../rag-shared/passes.ts';
-import { scan } from '../rag-shared/search.ts';
-import { synthesize } from '../rag-shared/synthesis.ts';
+import { type DocumentInput, synthesize } from '../rag-shared/synthesis.ts';
 
 /** Question answering from a document with plain retrieval: embed the passages, find the nearest, answer from them. */
 export const app = workflow('document-qa', (g: Builder, { document, question, topK = 3, ...input }: DocumentInput) => {

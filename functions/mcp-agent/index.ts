@@ -10,8 +10,7 @@ import {
   scripts,
   sendJson,
 } from '@pie/inferlet';
-import { McpClient } from './mcp.ts';
-import { replySchema } from './reply-schema.ts';
+import { McpClient, replySchema } from './mcp.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {

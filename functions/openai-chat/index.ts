@@ -1,6 +1,6 @@
 import { type Constraint, type Context, type Effort, jsonSchema, sendJson } from '@pie/inferlet';
 import { type Answer, answer, begin, type Call, type Conversation, type Part } from '../openai-shared/chat.ts';
-import { choicesOf, frameAround, stopsOf } from '../openai-shared/generate.ts';
+import { choicesOf, frameAround, stopsOf, usageOf } from '../openai-shared/generate.ts';
 import type { RequestMessage } from '../openai-shared/images.ts';
 import { chatLogprobs, TokenTexts } from '../openai-shared/logprobs.ts';
 import {
@@ -14,7 +14,6 @@ import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { type RequestedChoice, type RequestedTool, requestedTools } from '../openai-shared/tool-request.ts';
 import { callConstraints, reportOf, schemaConstraint, TEXT_PARAMETER } from '../openai-shared/tools.ts';
-import { usageOf } from '../openai-shared/usage.ts';
 
 /** A message in the client's form. */
 interface Message {

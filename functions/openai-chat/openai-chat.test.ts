@@ -5,7 +5,7 @@ import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 import { CHAT, countersOf, functionsPlatform, STORIES } from '#test/harness/functions.ts';
 import { until } from '#test/harness/platform.ts';
-import { NOT_TOKENS, openAiClient } from '../openai-shared/testing.ts';
+import { NOT_TOKENS, openAiClient } from '../openai-shared/testing/client.ts';
 
 const QUESTION = [{ role: 'user' as const, content: 'What is the capital of France?' }];
 /** A `logit_bias` against the token that ends an answer: the model writes until its limit. */

@@ -7,11 +7,11 @@ import {
   generate,
   type PlacedLog,
   stopsOf,
+  usageOf,
 } from '../openai-shared/generate.ts';
 import { completionLogprobs, type PromptLog, promptLogs, TokenTexts } from '../openai-shared/logprobs.ts';
 import { prompting, RequestError, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
-import { usageOf } from '../openai-shared/usage.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input extends SamplingInput {

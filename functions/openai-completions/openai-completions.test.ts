@@ -4,7 +4,7 @@ import type OpenAI from 'openai';
 import { BadRequestError } from 'openai';
 import { CHAT, callFunction, SMALL, STORIES, TINY, TINY_REFERENCE } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
-import { NOT_TOKENS, openAiClient } from '../openai-shared/testing.ts';
+import { NOT_TOKENS, openAiClient } from '../openai-shared/testing/client.ts';
 
 const PROMPT = 'Once upon a time';
 

@@ -1,6 +1,5 @@
 import { embed } from '@pie/inferlet';
-import { encoderNamed } from '../openai-shared/encoders.ts';
-import { RequestError, serve } from '../openai-shared/request.ts';
+import { encoderNamed, RequestError, serve } from '../openai-shared/request.ts';
 import { inNineDigits, mostVectors } from './answer-size.ts';
 import { base64 } from './base64.ts';
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { BadRequestError, NotFoundError } from 'openai';
 import { callFunction, deployFunction, ENCODER, functionsPlatform, RANKER } from '#test/harness/functions.ts';
-import { openAiClient } from '../openai-shared/testing.ts';
+import { openAiClient } from '../openai-shared/testing/client.ts';
 import { inNineDigits, mostVectors } from './answer-size.ts';
 
 const TEXTS = ['the king of france', 'paris', 'the queen!'];

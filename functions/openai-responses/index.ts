@@ -1,11 +1,11 @@
 import { type Constraint, type Effort, jsonSchema, sendJson } from '@pie/inferlet';
 import { answer, begin, type Conversation } from '../openai-shared/chat.ts';
+import { cachedTokens } from '../openai-shared/generate.ts';
 import { TokenTexts } from '../openai-shared/logprobs.ts';
 import { RequestError, refuseUnsupported, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { type RequestedChoice, type RequestedTool, requestedTools } from '../openai-shared/tool-request.ts';
 import { callConstraints, reportOf, schemaConstraint } from '../openai-shared/tools.ts';
-import { cachedTokens } from '../openai-shared/usage.ts';
 import { type Item, messagesOf } from './items.ts';
 import { Output } from './output.ts';
 

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import type OpenAI from 'openai';
 import { BadRequestError } from 'openai';
 import { CHAT } from '#test/harness/functions.ts';
-import { openAiClient } from '../openai-shared/testing.ts';
+import { openAiClient } from '../openai-shared/testing/client.ts';
 
 const QUESTION = 'What is the capital of France?';
 const clock = {

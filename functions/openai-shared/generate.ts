@@ -6,7 +6,8 @@ import {
   type MessageFrame,
   map,
 } from '@pie/inferlet';
-import { type Place, Places } from './places.ts';
+import { attempt, runtime } from '@pie/inferlet/raw';
+import { type Place, Places } from './logprobs.ts';
 import { tokensLeft } from './request.ts';
 import { type SamplingInput, samplerOf, type TokenLog } from './sampling.ts';
 
@@ -131,4 +132,27 @@ export function choicesOf<T>(
 ): Promise<T[]> {
   const indices = Array.from({ length: n }, (_, i) => i);
   return map(indices, async (i) => choose(n === 1 ? ctx : await ctx.fork(), i), { concurrency: CONCURRENT_CHOICES });
+}
+
+/** Tokens of a request: the tokens of its prompts and the generated tokens, calls and their frames included. */
+export interface Usage {
+  readonly prompt: number;
+  readonly completion: number;
+  /** The generated tokens that are thoughts with their marks. */
+  readonly reasoning?: number;
+}
+
+/** `usage` of the chat and completions APIs. */
+export const usageOf = ({ prompt, completion, reasoning }: Usage) => ({
+  prompt_tokens: prompt,
+  completion_tokens: completion,
+  total_tokens: prompt + completion,
+  prompt_tokens_details: { cached_tokens: Math.min(prompt, cachedTokens()) },
+  ...(reasoning !== undefined && { completion_tokens_details: { reasoning_tokens: reasoning } }),
+});
+
+/** Tokens of this invocation that the platform's prefix cache supplied. */
+export function cachedTokens(): number {
+  const { cachedTokens } = JSON.parse(attempt(() => runtime.debugQuery('usage'))) as { cachedTokens: number };
+  return cachedTokens;
 }

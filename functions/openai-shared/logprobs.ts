@@ -2,6 +2,7 @@ import { type Context, detokenize, map, tokenize } from '@pie/inferlet';
 import {
   allocate,
   attempt,
+  Detokenizer,
   forward,
   inputText,
   outputText,
@@ -9,7 +10,6 @@ import {
   settle,
   tokenize as tokenizer,
 } from '@pie/inferlet/raw';
-import { type Place, Places } from './places.ts';
 import { type TokenLog, tokenLog } from './sampling.ts';
 
 /** One token in the form of the APIs. */
@@ -126,3 +126,38 @@ async function logAfter(queue: Queue, state: number, token: number, topLogprobs:
 }
 
 const NONE = { tokens: [], logProbabilities: [] };
+
+/** The place of a token's text within a longer text. */
+export interface Place {
+  /** Number of characters before the token. */
+  readonly at: number;
+  /** Text that the token adds; empty for a part of a character that a later token completes. */
+  readonly adds: string;
+}
+
+/** Computes the places of consecutive tokens in their text. */
+export class Places implements Disposable {
+  readonly #detokenizer: Detokenizer;
+  #length = 0;
+
+  /** @param before tokens that the text continues; without them, tokenizers may drop the first space */
+  constructor(model: string, before: readonly number[] = []) {
+    this.#detokenizer = new Detokenizer(model);
+    // The parts of an image have no ids.
+    attempt(() => this.#detokenizer.push(before.slice(-PRIMING_TOKENS).filter((token) => token >= 0)));
+  }
+
+  next(token: number): Place {
+    const at = this.#length;
+    const adds = attempt(() => this.#detokenizer.push([token]));
+    this.#length += adds.length;
+    return { at, adds };
+  }
+
+  [Symbol.dispose](): void {
+    this.#detokenizer.drop();
+  }
+}
+
+/** Tokens to decode before the first one: more than the bytes of the longest character, each of which may take a token. */
+const PRIMING_TOKENS = 8;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { BadRequestError, type default as OpenAI } from 'openai';
 import { CHAT, functionsPlatform, LONG } from '#test/harness/functions.ts';
-import { openAiClient } from './testing.ts';
+import { openAiClient } from './testing/client.ts';
 
 const ALL = process.env.PIE_TEST_ALL !== undefined;
 /** Pages of a tenant's quota, and the tokens that they hold. */

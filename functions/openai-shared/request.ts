@@ -2,6 +2,8 @@ import {
   type Context,
   ContextOverflowError,
   defineInferlet,
+  type EncoderModel,
+  encoders,
   ImageError,
   InferletError,
   type Invocation,
@@ -118,3 +120,15 @@ export const stamp = (prefix: string, { id, functionVersion }: Invocation, model
   model,
   system_fingerprint: `fp_${functionVersion}`,
 });
+
+/** The encoder of that name and kind. @throws RequestError */
+export function encoderNamed(name: string, kind: EncoderModel['kind']): EncoderModel {
+  const all = encoders();
+  const found = all.find((encoder) => encoder.name === name);
+  if (found?.kind === kind) return found;
+  const names = all.filter((encoder) => encoder.kind === kind).map((encoder) => encoder.name);
+  const [article, noun] = kind === 'embedding' ? ['an', 'embedding model'] : ['a', 'reranker'];
+  const hint = names.length === 0 ? `The platform has no ${noun}.` : `There are: ${names.join(', ')}.`;
+  const text = found ? `The model "${name}" is not ${article} ${noun}.` : `The model "${name}" does not exist.`;
+  throw new RequestError(`${text} ${hint}`, 'model', 'model_not_found');
+}

@@ -1,6 +1,5 @@
 import { rerank } from '@pie/inferlet';
-import { encoderNamed } from '../openai-shared/encoders.ts';
-import { serve } from '../openai-shared/request.ts';
+import { encoderNamed, serve } from '../openai-shared/request.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {

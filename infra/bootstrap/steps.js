@@ -79,8 +79,7 @@ const OWN_PROCESS = {
 
 /** Tests that share a process, so that it loads their sources once: loading takes longer than most of these tests. */
 const LIGHT = [
-  'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
-  'functions/sdk/src/workflow/!(device).test.ts',
+  'functions/sdk/src/**/!(combined-options|core|device|healing|jump).test.ts',
   'gateway/@(app|browser|client|node|worker)/**/*.test.ts',
   `gateway/cli/!(${OWN_PROCESS.cli}).test.ts`,
   'gateway/cli/backup/@(archive|snapshot).test.ts',
@@ -155,10 +154,7 @@ const SCHEDULER_AND_LIBRARY = {
     title: 'Tests of the guest library on a platform',
     minutes: LONGER * 30,
     args: SHARED,
-    files: [
-      'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
-      'functions/sdk/src/workflow/device.test.ts',
-    ],
+    files: ['functions/sdk/src/**/@(combined-options|core|device|healing|jump).test.ts'],
   },
 };
 /**

@@ -1,4 +1,5 @@
 import type { MessageInput, Message as WitMessage } from 'pie:inferlet/session@0.1.0';
+import { InferletError } from './errors.ts';
 
 /** Globals of the JavaScript engine that TypeScript's ES library does not declare. */
 declare const TextEncoder: new () => { encode(text: string): Uint8Array };
@@ -36,3 +37,20 @@ export const toWire = (message: Message): MessageInput =>
   typeof message === 'string' ? { tag: 'text', val: message } : { tag: 'bytes', val: message };
 
 export const fromWire = (message: WitMessage): Message => message.val;
+
+/** A value as JSON text. Throws `invalid-argument` for a value that JSON cannot represent: `undefined`, a function, a symbol. */
+export function toJson(value: unknown): string {
+  const text = JSON.stringify(value);
+  if (text !== undefined) return text;
+  throw new InferletError(
+    'invalid-argument',
+    `JSON cannot represent a ${typeof value}: use null or a JSON value instead.`,
+  );
+}
+
+/** The beginning of a text, at most `most` UTF-16 units, without splitting a surrogate pair. */
+export function excerpt(text: string, most: number): string {
+  if (text.length <= most) return text;
+  const last = text.charCodeAt(most - 1);
+  return text.slice(0, last >= 0xd800 && last <= 0xdbff ? most - 1 : most);
+}

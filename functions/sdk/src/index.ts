@@ -1,23 +1,18 @@
 /** The library for inferlets. `@pie/inferlet/raw` is the layer below: the WIT interfaces themselves. */
 export type { AbortSignalLike } from './abort.ts';
-export {
-  type AgentStep,
-  type AgentTask,
-  appendOutcomes,
-  beginTask,
-  chatModel,
-  type Dialect,
-  dialectOf,
-  type ReactOptions,
-  react,
-} from './agents.ts';
-export { attentionSink, mask, slidingWindow, unmask } from './attention.ts';
-export { type Beam, type BeamOptions, beamSearch } from './beam.ts';
 export type { Message } from './bytes.ts';
-export type { ImagePart, MixedMessage, TextPart } from './chat.ts';
-export { Child, type ChildEnding, type LaunchOptions, launch } from './children.ts';
-export { map, race, type Task, withTimeout } from './concurrency.ts';
-export { ebnf, type JsonOptions, json, jsonSchema, regex } from './constraints.ts';
+export { ebnf, type JsonOptions, json, jsonSchema, regex, typed } from './constrain/constraints.ts';
+export {
+  attentionSink,
+  entropy,
+  logProbabilities,
+  mask,
+  scores,
+  slidingWindow,
+  state,
+  unmask,
+} from './context/attention.ts';
+export { type ImagePart, type MixedMessage, type TextPart, type ThoughtFormat, thoughtFormat } from './context/chat.ts';
 export {
   type ChatMessage,
   type ChatOptions,
@@ -26,49 +21,22 @@ export {
   type FillOptions,
   type OpenOptions,
   type SaveOptions,
+  type Selection,
+  type SelectOptions,
+  select,
   type ToolCall,
-} from './context.ts';
-export type { Constraint, DecodeMode } from './decoders.ts';
+} from './context/context.ts';
 export {
-  type Embedded,
-  type EncodeOptions,
-  type EncoderModel,
-  type EncodeUsage,
-  embed,
-  encoders,
-  type Ranked,
-  rerank,
-} from './encoders.ts';
-export { environment } from './environment.ts';
-export { ContextOverflowError, InferletError, type InferletErrorCode, unless } from './errors.ts';
-export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './fetch.ts';
-export { type FileInfo, type FileOptions, KvFile, type Rights } from './files.ts';
-export { type ExchangedFile, listFiles, type ReceivedFile, receiveFile, sendFile } from './files-exchange.ts';
-export { Generation } from './generation.ts';
-export type {
-  FinishReason,
-  GenerateOptions,
-  GenerationResult,
-  MessageFrame,
-  Piece,
-  PipeOptions,
-  Window,
-} from './generation-options.ts';
-export { fillImage, ImageError, type PreparedChat, prepareChat } from './image.ts';
-export type { ReceiveOptions } from './inbox.ts';
-export {
-  defineInferlet,
-  type Invocation,
-  invocation,
-  isCancelled,
-  log,
-  recordSpan,
-  type SpanOptions,
-  sleep,
-  timeLeftMs,
-} from './inferlet.ts';
-export { entropy, logProbabilities, scores, state } from './inspect.ts';
-export { broadcast, type Envelope, pull, push, Subscription, subscribe } from './messaging.ts';
+  type FileInfo,
+  type FileOptions,
+  KvFile,
+  type LeaseEnd,
+  type Residency,
+  type Rights,
+  SavedContext,
+  type Tier,
+} from './context/files.ts';
+export { fillImage, ImageError, type PreparedChat, prepareChat } from './context/image.ts';
 export {
   detokenize,
   efficientTokens,
@@ -80,8 +48,28 @@ export {
   supports,
   tokenize,
   tokenizeContinuation,
-} from './models.ts';
-export { askPerson, type PersonQuestion, type Resumption, resumed, type Waiting } from './person.ts';
+} from './context/models.ts';
+export { Snapshot } from './context/sequence.ts';
+export { type Effort, opensThought } from './context/thought-marks.ts';
+export {
+  Thinking,
+  type ThinkOptions,
+  type Thought,
+  type ThoughtEnding,
+} from './context/thoughts.ts';
+export { ContextOverflowError, InferletError, type InferletErrorCode, unless } from './errors.ts';
+export { type Beam, type BeamOptions, beamSearch } from './generate/beam.ts';
+export type { Constraint, DecodeMode } from './generate/decoders.ts';
+export type {
+  FinishReason,
+  GenerateOptions,
+  GenerationResult,
+  MessageFrame,
+  Piece,
+  PipeOptions,
+  Window,
+} from './generate/generation.ts';
+export { Generation } from './generate/generation.ts';
 export {
   banTokens,
   type Candidates,
@@ -93,8 +81,9 @@ export {
   presencePenalty,
   processors,
   repetitionDivisor,
-} from './processors.ts';
-export { uniform } from './random.ts';
+  script,
+  scripts,
+} from './generate/processors.ts';
 export {
   custom,
   type DeviceSampler,
@@ -111,37 +100,55 @@ export {
   temperature,
   topK,
   topP,
-} from './samplers.ts';
-export { type Given, sandbox } from './sandbox.ts';
-export { type LeaseEnd, type Residency, SavedContext, type Tier } from './saved.ts';
-export { script, scripts } from './script.ts';
-export { type Selection, type SelectOptions, select } from './select.ts';
-export { flush, receive, send, sendJson, session } from './session.ts';
-export { Snapshot } from './snapshot.ts';
-export type { Proposal, Speculation, SpeculationStart, Speculator } from './speculation.ts';
-export { draft, jacobi, ngram } from './speculators.ts';
-export { type SetOptions, type StoreEntry, store } from './store.ts';
-export { type Effort, opensThought } from './thought-marks.ts';
+  uniform,
+} from './generate/samplers.ts';
+export type { Proposal, Speculation, SpeculationStart, Speculator } from './generate/speculation.ts';
+export { draft, jacobi, ngram } from './generate/speculators.ts';
+export { Child, type ChildEnding, type LaunchOptions, launch } from './io/children.ts';
+export { map, race, type Task, withTimeout } from './io/concurrency.ts';
 export {
-  Thinking,
-  type ThinkOptions,
-  type Thought,
-  type ThoughtEnding,
-  type ThoughtFormat,
-  thoughtFormat,
-} from './thoughts.ts';
+  type Embedded,
+  type EncodeOptions,
+  type EncoderModel,
+  type EncodeUsage,
+  embed,
+  encoders,
+  type Ranked,
+  rerank,
+} from './io/encoders.ts';
+export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './io/fetch.ts';
+export type { ReceiveOptions } from './io/inbox.ts';
 export {
-  type JsonSchema,
-  parameterNames,
-  type Tool,
-  type ToolContext,
-  tool,
-  toolSignature,
-  toolSpec,
-} from './tools.ts';
-export { type ParsedCall, ToolCallParser, type ToolFormat } from './tools-parser.ts';
-export { type ToolOutcome, ToolRunner, type ToolRunnerOptions } from './tools-runner.ts';
-export { typed } from './typed.ts';
+  defineInferlet,
+  environment,
+  type Invocation,
+  invocation,
+  isCancelled,
+  log,
+  recordSpan,
+  type SpanOptions,
+  sleep,
+  timeLeftMs,
+} from './io/inferlet.ts';
+export { broadcast, type Envelope, pull, push, Subscription, subscribe } from './io/messaging.ts';
+export {
+  askPerson,
+  type ExchangedFile,
+  flush,
+  listFiles,
+  type PersonQuestion,
+  type ReceivedFile,
+  type Resumption,
+  receive,
+  receiveFile,
+  resumed,
+  send,
+  sendFile,
+  sendJson,
+  session,
+  type Waiting,
+} from './io/session.ts';
+export { type SetOptions, type StoreEntry, store } from './io/store.ts';
 export {
   type FieldCondition,
   type FieldValue,
@@ -153,4 +160,33 @@ export {
   type IndexStats,
   type Metric,
   VectorIndex,
-} from './vector-index.ts';
+} from './io/vector-index.ts';
+export {
+  type AgentStep,
+  type AgentTask,
+  appendOutcomes,
+  beginTask,
+  chatModel,
+  type Dialect,
+  dialectOf,
+  type ReactOptions,
+  react,
+} from './tools/agents.ts';
+export {
+  type ParsedCall,
+  ToolCallParser,
+  type ToolFormat,
+  type ToolOutcome,
+  ToolRunner,
+  type ToolRunnerOptions,
+} from './tools/calls.ts';
+export { type Given, sandbox } from './tools/sandbox.ts';
+export {
+  type JsonSchema,
+  parameterNames,
+  type Tool,
+  type ToolContext,
+  tool,
+  toolSignature,
+  toolSpec,
+} from './tools/tools.ts';

@@ -1,7 +1,6 @@
 import { seeded } from '../../../gpu-host/memory/testing/random.ts';
-import type { Engine, NodeRun, NodeValues } from '../src/workflow/engine.ts';
+import { type Engine, ItemSplitter, type NodeRun, type NodeValues } from '../src/workflow/engine.ts';
 import type { Node } from '../src/workflow/graph.ts';
-import { ItemSplitter } from '../src/workflow/items.ts';
 import type { EngineName } from '../src/workflow/sizes.ts';
 
 interface TextContext {

@@ -52,7 +52,7 @@ describe('the check of workflows', () => {
     const directory = '/clone/functions/judge';
     assert.ok(hasWorkflows({ directory }, ['index.ts', '../sdk/src/workflow/index.ts']));
     assert.ok(hasWorkflows({ directory: '/other' }, ['node_modules/@pie/inferlet/dist/workflow/index.js']));
-    assert.ok(!hasWorkflows({ directory }, ['index.ts', '../sdk/src/context.ts']));
+    assert.ok(!hasWorkflows({ directory }, ['index.ts', '../sdk/src/context/context.ts']));
   });
 
   it('reports each traced program, and for an interpreted program the reason with its place', async () => {

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { type Builder, prompt } from './builder.ts';
-import { gen, programOn } from './program.ts';
-import { workflowOn } from './workflow.ts';
+import { gen, programOn, workflowOn } from './program.ts';
 
 /** Input of an attacker who tries to read the output of a node that the workflow does not return. */
 const FORGED = { node: 'shop/secret', port: 'value', type: 'text' } as const;

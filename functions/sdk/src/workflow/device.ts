@@ -1,15 +1,14 @@
 import { type AbortSignalLike, abortable } from '../abort.ts';
-import { Context, halt, sequenceOf } from '../context.ts';
-import { embed, encoders, rerank } from '../encoders.ts';
+import { Context, halt, sequenceOf } from '../context/context.ts';
+import { SavedContext } from '../context/files.ts';
+import { fillImage } from '../context/image.ts';
+import { efficientTokens as measuredTokens, models } from '../context/models.ts';
 import { InferletError } from '../errors.ts';
-import { fillImage } from '../image.ts';
-import { recordSpan } from '../inferlet.ts';
-import { efficientTokens as measuredTokens, models } from '../models.ts';
+import { embed, encoders, rerank } from '../io/encoders.ts';
+import { recordSpan } from '../io/inferlet.ts';
 import { Queue, runtime, settle } from '../raw.ts';
-import { SavedContext } from '../saved.ts';
-import type { Engine, NodeRun, NodeValues } from './engine.ts';
+import { type Engine, ItemSplitter, type NodeRun, type NodeValues } from './engine.ts';
 import type { Items, Node, Operation } from './graph.ts';
-import { ItemSplitter } from './items.ts';
 import type { EngineName } from './sizes.ts';
 
 /** Runs nodes on the platform's models, by the contexts and encoders of this library. */

@@ -1,8 +1,7 @@
 import { type Aborter, type AbortSignalLike, abortable, aborter, throwIfAborted } from '../abort.ts';
 import { InferletError } from '../errors.ts';
-import { depthsOf } from './depths.ts';
 import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
-import { type Graph, type Input, keyOf, type Node, needsOf, type Ref, refsIn, resultsOf } from './graph.ts';
+import { depthsOf, type Graph, type Input, keyOf, type Node, needsOf, type Ref, refsIn, resultsOf } from './graph.ts';
 
 /** A change of a node's state. */
 export interface NodeEvent {

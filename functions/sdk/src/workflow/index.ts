@@ -1,19 +1,23 @@
 /** `@pie/inferlet/workflow`: workflows and programs as graphs of primitive operations, and passes that make these graphs faster. */
-import { log } from '../inferlet.ts';
+import { log } from '../io/inferlet.ts';
 import type { Builder } from './builder.ts';
 import { deviceEngine } from './device.ts';
 import type { PlanOptions } from './plan.ts';
-import { type Program, type ProgramBody, programOn } from './program.ts';
-import { type Workflow, workflowOn } from './workflow.ts';
+import { type Program, type ProgramBody, programOn, type Workflow, workflowOn } from './program.ts';
 
 export {
   Builder,
   type CallOptions,
+  compared,
   type Given,
   type NodeOptions,
   Prompt,
   type PromptValue,
   prompt,
+  tested,
+  Untraceable,
+  undecided,
+  type Variable,
 } from './builder.ts';
 export { drawSvg, drawText } from './draw.ts';
 export type { NodeEvent } from './execute.ts';
@@ -30,6 +34,7 @@ export {
   topologyBatching,
 } from './passes.ts';
 export type { PlanOptions } from './plan.ts';
+export type { Results, RunOptions, Workflow } from './program.ts';
 export {
   choice,
   gen,
@@ -41,8 +46,6 @@ export {
 } from './program.ts';
 export type { EngineName, Sizes } from './sizes.ts';
 export { validate } from './validate.ts';
-export { compared, tested, Untraceable, undecided, type Variable } from './variable.ts';
-export type { Results, RunOptions, Workflow } from './workflow.ts';
 
 /**
  * A workflow of components (see `Builder.component`). `build` makes the graph for an input and returns the results by name; no node runs

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { seeded } from '../../../../gpu-host/memory/testing/random.ts';
+import { ItemSplitter } from './engine.ts';
 import type { Items } from './graph.ts';
-import { ItemSplitter } from './items.ts';
 
 function itemsOf(pieces: readonly string[], items: Items): string[] {
   const splitter = new ItemSplitter(items);

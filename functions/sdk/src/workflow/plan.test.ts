@@ -4,8 +4,7 @@ import fc from 'fast-check';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { type Builder, prompt } from './builder.ts';
 import { InputReads, MOST_PLANS, type PlanOptions } from './plan.ts';
-import { gen, type ProgramBody, programOn } from './program.ts';
-import { workflowOn } from './workflow.ts';
+import { gen, type ProgramBody, programOn, workflowOn } from './program.ts';
 
 interface Input {
   readonly question: string;

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { seeded } from '../../../../gpu-host/memory/testing/random.ts';
 import { TextEngine } from '../../testing/text-engine.ts';
+import type { Variable } from './builder.ts';
 import { choice, gen, type ProgramBody, programOn, type State } from './program.ts';
-import type { Variable } from './variable.ts';
 
 const PROGRAMS = process.env.PIE_TEST_ALL ? 3000 : 60;
 

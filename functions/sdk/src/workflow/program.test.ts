@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
+import type { Variable } from './builder.ts';
 import { execute } from './execute.ts';
 import { optimise } from './passes.ts';
 import { choice, gen, type Program, type ProgramBody, programOn, type Session, type State } from './program.ts';
-import type { Variable } from './variable.ts';
 
 const DIMENSIONS = ['clear', 'exact', 'kind'];
 

@@ -1,17 +1,35 @@
-import { aborter } from '../abort.ts';
+import { type AbortSignalLike, aborter, throwIfAborted } from '../abort.ts';
+import type { SelectOptions } from '../context/context.ts';
 import { InferletError } from '../errors.ts';
-import type { SelectOptions } from '../select.ts';
-import { Builder, Prompt, prompt } from './builder.ts';
-import type { Engine } from './engine.ts';
-import { execute } from './execute.ts';
-import type { CallContext, DecodeOptions, Ref, Type, Values } from './graph.ts';
-import { Interpreter } from './interpret.ts';
-import { PASSES } from './passes.ts';
+import {
+  BodyRun,
+  Builder,
+  graphOutputsOf,
+  inputOf,
+  isVariable,
+  outputOf,
+  Prompt,
+  prompt,
+  Untraceable,
+  Variable,
+} from './builder.ts';
+import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
+import { type ExecuteOptions, execute } from './execute.ts';
+import {
+  type CallContext,
+  type DecodeOptions,
+  type Graph,
+  type Input,
+  keyOf,
+  type Node,
+  type Ref,
+  type Type,
+  type Values,
+} from './graph.ts';
+import { optimise, PASSES, type Pass } from './passes.ts';
 import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
 import { askedOnce, Sizes } from './sizes.ts';
 import { validate } from './validate.ts';
-import { BodyRun, graphOutputsOf, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
-import { planned, type Results, type RunOptions, type Workflow } from './workflow.ts';
 
 /** A value in the template of a state. */
 export type StateValue = Variable | Prompt | string | number | Uint8Array;
@@ -333,4 +351,161 @@ function atOnce(made: Made | Promise<Made>): Made {
     'unsupported',
     'The program returns a promise: only a program without "async" has plans of the build.',
   );
+}
+
+/** Options of a run. */
+export interface RunOptions extends Pick<ExecuteOptions, 'concurrency' | 'onNode'> {
+  readonly signal?: AbortSignalLike | undefined;
+  /** The passes to apply, in order: {@link PASSES} by default. Without passes, the components run in their order. */
+  readonly passes?: readonly Pass[] | undefined;
+}
+
+/** The results of `build`, with values in place of refs; known values stay as they are. */
+export type Results = NodeValues;
+
+/** A workflow or a program: makes a graph from an input, and runs it. */
+export interface Workflow<I> {
+  readonly name: string;
+  /** True for a program, which is traced. */
+  readonly isProgram: boolean;
+  /** Plans that are kept; undefined without the option `plans`. */
+  readonly plans: Pick<Plans, 'count' | 'faults' | 'find'> | undefined;
+  /** The graph for an input, checked, before the passes. */
+  graph(input: I): Promise<Graph>;
+  run(input: I, options?: RunOptions): Promise<Results>;
+}
+
+/** A workflow whose nodes run on an engine; see `workflow` of the index. */
+export function workflowOn<I>(
+  engine: Engine,
+  name: string,
+  build: (builder: Builder, input: I) => Readonly<Record<string, unknown>>,
+  options: PlanOptions<I> = {},
+): Workflow<I> {
+  const plans = options.plans && new Plans();
+  const make = (input: I): Made => {
+    const reads = new InputReads();
+    const builder = new Builder(name);
+    const graph = builder.graph(inputsFor(build(builder, plans ? reads.watch(input) : input)));
+    validate(graph);
+    return { graph, reads: reads.end() };
+  };
+  plans?.build(options.plans ?? [], make);
+  return {
+    name,
+    isProgram: false,
+    plans,
+    graph: async (input) => make(input).graph,
+    async run(input, { passes = PASSES, ...rest } = {}) {
+      const tokensOf = askedOnce((of) => engine.efficientTokens(of));
+      const graph = plans?.find(input, passes, tokensOf) ?? planned(make(input), passes, new Sizes(tokensOf), plans);
+      return execute(graph, { ...rest, engine, given: givenBy(input) });
+    },
+  };
+}
+
+/** Applies the passes to a graph, and keeps the result as a plan if `plans` is given. */
+const planned = (made: Made, passes: readonly Pass[], sizes: Sizes, plans: Plans | undefined): Graph =>
+  plans ? plans.add(made, passes, sizes) : optimise(made.graph, passes, sizes);
+
+function inputsFor(results: Readonly<Record<string, unknown>>): Record<string, Input> {
+  return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(value)]));
+}
+
+/** Runs nodes one after another as a program makes them, so that the program can look at their values. */
+class Interpreter {
+  readonly #engine: Engine;
+  readonly #signal: AbortSignalLike;
+  readonly #given: NodeValues;
+  readonly #values = new Map<string, unknown>();
+  readonly #contexts: object[] = [];
+  #last: Promise<void> = Promise.resolve();
+
+  /** @param given values of the program's arguments */
+  constructor(engine: Engine, signal: AbortSignalLike, given: NodeValues) {
+    this.#engine = engine;
+    this.#signal = signal;
+    this.#given = given;
+  }
+
+  add(node: Node): void {
+    this.#last = this.#last.then(() => this.#run(node));
+    // `valueOf` and `results` report the failure.
+    this.#last.catch(() => undefined);
+  }
+
+  /** The value of an output, once its node has run. */
+  async valueOf(ref: Ref): Promise<unknown> {
+    await this.#last;
+    return this.#valueOf(ref);
+  }
+
+  /** The values of the inputs, once all nodes have run. */
+  async results(outputs: Readonly<Record<string, Input>>): Promise<NodeValues> {
+    await this.#last;
+    const results: Record<string, unknown> = {};
+    for (const [name, input] of Object.entries(outputs)) results[name] = this.#read(input);
+    return results;
+  }
+
+  /** Releases all contexts, once the last node has ended. */
+  async release(): Promise<void> {
+    await this.#last.catch(() => undefined);
+    for (const context of this.#contexts) this.#engine.release(context);
+  }
+
+  async #run(node: Node): Promise<void> {
+    throwIfAborted(this.#signal);
+    if (node.when.some(({ test, is }) => this.#values.get(keyOf(test)) !== is)) return;
+    const began = Date.now();
+    let failed = true;
+    try {
+      await this.#operate(node);
+      failed = false;
+    } finally {
+      this.#engine.report(node, began, failed);
+    }
+  }
+
+  async #operate(node: Node): Promise<void> {
+    const { inputs } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
+    const values: Record<string, unknown> = {};
+    for (const [name, input] of Object.entries(inputs)) values[name] = this.#read(input);
+    // Each state of a program owns its context, and the state's nodes may change it. Only a fork must not change its input, so it gets a copy.
+    if (node.operation.kind === 'fork') {
+      values.context = this.#keep(await this.#engine.fork(values.context as object, this.#signal));
+    }
+    const outputs = await runNode(node, values, {
+      engine: this.#engine,
+      signal: this.#signal,
+      given: this.#given,
+      depth: undefined,
+      emit: () => undefined,
+      runGraph: (graph, given) => execute(graph, { engine: this.#engine, given, signal: this.#signal }),
+    });
+    for (const [port, type] of Object.entries(node.outputs)) {
+      const value = outputs[port];
+      if (type === 'context') this.#keep(value as object);
+      this.#values.set(keyOf({ node: node.id, port }), value);
+    }
+  }
+
+  #keep(context: object): object {
+    if (!this.#contexts.includes(context)) this.#contexts.push(context);
+    return context;
+  }
+
+  #read(input: Input): unknown {
+    return inputValue(input, (ref) => this.#valueOf(ref));
+  }
+
+  /** Throws `invalid-argument` for a value of a branch that was not taken, or of a loop's round. */
+  #valueOf(ref: Ref): unknown {
+    const key = keyOf(ref);
+    if (this.#values.has(key)) return this.#values.get(key);
+    throw new InferletError(
+      'invalid-argument',
+      `"${key}" has no value here: only the branch or the loop that generates a value can use it.`,
+    );
+  }
 }

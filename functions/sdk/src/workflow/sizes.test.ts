@@ -7,8 +7,8 @@ import { Builder, prompt } from './builder.ts';
 import { execute } from './execute.ts';
 import type { Graph, Node, Ref } from './graph.ts';
 import { optimise, PASSES, prefillingSplit, stageDecomposition } from './passes.ts';
+import { workflowOn } from './program.ts';
 import { askedOnce, type EfficientTokens, Sizes } from './sizes.ts';
-import { workflowOn } from './workflow.ts';
 
 const GRAPHS = process.env.PIE_TEST_ALL ? 1000 : 60;
 
