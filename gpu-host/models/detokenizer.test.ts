@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { ModelError } from './errors.ts';
-import { createTokenStream, parseDecoder } from './tokenizer.ts';
+import { createTokenStream } from './token-stream.ts';
+import { parseDecoder } from './tokenizer.ts';
 
 const LLAMA = {
   type: 'Sequence',

@@ -6,6 +6,7 @@ import { compileChatTemplate, pickChatTemplate, type TemplateVariables } from '.
 import { withControlTokens } from './control-tokens.ts';
 import { causeText, issueText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson, readOptionalText } from './load.ts';
+import { createTokenStream, type TokenStream } from './token-stream.ts';
 import { tokenizerFileSchema } from './tokenizer-file.ts';
 import { splitLlava } from './vision/llava.ts';
 
@@ -565,40 +566,4 @@ export function asInRust(preTokenizer: unknown): unknown {
   if (!digits) return preTokenizer;
   const Regex = digits.individual_digits ? '\\p{N}' : '\\p{N}+';
   return { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false };
-}
-
-/** Turns a stream of tokens into text. The joined pieces equal the decoding of all tokens at once. */
-export interface TokenStream {
-  /** The text that these tokens complete; never half a character. @throws RangeError for an id outside the vocabulary */
-  push(tokens: Uint32Array | readonly number[]): string;
-  /** Returns the remaining text, with U+FFFD for bytes that did not complete a character, and resets the stream. */
-  finish(): string;
-}
-
-/**
- * Creates a stream that decodes tokens from their bytes. The stream decodes each token once, in constant time.
- *
- * @param bytesOf bytes of a token id, empty for a token that is left out
- * @param stripsLeadingSpace true to drop a space at the beginning of the stream's text
- */
-export function createTokenStream(bytesOf: (id: number) => Uint8Array, stripsLeadingSpace: boolean): TokenStream {
-  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  let atStart = stripsLeadingSpace;
-  const strip = (text: string) => {
-    if (!atStart || text === '') return text;
-    atStart = false;
-    return text.startsWith(' ') ? text.slice(1) : text;
-  };
-  return {
-    push(tokens) {
-      let text = '';
-      for (const id of tokens) text += decoder.decode(bytesOf(id), { stream: true });
-      return strip(text);
-    },
-    finish() {
-      const text = strip(decoder.decode());
-      atStart = stripsLeadingSpace;
-      return text;
-    },
-  };
 }

@@ -34,7 +34,7 @@ const CODE = [
   new URL('..', import.meta.url),
   new URL('../../wit', import.meta.url),
   new URL('../../gpu-host/protocol/errors.ts', import.meta.url),
-  new URL('../../gpu-host/models/tokenizer.ts', import.meta.url),
+  new URL('../../gpu-host/models/token-stream.ts', import.meta.url),
   new URL('../../package.json', import.meta.url),
 ].map((url) => fileURLToPath(url));
 

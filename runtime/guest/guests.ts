@@ -1,4 +1,4 @@
-import { createTokenStream } from '#gpu-host/models/tokenizer.ts';
+import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import type { LifecycleEnded } from '#wit/generated/channel.ts';
 import type { SandboxInvocation } from '../channel/sandbox-invocation.ts';
 import type { FromSandbox, InstanceUsed, SentProgram, SentVocabulary, ToSandbox } from '../fleet/messages.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { createTokenStream } from '#gpu-host/models/tokenizer.ts';
+import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Piped, RunChunk } from '#wit/generated/host.ts';

@@ -1,4 +1,4 @@
-import type { TokenStream } from '#gpu-host/models/tokenizer.ts';
+import type { TokenStream } from '#gpu-host/models/token-stream.ts';
 import type {
   AdapterInfo,
   StepResult as DeviceStepResult,

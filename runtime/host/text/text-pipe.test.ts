@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createTokenStream } from '#gpu-host/models/tokenizer.ts';
+import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { PipeRequest } from '#wit/generated/host.ts';
 import { failureOf, value } from '../../testing/outcome.ts';
