@@ -4,6 +4,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Marked } from 'marked';
 import { escapeHtml, GUIDE_IMAGE } from '../gateway/app/docs/pages.ts';
+import { ARCHITECTURE_FILE, renderArchitecture } from './architecture.ts';
 import { REFERENCE_FILE, renderReference } from './sdk-reference.ts';
 
 const DOCS = fileURLToPath(new URL('.', import.meta.url));
@@ -66,5 +67,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   // The reference is itself a guide, so it must be up to date before the guides are rendered.
   await writeFile(REFERENCE_FILE, renderReference());
   await writeFile(GUIDES_FILE, await renderGuides());
-  console.log(`${REFERENCE_FILE}\n${GUIDES_FILE}`);
+  await writeFile(ARCHITECTURE_FILE, renderArchitecture());
+  console.log(`${REFERENCE_FILE}\n${GUIDES_FILE}\n${ARCHITECTURE_FILE}`);
 }
