@@ -136,6 +136,12 @@ export async function componentBytes(name: string, scratch: string): Promise<num
   return bytes;
 }
 
+/** Where an inferlet is described: a README of its own, or its section of INFERLETS.md. */
+async function documentOf(name: string): Promise<string> {
+  const hasReadme = (await readdir(path.join(FOLDER, name))).includes('README.md');
+  return hasReadme ? `${name}/README.md` : `INFERLETS.md#${name}`;
+}
+
 const sizeText = (bytes: number): string =>
   bytes < 1_000_000 ? `${Math.round(bytes / 1000)} KB` : `${(bytes / 1_000_000).toFixed(2)} MB`;
 
@@ -146,7 +152,7 @@ async function main(): Promise<void> {
     for (const name of await inferlets()) {
       const [lines = '', size = ''] = IN_RUST[name] ?? [];
       rows.push(
-        `| [${name}](${name}) | ${await linesOf(name)} | ${sizeText(await componentBytes(name, scratch))} | ${lines} | ${size} |`,
+        `| [${name}](${await documentOf(name)}) | ${await linesOf(name)} | ${sizeText(await componentBytes(name, scratch))} | ${lines} | ${size} |`,
       );
     }
     const table = [

@@ -35,7 +35,7 @@ interface Input {
   readonly script?: readonly string[];
 }
 
-/** Function calling with three optimisations, each of which can be switched off: see README.md. */
+/** Function calling with three optimisations, each of which can be switched off: see ../INFERLETS.md. */
 export const run = defineInferlet(async ({ task, apis, model, script, ...input }: Input) => {
   const { reuse = true, eager = true, forget = true, maxRounds = 8, maxTokens = 256 } = input;
   const startMs = Date.now();

@@ -9,6 +9,7 @@ import { fileSchema, loadConfig } from '#infra/config.ts';
 import { parseManifest } from '#scheduler/functions/manifest.ts';
 import { codeBlocks } from '#test/harness/newcomer.ts';
 import { ROOT } from '#test/harness/platform.ts';
+import { ARCHITECTURE_FILE, renderArchitecture } from '../../docs/architecture.ts';
 import { examplesIn } from './examples.ts';
 
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
@@ -30,6 +31,13 @@ test('each link between documents points to an existing file', () => {
   }
   assert.deepEqual(broken, []);
   assert.ok(links > 50, `${links} links`);
+});
+
+test('docs/architecture.svg shows the present imports between rooms', () => {
+  assert.ok(
+    readFileSync(ARCHITECTURE_FILE, 'utf8') === renderArchitecture(),
+    'docs/architecture.svg is stale: run npm run generate',
+  );
 });
 
 test('the README has at most 100 lines', () => {

@@ -1,4 +1,4 @@
-/** Records the state that this version stores: `node test/stored-state/record.ts VERSION`. See README.md. */
+/** Records the state that this version stores: `node test/stored-state/record.ts VERSION`. See ../README.md. */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';

@@ -224,7 +224,7 @@ describe('a machine without clang', () => {
   it('uses a module of the bundled inferlet that behaves like its compiled source', async () => {
     const entry = join(EXAMPLE, 'main.c');
     const prebuilt = await prebuiltModule(entry);
-    assert.ok(prebuilt, 'main.wasm is of another source: see functions/native-completion/README.md');
+    assert.ok(prebuilt, 'main.wasm is of another source: see functions/INFERLETS.md, native-completion');
     const { module } = await compileC({ directory: EXAMPLE, entry }, root);
     const [first, second] = await Promise.all([prebuilt, module].map(transcript));
     assert.deepEqual(first, second);

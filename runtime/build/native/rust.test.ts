@@ -284,7 +284,7 @@ describe('a machine without Rust', () => {
   it('uses a module of the bundled inferlet that behaves like its compiled source', { skip }, async () => {
     const entry = join(EXAMPLE, 'main.rs');
     const prebuilt = await prebuiltModule(entry);
-    assert.ok(prebuilt, 'main.wasm is of another source: see functions/rust-completion/README.md');
+    assert.ok(prebuilt, 'main.wasm is of another source: see functions/INFERLETS.md, rust-completion');
     const { module } = await compileRust({ directory: EXAMPLE, entry }, root, store);
     const [first, second] = await Promise.all([prebuilt, module].map(transcript));
     assert.deepEqual(first, second);

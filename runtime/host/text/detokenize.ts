@@ -1,5 +1,5 @@
-import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { TokenStream } from '#gpu-host/models/token-stream.ts';
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { SpecialTokenIds } from '#wit/generated/host.ts';
 

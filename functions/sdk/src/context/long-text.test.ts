@@ -72,7 +72,7 @@ for (const name of ['minimind2-small', 'stories15m']) {
       const lineBreak = whole('\n');
       const addsSpace = whole('\na').slice(lineBreak.length).join() !== whole('a').join();
       const rest = (part: string) => (addsSpace ? whole(`\n${part}`).slice(lineBreak.length) : whole(part));
-      const prose = file('ARCHITECTURE.md').repeat(3);
+      const prose = file('ARCHITECTURE.md').repeat(10);
       const texts = {
         prose,
         lines: file('package-lock.json').slice(0, 150_000),
