@@ -6,7 +6,7 @@ import type { AnswerMemory } from './http/answer.ts';
 import type { Bodies, Body, BodyLimits, Decoders } from './http/bodies.ts';
 import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
 import { requireScope } from './require-scope.ts';
-import { COLLECTED_BYTES } from './schemas/invocations.ts';
+import { COLLECTED_BYTES } from './bounds.ts';
 
 /** Variables that middleware sets for handlers. */
 export interface AppEnv {

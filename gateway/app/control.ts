@@ -1,5 +1,5 @@
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
-import type { OpenFeed } from '#scheduler/invocations/follower.ts';
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import {
   EVENT_NAMES,
   type EventName,

@@ -1,6 +1,7 @@
 import type { LogEntry } from '../app/control.ts';
 import { timeMs } from '../app/http/request-options.ts';
-import { MAX_LOG_LINES, type LogQuery as Query } from '../app/schemas/invocations.ts';
+import { MAX_LOG_LINES } from '../app/bounds.ts';
+import type { LogQuery as Query } from '../app/schemas/invocations.ts';
 import { PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
 import { type CallOptions, common, type Http, pause, queryOf, withQuery } from './http.ts';

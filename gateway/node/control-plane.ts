@@ -5,7 +5,7 @@ import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { Resolved } from '#scheduler/functions/resolutions.ts';
 import { ownerOf, PLATFORM_TENANT } from '#scheduler/functions/types.ts';
-import type { OpenFeed } from '#scheduler/invocations/follower.ts';
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import { MAX_MESSAGE_BYTES } from '#scheduler/invocations/inbox.ts';
 import { fingerprintOf, newInvocationId } from '#scheduler/invocations/submission.ts';
 import { hasEnded, type Invocation, type InvocationLimits, type Position } from '#scheduler/invocations/types.ts';

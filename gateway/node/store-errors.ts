@@ -1,4 +1,4 @@
-import type { OpenFeed } from '#scheduler/invocations/follower.ts';
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { quotaErrorCode } from '#scheduler/quotas/names.ts';
 import { DISK_REMEDY, StoreError } from '#scheduler/store/errors.ts';

@@ -1,4 +1,4 @@
-import type { OpenFeed } from '#scheduler/invocations/follower.ts';
+import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
 import {

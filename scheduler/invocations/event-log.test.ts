@@ -6,7 +6,7 @@ import { SequenceGap, StoreError } from '../store/errors.ts';
 import { durably, losingWrites } from '../store/testing/lost-writes.ts';
 import { beginAttempt, collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { Items } from './follower.ts';
+import { Items } from './feed.ts';
 import type { InvocationEvent, NewEvent } from './types.ts';
 
 const message = (n: number | string) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { Feed, OpenFeed } from '#scheduler/invocations/follower.ts';
+import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import { FrameParser } from '../../client/event-source.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
 import type { InvocationEvent } from '../control.ts';

@@ -1,4 +1,4 @@
-import type { Feed, OpenFeed } from '#scheduler/invocations/follower.ts';
+import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { InvocationEvent } from '../control.ts';
 import { CODES, type ErrorCode, isErrorCode } from '../errors/codes.ts';
 import { failureHint, GatewayError, openAiType } from '../errors/gateway-error.ts';

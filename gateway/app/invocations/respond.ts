@@ -1,5 +1,5 @@
 import type { Context } from 'hono';
-import { Items } from '#scheduler/invocations/follower.ts';
+import { Items } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation, InvocationEvent } from '../control.ts';

@@ -1,4 +1,4 @@
-import type { Feed, OpenFeed } from '#scheduler/invocations/follower.ts';
+import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { failureHint, GatewayError, retryAfterHeaders } from '../errors/gateway-error.ts';

@@ -6,7 +6,8 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { eventStreamResponse, feedOf } from '../http/event-stream.ts';
 import { timeMs, wantsEventStream } from '../http/request-options.ts';
-import { LogEntrySchema, type LogQuery, LogQuerySchema, logCursor, MAX_LOG_LINES } from '../schemas/invocations.ts';
+import { LogEntrySchema, type LogQuery, LogQuerySchema, logCursor } from '../schemas/invocations.ts';
+import { MAX_LOG_LINES } from '../bounds.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 

@@ -1,21 +1,9 @@
 import { z } from '@hono/zod-openapi';
 import { INVOCATION_CURSOR, type InvocationStatus, STATUSES, WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
-import { LOG_LEVEL_CASES } from '#wit/generated/host.ts';
+import { COLLECTED_BYTES, LEVELS, MAX_LOG_LINES, MAX_PAGE } from '../bounds.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { tenantName } from './tenants.ts';
 import { timestamp } from './timestamp.ts';
-
-/** From the least severe on. */
-export const LEVELS = LOG_LEVEL_CASES;
-
-/** Maximum past log lines of one request. */
-export const MAX_LOG_LINES = 10_000;
-
-/** Maximum invocations of one page. */
-export const MAX_PAGE = 200;
-
-/** Default of `Limits.collectedBytes`. */
-export const COLLECTED_BYTES = 16 * 1024 * 1024;
 
 const UsageSchema = z
   .record(z.string(), z.unknown())

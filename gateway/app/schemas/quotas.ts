@@ -2,14 +2,10 @@ import { z } from '@hono/zod-openapi';
 import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { LIMIT_SOURCES, MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES, type QuotaName } from '#scheduler/quotas/names.ts';
+import { SPANS } from '../bounds.ts';
 
 import { tenantName } from './tenants.ts';
 import { timestamp } from './timestamp.ts';
-
-/** Lengths of the spans of usage, in UTC. */
-export const SPANS = ['hour', 'day', 'month'] as const;
-
-export type Span = (typeof SPANS)[number];
 
 export const QuotaSchema = z
   .object({

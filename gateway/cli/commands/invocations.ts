@@ -8,7 +8,7 @@ import {
 } from '../../app/control.ts';
 import { durationMs, timeMs } from '../../app/http/request-options.ts';
 import { EVENT_ID } from '../../app/invocations/event-id.ts';
-import { LEVELS, MAX_PAGE } from '../../app/schemas/invocations.ts';
+import { LEVELS, MAX_PAGE } from '../../app/bounds.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { defineCommand, type OptionValues } from '../command.ts';

@@ -3,7 +3,7 @@ import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/rules.ts';
 import { quotaAmount } from '../../app/amounts.ts';
 import type { CreatedKey, QuotaStatus, Tenant, TenantChange, UsageRow } from '../../app/control.ts';
-import { SPANS } from '../../app/schemas/quotas.ts';
+import { SPANS } from '../../app/bounds.ts';
 import { type Call, defineCommand, type OptionValues } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, counted, duration, latency, number, parseSpan, targetsText, wholeNumber } from '../format.ts';

@@ -1,4 +1,4 @@
-import { Items } from '#scheduler/invocations/follower.ts';
+import { Items } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import type { InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
