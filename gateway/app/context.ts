@@ -1,12 +1,12 @@
 import type { Context } from 'hono';
 import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
+import { COLLECTED_BYTES } from './bounds.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import type { AnswerMemory } from './http/answer.ts';
 import type { Bodies, Body, BodyLimits, Decoders } from './http/bodies.ts';
 import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
 import { requireScope } from './require-scope.ts';
-import { COLLECTED_BYTES } from './bounds.ts';
 
 /** Variables that middleware sets for handlers. */
 export interface AppEnv {

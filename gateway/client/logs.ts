@@ -1,6 +1,6 @@
+import { MAX_LOG_LINES } from '../app/bounds.ts';
 import type { LogEntry } from '../app/control.ts';
 import { timeMs } from '../app/http/request-options.ts';
-import { MAX_LOG_LINES } from '../app/bounds.ts';
 import type { LogQuery as Query } from '../app/schemas/invocations.ts';
 import { PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';

@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/log.ts';
 import { hasEnded, type InvocationStatus } from '#scheduler/invocations/types.ts';
-import type { LogEntry, LogLevel, LogOptions, Memory } from '../app/control.ts';
 import { LEVELS } from '../app/bounds.ts';
+import type { LogEntry, LogLevel, LogOptions, Memory } from '../app/control.ts';
 
 /** Lines that a request fetches at once from Redis, divided among its logs. */
 const PAGE_LINES = 500;

@@ -8,9 +8,17 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { type Store, TurnCalls } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
-import type { LogRead } from './follow.ts';
-import { type Entry, type FollowBounds, Follower, type FollowerRead, type FollowOptions, parseEntries, type Submitter } from './follower.ts';
 import { Items, type OpenFeed } from './feed.ts';
+import type { LogRead } from './follow.ts';
+import {
+  type Entry,
+  type FollowBounds,
+  Follower,
+  type FollowerRead,
+  type FollowOptions,
+  parseEntries,
+  type Submitter,
+} from './follower.ts';
 import { gap, type Retention, tuple, unexpected, unmetered } from './replies.ts';
 import {
   type AppendOutcome,

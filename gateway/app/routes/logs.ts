@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
+import { MAX_LOG_LINES } from '../bounds.ts';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane, LogEntry, LogOptions } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -7,7 +8,6 @@ import { jsonAnswer } from '../http/answer.ts';
 import { eventStreamResponse, feedOf } from '../http/event-stream.ts';
 import { timeMs, wantsEventStream } from '../http/request-options.ts';
 import { LogEntrySchema, type LogQuery, LogQuerySchema, logCursor } from '../schemas/invocations.ts';
-import { MAX_LOG_LINES } from '../bounds.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 

@@ -7,12 +7,12 @@ import type { Draining, FunctionVersion, Health, Share } from '../../app/control
 import type { PieClient } from '../../client/client.ts';
 import { buildComponent, drawGraph } from '../builder.ts';
 import { type Call, defineCommand } from '../command.ts';
+import { differenceLines, sharesText } from '../deploy-report.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, bytes, counted, duration, quoted } from '../format.ts';
 import { findFunction } from '../function-source.ts';
 import { exampleInput, readInput } from '../input.ts';
 import { confirm } from '../terminal.ts';
-import { differenceLines, sharesText } from './deploy.ts';
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
 

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { LEVELS, MAX_PAGE } from '../../app/bounds.ts';
 import {
   type InvocationPage,
   type InvocationState,
@@ -8,7 +9,6 @@ import {
 } from '../../app/control.ts';
 import { durationMs, timeMs } from '../../app/http/request-options.ts';
 import { EVENT_ID } from '../../app/invocations/event-id.ts';
-import { LEVELS, MAX_PAGE } from '../../app/bounds.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { defineCommand, type OptionValues } from '../command.ts';

@@ -1,12 +1,12 @@
 import { raw } from 'hono/html';
 import { Items } from '#scheduler/invocations/feed.ts';
 import { hasEnded, type MetricData, type SpanReport, type StartData } from '#scheduler/invocations/types.ts';
+import { LEVELS } from '../../bounds.ts';
 import { type HeldInvocation, type InvocationEvent, MAX_ANSWER_BYTES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { JsonText, resultIn } from '../../http/json.ts';
 import { BEGINNING, positionOf } from '../../invocations/event-id.ts';
-import { LEVELS } from '../../bounds.ts';
-import { type Question } from '../../schemas/invocations.ts';
+import type { Question } from '../../schemas/invocations.ts';
 import {
   type Field,
   FieldFault,

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import type { UsageRow } from '../../control.ts';
 import { SPANS, type Span } from '../../bounds.ts';
+import type { UsageRow } from '../../control.ts';
 import { textOf } from '../html/parts.ts';
 import type { Visit } from '../page.ts';
 import { bySpan, spanNames, usageCharts, usagePage } from './usage.ts';

@@ -1,8 +1,8 @@
 import { z } from '@hono/zod-openapi';
 import { quotaLabel } from '#scheduler/quotas/names.ts';
+import { SPANS, type Span } from '../../bounds.ts';
 import type { QuotaStatus, UsageRow } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import { SPANS, type Span } from '../../bounds.ts';
 import { columns } from '../html/chart.ts';
 import {
   bar,
