@@ -112,6 +112,16 @@ describe('anthropic-messages', () => {
         { messages: [user('Hi'), assistant([CALL]), user([{ ...RESULT, content: [image] }])] },
         /^messages\[2\]\.content\[0\]\.content\[0\] has the type "image"/,
       ],
+      [{ messages: [user([{ type: 'image', source: { type: 5, media_type: 5 } }])] }, /has the type "image"/],
+      ...[5, [null], { type: 'text', text: 'Sunny' }].map(
+        (content) =>
+          [
+            { messages: [user('Hi'), assistant([CALL]), user([{ ...RESULT, content }])] },
+            /^messages\[2\]\.content\[0\]\.content must be a text or a list of blocks/,
+          ] as const,
+      ),
+      [{ messages: [user([{ type: 'search_result', content: 5 }])] }, /^messages\[0\]\.content\[0\]\.content must be/],
+      [{ messages: [user([{ type: 'x'.repeat(20_000) }])] }, /^messages\[0\].* … .*in a text block\.$/],
       [{ messages: [user([{ type: 'document', source: { type: 'base64', data: '' } }])] }, /"document", but only/],
       [{ messages: [user([{ type: 'hologram' }])] }, /"hologram", which is not known here: leave the block out/],
       [{ messages: [user([{ type: 'text' }])] }, /^messages\[0\]\.content\[0\]\.text is missing/],

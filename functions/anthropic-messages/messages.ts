@@ -68,7 +68,7 @@ export function told(system: Content | undefined, turns: readonly Turn[]): Told 
   const names = new Map<string, string>();
   for (const [i, { role, content }] of turns.entries()) {
     const at = `messages[${i}].content`;
-    const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : content;
+    const blocks = blocksOf(content, at);
     const converted =
       role === 'assistant'
         ? [assistantMessage(blocks, at, names)]
@@ -132,7 +132,7 @@ function resultMessage(block: Block, at: string, names: ReadonlyMap<string, stri
       `${at}.tool_use_id is "${id}", but no earlier turn has a tool_use block with this id: send the whole conversation.`,
       `${at}.tool_use_id`,
     );
-  const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : content;
+  const blocks = blocksOf(content, `${at}.content`);
   const shown = blocks.map((each, i) => {
     const place = `${at}.content[${i}]`;
     return each.type === 'image' ? imageOf(each, place) : blockText(each, place);
@@ -147,7 +147,8 @@ function resultMessage(block: Block, at: string, names: ReadonlyMap<string, stri
 /** An image block. */
 function imageOf({ type: itemType, source }: Block, at: string): RequestedImage {
   const image = { type: 'image', at, itemType } as const;
-  const { type = '', data, media_type: mediaType, url } = typeof source === 'object' ? source : {};
+  const { data, url, ...described } = typeof source === 'object' ? source : {};
+  const [type, mediaType] = [String(described.type ?? ''), String(described.media_type ?? '')];
   if (type === 'base64') return { ...image, param: `${at}.source.data`, source: { kind: 'base64', mediaType, data } };
   if (type === 'url') return { ...image, param: `${at}.source.url`, source: { kind: 'url', url } };
   const remedy = `its \`source\` has the type "${type.slice(0, 80)}": only base64 and url are served here`;
@@ -184,8 +185,16 @@ function callOf(block: Block, at: string, names: Map<string, string>): ToolCall 
 
 /** The text of a content. `at` is its place in the request. */
 function textOf(content: Content, at: string): string {
-  if (typeof content === 'string') return content;
-  return content.map((block, i) => blockText(block, `${at}[${i}]`)).join(BETWEEN_TEXTS);
+  return blocksOf(content, at)
+    .map((block, i) => blockText(block, `${at}[${i}]`))
+    .join(BETWEEN_TEXTS);
+}
+
+/** The blocks of a content. The schema of the route's input does not describe contents within blocks. */
+function blocksOf(content: Content, at: string): readonly Block[] {
+  if (typeof content === 'string') return [{ type: 'text', text: content }];
+  if (Array.isArray(content) && content.every((block) => typeof block === 'object' && block !== null)) return content;
+  throw new RequestError(`${at} must be a text or a list of blocks, each an object with a type.`, at);
 }
 
 function blockText(block: Block, at: string): string {

@@ -70,6 +70,8 @@ interface Stored {
 
 /** Maximum characters of the items that are kept with a response. */
 const MAX_KEPT_INPUT = 256 * 1024;
+/** Maximum characters of a kept response: it repeats the request's tools and instructions, and the gateway reads at most 1,048,576 characters with the items. */
+const MAX_KEPT_RESPONSE = 704 * 1024;
 
 /** `POST /v1/responses`. */
 export const run = serve(async (input: Input, invocation) => {
@@ -128,7 +130,9 @@ export const run = serve(async (input: Input, invocation) => {
   return { ...storedOf(response, itemsOf(input.input)), ...report };
 });
 
-function storedOf(response: object, input: readonly Item[]): Stored {
+/** What is kept of a response; the response alone, which the gateway does not find again, if it is too long to be kept. */
+function storedOf(response: object, input: readonly Item[]): Stored | object {
+  if (JSON.stringify(response).length > MAX_KEPT_RESPONSE) return response;
   return JSON.stringify(input).length > MAX_KEPT_INPUT ? { response } : { response, input };
 }
 

@@ -73,15 +73,14 @@ function turnsOf(messages: readonly RequestMessage[]): RequestMessage[] {
 function messageOf(item: Item, at: string): RequestMessage[] {
   const { type = 'message' } = item;
   const need = (member: 'call_id' | 'name' | 'arguments' | 'input' | 'role'): string => {
-    const value = item[member];
-    if (value !== undefined) return value;
-    throw new RequestError(`${at}.${member} is missing.`, `${at}.${member}`);
+    const value: unknown = item[member];
+    if (typeof value === 'string') return value;
+    const fault = value === undefined ? 'is missing' : 'must be a text';
+    throw new RequestError(`${at}.${member} ${fault}.`, `${at}.${member}`);
   };
   if (PASSED_OVER.test(type)) return [];
   if (type === 'reasoning') {
-    const { content, summary = [] } = item;
-    const parts = Array.isArray(content) && content.length > 0 ? content : summary;
-    const text = parts.map((part) => part.text ?? '').join('\n\n');
+    const text = thoughtIn(item.content) || thoughtIn(item.summary);
     return text === '' ? [] : [{ role: 'assistant', content: '', thought: text }];
   }
   if (type === 'message') {
@@ -116,6 +115,13 @@ function messageOf(item: Item, at: string): RequestMessage[] {
     `${at} has the type "${type}", which is not known here: leave the item out, or send its text as a message.`,
     `${at}.type`,
   );
+}
+
+/** The text of a thought: the texts of its parts. Anything else in its place is passed over. */
+function thoughtIn(content: unknown): string {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return '';
+  return content.flatMap((part) => (typeof part?.text === 'string' ? [part.text] : [])).join('\n\n');
 }
 
 const calling = (call: EarlierCall): RequestMessage => ({

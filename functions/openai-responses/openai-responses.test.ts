@@ -264,5 +264,33 @@ describe('openai-responses', () => {
     await refused({ background: true }, 'background');
     await refused({ input: [{ type: 'function_call_output', output: 'x' }] }, 'input[0].call_id');
     await refused({ tools: [{ type: 'function', name: 'a b' }] }, 'tools[0].name');
+    const output = { type: 'message', role: 'user', content: [null] };
+    await refused({ instructions: [output] }, 'instructions[0].content');
+    await refused({ instructions: [{ ...output, content: 5 }] }, 'instructions[0].content');
+    await refused({ instructions: [{ type: 'function_call_output', call_id: 5 }] }, 'instructions[0].call_id');
+    // The message repeats what the client wrote, but is cut.
+    await refused({ input: [{ type: 'x'.repeat(20_000) }] }, 'input[0].type');
+  });
+
+  it('passes over what is no text in thoughts, and answers with a response that is too long to be kept', async () => {
+    const client = await openAiClient();
+    const ask = (more: object) =>
+      client.responses.create({ model: CHAT, max_output_tokens: 2, input: QUESTION, ...more });
+    for (const odd of [{ summary: 'Well.' }, { summary: [null] }, { content: [{ text: 5 }], summary: [] }])
+      assert.equal(
+        (
+          await ask({
+            input: [
+              { type: 'reasoning', ...odd },
+              { role: 'user', content: QUESTION },
+            ],
+          })
+        ).object,
+        'response',
+      );
+    const filters = { allowed_domains: Array.from({ length: 50_000 }, (_, i) => `${i}.example.com`) };
+    const long = await ask({ tools: [{ type: 'web_search', filters }] });
+    assert.deepEqual([long.object, long.usage?.output_tokens], ['response', 2]);
+    await assert.rejects(client.responses.retrieve(long.id), { status: 404 });
   });
 });

@@ -25,8 +25,12 @@ export function contentOf(
   role?: string,
 ): RequestContent {
   if (typeof content === 'string') return content;
+  const parts: unknown = content ?? [];
+  // The schema of a route's input does not describe each content.
+  if (!Array.isArray(parts) || parts.some((part) => typeof part !== 'object' || part === null))
+    throw new RequestError(`${at} must be a text or a list of parts, each an object with a type.`, at);
   return joined(
-    (content ?? []).map((part, i) => partOf(part, `${at}[${i}]`, role)),
+    (parts as ContentPart[]).map((part, i) => partOf(part, `${at}[${i}]`, role)),
     '',
   );
 }

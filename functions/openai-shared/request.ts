@@ -33,9 +33,20 @@ export function serve<Input>(handler: (input: Input, invocation: Invocation) => 
       return await handler(input, invocation);
     } catch (error) {
       const { message, param, code } = refusalOf(error);
-      return { error: { message, type: 'invalid_request_error', param, code } };
+      return { error: { message: shortened(message), type: 'invalid_request_error', param, code } };
     }
   });
+}
+
+/** Maximum characters of a refusal's message, which may repeat a text of the request. The gateway takes an output above 16,384 characters for an answer. */
+const MAX_MESSAGE = 2000;
+/** Characters of a long message's end that are kept: there, it says what helps. */
+const MESSAGE_END = 500;
+
+/** The message without its middle if it is too long. */
+function shortened(message: string): string {
+  if (message.length <= MAX_MESSAGE) return message;
+  return `${message.slice(0, MAX_MESSAGE - MESSAGE_END)} … ${message.slice(-MESSAGE_END)}`.toWellFormed();
 }
 
 /** The tokens of a model that this invocation can hold, and what leaves it fewer than the model's context has (`runtime/host/room.ts`). */
