@@ -276,7 +276,11 @@ describe('openai-responses', () => {
     const client = await openAiClient();
     const ask = (more: object) =>
       client.responses.create({ model: CHAT, max_output_tokens: 2, input: QUESTION, ...more });
-    for (const odd of [{ summary: 'Well.' }, { summary: [null] }, { content: [{ text: 5 }], summary: [] }])
+    for (const odd of [
+      { summary: 'Well.' },
+      { summary: [null] },
+      { content: [{ type: 'reasoning_text', text: 5 }], summary: [] },
+    ])
       assert.equal(
         (
           await ask({

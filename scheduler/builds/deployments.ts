@@ -403,9 +403,13 @@ export function deployWarnings({
   const usesEncodersAlone = manifestModelNames.length > 0 && nonEncoderNames.length === 0;
   const usable =
     manifestModelNames.length === 0 ? offered : offered.filter(({ name }) => manifestModelNames.includes(name));
+  // A function with the grant `imageHosts` takes images where a model can, and refuses them by name where none can.
   return [
     ...(usesEncodersAlone ? [] : unknownModels(nonEncoderNames, offered)),
-    ...missingTraits(imports, usable),
+    ...missingTraits(
+      imports.filter((name) => name !== 'input-image' || !manifest.grants?.imageHosts),
+      usable,
+    ),
     ...pagesAbove(manifest, usable),
     ...unknownFunctions(manifest, functions),
     ...poolAbove(manifest, pool),

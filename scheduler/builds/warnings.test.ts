@@ -30,6 +30,12 @@ describe('warnings of a deploy', () => {
     ['no warning for an imported trait that one of several models has', { imports: ['introspect'] }, null],
     ['no warning for an import that the guest library always makes', { imports: ['adapter'] }, null],
     [
+      'no warning for images in a function that may load them from hosts',
+      { imports: ['input-image'], manifest: { name: 'chat', grants: { imageHosts: true } } },
+      null,
+    ],
+    ['images that no model takes', { imports: ['input-image'] }, /imports "input-image", which none/],
+    [
       'an imported trait that no model of the function has',
       { imports: ['forward', 'introspect'], manifest: { name: 'story', model: 'plain' } },
       /imports "introspect", which none of its models supports \(plain\)/,
