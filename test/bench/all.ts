@@ -35,7 +35,7 @@ export const SUITES: readonly ExpectedSuite[] = [
   { name: 'placement', seconds: 9 },
   { name: 'isolation', seconds: 27 },
   { name: 'flood', seconds: 23 },
-  { name: 'hoarders', seconds: 110 },
+  { name: 'hoarders', seconds: 82 },
   { name: 'classes', seconds: 38 },
   { name: 'admission', seconds: 16 },
   { name: 'fleet', seconds: 30 },

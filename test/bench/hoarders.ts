@@ -44,9 +44,9 @@ const FEW_SCHEMAS = 8;
 /** Properties of each schema; the cache holds 40,000 parts of schemas. */
 const PROPERTIES = 1900;
 const REQUESTS = 20;
-const QUICK_REQUESTS = 8;
+const QUICK_REQUESTS = 6;
 const MAX_ROUNDS = 6;
-const QUICK_ROUNDS = 3;
+const QUICK_ROUNDS = 2;
 /** Time after which a hoarder counts as waiting for room, ms. */
 const NO_ROOM_MS = 2000;
 /** Time that a flood of a cache gets to fill it before the neighbour's requests begin, ms. */
