@@ -144,15 +144,17 @@ function resultMessage(block: Block, at: string, names: ReadonlyMap<string, stri
   return { role: 'tool', content: joined(shown, BETWEEN_TEXTS), name, tool_call_id: templateCallId(id) };
 }
 
+const AS_SOURCE = 'send a PNG or JPEG as a `source` of the type base64, with its media_type and its data';
+
 /** An image block. */
 function imageOf({ type: itemType, source }: Block, at: string): RequestedImage {
-  const image = { type: 'image', at, itemType } as const;
+  const image = { type: 'image', at, itemType, remedy: AS_SOURCE } as const;
   const { data, url, ...described } = typeof source === 'object' ? source : {};
   const [type, mediaType] = [String(described.type ?? ''), String(described.media_type ?? '')];
   if (type === 'base64') return { ...image, param: `${at}.source.data`, source: { kind: 'base64', mediaType, data } };
   if (type === 'url') return { ...image, param: `${at}.source.url`, source: { kind: 'url', url } };
-  const remedy = `its \`source\` has the type "${type.slice(0, 80)}": only base64 and url are served here`;
-  return { ...image, param: `${at}.source.type`, source: { kind: 'unserved', remedy } };
+  const fault = `its \`source\` has the type "${type.slice(0, 80)}": only base64 and url are served here`;
+  return { ...image, param: `${at}.source.type`, source: { kind: 'unserved', remedy: fault } };
 }
 
 function assistantMessage(blocks: readonly Block[], at: string, names: Map<string, string>): RequestMessage {

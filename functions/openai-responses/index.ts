@@ -73,6 +73,9 @@ const MAX_KEPT_INPUT = 256 * 1024;
 /** Maximum characters of a kept response: it repeats the request's tools and instructions, and the gateway reads at most 1,048,576 characters with the items. */
 const MAX_KEPT_RESPONSE = 704 * 1024;
 
+/** Maximum characters of what a response repeats of its request: an event of a stream holds all of it, and a message has at most 1 MiB. */
+const MAX_ECHOED = 256 * 1024;
+
 /** `POST /v1/responses`. */
 export const run = serve(async (input: Input, invocation) => {
   const { model, stream = false, include = [], top_logprobs: topLogprobs = 0 } = input;
@@ -82,7 +85,7 @@ export const run = serve(async (input: Input, invocation) => {
   const promptTokens = ctx.length;
   if (stream && conversation.calls.dropped.length > 0) await sendJson(reportOf(conversation.calls));
   const { id, created, ...head } = stamp('resp_', invocation, model);
-  const base = { id, object: 'response', created_at: created, ...head, ...echoed(input) };
+  const base = { id, object: 'response', created_at: created, ...head, ...shortEcho(input) };
   // Set if the client asks for log-probabilities.
   const tokenTexts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
 
@@ -162,6 +165,15 @@ const echoed = (input: Input) => ({
   user: input.user ?? null,
 });
 
+/** What the response repeats of its request. Where that is too long, tools, instructions and the format of the text are left out, in this order. */
+function shortEcho(input: Input): ReturnType<typeof echoed> {
+  let echo = echoed(input);
+  const text = { ...echo.text, format: { type: 'text' as const } };
+  for (const shorter of [{ tools: [] }, { instructions: null }, { text }, { tool_choice: 'auto' as const }])
+    if (JSON.stringify(echo).length > MAX_ECHOED) echo = { ...echo, ...shorter };
+  return echo;
+}
+
 /** The response's fields for its status. */
 const outcome = (status: string, incomplete_details: object | null = null) => ({
   status,
@@ -183,7 +195,8 @@ async function conversationOf(input: Input): Promise<Conversation> {
     model,
     messages: [
       ...messagesOf(guidance, 'instructions'),
-      ...messagesOf(previous, 'previous_items'),
+      // The route has put them in the place of this parameter.
+      ...messagesOf(previous, 'previous_response_id.items'),
       ...messagesOf(items, 'input'),
     ],
     tools,

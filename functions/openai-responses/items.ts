@@ -29,6 +29,8 @@ export interface Item {
   readonly operation?: object;
 }
 
+const ROLES: ReadonlySet<string> = new Set(['system', 'developer', 'user', 'assistant']);
+
 /** Items without a text that a chat template could show: reports of tools that OpenAI ran. */
 const PASSED_OVER =
   /^(web_search_call|file_search_call|image_generation_call|code_interpreter_call|mcp_list_tools|mcp_approval_(request|response)|tool_search_(call|output)|additional_tools|program|program_output)$/;
@@ -85,6 +87,11 @@ function messageOf(item: Item, at: string): RequestMessage[] {
   }
   if (type === 'message') {
     const role = need('role');
+    if (!ROLES.has(role))
+      throw new RequestError(
+        `${at}.role is "${role.slice(0, 80)}"; the roles are ${[...ROLES].join(', ')}.`,
+        `${at}.role`,
+      );
     return [{ role: role === 'developer' ? 'system' : role, content: contentOf(item.content, `${at}.content`, role) }];
   }
   if (type === 'function_call')

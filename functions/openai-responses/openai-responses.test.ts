@@ -267,6 +267,8 @@ describe('openai-responses', () => {
     const output = { type: 'message', role: 'user', content: [null] };
     await refused({ instructions: [output] }, 'instructions[0].content');
     await refused({ instructions: [{ ...output, content: 5 }] }, 'instructions[0].content');
+    await refused({ instructions: [{ role: 'wizard', content: 'Hi.' }] }, 'instructions[0].role');
+    await refused({ previous_items: [output] }, 'previous_items');
     await refused({ instructions: [{ type: 'function_call_output', call_id: 5 }] }, 'instructions[0].call_id');
     // The message repeats what the client wrote, but is cut.
     await refused({ input: [{ type: 'x'.repeat(20_000) }] }, 'input[0].type');
@@ -292,9 +294,22 @@ describe('openai-responses', () => {
         ).object,
         'response',
       );
-    const filters = { allowed_domains: Array.from({ length: 50_000 }, (_, i) => `${i}.example.com`) };
-    const long = await ask({ tools: [{ type: 'web_search', filters }] });
+    const safetyIdentifier = { safety_identifier: 'x'.repeat(750_000) };
+    const long = await ask(safetyIdentifier);
     assert.deepEqual([long.object, long.usage?.output_tokens], ['response', 2]);
     await assert.rejects(client.responses.retrieve(long.id), { status: 404 });
+  });
+
+  it('repeats neither tools nor instructions that are too long for a message of the stream', async () => {
+    const client = await openAiClient();
+    const filters = { allowed_domains: Array.from({ length: 100_000 }, (_, i) => `${i}.example.com`) };
+    const tools = [{ type: 'web_search' as const, filters }];
+    const request = { model: CHAT, max_output_tokens: 2, input: QUESTION, instructions: 'Be brief.', tools };
+    const streamed = await client.responses.stream(request).finalResponse();
+    const whole = await client.responses.create(request);
+    for (const { id, tools, instructions, usage } of [streamed, whole]) {
+      assert.deepEqual([tools, instructions, usage?.output_tokens], [[], 'Be brief.', 2]);
+      assert.equal((await client.responses.retrieve(id)).id, id);
+    }
   });
 });

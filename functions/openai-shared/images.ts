@@ -1,4 +1,5 @@
 import {
+  type AbortSignalLike,
   type ChatMessage,
   fetch,
   ImageError,
@@ -6,6 +7,7 @@ import {
   InferletError,
   type InferletErrorCode,
   type MixedMessage,
+  map,
   models,
   supports,
   type TextPart,
@@ -23,6 +25,8 @@ export interface RequestedImage {
   /** Place of the data or of the address: `messages[0].content[1].image_url.url`. */
   readonly param: string;
   readonly source: ImageSource;
+  /** What a client can send instead of an image that is refused; a data URL by default. */
+  readonly remedy?: string;
 }
 
 /** What a client sends in place of an image's bytes. Strings may be missing: only images of models that take them are checked. */
@@ -53,6 +57,10 @@ const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
 const MAX_BYTES = 16 * 1024 * 1024;
 /** Time limit for one image of another host. */
 const FETCH_MS = 15_000;
+/** Images that are loaded at the same time. */
+const LOADED_AT_ONCE = 8;
+/** Time limit for all images of a request. */
+const LOAD_MS = 45_000;
 /** Maximum characters of a data URL before its data. */
 const MAX_DATA_HEAD = 256;
 /** Media types that the platform decodes. */
@@ -90,23 +98,7 @@ export async function loadImages(model: string, messages: readonly RequestMessag
   if (!supports(model, 'input-image')) throw blind(model, first);
   if (images.length > MAX_IMAGES)
     throw new RequestError(`The request has ${images.length} images; ${MAX_IMAGES} are allowed.`, first.at);
-  const loaded = new Map<RequestedImage, Uint8Array>();
-  /** Images by their address or data: a conversation may show the same image in several turns. */
-  const known = new Map<string, Uint8Array>();
-  let bytes = 0;
-  for (const image of images) {
-    const text = textOfSource(image);
-    const key = image.source.kind === 'base64' ? `${image.source.mediaType};${text}` : text;
-    const content = known.get(key) ?? (await contentOf(image, text));
-    if (!known.has(key)) bytes += content.length;
-    if (bytes > MAX_BYTES)
-      throw new RequestError(
-        `The images up to ${image.at} have more than ${MAX_BYTES} bytes: send smaller images.`,
-        image.at,
-      );
-    known.set(key, content);
-    loaded.set(image, content);
-  }
+  const loaded = await contentsOf(images);
   return messages.map(({ content, ...message }) => ({
     ...message,
     content:
@@ -116,6 +108,46 @@ export async function loadImages(model: string, messages: readonly RequestMessag
             isImage(part) ? { type: 'image', image: loaded.get(part) ?? new Uint8Array(), param: part.param } : part,
           ),
   }));
+}
+
+/** The bytes of each image. A conversation may show the same image in several turns: it is loaded once. */
+async function contentsOf(images: readonly RequestedImage[]): Promise<ReadonlyMap<RequestedImage, Uint8Array>> {
+  /** The images that show the same, by their address or data. */
+  const alike = new Map<string, [RequestedImage, ...RequestedImage[]]>();
+  for (const image of images) {
+    const text = textOfSource(image);
+    const key = image.source.kind === 'base64' ? `${image.source.mediaType};${text}` : text;
+    const others = alike.get(key);
+    if (others) others.push(image);
+    else alike.set(key, [image]);
+  }
+  const room = new ImageRoom();
+  const loading = withTimeout(LOAD_MS, (signal) =>
+    map([...alike.values()], ([first], each) => contentOf(first, textOfSource(first), room, each), {
+      concurrency: LOADED_AT_ONCE,
+      signal,
+    }),
+  );
+  const contents = await loading.catch((error: unknown) => {
+    if (!(error instanceof InferletError) || error.code !== 'deadline-exceeded') throw error;
+    throw new RequestError(
+      `The images did not load within ${LOAD_MS / 1000} s: ${AS_DATA_URL}.`,
+      images[0]?.at ?? null,
+    );
+  });
+  return new Map([...alike.values()].flatMap((same, i) => same.map((image) => [image, contents[i] as Uint8Array])));
+}
+
+/** Room in the inferlet's memory for the images of a request. */
+class ImageRoom {
+  #left = MAX_BYTES;
+
+  /** @throws RequestError if the images have too many bytes */
+  take(bytes: number, { at }: RequestedImage): void {
+    this.#left -= bytes;
+    if (this.#left < 0)
+      throw new RequestError(`The images up to ${at} have more than ${MAX_BYTES} bytes: send smaller images.`, at);
+  }
 }
 
 const isImage = (part: TextPart | RequestedImage): part is RequestedImage => part.type === 'image';
@@ -141,39 +173,51 @@ function blind(model: string, { at, itemType }: RequestedImage): RequestError {
 }
 
 /** The address of an image, or its data. */
-function textOfSource({ at, itemType, param, source }: RequestedImage): string {
+function textOfSource({ at, itemType, param, source, remedy = AS_DATA_URL }: RequestedImage): string {
   if (source.kind === 'unserved')
     throw new RequestError(`${at} has the type "${itemType}", but ${source.remedy}.`, param);
   const text = source.kind === 'url' ? source.url : source.data;
   if (typeof text === 'string') return text;
-  throw new RequestError(`${param} is missing: ${AS_DATA_URL}.`, param);
+  throw new RequestError(`${param} is missing: ${remedy}.`, param);
 }
 
 /** The bytes of an image. @param text the result of {@link textOfSource} */
-async function contentOf({ source, param }: RequestedImage, text: string): Promise<Uint8Array> {
-  if (source.kind === 'base64') return decoded(source.mediaType ?? '', text, param);
-  if (/^https:/i.test(text)) return fetched(text, param);
+async function contentOf(
+  image: RequestedImage,
+  text: string,
+  room: ImageRoom,
+  signal: AbortSignalLike,
+): Promise<Uint8Array> {
+  const { source, param, remedy = AS_DATA_URL } = image;
+  if (source.kind === 'base64') return decoded(image, source.mediaType ?? '', text, room);
+  if (/^https:/i.test(text)) return fetched(image, text, room, signal);
   if (!/^data:/i.test(text)) {
     const shown = text.length > 80 ? `${text.slice(0, 80)}…` : text;
-    throw new RequestError(`${param} is "${shown}", which is no https or data URL: ${AS_DATA_URL}.`, param);
+    throw new RequestError(`${param} is "${shown}", which is no https or data URL: ${remedy}.`, param);
   }
   const comma = text.indexOf(',');
   const head = text.slice('data:'.length, Math.max(0, comma));
   const [mediaType = '', ...parameters] = head.slice(0, MAX_DATA_HEAD).split(';');
   const isBase64 = parameters.some((parameter) => parameter.trim().toLowerCase() === 'base64');
   if (comma < 0 || head.length > MAX_DATA_HEAD || !isBase64)
-    throw new RequestError(`${param} is a data URL without base64 data: ${AS_DATA_URL}.`, param);
-  return decoded(mediaType, text.slice(comma + 1), param);
+    throw new RequestError(`${param} is a data URL without base64 data: ${remedy}.`, param);
+  return decoded(image, mediaType, unescaped(text.slice(comma + 1)), room);
 }
 
+/** The data of a data URL, in which some clients write `+`, `/` and `=` as percent escapes. Other escapes are no base64. */
+const unescaped = (data: string): string =>
+  data.includes('%') ? data.replace(/%(2b|2f|3d)/gi, (escaped) => decodeURIComponent(escaped)) : data;
+
 /** Decodes base64, with or without padding; white space is passed over. */
-function decoded(mediaType: string, data: string, param: string): Uint8Array {
+function decoded(image: RequestedImage, mediaType: string, data: string, room: ImageRoom): Uint8Array {
+  const { param, remedy = AS_DATA_URL } = image;
   if (!MEDIA_TYPES.includes(mediaType.trim().toLowerCase()))
-    throw new RequestError(`${param} has the media type "${mediaType.slice(0, 80)}": ${AS_DATA_URL}.`, param);
+    throw new RequestError(`${param} has the media type "${mediaType.slice(0, 80)}": ${remedy}.`, param);
   if ((data.length / 4) * 3 > MAX_IMAGE_BYTES + 3) throw tooLarge(param);
   const bytes = bytesIn(data);
-  if (bytes.length > 0) return bytes;
-  throw new RequestError(`${param} has no image in base64: ${AS_DATA_URL}.`, param);
+  if (bytes.length === 0) throw new RequestError(`${param} has no image in base64: ${remedy}.`, param);
+  room.take(bytes.length, image);
+  return bytes;
 }
 
 /** The bytes of base64, by the engine's own decoder: code of the guest would take seconds for a megabyte. Empty if the text is not base64. */
@@ -195,22 +239,35 @@ const HOST_FAULTS: readonly InferletErrorCode[] = [
 ];
 
 /** Reads an image from another host. The runtime allows the hosts in `[http] image_hosts` of `pie.toml` only, also for redirects. */
-async function fetched(url: string, param: string): Promise<Uint8Array> {
-  const fail = (why: string) =>
-    new RequestError(`${param} cannot be loaded: ${why}. Otherwise, ${AS_DATA_URL}.`, param);
+async function fetched(
+  image: RequestedImage,
+  url: string,
+  room: ImageRoom,
+  outer: AbortSignalLike,
+): Promise<Uint8Array> {
+  const { param, remedy = AS_DATA_URL } = image;
+  const fail = (why: string) => new RequestError(`${param} cannot be loaded: ${why}. Otherwise, ${remedy}.`, param);
   try {
-    return await withTimeout(FETCH_MS, async (signal) => {
+    const load = async (signal: AbortSignalLike) => {
       using response = await fetch(url, { headers: { accept: 'image/png, image/jpeg' }, timeoutMs: FETCH_MS, signal });
       if (response.status !== 200) throw fail(`the host answered with the status ${response.status}`);
-      const content = new Uint8Array(MAX_IMAGE_BYTES);
+      const pieces: Uint8Array[] = [];
       let length = 0;
       for await (const piece of response) {
-        if (length + piece.length > MAX_IMAGE_BYTES) throw tooLarge(param);
-        content.set(piece, length);
         length += piece.length;
+        if (length > MAX_IMAGE_BYTES) throw tooLarge(param);
+        room.take(piece.length, image);
+        pieces.push(piece);
       }
-      return content.slice(0, length);
-    });
+      const content = new Uint8Array(length);
+      let at = 0;
+      for (const piece of pieces) {
+        content.set(piece, at);
+        at += piece.length;
+      }
+      return content;
+    };
+    return await withTimeout(FETCH_MS, load, { signal: outer });
   } catch (error) {
     if (error instanceof InferletError && HOST_FAULTS.includes(error.code))
       throw fail(error.message.replace(/\.$/, ''));

@@ -79,6 +79,15 @@ describe('the image decoder', () => {
   });
 
   it('refuses an image that ends early', () => {
+    // Two of three rows, and far too little for the size in the header.
+    for (const interlace of [0, 1]) {
+      assert.throws(() => decode(png(1, 3, deflateSync(new Uint8Array(8)), { interlace })), /fewer pixels/);
+      assert.throws(() => decode(png(4000, 4000, deflateSync(new Uint8Array(10)), { interlace })), /fewer pixels/);
+    }
+    assert.throws(
+      () => decode(png(1, 2, deflateSync(new Uint8Array(8)).subarray(0, -6))),
+      (error) => error instanceof ImageFault && !/inflate|buffer/i.test(error.message),
+    );
     assert.throws(() => decode(bytes(goldens['png color']!.file).subarray(0, 60)), ImageFault);
     assert.throws(() => decode(bytes(goldens['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
   });
@@ -120,10 +129,10 @@ describe('the image decoder', () => {
   it('unpacks no more data than the header declares', () => {
     const bomb = deflateSync(new Uint8Array(64 * 1024 * 1024));
     const before = process.memoryUsage().arrayBuffers;
-    // Without interlacing, pngjs bounds the data: it may decode the first bytes, or refuse the file.
-    decodeOrRefuse(png(8, 8, bomb, { interlace: 0 }), 'bomb');
-    // With interlacing, `decode` bounds the data itself, and refuses a file with more.
-    assert.throws(() => decode(png(8, 8, bomb, { interlace: 1 })), ImageFault);
+    assert.throws(() => decode(png(8, 8, bomb, { interlace: 1 })), /more pixels/);
+    // Bytes behind the last pixel are passed over, as Pillow does.
+    assert.deepEqual([...decode(png(1, 1, deflateSync(Uint8Array.of(0, 1, 2, 3, 4)))).data], [1, 2, 3]);
+    decodeOrRefuse(png(8, 8, bomb), 'bomb');
     assert.ok(process.memoryUsage().arrayBuffers - before < 16 * 1024 * 1024);
   });
 

@@ -25,8 +25,10 @@ export function decode(image: Uint8Array): DecodedImage {
     return format === 'png' ? decodePng(image) : oriented(decodeJpeg(image), orientation);
   } catch (cause) {
     if (cause instanceof ImageFault) throw cause;
-    const why = cause instanceof Error ? cause.message : String(cause);
-    throw new ImageFault(`the ${format.toUpperCase()} cannot be decoded: ${why}`);
+    // The decoders' messages speak of their own insides.
+    throw new ImageFault(
+      `the ${format.toUpperCase()} is damaged, or of a kind that is not read here: save it anew, as a PNG or a plain JPEG`,
+    );
   }
 }
 
@@ -56,8 +58,8 @@ const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
 
 /**
  * Keeps only the chunks that define the colours. Transparency is dropped, too: the decoder would blacken colours for it. The decoder bounds the
- * data that it unpacks, except for interlaced images, so this function unpacks these first, with a bound. It refuses a second header: the
- * decoder takes its size from the last header, and all bounds come from the first.
+ * data that it unpacks, except for interlaced images, and takes missing pixels for black. So this function unpacks the data first, with a bound.
+ * It refuses a second header: the decoder takes its size from the last header, and all bounds come from the first.
  */
 function essentialPng(image: Uint8Array): Buffer {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
@@ -74,14 +76,38 @@ function essentialPng(image: Uint8Array): Buffer {
     at = type === 'IEND' ? image.length : end;
   }
   // The last byte of the header chunk's content.
-  const isInterlaced = view.getUint8(28) !== 0;
-  // The result is not needed: the call throws for data that unpack to more than the bound.
-  if (isInterlaced) inflateSync(Buffer.concat(packedData), { maxOutputLength: interlacedBytes(view) });
+  checkLength(packedData, unpackedBytes(view), view.getUint8(28) === 0);
   return Buffer.concat(keptChunks);
+}
+
+/** Most bytes that deflate unpacks from one. */
+const MAX_DEFLATE_RATIO = 1032;
+
+/** @throws ImageFault unless the data unpack to this many bytes, or to more where `mayBeLonger` */
+function checkLength(packedData: readonly Uint8Array[], expected: number, mayBeLonger: boolean): void {
+  const short = 'the PNG has fewer pixels than it says: the image is damaged';
+  const packed = Buffer.concat(packedData);
+  if (packed.length * MAX_DEFLATE_RATIO < expected) throw new ImageFault(short);
+  let unpacked: number;
+  try {
+    unpacked = inflateSync(packed, { maxOutputLength: expected }).length;
+  } catch (cause) {
+    // Unpacked up to the bound.
+    const isLong = (cause as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE';
+    if (isLong && mayBeLonger) return;
+    throw new ImageFault(
+      isLong
+        ? 'the PNG has more pixels than it says: the image is damaged'
+        : 'the pixels of the PNG cannot be unpacked: the image is damaged, or ends early',
+    );
+  }
+  if (unpacked < expected) throw new ImageFault(short);
 }
 
 /** Values per pixel, by colour type. */
 const CHANNELS: Readonly<Record<number, number>> = { 0: 1, 2: 3, 3: 1, 4: 2, 6: 4 };
+/** The only pass of an image that is not interlaced. */
+const WHOLE = [[0, 0, 1, 1]] as const;
 /** Passes of Adam7: first column and row, and distance between columns and rows. */
 const PASSES = [
   [0, 0, 8, 8],
@@ -94,13 +120,14 @@ const PASSES = [
 ] as const;
 
 /**
- * Unpacked bytes of an interlaced image: a filter byte and the pixels of each row of each pass. Bytes 16, 20, 24 and 25
- * of the file begin the width, the height, the bits of a value and the colour type.
+ * Unpacked bytes of an image: a filter byte and the pixels of each row of each pass. Bytes 16, 20, 24, 25 and 28
+ * of the file begin the width, the height, the bits of a value, the colour type and whether the image is interlaced.
  */
-function interlacedBytes(view: DataView): number {
+function unpackedBytes(view: DataView): number {
   const [width, height, depth] = [view.getUint32(16), view.getUint32(20), view.getUint8(24)];
   const bits = depth * (CHANNELS[view.getUint8(25)] ?? 4);
-  return PASSES.reduce((sum, [x, y, stepX, stepY]) => {
+  const passes: readonly (readonly [number, number, number, number])[] = view.getUint8(28) === 0 ? WHOLE : PASSES;
+  return passes.reduce((sum, [x, y, stepX, stepY]) => {
     const columns = Math.ceil((width - x) / stepX);
     const rows = Math.ceil((height - y) / stepY);
     return columns > 0 && rows > 0 ? sum + rows * (1 + Math.ceil((columns * bits) / 8)) : sum;

@@ -157,7 +157,8 @@ describe('images', () => {
     if (!certificate) return;
     server = createServer({ key: certificate.key, cert: certificate.certificate }, (request, response) => {
       asked.push(request.url ?? '');
-      if (request.url === '/red.png') response.end(RED);
+      if (/^\/red\.png/.test(request.url ?? '')) response.end(RED);
+      else if (/^\/blue\.png/.test(request.url ?? '')) response.end(BLUE);
       else if (request.url === '/moved.png') response.writeHead(302, { location: '/red.png' }).end();
       else if (request.url === '/away.png')
         response.writeHead(302, { location: origin.replace('localhost', '127.0.0.1') }).end();
@@ -208,6 +209,22 @@ describe('images', () => {
     const turns: Turn[] = [['user', 'See: ', RED, 'Well?']];
     const expected = await direct(rendered(turns, '\n'), TINY_VISION);
     for (const ask of Object.values(APIS)) assert.deepEqual(await ask(turns, { model: TINY_VISION }), expected);
+  });
+
+  it('may be in data URLs whose data are escaped', async () => {
+    const [head = '', data = ''] = dataUrl(RED).split(',');
+    const [plain, escaped] = await Promise.all(
+      [data, encodeURIComponent(data)].map((each) =>
+        openai.chat.completions.create({
+          model: VISION_CHAT,
+          temperature: 0,
+          max_tokens: MAX_TOKENS,
+          messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: `${head},${each}` } }] }],
+        }),
+      ),
+    );
+    assert.match(encodeURIComponent(data), /%/);
+    assert.deepEqual(escaped?.choices, plain?.choices);
   });
 
   it('are counted by count_tokens, and shown in results of tools and by several choices', async () => {
@@ -315,7 +332,8 @@ describe('images', () => {
       [dataUrl(new Uint8Array(100)), /neither a PNG nor a JPEG/],
       [dataUrl(cut), /the PNG ends inside a chunk/],
       [dataUrl(bomb), /100000 × 100000 pixels; 16000000 are the limit/],
-      [dataUrl(twice.fill(0, 50, 60)), /cannot be decoded/],
+      [dataUrl(twice.fill(0, 50, 60)), /cannot be unpacked: the image is damaged/],
+      [dataUrl(png(4000, 4000, deflateSync(new Uint8Array(10)))), /has fewer pixels than it says/],
       ['https://example.org/a.png', /not granted requests to https:\/\/example\.org: .* image_hosts/],
       ['https://user@localhost/a.png', /contains a user or password/],
     ] as const) {
@@ -399,7 +417,7 @@ describe('images', () => {
       ],
       [
         () => ask(VISION_CHAT, { type: 'image', source: { ...source, media_type: 'image/gif' } }),
-        /media type "image\/gif"/,
+        /media type "image\/gif": send a PNG or JPEG as a `source` of the type base64/,
       ],
       [() => ask(VISION_CHAT, { type: 'image', source: { type: 'url', url: 'https://example.org/a' } }), /image_hosts/],
     ] as const)
@@ -422,6 +440,16 @@ describe('images', () => {
       ],
     });
     assert.equal(choices[0]?.message.content, expected.text);
+    // More images than are loaded at the same time, in their order.
+    const manyUrls = Array.from({ length: 12 }, (_, i) => `${origin}/${i % 2 ? 'blue' : 'red'}.png?${i}`);
+    const many = await openai.chat.completions.create({
+      model: VISION_CHAT,
+      temperature: 0,
+      max_completion_tokens: MAX_TOKENS,
+      messages: [{ role: 'user', content: manyUrls.map((url) => ({ type: 'image_url', image_url: { url } })) }],
+    });
+    const shown = await APIS.chat([['user', ...manyUrls.map((_, i) => (i % 2 ? BLUE : RED))]]);
+    assert.equal(many.choices[0]?.message.content, shown.text);
     const { content } = await anthropic.messages.create({
       ...GREEDY,
       model: VISION_CHAT,

@@ -500,6 +500,7 @@ for (const [where, url] of [
       ] as const)
         await assert.rejects(by.responses.retrieve(id), NotFoundError);
       await refused({ input: [reference({ id: 'msg_1' })] }, 'input[0].id', /no item that this platform made/);
+      await refused({ input: [], previous_items: [] }, 'previous_items', /is no parameter of this API/);
       const unstored = await answer({ input: [question('6')], store: false }, null);
       await refused({ input: [], previous_response_id: unstored.response }, 'previous_response_id', /is not kept/);
       await refused({ input: [reference(unstored.item)] }, 'input[0].id', /is not kept/);
@@ -550,6 +551,15 @@ for (const [where, url] of [
       );
       const whole = await client().responses.inputItems.list(second.id, { limit: 2 }).asResponse();
       assert.partialDeepStrictEqual(await whole.json(), { object: 'list', first_id: made(4), last_id: made(3) });
+      // Clients give their items the ids that they like: as cursors, these must differ.
+      const same = await make(
+        [1, 2, 3].map((n) => ({ ...user(`${n}`), id: 'mine' })),
+        null,
+      );
+      const contents: unknown[] = [];
+      for await (const item of await list(same.id, { limit: 1, order: 'asc' }))
+        contents.push('content' in item && JSON.stringify(item.content).match(/\d/)?.[0]);
+      assert.deepEqual(contents, ['1', '2', '3']);
 
       const refused = async (asking: Promise<unknown>, status: number, code: string, param: string) => {
         await assert.rejects(asking, (error) => {

@@ -29,13 +29,20 @@ interface ServedRoute extends Documented {
   readonly isStored?: boolean;
   /** Members that the route adds to the body. */
   readonly adds?: Readonly<Record<string, unknown>>;
+  /** Members that only the platform may set, with what a client sends instead. */
+  readonly ownMembers?: Readonly<Record<string, string>>;
   /** Names of members whose data keeps its null members, besides {@link FREE_FORM}. */
   readonly freeForm?: readonly string[];
 }
 
 const CHUNKS: StreamStyle = { events: 'data', done: true, errorFrame: openAiErrorFrame };
 /** The `input` of a `tool_use` block is the model's own data. */
-const MESSAGES = { functionName: 'anthropic-messages', kind: 'causal', freeForm: ['input'] } as const;
+const MESSAGES = {
+  functionName: 'anthropic-messages',
+  kind: 'causal',
+  freeForm: ['input'],
+  ownMembers: { count_tokens: 'Use the route /v1/messages/count_tokens.' },
+} as const;
 
 const SERVED_ROUTES: readonly ServedRoute[] = [
   { ...ROUTES.completions, functionName: 'openai-completions', kind: 'causal', style: CHUNKS },
@@ -47,6 +54,7 @@ const SERVED_ROUTES: readonly ServedRoute[] = [
     kind: 'causal',
     style: { events: 'numbered', done: false, errorFrame: openAiErrorFrame },
     isStored: true,
+    ownMembers: { previous_items: 'Send earlier items in `input`, or `previous_response_id`.' },
   },
   { ...ROUTES.messages, ...MESSAGES, style: { events: 'named', done: false, errorFrame: anthropicErrorFrame } },
   { ...ROUTES.countTokens, ...MESSAGES, adds: { count_tokens: true } },
@@ -94,9 +102,12 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
 
   /** Makes the invocation that produces the answer. Releases the memory of the request's body, since the answer may take long. */
   const begin = async (c: Context<AppEnv>, call: Call, served: ServedRoute) => {
-    const { functionName, kind, isStored = false, adds = {}, freeForm = [] } = served;
+    const { functionName, kind, isStored = false, adds = {}, freeForm = [], ownMembers = {} } = served;
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const sent = objectOf(value, new Set([...FREE_FORM, ...freeForm]));
+    for (const [field, hint] of Object.entries(ownMembers))
+      if (field in sent)
+        throw new GatewayError('invalid-parameter', `\`${field}\` is no parameter of this API.`, { field, hint });
     const body = isStored ? await stored.resolve(call, sent) : sent;
     const model = await findModel(control, call, modelOf(body), kind);
     const input = { ...body, ...adds, model: model.aliasOf ?? model.name };

@@ -114,8 +114,8 @@ export class StoredResponses {
   }
 
   /**
-   * The items that a response answers: those of its request, after the conversation of the request's `previous_response_id`. An item without an id
-   * gets one that names its place.
+   * The items that a response answers: those of its request, after the conversation of the request's `previous_response_id`. An item without an id,
+   * or with the id of an earlier item, gets one that names its place.
    *
    * @throws GatewayError `unknown-response`; `invalid-parameter` for a query that names no page; `body-too-large`
    */
@@ -132,7 +132,8 @@ export class StoredResponses {
       const isMissing = error instanceof GatewayError && error.code === 'invalid-parameter';
       throw isMissing ? unknownResponse(error.message) : error;
     });
-    const items = [...earlier, ...input].map((item, i) => listed(item, id, i));
+    const ids = new Set<string>();
+    const items = [...earlier, ...input].map((item, i) => listed(item, id, i, ids));
     if (order === 'desc') items.reverse();
     const before = after === undefined ? -1 : items.findIndex((item) => item.id === after);
     if (after !== undefined && before < 0)
@@ -277,9 +278,12 @@ function invocationOf(id: string, at: string): string {
   throw refusal(`${at} is "${shown(id)}", which is the id of no response and of no item that this platform made.`, at);
 }
 
-/** An item as a list of items shows it: every item has an id, and a message its type and a list of parts. */
-function listed(item: Item, response: string, index: number): Item {
-  const { id = `in_${response.slice(response.indexOf('_') + 1)}_${index}`, type = 'message', content } = item;
+/** An item as a list of items shows it: every item has an id of its own, which is added to `ids`, and a message its type and a list of parts. */
+function listed(item: Item, response: string, index: number, ids: Set<string>): Item {
+  const { type = 'message', content } = item;
+  const ownId = typeof item.id === 'string' && !ids.has(item.id) ? item.id : undefined;
+  const id = ownId ?? `in_${response.slice(response.indexOf('_') + 1)}_${index}`;
+  ids.add(id);
   if (type !== 'message' || typeof content !== 'string') return { ...item, id, type };
   const part =
     item.role === 'assistant'
