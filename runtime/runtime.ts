@@ -161,7 +161,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     overcommit: options.overcommit ?? 1,
     reserve: options.reserve ?? DEFAULT_RESERVE,
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
-    ...(options.placement && { spread: options.placement }),
+    ...(options.placement && { placement: options.placement }),
     isolation: {
       layers: layersWithGroups.isolation,
       ...(layersWithGroups.notice !== null && { notice: layersWithGroups.notice }),

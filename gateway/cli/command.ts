@@ -2,7 +2,7 @@ import type { PieClient } from '../client/client.ts';
 import type { Credentials } from './credentials.ts';
 import type { Terminal } from './terminal.ts';
 
-interface Argument {
+export interface Argument {
   readonly name: string;
   readonly help: string;
   readonly required: boolean;
