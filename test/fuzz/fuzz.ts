@@ -62,8 +62,10 @@ const ATTACKERS = 8;
 const NEIGHBOURS_A_MODEL = 2;
 /** Number of different rounds that a neighbour can play. */
 const SCRIPTS = 12;
-/** So few pages that the attackers must swap, and enough that the neighbours stay within the share of their tenant, one of three. */
+/** So few pages that the attackers must swap. */
 const PAGES = 30;
+/** Without swap, a tenant above its share would be terminated: enough pages that the neighbours stay within the share of their tenant, one of three. */
+const PAGES_WITHOUT_SWAP = 48;
 /** Longest wait for the host to free what its closed connections held. */
 const SETTLE_MS = 60_000;
 /** Permitted growth of the process: V8 keeps free heap, and buffer pools fill. */
@@ -214,7 +216,10 @@ async function hostedModel(
   const kvFingerprint = fingerprint(model, { backend: 'reference', bits: 32, headBits: 32, pageSize: 8 });
   return {
     name,
-    backend: await createReferenceBackend(model, { pageSize: 8, pageCount: PAGES }),
+    backend: await createReferenceBackend(model, {
+      pageSize: 8,
+      pageCount: memory.swapMemoryBytes === undefined ? PAGES_WITHOUT_SWAP : PAGES,
+    }),
     directory: model.directory,
     embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
     maxBatchTokens: 64,
