@@ -204,9 +204,11 @@ async function contentOf(
   return decoded(image, mediaType, unescaped(text.slice(comma + 1)), room);
 }
 
-/** The data of a data URL, in which some clients write `+`, `/` and `=` as percent escapes. Other escapes are no base64. */
+/** The data of a data URL. As in any URL, characters may be percent escapes: some clients write `+`, `/` and `=` so. */
 const unescaped = (data: string): string =>
-  data.includes('%') ? data.replace(/%(2b|2f|3d)/gi, (escaped) => decodeURIComponent(escaped)) : data;
+  data.includes('%')
+    ? data.replace(/%([0-9a-f]{2})/gi, (_, code) => String.fromCharCode(Number.parseInt(code, 16)))
+    : data;
 
 /** Decodes base64, with or without padding; white space is passed over. */
 function decoded(image: RequestedImage, mediaType: string, data: string, room: ImageRoom): Uint8Array {

@@ -213,8 +213,9 @@ describe('images', () => {
 
   it('may be in data URLs whose data are escaped', async () => {
     const [head = '', data = ''] = dataUrl(RED).split(',');
+    const escapes = data.replace(/[/+=R]/g, (letter) => `%${letter.charCodeAt(0).toString(16)}`);
     const [plain, escaped] = await Promise.all(
-      [data, encodeURIComponent(data)].map((each) =>
+      [data, escapes].map((each) =>
         openai.chat.completions.create({
           model: VISION_CHAT,
           temperature: 0,
@@ -223,7 +224,7 @@ describe('images', () => {
         }),
       ),
     );
-    assert.match(encodeURIComponent(data), /%/);
+    assert.match(escapes, /%52/);
     assert.deepEqual(escaped?.choices, plain?.choices);
   });
 
