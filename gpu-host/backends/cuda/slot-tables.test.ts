@@ -19,7 +19,7 @@ const change = fc.record({
   rows: fc.integer({ min: 1, max: 40 }),
 });
 
-/** The words of all tables on the device. `bring` writes the slots of a batch there, as `kernels/rows.cu` does. */
+/** The words of all tables on the device. `bring` writes the slots of a batch there, as `kernels/rows/rows.cu` does. */
 class Device {
   readonly words = new Uint32Array(SLOTS).fill(FREE);
   brought = 0;

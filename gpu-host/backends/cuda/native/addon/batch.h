@@ -15,7 +15,7 @@ namespace pie {
 //   writes     rows slots (WRITES)
 //   mask       rows × (contextCount + rows) bytes, padded to a whole word (MASK)
 //   allowed    outputRows × ceil(vocabulary / 32) words (ALLOWED)
-//   changes    count, frequency and presence (float), then count tokens and count float values (CHANGES); see HeadChange of ../kernels/head.h
+//   changes    count, frequency and presence (float), then count tokens and count float values (CHANGES); see HeadChange of ../kernels/head/head.h
 //   draws      outputRows × 5 words: temperature, topP, minP (float), seed, position (DRAWS)
 namespace batch_words {
 constexpr uint32_t MAGIC = 0x31454950;

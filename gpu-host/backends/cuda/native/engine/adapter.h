@@ -1,9 +1,9 @@
-// Low-rank adapters on the device (../kernels/low-rank.h).
+// Low-rank adapters on the device (../kernels/linear/low-rank.h).
 #pragma once
 #include <memory>
 #include <mutex>
 #include <vector>
-#include "../kernels/low-rank.h"
+#include "../kernels/linear/low-rank.h"
 #include "engine.h"
 #include "memory.h"
 #include "streams.h"

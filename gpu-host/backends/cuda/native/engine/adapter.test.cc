@@ -1,6 +1,6 @@
 // Adapters: alone, and several in one step.
 #include <memory>
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

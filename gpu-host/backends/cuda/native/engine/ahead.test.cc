@@ -1,6 +1,6 @@
 // Compares steps that are submitted before the previous step has ended, with its picked tokens as inputs, with the same steps with explicit tokens.
 #include <memory>
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

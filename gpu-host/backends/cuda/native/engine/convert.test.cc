@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include "convert.h"
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

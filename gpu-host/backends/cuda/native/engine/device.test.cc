@@ -4,7 +4,7 @@
 #include <memory>
 #include "../device/capability.h"
 #include "../device/device.h"
-#include "testing.h"
+#include "../testing/engine.h"
 #ifdef PIE_EMULATED
 #include "../emulation/faults.h"
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-#include "../kernels/head.h"
+#include "../kernels/head/head.h"
 #include "../kernels/types.h"
 
 namespace pie {
@@ -30,7 +30,7 @@ struct EngineError : std::runtime_error {
 // multiple of 16). With Int4 the head has 8 bits.
 enum class Precision { Bf16, Float32, Int8, Fp8, Int4 };
 
-// Precision of keys and values. Fp8 stores float8 with one scale per slot and head (../kernels/kv-rows.h) and requires bf16 activations. It halves
+// Precision of keys and values. Fp8 stores float8 with one scale per slot and head (../kernels/rows/kv-rows.h) and requires bf16 activations. It halves
 // the bytes of pages and of attention's reads. copySlots rounds a shifted key once more.
 enum class KvPrecision { AsComputed, Fp8 };
 
@@ -53,7 +53,7 @@ struct EngineOptions {
   bool graphs = true;
   bool dependentLaunch = true;  // A step's kernels may begin before the previous kernel has ended (../device/launch.h).
   bool cublas = true;
-  bool sharedPrefixes = true;  // Sequences that begin with the same slots read these keys together where that costs less (../kernels/attention.h).
+  bool sharedPrefixes = true;  // Sequences that begin with the same slots read these keys together where that costs less (../kernels/attention/attention.h).
   int spinUs = 100;        // How long `wait` polls after a step's expected end before it sleeps.
   bool timing = false;     // Measure `Results::deviceMs`.
 };
@@ -73,7 +73,7 @@ class Adapter {
  public:
   virtual ~Adapter() = default;
   virtual size_t bytes() const = 0;
-  // The places that the adapter changes: bit 1 << LowRankPlace (../kernels/low-rank.h) is set if the adapter changes the place in any layer.
+  // The places that the adapter changes: bit 1 << LowRankPlace (../kernels/linear/low-rank.h) is set if the adapter changes the place in any layer.
   virtual unsigned places() const = 0;
   // Its LowRankMatrices on the device.
   virtual const void* matrices() const = 0;
@@ -110,7 +110,7 @@ struct Sequence {
   bool attention = false;
   const uint32_t* allowed = nullptr;  // outputRows × ceil(vocabulary / 32), or null.
   const Draw* draws = nullptr;        // outputRows, or null.
-  // Changes of the logits of a sequence with one output row (HeadChange of ../kernels/head.h), or null. If the last input is a picked token, the
+  // Changes of the logits of a sequence with one output row (HeadChange of ../kernels/head/head.h), or null. If the last input is a picked token, the
   // penalties count it as chosen once more.
   const uint32_t* changeTokens = nullptr;
   const float* changeValues = nullptr;

@@ -1,7 +1,7 @@
 // The engine against a forward pass in double, and against itself. The float tolerance is 1e-4 of the largest value.
 #include <algorithm>
 #include <memory>
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

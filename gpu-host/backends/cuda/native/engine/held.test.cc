@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 #include "../device/device.h"
-#include "testing.h"
+#include "../testing/engine.h"
 #ifdef PIE_EMULATED
 #include "../emulation/faults.h"
 #include "../emulation/hold.h"

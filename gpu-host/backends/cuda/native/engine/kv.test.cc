@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

@@ -1,7 +1,7 @@
 #include "layers.h"
 #include <algorithm>
 #include "../device/chain.h"
-#include "../kernels/rows.h"
+#include "../kernels/rows/rows.h"
 #include "small.h"
 
 namespace pie {

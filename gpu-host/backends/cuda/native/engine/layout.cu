@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
-#include "../kernels/attention.h"
-#include "../kernels/low-rank.h"
-#include "../kernels/rows.h"
+#include "../kernels/attention/attention.h"
+#include "../kernels/linear/low-rank.h"
+#include "../kernels/rows/rows.h"
 
 namespace pie {
 

@@ -29,7 +29,7 @@ struct StepShape {
 // tables or in the block.
 struct UploadLayout {
   size_t counts = 0;      // int × 5: attention items; table writes; word of the first table write; low-rank tasks; low-rank tasks of kept rows.
-  size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
+  size_t tokens = 0;      // int × rows; negative values: see kernels/rows/rows.h.
   size_t embedRows = 0;   // int × rows: index of the row's embed, for a row that has an embed instead of a token.
   size_t positions = 0;   // int × rows
   size_t slots = 0;       // int × rows: where keys and values are written.

@@ -4,7 +4,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
-#include "../kernels/low-rank.h"
+#include "../kernels/linear/low-rank.h"
 #include "masks.h"
 
 namespace pie {

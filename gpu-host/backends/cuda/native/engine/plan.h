@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <vector>
-#include "../kernels/attention.h"
-#include "../kernels/rows.h"
+#include "../kernels/attention/attention.h"
+#include "../kernels/rows/rows.h"
 #include "layout.h"
 
 namespace pie {

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include "../kernels/attention-views.h"
+#include "../kernels/attention/attention-views.h"
 #include "budget.h"
 #include "copies.h"
 #include "masks.h"
 #include "plan.h"
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

@@ -1,7 +1,7 @@
 #include "scratch.h"
 #include <algorithm>
 #include <type_traits>
-#include "../kernels/head.h"
+#include "../kernels/head/head.h"
 #include "weights.h"
 
 namespace pie {

@@ -1,7 +1,7 @@
 // Working memory of the steps. All steps share it, because they run one after another on one stream.
 #pragma once
-#include "../kernels/attention.h"
-#include "../kernels/linear.h"
+#include "../kernels/attention/attention.h"
+#include "../kernels/linear/linear.h"
 #include "memory.h"
 #include "plan.h"
 

@@ -1,6 +1,6 @@
 // Sequences that begin with the same slots, computed by an engine that reads these keys once for all of them.
 #include <memory>
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

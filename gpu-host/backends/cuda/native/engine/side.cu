@@ -1,7 +1,7 @@
 #include "side.h"
 #include <algorithm>
 #include <cstring>
-#include "../kernels/rows.h"
+#include "../kernels/rows/rows.h"
 
 namespace pie {
 

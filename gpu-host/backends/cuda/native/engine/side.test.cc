@@ -1,6 +1,6 @@
 // Projections and scores of states.
 #include <memory>
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

@@ -2,9 +2,9 @@
 // for bit.
 #include <algorithm>
 #include <memory>
-#include "../kernels/attention-views.h"
+#include "../kernels/attention/attention-views.h"
 #include "plan.h"
-#include "testing.h"
+#include "../testing/engine.h"
 
 using namespace pie;
 using testing::Random;

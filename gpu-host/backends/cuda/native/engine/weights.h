@@ -1,7 +1,7 @@
 // A model's weights on the device, under their Hugging Face names.
 #pragma once
 #include <vector>
-#include "../kernels/linear-narrow.h"
+#include "../kernels/linear/linear-narrow.h"
 #include "engine.h"
 #include "memory.h"
 #include "streams.h"

@@ -1,6 +1,6 @@
 #include "ceilings.h"
 #include <memory>
-#include "../kernels/linear.h"
+#include "../kernels/linear/linear.h"
 #include "random_weights.h"
 
 namespace pie::harness {

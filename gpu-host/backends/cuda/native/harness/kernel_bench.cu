@@ -1,10 +1,10 @@
 #include "kernel_bench.h"
 #include <algorithm>
 #include <cstring>
-#include "../kernels/attention.h"
-#include "../kernels/head.h"
-#include "../kernels/linear-choice.h"
-#include "../kernels/rows.h"
+#include "../kernels/attention/attention.h"
+#include "../kernels/head/head.h"
+#include "../kernels/linear/linear-choice.h"
+#include "../kernels/rows/rows.h"
 #include "matrices.h"
 #include "random_weights.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 #include <vector>
-#include "../kernels/linear-narrow.h"
+#include "../kernels/linear/linear-narrow.h"
 #include "random_weights.h"
 
 namespace pie::harness {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <vector>
-#include "../kernels/head.h"
+#include "../kernels/head/head.h"
 
 namespace pie::harness {
 
