@@ -9,8 +9,8 @@ import { text } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { withLock } from './models/lock.ts';
-import { randomAdapter, randomModel } from './models/random-model.ts';
 import { cacheName, parseSource } from './models/source.ts';
+import { randomAdapter, randomModel } from './models/testing/random-model.ts';
 import { type DeviceClient, GpuHostConnection } from './protocol/client.ts';
 import { generate, must, NONE, range, tagOf } from './testing/host.ts';
 

@@ -20,7 +20,7 @@ import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend, SequenceInput, SequenceOutput } from './backends/backend.ts';
 import { createTestCudaBackend } from './backends/testing/cuda.ts';
 import type { ModelConfig } from './models/config.ts';
-import { randomModel } from './models/random-model.ts';
+import { randomModel } from './models/testing/random-model.ts';
 import { type DeviceClient, GpuHostConnection } from './protocol/client.ts';
 import { GpuHost } from './server/gpu-host.ts';
 import { must, NONE, range } from './testing/host.ts';

@@ -5,11 +5,11 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Backend } from '#gpu-host/backends/backend.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import { call, deploySource, modelStats } from '#test/harness/deploy.ts';
 import { assertBatched } from '#test/harness/functions.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
+import { randomModel } from '../../gpu-host/models/testing/random-model.ts';
 
 /** Token 0 stands for unknown text, 1 begins a text, and 2 ends one. The others are five characters. */
 const VOCABULARY = 8;

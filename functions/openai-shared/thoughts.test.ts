@@ -8,8 +8,8 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import Anthropic from '@anthropic-ai/sdk';
 import { generateText, streamText } from 'ai';
 import OpenAI from 'openai';
-import { randomModel } from '#gpu-host/models/random-model.ts';
 import { Platform } from '#test/harness/platform.ts';
+import { randomModel } from '../../gpu-host/models/testing/random-model.ts';
 
 /** The turns of a conversation in ChatML. A thought of an earlier turn is shown; a call or a last answer without a thought has an empty one. */
 const TURNS = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { type RandomAdapterOptions, randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import { type RandomAdapterOptions, randomAdapter, randomModel } from '../models/testing/random-model.ts';
 import type { Backend, DeviceAdapter, SequenceInput } from './backend.ts';
 import { InvalidInput } from './check.ts';
 import { createOnnxBackend } from './onnx/index.ts';

@@ -4,8 +4,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { type RandomEncoderOptions, randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { type EncodedText, loadEncoderTokenizer } from '#gpu-host/models/encoder/tokenizer.ts';
+import { type RandomEncoderOptions, randomEncoder } from '../models/testing/random-encoder.ts';
 import { OnnxEncoder } from './onnx/encoder.ts';
 
 const read = (name: string): unknown =>

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
 import { range, run, sequence, wholeVocabulary } from './testing/scenario.ts';

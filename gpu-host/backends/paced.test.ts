@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { randomModel } from '../models/random-model.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import type { Backend, SequenceInput } from './backend.ts';
 import type { Encoder } from './encoder.ts';
 import { type PaceClock, pacedBackend, pacedEncoder } from './paced.ts';

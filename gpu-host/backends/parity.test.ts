@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { BLOCK_SIZE } from './onnx/weights.ts';
 import { createReferenceBackend } from './reference/index.ts';

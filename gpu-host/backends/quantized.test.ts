@@ -14,8 +14,8 @@ import {
   writeCheckpoint,
 } from '#gpu-host/models/convert/quantized/testing/write.ts';
 import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
 import { isBlocked } from '../models/config.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
 import { createTestCudaBackend } from './testing/cuda.ts';

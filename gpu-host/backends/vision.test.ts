@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { type RandomVisionOptions, randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
+import { type RandomVisionOptions, randomVisionModel } from '../models/testing/random-vision-model.ts';
 import type { Backend } from './backend.ts';
 import { InvalidInput } from './check.ts';
 import { createOnnxBackend } from './onnx/index.ts';

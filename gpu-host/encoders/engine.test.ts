@@ -10,7 +10,7 @@ import { OnnxEncoder } from '../backends/onnx/encoder.ts';
 import { DeviceShare } from '../handlers/sharing/device-share.ts';
 import { Meter } from '../handlers/sharing/meter.ts';
 import { hostBytes } from '../memory/host-bytes.ts';
-import { randomEncoder } from '../models/encoder/random-encoder.ts';
+import { randomEncoder } from '../models/testing/random-encoder.ts';
 import { GpuHostConnection } from '../protocol/client.ts';
 import { FrameWriter } from '../protocol/frames.ts';
 import { GpuHost } from '../server/gpu-host.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { randomModel } from '../models/random-model.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import { generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
 

@@ -6,8 +6,8 @@ import { after, before, describe, it } from 'node:test';
 import { adapterTensors, type LoadedAdapter, loadAdapter, PROJECTIONS, parseAdapterConfig } from './adapter.ts';
 import { ModelError, type ModelErrorCode } from './errors.ts';
 import type { LoadedModel } from './load.ts';
-import { randomAdapter, randomModel } from './random-model.ts';
 import { writeSafetensors } from './safetensors.ts';
+import { randomAdapter, randomModel } from './testing/random-model.ts';
 
 /** An adapter_config.json as PEFT 0.17 writes it; some of its members that are null are left out. */
 const FILE = {

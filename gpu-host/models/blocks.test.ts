@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { isBlocked, tensorsOf } from './config.ts';
 import { expectedTensors, type LoadedModel, openTensors } from './load.ts';
-import { randomModel } from './random-model.ts';
 import { readStoredTensors, type TensorSource, writeSafetensors } from './safetensors.ts';
 import { blockedModel } from './testing/blocked-model.ts';
+import { randomModel } from './testing/random-model.ts';
 import { widenBlocks } from './widen.ts';
 
 describe('matrices in blocks', () => {

@@ -8,9 +8,9 @@ import { isBlocked } from './config.ts';
 import { ModelError } from './errors.ts';
 import { type FingerprintOptions, fingerprint } from './fingerprint.ts';
 import { type LoadedModel, loadModel } from './load.ts';
-import { randomModel } from './random-model.ts';
 import type { StoredTensor } from './safetensors.ts';
 import { blockedModel } from './testing/blocked-model.ts';
+import { randomModel } from './testing/random-model.ts';
 
 const OPTIONS: FingerprintOptions = { backend: 'onnx', bits: 8, headBits: 4, pageSize: 16 };
 const EMBEDDINGS = 'model.embed_tokens.weight';

@@ -6,9 +6,9 @@ import { after, before, describe, it } from 'node:test';
 import type { ModelConfig } from './config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
 import { pullModel } from './pull.ts';
-import { randomModel } from './random-model.ts';
 import { writeSafetensors } from './safetensors.ts';
 import { FileServer } from './testing/file-server.ts';
+import { randomModel } from './testing/random-model.ts';
 import { loadTokenizer } from './tokenizer.ts';
 
 /** A repository of the hub with tiny random weights: its files, their content, and the expected results. */

@@ -8,8 +8,8 @@ import { after, before, describe, it } from 'node:test';
 import type { ModelConfig } from './config.ts';
 import { ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel, loadModel, openWeights } from './load.ts';
-import { randomModel } from './random-model.ts';
 import { writeSafetensors } from './safetensors.ts';
+import { randomModel } from './testing/random-model.ts';
 import { loadTokenizer } from './tokenizer.ts';
 
 describe('loadModel', () => {

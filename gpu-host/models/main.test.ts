@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { basename, join, relative } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
-import { randomEncoder } from './encoder/random-encoder.ts';
 import { formatBytes, lineProgress } from './progress.ts';
-import { randomModel } from './random-model.ts';
 import { FileServer } from './testing/file-server.ts';
+import { randomEncoder } from './testing/random-encoder.ts';
+import { randomModel } from './testing/random-model.ts';
 
 describe('pie models', () => {
   let directory: string;

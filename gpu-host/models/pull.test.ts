@@ -12,11 +12,11 @@ import { CATALOG } from './catalog.ts';
 import { ggufFile, modelParts } from './convert/gguf/testing/write.ts';
 import { SENTENCE_FILES } from './encoder/config.ts';
 import { loadEncoder } from './encoder/load.ts';
-import { randomEncoder } from './encoder/random-encoder.ts';
 import { loadModel } from './load.ts';
 import { type PullProgress, pullModel } from './pull.ts';
-import { randomModel } from './random-model.ts';
 import { FileServer, type ServedFile } from './testing/file-server.ts';
+import { randomEncoder } from './testing/random-encoder.ts';
+import { randomModel } from './testing/random-model.ts';
 
 const TARBALL = '/tiny/-/tiny-1.0.0.tgz';
 const FILES = ['config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'];

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import * as tar from 'tar';
 import { pullModel } from './pull.ts';
-import { randomModel } from './random-model.ts';
 import { FileServer } from './testing/file-server.ts';
+import { randomModel } from './testing/random-model.ts';
 
 test('while the registry is unreachable, a pull without a version gets the version of the last such pull', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-away-'));

@@ -9,8 +9,8 @@ import { compileChatTemplate } from './chat-template.ts';
 import { ModelError } from './errors.ts';
 import { pullModel } from './pull.ts';
 import { publishedTokenizer } from './testing/published-tokenizer.ts';
+import { randomVisionModel } from './testing/random-vision-model.ts';
 import { loadTokenizer, type Tokenizer } from './tokenizer.ts';
-import { randomVisionModel } from './vision/random-model.ts';
 
 const FRAGMENTS = [
   'Once',

@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { TRAITS } from '../handlers/engine/model.ts';
-import { randomModel } from '../models/random-model.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import { type DeviceClient, GpuHostConnection } from '../protocol/client.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, tagOf, until } from '../testing/host.ts';
 import { GpuHost, type HostedModel } from './gpu-host.ts';

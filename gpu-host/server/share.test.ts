@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend } from '../backends/backend.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
-import { randomModel } from '../models/random-model.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import { GpuHostConnection, type RunHandle } from '../protocol/client.ts';
 import { GREEDY, must, NONE, until } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';

@@ -6,7 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
 import { type Pace, pacedBackend } from '../backends/paced.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
-import { randomModel } from '../models/random-model.ts';
+import { randomModel } from '../models/testing/random-model.ts';
 import { measuredSteps, type StepLimits, waitedForCoreMs } from './measure-steps.ts';
 import type { StepPoint } from './step-profile.ts';
 

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
-import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import { randomEncoder } from '#gpu-host/models/testing/random-encoder.ts';
+import { randomAdapter, randomModel } from '#gpu-host/models/testing/random-model.ts';
 import { parseReadyLine } from '#infra/lifeline.ts';
 
 /** Name of the model that a test's GPU host serves: by default a tiny random model on the reference backend. */

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { bareLoop } from '#gpu-host/backends/bench.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '#gpu-host/models/testing/random-model.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { newHome, Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';

@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
+import { randomVisionModel } from '#gpu-host/models/testing/random-vision-model.ts';
 import { deploySource, modelStats } from '#test/harness/deploy.ts';
 import { type Client, hold, invoke } from '#test/harness/events.ts';
 import { newHome, Platform, ROOT } from '#test/harness/platform.ts';

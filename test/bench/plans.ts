@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
+import { randomEncoder } from '#gpu-host/models/testing/random-encoder.ts';
 import { call, deploy, modelStats } from '#test/harness/deploy.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
 import { newHome, Platform } from '#test/harness/platform.ts';

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { gaussian } from '#gpu-host/models/random-model.ts';
+import { gaussian } from '#gpu-host/models/testing/random-model.ts';
 
 /** Vocabulary of the model; the first tokens are special. */
 export const VOCABULARY_SIZE = 259;

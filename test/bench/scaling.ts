@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '#gpu-host/models/testing/random-model.ts';
 import { GpuHostConnection, type PrefixStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import type { Client } from '#test/harness/events.ts';

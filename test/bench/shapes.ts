@@ -1,6 +1,6 @@
 import path from 'node:path';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '#gpu-host/models/testing/random-model.ts';
 
 /** Sizes of published models: stories15M, and SmolLM2 of 135M and 360M parameters. */
 const SHAPES = {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
 import { test } from 'node:test';
 import { stripVTControlCharacters } from 'node:util';
-import { PLAIN as SHARED_PLATFORM_FILES } from '#infra/bootstrap/steps.js';
+import { PLAIN as SHARED_PLATFORM_FILES } from '#infra/bootstrap/testing/steps.js';
 import { Network } from '#test/harness/network.ts';
 import { ROOT, runProgram } from '#test/harness/platform.ts';
 

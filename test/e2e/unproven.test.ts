@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '#gpu-host/models/testing/random-model.ts';
 import { newHome, Platform, until } from '#test/harness/platform.ts';
 
 test('a platform serves a model whose proof fails, says why everywhere, and forgets it when a later start proves the model', async (t) => {

@@ -11,7 +11,7 @@ import { type FileParts, ggufFile, modelParts } from '#gpu-host/models/convert/g
 import { type TensorType, TYPES } from '#gpu-host/models/convert/gguf/types.ts';
 import { loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
-import { gaussian, randomModel } from '#gpu-host/models/random-model.ts';
+import { gaussian, randomModel } from '#gpu-host/models/testing/random-model.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import { importPeer, PEERS_DIRECTORY } from '#test/bench/engine/install-peers.ts';
 

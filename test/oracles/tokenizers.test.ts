@@ -9,8 +9,8 @@ import type { MetadataValue } from '#gpu-host/models/convert/gguf/header.ts';
 import { byteLevelEntries, type TokenizerJson } from '#gpu-host/models/convert/gguf/testing/tokenizer.ts';
 import { ggufTokenizer } from '#gpu-host/models/convert/gguf/tokenizer.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
-import { tinyConfig } from '#gpu-host/models/random-model.ts';
 import { publishedTokenizer } from '#gpu-host/models/testing/published-tokenizer.ts';
+import { tinyConfig } from '#gpu-host/models/testing/random-model.ts';
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 
 const SEED = 20_251_120;

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import { randomAdapter, randomModel } from '../../models/testing/random-model.ts';
 import type { Backend } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import { rotaryFrequencies } from '../rotary.ts';

@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { GREEDY, generate, must, NONE, range } from '#gpu-host/testing/host.ts';
 import { Child, type ChildSpec } from '#infra/supervisor/child.ts';
 import { Supervisor, type SupervisorEvent } from '#infra/supervisor/supervisor.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import { testAddon } from '../testing/cuda.ts';
 import { loadAddon } from './addon.ts';
 

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { test } from 'node:test';
-import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import { randomAdapter, randomModel } from '../../models/testing/random-model.ts';
 import { testAddon } from '../testing/cuda.ts';
 import { loadAddon } from './addon.ts';
 

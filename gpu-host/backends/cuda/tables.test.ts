@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import type { Backend, SequenceInput } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import { createTestCudaBackend } from '../testing/cuda.ts';

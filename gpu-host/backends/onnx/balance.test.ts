@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import type { SequenceInput } from '../backend.ts';
 import { Random, range, relativeError, run, sequence } from '../testing/scenario.ts';
 import { createOnnxBackend } from './index.ts';

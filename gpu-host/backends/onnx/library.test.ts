@@ -10,7 +10,7 @@ import { ROOT } from '#infra/install.ts';
 /** Encodes a text, and prints the telemetry files of ONNX Runtime that the process has open. */
 const PROGRAM = `
   import { OnnxEncoder } from '#gpu-host/backends/onnx/encoder.ts';
-  import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
+  import { randomEncoder } from '#gpu-host/models/testing/random-encoder.ts';
   import { readdirSync, readlinkSync } from 'node:fs';
   const encoder = await OnnxEncoder.open(await randomEncoder(process.argv[1], { kind: 'embedding' }, 1), { threads: 1 });
   await encoder.encode([{ tokens: Uint32Array.of(2, 5, 3), types: new Uint8Array(3) }]);

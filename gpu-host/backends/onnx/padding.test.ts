@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import type { SequenceInput } from '../backend.ts';
 import { Random, range, sequence } from '../testing/scenario.ts';
 import { createOnnxBackend } from './index.ts';

@@ -3,7 +3,7 @@ import { mkdtemp, readdir, rm, stat, truncate, writeFile } from 'node:fs/promise
 import { homedir, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { test } from 'node:test';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import { defaultCacheDirectory, quantizedWeights } from './weights.ts';
 
 test('a truncated file of quantised weights is written again', async () => {

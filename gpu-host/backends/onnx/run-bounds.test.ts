@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import type { SequenceInput, StepShape } from '../backend.ts';
 import { take } from '../testing/mask-kinds.ts';
 import { batches, RANDOM_POOL, randomSteps } from '../testing/random-batch.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import type { SequenceInput } from '../backend.ts';
 import { createReferenceBackend } from '../reference/index.ts';
 import { type Step, take } from '../testing/mask-kinds.ts';

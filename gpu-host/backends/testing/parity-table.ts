@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { defaultCacheDirectory, findCached } from '#gpu-host/models/cache.ts';
 import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomModel } from '../../models/testing/random-model.ts';
 import type { Backend } from '../backend.ts';
 import { createOnnxBackend } from '../onnx/index.ts';
 import { BLOCK_SIZE } from '../onnx/weights.ts';

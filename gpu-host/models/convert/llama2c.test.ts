@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
 import { pullModel } from '../pull.ts';
-import { randomModel } from '../random-model.ts';
 import { argmax, PlainForward } from '../testing/plain-forward.ts';
+import { randomModel } from '../testing/random-model.ts';
 import { loadTokenizer } from '../tokenizer.ts';
 import { convertLlama2c } from './llama2c.ts';
 

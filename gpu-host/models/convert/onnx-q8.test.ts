@@ -6,8 +6,8 @@ import { after, before, describe, it } from 'node:test';
 import onnxProto from 'onnx-proto';
 import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
 import { pullModel } from '../pull.ts';
-import { randomModel } from '../random-model.ts';
 import { argmax, PlainForward } from '../testing/plain-forward.ts';
+import { randomModel } from '../testing/random-model.ts';
 import { loadTokenizer } from '../tokenizer.ts';
 import { convertOnnxQ8 } from './onnx-q8.ts';
 

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ModelError } from '../errors.ts';
+import { randomEncoder } from '../testing/random-encoder.ts';
 import { type EncoderKind, parseEncoderConfig, type SentenceFiles } from './config.ts';
 import { loadEncoder } from './load.ts';
-import { randomEncoder } from './random-encoder.ts';
 import { fitPair, loadEncoderTokenizer } from './tokenizer.ts';
 
 const CONFIG = {

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { parseConfig } from '../config.ts';
 import { ModelError } from '../errors.ts';
+import { randomVisionModel } from '../testing/random-vision-model.ts';
 import { parseVision } from './config.ts';
-import { randomVisionModel } from './random-model.ts';
 import { readVision } from './read.ts';
 
 /** The config.json of llava-hf/llava-1.5-7b-hf, which leaves out the defaults of transformers. */

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { PNG } from 'pngjs';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
+import { randomVisionModel } from '#gpu-host/models/testing/random-vision-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Dimensions } from '#wit/generated/host.ts';

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
+import { randomEncoder } from '#gpu-host/models/testing/random-encoder.ts';
 import { deploySource } from '#test/harness/deploy.ts';
 import { newHome, Platform, ROOT } from '#test/harness/platform.ts';
 import { SearchEngine } from '../../../functions/search-generation/testing/search-engine.ts';

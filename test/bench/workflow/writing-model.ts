@@ -2,8 +2,8 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { configToJson } from '#gpu-host/models/config.ts';
 import { expectedTensors } from '#gpu-host/models/load.ts';
-import { tinyConfig, writePlainTokenizer } from '#gpu-host/models/random-model.ts';
 import { writeSafetensors } from '#gpu-host/models/safetensors.ts';
+import { tinyConfig, writePlainTokenizer } from '#gpu-host/models/testing/random-model.ts';
 
 /** The special tokens of the plain tokenizer, which come before the bytes. */
 const SPECIAL_TOKENS = 3;

@@ -2,8 +2,8 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { configToJson, type ModelConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors } from '#gpu-host/models/load.ts';
-import { gaussian, tinyConfig, writePlainTokenizer } from '#gpu-host/models/random-model.ts';
 import { type TensorSource, writeSafetensors } from '#gpu-host/models/safetensors.ts';
+import { gaussian, tinyConfig, writePlainTokenizer } from '#gpu-host/models/testing/random-model.ts';
 
 const LLAMA3 = {
   headDim: 128,

@@ -9,7 +9,7 @@ import { isBlocked, type TensorInfo } from '../../config.ts';
 import { ModelError } from '../../errors.ts';
 import { type LoadedModel, loadModel } from '../../load.ts';
 import { pullModel } from '../../pull.ts';
-import { randomModel } from '../../random-model.ts';
+import { randomModel } from '../../testing/random-model.ts';
 import { convertQuantized } from './convert.ts';
 import { SCHEMES } from './testing/schemes.ts';
 import { type Checkpoint, quantizedCheckpoint, type Raw, type Scheme, writeCheckpoint } from './testing/write.ts';

@@ -1,8 +1,8 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { environment } from '../run.js';
 import { endedCpuSeconds } from './cpu-time.js';
-import { environment } from './run.js';
 
 /** Matches test files, and patterns for test files, on a command line. */
 const TEST_FILE = /\.test\.[cm]?[jt]s$/;

@@ -1,9 +1,9 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { gaussian, randomTensor } from '../random-model.ts';
+import { type EncoderKind, parseEncoderConfig } from '../encoder/config.ts';
+import { type ENCODER_PREFIXES, expectedEncoderTensors, type LoadedEncoder, loadEncoder } from '../encoder/load.ts';
 import { writeSafetensors } from '../safetensors.ts';
-import { type EncoderKind, parseEncoderConfig } from './config.ts';
-import { type ENCODER_PREFIXES, expectedEncoderTensors, type LoadedEncoder, loadEncoder } from './load.ts';
+import { gaussian, randomTensor } from './random-model.ts';
 
 /** Options of {@link randomEncoder}. */
 export interface RandomEncoderOptions {

@@ -4,13 +4,13 @@
  * nothing is shared and the steps read segments. `no context`: the same steps without any context. Each figure is the median of all rounds, with
  * their range. A round measures the three variants in turn.
  *
- * Run it as `node gpu-host/backends/onnx/tree-table.ts [rounds]`.
+ * Run it as `node gpu-host/backends/testing/tree-table.ts [rounds]`.
  */
 import { loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import type { SequenceInput, SequenceOutput } from '../backend.ts';
-import { Random, range, relativeError } from '../testing/scenario.ts';
-import { createOnnxBackend, type OnnxBackend } from './index.ts';
+import { createOnnxBackend, type OnnxBackend } from '../onnx/index.ts';
+import { Random, range, relativeError } from './scenario.ts';
 
 const FORKS = 32;
 const PAGE_SIZE = 16;

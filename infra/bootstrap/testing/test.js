@@ -1,9 +1,8 @@
 // `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { ensureDependencies } from './dependencies.js';
-import { runLanes } from './lanes.js';
-import { installStatement } from './packages.js';
+import { ensureDependencies } from '../dependencies.js';
+import { installStatement } from '../packages.js';
 import {
   CHROMIUM,
   CLANG,
@@ -15,11 +14,12 @@ import {
   ensureRust,
   RUST,
   wantedBubblewrap,
-} from './programs.js';
-import { ensureRedisServer, wantedRedisServer } from './redis-server.js';
+} from '../programs.js';
+import { ensureRedisServer, wantedRedisServer } from '../redis-server.js';
+import { runLanes } from './lanes.js';
 import { chosenTests, STEPS } from './steps.js';
 
-const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../..');
 const only = process.argv.slice(2);
 
 try {

@@ -15,7 +15,7 @@
 const REPORTERS = [
   '--test-reporter=spec',
   '--test-reporter-destination=stdout',
-  '--test-reporter=./infra/bootstrap/report.ts',
+  '--test-reporter=./infra/bootstrap/testing/report.ts',
   '--test-reporter-destination=stdout',
 ];
 /** `npm run test:all` runs long tests too: its limits are this many times longer. */
@@ -24,7 +24,7 @@ const LONGER = process.env.PIE_TEST_ALL ? 10 : 1;
  * Limits for one file. The runner fails a test at the timeout, and `end-hanging.ts` fails a file whose process outlives its tests. The timeout is
  * long because a file with 40 s of processor time takes minutes on a slow machine beside other files.
  */
-const FILE_LIMITS = [`--test-timeout=${LONGER * 480_000}`, '--import=./infra/bootstrap/end-hanging.ts'];
+const FILE_LIMITS = [`--test-timeout=${LONGER * 480_000}`, '--import=./infra/bootstrap/testing/end-hanging.ts'];
 
 /**
  * @param {number} concurrency files at a time
@@ -222,7 +222,7 @@ export const STEPS = [
       'gpu-host/models/sources/*.test.ts',
       `gpu-host/protocol/@(${OWN_PROCESS.protocol}).test.ts`,
       'index-host/*.test.ts',
-      'infra/@(bootstrap|systemd)/*.test.ts',
+      'infra/@(bootstrap|systemd)/**/*.test.ts',
       'infra/supervisor/@(child-log|supervisor).test.ts',
       'runtime/*.test.ts',
       'runtime/sandboxes/**/*.test.ts',

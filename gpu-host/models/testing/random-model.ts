@@ -1,9 +1,9 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { adapterTensors, type LoadedAdapter, loadAdapter, PROJECTIONS, type Projection } from './adapter.ts';
-import { configToJson, type ModelConfig } from './config.ts';
-import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
-import { writeSafetensors } from './safetensors.ts';
+import { adapterTensors, type LoadedAdapter, loadAdapter, PROJECTIONS, type Projection } from '../adapter.ts';
+import { configToJson, type ModelConfig } from '../config.ts';
+import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
+import { writeSafetensors } from '../safetensors.ts';
 
 /** A model that is small enough for the float64 reference, and has grouped queries (fewer heads of keys and values than of queries). */
 const TINY: ModelConfig = {

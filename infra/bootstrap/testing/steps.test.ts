@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chosenTests, STEPS, type Step } from './steps.js';
 
-const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 /** True for files that are not the repository's own: packages, and projects that tests copy or generate. */
 const isForeign = (file: string) => /(^|\/)(node_modules|fixtures|templates|dist)(\/|$)/.test(file);
 /** The step, and all that run beside or after it in its lanes. */
@@ -68,7 +68,7 @@ test('each step with tests and each of its files has a limit, ten times as long 
 test('every step with tests, and a run of chosen tests, reports skipped tests', () => {
   const runs = [...ALL_STEPS.filter(({ files }) => files), ...chosenTests(['one.test.ts'])];
   for (const { title, args } of runs) {
-    assert.ok(args.includes('--test-reporter=./infra/bootstrap/report.ts'), title);
+    assert.ok(args.includes('--test-reporter=./infra/bootstrap/testing/report.ts'), title);
     assert.ok(args.includes('--test') && !args.some((arg) => /^--test-(skip|name)-pattern/.test(arg)), title);
   }
 });

@@ -2,10 +2,10 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { configToJson, type ModelConfig } from '../config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
-import { gaussian, randomTensor, tinyConfig, writePlainTokenizer } from '../random-model.ts';
 import { writeSafetensors } from '../safetensors.ts';
-import { parseVision } from './config.ts';
-import { expectedVisionTensors } from './tensors.ts';
+import { parseVision } from '../vision/config.ts';
+import { expectedVisionTensors } from '../vision/tensors.ts';
+import { gaussian, randomTensor, tinyConfig, writePlainTokenizer } from './random-model.ts';
 
 /** Options of {@link randomVisionModel}. */
 export interface RandomVisionOptions {
