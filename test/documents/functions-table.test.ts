@@ -3,7 +3,15 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { describe, it } from 'node:test';
-import { codeLines, componentBytes, inferlets, libraryLines, linesOf, type Row, writtenRows } from './table.ts';
+import {
+  codeLines,
+  componentBytes,
+  inferlets,
+  libraryLines,
+  linesOf,
+  type Row,
+  writtenRows,
+} from '../../docs/functions-table.ts';
 
 const MAX_SCRIPTED_BYTES = 2_400_000;
 const MAX_NATIVE_BYTES = 200_000;

@@ -10,7 +10,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
-const FOLDER = path.dirname(fileURLToPath(import.meta.url));
+const FOLDER = fileURLToPath(new URL('../functions', import.meta.url));
 const README = path.join(FOLDER, 'README.md');
 const BUILD = path.join(FOLDER, '../runtime/build/main.ts');
 
