@@ -10,7 +10,7 @@ import { run, sequence } from '../testing/scenario.ts';
 import { captureGraphsAhead } from './index.ts';
 
 const POOL = { pageSize: 16, pageCount: 4 };
-/** Greedy, 64 candidates and the whole vocabulary of 96, each captured in the engine's two areas (native/engine/steps.h). */
+/** Greedy, 64 candidates and the whole vocabulary of 96, each captured in the engine's two areas (native/engine/step/steps.h). */
 const GRAPHS_OF_A_SIZE = 3 * 2;
 
 describe('graphs captured at start', () => {

@@ -3,10 +3,10 @@
 #include <mutex>
 #include <type_traits>
 #include "../device/capability.h"
-#include "budget.h"
-#include "pages.h"
-#include "side.h"
-#include "steps.h"
+#include "memory/budget.h"
+#include "memory/pages.h"
+#include "step/side.h"
+#include "step/steps.h"
 
 namespace pie {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include "../kernels/attention/attention-views.h"
-#include "plan.h"
+#include "step/plan.h"
 #include "../testing/engine.h"
 
 using namespace pie;

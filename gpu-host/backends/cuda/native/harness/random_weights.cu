@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include "../engine/convert.h"
+#include "../engine/memory/convert.h"
 
 namespace pie::harness {
 

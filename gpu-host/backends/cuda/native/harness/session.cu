@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include "../engine/memory.h"
+#include "../engine/memory/memory.h"
 #include "random_weights.h"
 
 namespace pie::harness {
