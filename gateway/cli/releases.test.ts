@@ -10,7 +10,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { freePort } from '../local/platform.ts';
-import { serve } from '../node/server.ts';
+import { serve } from '../node/http/server.ts';
 import { runPie } from '../testing/pie.ts';
 import { componentBytes, TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';

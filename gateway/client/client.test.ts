@@ -8,7 +8,7 @@ import { runInNewContext } from 'node:vm';
 import { affinityKey } from '#scheduler/policies/placement.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { freePort } from '../local/platform.ts';
-import { serve } from '../node/server.ts';
+import { serve } from '../node/http/server.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA } from '../testing/http/harness.ts';
 import { componentBytes, TestPlatform } from '../testing/platform.ts';

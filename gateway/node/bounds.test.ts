@@ -11,9 +11,9 @@ import { Bodies } from '../app/http/bodies.ts';
 import type { AnsweredRequest } from '../app/http/observer.ts';
 import { OpenStreams } from '../app/http/open-streams.ts';
 import { TestPlatform } from '../testing/platform.ts';
-import { Connections } from './connections.ts';
+import { Connections } from './http/connections.ts';
+import { serve } from './http/server.ts';
 import { watchRequests } from './platform-metrics.ts';
-import { serve } from './server.ts';
 
 const KIB = 1024;
 /** One tenant may hold a quarter of `heldBodyBytes`, and more while all tenants together hold at most half of it. */

@@ -7,8 +7,8 @@ import { WEBHOOK_OUTCOMES, type WebhookOutcome } from '#scheduler/webhooks/webho
 import type { MetricsPage } from '../app/context.ts';
 import type { Bodies } from '../app/http/bodies.ts';
 import type { OpenStreams } from '../app/http/open-streams.ts';
-import type { Connections } from './connections.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
+import type { Connections } from './http/connections.ts';
 
 type WatchedParts = Pick<Scheduler, 'queue' | 'runtimes' | 'admission' | 'store'>;
 type Load = Pick<TenantLoad, 'tenant' | 'waiting' | 'running'>;

@@ -15,7 +15,7 @@ import { CONTRACT } from '#wit/contract.ts';
 import { type Principal, SCOPES, type Scope } from '../app/control.ts';
 import { PieClient } from '../client/client.ts';
 import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-plane.ts';
-import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
+import { type RunningServer, type ServeOptions, serve } from '../node/http/server.ts';
 
 const WAIT_MS = 120_000;
 /** Longer than any test, so that no test needs to renew the lease in time. */

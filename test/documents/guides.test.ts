@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { guideIndex, guidePage } from '#gateway/app/docs/pages.ts';
-import { guideImageOf } from '#gateway/node/guide-images.ts';
+import { guideImageOf } from '#gateway/node/http/guide-images.ts';
 import { GUIDES_FILE, renderGuides } from '../../docs/generate.ts';
 
 /** The limit is small, because the repository, the npm package and the container images contain all images of the guides. */

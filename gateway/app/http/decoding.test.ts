@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { brotliCompressSync, constants, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import fc from 'fast-check';
-import { nodeDecoders } from '../../node/server.ts';
+import { nodeDecoders } from '../../node/http/server.ts';
 import { Bodies, Body, type BodyLimits, codingOf, webDecoders } from './bodies.ts';
 
 const MIB = 2 ** 20;

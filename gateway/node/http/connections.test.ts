@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { Server } from 'node:http';
 import net from 'node:net';
 import { after, before, describe, it } from 'node:test';
-import { TestPlatform } from '../testing/platform.ts';
+import { TestPlatform } from '../../testing/platform.ts';
 import { Connections, connectionsWithin, streamsWithin } from './connections.ts';
 
 const MAX = 32;

@@ -7,7 +7,7 @@ import {
   childTraceparent,
   type ObservedRequest,
   type RequestObserver,
-} from '../app/http/observer.ts';
+} from '../../app/http/observer.ts';
 
 export interface Instruments {
   readonly meter: Meter;

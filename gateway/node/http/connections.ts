@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { UnprovenConnections } from '#scheduler/links/security.ts';
-import { OpenStreams } from '../app/http/open-streams.ts';
+import { OpenStreams } from '../../app/http/open-streams.ts';
 
 /** Part of the connections that requests with a key may take. The rest is for newcomers: a client proves itself by its first request. */
 const PROVEN_PART = 3 / 4;

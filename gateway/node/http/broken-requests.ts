@@ -1,8 +1,8 @@
 import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { GatewayError, problemHeaders, toProblem } from '../app/errors/gateway-error.ts';
-import { crossOriginHeaders } from '../app/http/common-headers.ts';
-import { requestIdOf } from '../app/http/observer.ts';
+import { GatewayError, problemHeaders, toProblem } from '../../app/errors/gateway-error.ts';
+import { crossOriginHeaders } from '../../app/http/common-headers.ts';
+import { requestIdOf } from '../../app/http/observer.ts';
 
 /** Maximum bytes of a request's headers. Node counts the request line too. */
 export const MAX_HEADER_BYTES = 16 * 1024;

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { silentLog } from '#scheduler/testing/log.ts';
-import type { Problem } from '../app/schemas/platform.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import type { Problem } from '../../app/schemas/platform.ts';
+import { TestPlatform } from '../../testing/platform.ts';
 import { serve } from './server.ts';
 
 describe('a broken HTTP request', () => {
