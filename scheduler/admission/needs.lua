@@ -186,7 +186,7 @@ local function drawnKeys(a, id, pages)
   return keyAt(one), keyAt(other < one and other or other + 1)
 end
 
--- Implements `chosenKey` in ../policies/placement.ts: the affinity while its hosts have room; else the less crowded of two drawn hosts, if it
+-- Implements `chosenKey` in ../policies/testing/chosen-key.ts: the affinity while its hosts have room; else the less crowded of two drawn hosts, if it
 -- has room, or the first one drawn; the id when there are no two hosts.
 local function chosenKey(a, id, affinity, pages)
   if affinity and crowdingOf(a, affinity, pages) <= 1 then

@@ -175,7 +175,7 @@ export interface Invocation
   /** Topmost ancestor; null when a client launched this invocation. */
   readonly root: string | null;
   /**
-   * With placement by invocation, the key by which admission chose the GPU host (`chosenKey` in ../policies/placement.ts): the key of an affinity,
+   * With placement by invocation, the key by which admission chose the GPU host (`chosenKey` in ../admission/needs.lua): the key of an affinity,
    * or a key that names a host. Null when the invocation's id served as the key. Also null before admission, with placement by tenant, and for a
    * child.
    */

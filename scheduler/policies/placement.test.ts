@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { RuntimeGpuHost } from '../runtimes/types.ts';
-import { chosenKey, placementKey, preference, servingHost } from './placement.ts';
+import { placementKey, preference, servingHost } from './placement.ts';
+import { chosenKey } from './testing/chosen-key.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
 /** Keys whose hashes are random enough to count as draws. */

@@ -5,8 +5,9 @@ import type { TokenGrant } from '../quotas/exceeded.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { renewedGrant, roomOf, SPARE_TOKENS, spareOf, type TokenAsk, type TokenRoom } from './grants.ts';
+import { SPARE_TOKENS, type TokenAsk } from './grants.ts';
 import { type CountedQuota, type QuotaWindow, spanNumber } from './names.ts';
+import { renewedGrant, roomOf, spareOf, type TokenRoom } from './testing/renewed-grant.ts';
 
 const TENANT = 'acme';
 const FUNCTIONS = ['story', 'poem'] as const;

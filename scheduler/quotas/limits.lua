@@ -86,7 +86,7 @@ end
 --
 -- The hash `<account>:grants` has a field `i:<invocation>` for each attempt: `<epoch> <tokens> <end, ms since the epoch, or 0> <function>`. The end
 -- is that of a grant for usage that may be known only after the invocation's end. The fields `*` and `f:<function>` are the sums, `#` is the number
--- of grants, and `checkedAt` the last time, ms, when a script searched for grants of attempts that are over. `quotas/grants.ts` decides in the same
+-- of grants, and `checkedAt` the last time, ms, when a script searched for grants of attempts that are over. `quotas/testing/renewed-grant.ts` decides in the same
 -- way.
 
 -- Maximum tokens of the grant with which an attempt begins, and that a grant has above what the attempt's calls need.

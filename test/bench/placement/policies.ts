@@ -1,4 +1,5 @@
-import { affinityKey, chosenKey, placementKey, servingHost } from '#scheduler/policies/placement.ts';
+import { affinityKey, placementKey, servingHost } from '#scheduler/policies/placement.ts';
+import { chosenKey } from '#scheduler/policies/testing/chosen-key.ts';
 import type { PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import type { Policy, View } from './simulate.ts';
 import { CHUNK_TOKENS, INPUT_MS, type TracedInvocation, tokensToCompute } from './trace.ts';
