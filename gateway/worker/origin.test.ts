@@ -9,7 +9,7 @@ import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA, Harness, JSON_TYPE } from '../testing/http/harness.ts';
 import { startWorker } from '../testing/miniflare.ts';
 import { TestPlatform } from '../testing/platform.ts';
-import { OriginControlPlane, type OriginOptions } from './control-plane.ts';
+import { type OriginOptions, originControlPlane } from './control-plane.ts';
 
 describe('a worker whose connection to the origin breaks', () => {
   let platform: TestPlatform;
@@ -117,7 +117,7 @@ describe('the control plane over HTTP', () => {
 
   /** Makes a control plane whose requests pass through `fetch`, and a `Call` for its methods. */
   async function controlThrough(fetch: NonNullable<OriginOptions['fetch']>) {
-    const control = new OriginControlPlane({ log: silentLog, url: platform.url, fetch });
+    const control = originControlPlane({ log: silentLog, url: platform.url, fetch });
     const principal = (await control.authenticate(platform.apiKey))!;
     const call = { principal, requestId: 'r', traceparent: '', signal: AbortSignal.timeout(240_000) };
     return { control, call };
@@ -132,7 +132,7 @@ describe('the control plane over HTTP', () => {
     });
     const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
     const known = await h.invocations();
-    const invoked = await control.invoke(call, request);
+    const invoked = (await control.invoke(call, request))!;
     assert.deepEqual(await h.invocations(), new Set([...known, invoked.id]));
     assert.equal(invoked.replayed, undefined);
     return invoked;

@@ -1,31 +1,23 @@
-import type { Call } from '../app/control.ts';
-import { type ErrorCode, isErrorCode } from '../app/errors/codes.ts';
+import { EVENT_NAMES, type InvocationEvent } from '../app/control.ts';
+import { isErrorCode } from '../app/errors/codes.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import type { PieClient } from '../client/client.ts';
-import { PieError } from '../client/errors.ts';
-
-/** The client of the origin for a call, with the caller's own key. */
-export type ClientOf = (call: Call) => PieClient;
-
-/** Options that a request to the origin takes over from the call. */
-export function options(call: Call) {
-  return { signal: call.signal, requestId: call.requestId, traceparent: call.traceparent };
-}
+import type { PulledSource } from '../app/http/event-stream.ts';
+import { positionOf } from '../app/invocations/event-id.ts';
+import { errorFromEvent, PieError } from '../client/errors.ts';
+import { type Frame, FrameStream } from '../client/event-source.ts';
 
 /** Converts the origin's error to a gateway error with the same code, message and field. */
 export function translate(error: unknown): unknown {
-  if (!(error instanceof PieError)) {
-    return error instanceof GatewayError
-      ? error
-      : new GatewayError('origin-unavailable', 'The connection to the origin broke.', { cause: error });
-  }
-  if (error.code === 'connection-failed')
-    return new GatewayError('origin-unavailable', 'The origin cannot be reached.', { cause: error });
+  if (error instanceof GatewayError) return error;
+  const away = (message: string, hint?: string) =>
+    new GatewayError('origin-unavailable', message, { ...(hint !== undefined && { hint }), cause: error });
+  if (!(error instanceof PieError)) return away('The connection to the origin broke.');
+  if (error.code === 'connection-failed') return away('The origin cannot be reached.');
   if (!isErrorCode(error.code))
-    return new GatewayError('origin-unavailable', 'The answer of the origin cannot be read.', {
-      hint: 'Try again in a few seconds. If the error persists, the operator should check the address and the release of the origin.',
-      cause: error,
-    });
+    return away(
+      'The answer of the origin cannot be read.',
+      'Try again in a few seconds. If the error persists, the operator should check the address and the release of the origin.',
+    );
   return new GatewayError(error.code, error.message, {
     hint: error.hint,
     field: error.field,
@@ -35,26 +27,64 @@ export function translate(error: unknown): unknown {
   });
 }
 
-/** Runs a call of the origin and translates its errors. */
-export async function translating<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw translate(error);
+/** A connection that brings nothing for this time counts as broken: the origin sends a heartbeat every 15 s. */
+const IDLE_TIMEOUT_MS = 60_000;
+
+/** The events of one invocation as the origin streams them. */
+export class OriginEvents implements PulledSource<InvocationEvent> {
+  readonly #id: string;
+  readonly #open: (signal: AbortSignal) => Promise<Response>;
+  readonly #connectionAbort = new AbortController();
+  #frames: FrameStream | undefined;
+  #failure: unknown;
+
+  /** @param open requests the stream; its connection ends with the signal */
+  constructor(id: string, open: (signal: AbortSignal) => Promise<Response>) {
+    this.#id = id;
+    this.#open = open;
   }
-}
 
-/** True once the work is done; false when the origin answers with the error `code`: the object does not exist. */
-export async function isFound(code: ErrorCode, work: () => Promise<unknown>): Promise<boolean> {
-  return (await orNull(code, async () => void (await work()))) !== null;
-}
+  /** @throws GatewayError */
+  async next(): Promise<InvocationEvent[] | null> {
+    if (this.#failure !== undefined) throw this.#failure;
+    try {
+      this.#frames ??= await this.#connect();
+      for (let frames = await this.#frames?.read(); frames; frames = await this.#frames?.read()) {
+        const events = this.#eventsOf(frames);
+        if (events.length > 0) return events;
+        if (this.#failure !== undefined) throw this.#failure;
+      }
+    } catch (error) {
+      throw translate(error);
+    }
+    // The reader stops at a terminal event, so reaching this line means that the origin is gone.
+    throw new GatewayError('origin-unavailable', 'The origin ended the stream early.');
+  }
 
-/** Like {@link translating}, but resolves to null when the origin answers with the error `code`. */
-export async function orNull<T>(code: ErrorCode, work: () => Promise<T>): Promise<T | null> {
-  try {
-    return await translating(work);
-  } catch (error) {
-    if (error instanceof GatewayError && error.code === code) return null;
-    throw error;
+  close(): void {
+    this.#frames?.close();
+    this.#connectionAbort.abort();
+  }
+
+  async #connect(): Promise<FrameStream | undefined> {
+    const { signal } = this.#connectionAbort;
+    const { body } = await this.#open(signal);
+    return body === null ? undefined : new FrameStream(body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal });
+  }
+
+  /** Events before the first error frame without an id. That frame has the origin's own error, which `next` throws. */
+  #eventsOf(frames: readonly Frame[]): InvocationEvent[] {
+    const events: InvocationEvent[] = [];
+    for (const frame of frames) {
+      const event = EVENT_NAMES.find((name) => name === frame.event);
+      if (event === undefined) continue;
+      const position = frame.hasId ? positionOf(frame.id) : null;
+      if (position) events.push({ seq: position.seq, epoch: position.epoch ?? 0, event, data: frame.data });
+      else if (event === 'error') {
+        this.#failure = translate(errorFromEvent(JSON.parse(frame.data), this.#id));
+        break;
+      }
+    }
+    return events;
   }
 }

@@ -1,6 +1,6 @@
 import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
 import { createApp } from '../app/app.ts';
-import { OriginControlPlane } from './control-plane.ts';
+import { originControlPlane } from './control-plane.ts';
 
 /** Bindings of the worker; see wrangler.jsonc. */
 export interface Env {
@@ -51,7 +51,7 @@ export default {
     let app = apps.get(env);
     if (app === undefined) {
       const binding = env.ORIGIN;
-      const control = new OriginControlPlane({
+      const control = originControlPlane({
         url: env.ORIGIN_URL,
         log,
         ...(binding === undefined ? {} : { fetch: (url: string, init: RequestInit) => binding.fetch(url, init) }),
