@@ -127,7 +127,7 @@ async function openModel(
 ): Promise<HostedModel> {
   const { directory } = await pullModel(entry.source);
   const model = await loadModel(directory);
-  const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
+  const { name, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
   const weightPrecision = heldBits(entry);
   const unpacedBackend = await createBackend(entry, model, (failure) => lostDevice.end(name, failure));
@@ -143,7 +143,6 @@ async function openModel(
     bits: backend.weightBits ?? weightPrecision.bits,
     maxBatchTokens: maxTokens,
     maxBatchCalls: maxSequences,
-    ...(batchPolicy && { batchPolicy }),
     ...(prefixCache !== undefined && { prefixCache }),
     swapMemoryBytes: swapMemoryMb * MIB,
     swapDiskBytes: swapDiskMb * MIB,

@@ -330,16 +330,6 @@ for (const [what, text, message] of [
   ],
   ['two models with one name', '[[model]]\nname = "m"\n[[model]]\nname = "m"', /same name/],
   [
-    'a policy without its setting',
-    '[[model]]\nname = "m"\nbatch_policy = "k-only"\nbatch_policy_ms = 5',
-    /batch_policy_calls: is required with k-only/,
-  ],
-  [
-    'a setting without its policy',
-    '[[model]]\nname = "m"\nbatch_policy_ms = 5',
-    /batch_policy_ms: has no effect with adaptive/,
-  ],
-  [
     'bits for a CUDA model',
     '[[model]]\nname = "m"\nbackend = "cuda"\nbits = 8',
     /model\.0\.bits: has no effect with cuda; use precision/,
@@ -362,7 +352,6 @@ for (const [what, text, message] of [
   ],
   ['a device for a CPU model', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: has no effect with onnx/],
   ['a pool without pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],
-  ['an unknown policy', '[[model]]\nname = "m"\nbatch_policy = "psychic"', /batch_policy/],
   [
     'an adapter source that is not a directory',
     '[[model]]\nname = "m"\nadapters = [{ name = "a", source = "hf:me/a" }]',

@@ -88,23 +88,16 @@ test('a model has memory and batching settings with defaults', () => {
     prefix_cache = false
     swap_memory_mb = 0
     swap_disk_mb = 7
-    batch_policy = "k-only"
-    batch_policy_calls = 32
-    batch_policy_ms = 2.5
   `;
   const [host] = withToml(text).gpuHosts;
   assert.deepEqual(
-    host?.models.map((model) => [model.prefixCache, model.swapMemoryMb, model.swapDiskMb, model.batchPolicy]),
+    host?.models.map((model) => [model.prefixCache, model.swapMemoryMb, model.swapDiskMb]),
     [
-      [true, 256, 1024, { kind: 'adaptive' }],
-      [false, 0, 7, { kind: 'k-only', calls: 32, maxWaitMs: 2.5 }],
+      [true, 256, 1024],
+      [false, 0, 7],
     ],
   );
   assert.equal(host?.kvDirectory, path.join(home, 'kv', 'gpu-host-1'));
-  const policyOf = (lines: string) => withToml(`[[model]]\nname = "m"\n${lines}`).gpuHosts[0]?.models[0]?.batchPolicy;
-  assert.deepEqual(policyOf('batch_policy = "t-only"\nbatch_policy_ms = 5'), { kind: 't-only', intervalMs: 5 });
-  assert.deepEqual(policyOf('batch_policy = "rate"\nbatch_policy_ms = 5'), { kind: 'rate', maxWaitMs: 5 });
-  assert.deepEqual(policyOf('batch_policy = "eager"'), { kind: 'eager' });
 });
 
 test('a CUDA model has a device, memory, precision, pages and a step deadline', () => {

@@ -47,8 +47,6 @@ export interface ModelEntry {
   readonly swapDiskMb?: number;
   /** Other names for the model in requests to the OpenAI-compatible routes. */
   readonly aliases?: readonly string[];
-  /** Decides when the batcher dispatches a batch; adaptive by default. */
-  readonly batchPolicy?: BatchPolicyEntry;
   /** Low-rank adapters that inferlets may use. */
   readonly adapters?: readonly AdapterEntry[];
   /** Device memory for all adapters together, MiB; the least recently used are evicted first. 1024 by default. */
@@ -84,12 +82,6 @@ export type BackendName = (typeof BACKENDS)[number];
 /** One of the `adapters` of a `[[model]]`. */
 export type AdapterEntry = Readonly<z.output<typeof adapterSchema>>;
 
-/** The batching policies of `gpu-host/batcher/policies/policy.ts`; all but `adaptive` exist for comparison. */
-export type BatchPolicyEntry =
-  | { readonly kind: 'adaptive' | 'eager' }
-  | { readonly kind: 'k-only'; readonly calls: number; readonly maxWaitMs: number }
-  | { readonly kind: 't-only'; readonly intervalMs: number }
-  | { readonly kind: 'rate'; readonly maxWaitMs: number };
 export const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
 const PRECISIONS = ['bf16', 'int8', 'fp8', 'int4', 'float32'] as const;
 
@@ -118,12 +110,6 @@ const BACKEND_SETTINGS = {
   dependent_launch: ['cuda'],
   shared_prefixes: ['cuda'],
 } satisfies Record<string, readonly BackendName[]>;
-
-/** The settings of batching policies, with the policies that use each. */
-const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms', readonly string[]>> = {
-  batch_policy_calls: ['k-only'],
-  batch_policy_ms: ['k-only', 't-only', 'rate'],
-};
 
 const adapterSchema = z.strictObject({
   name: z
@@ -209,9 +195,6 @@ export const causalSchema = z
       .union([z.literal(false), thoughtMarks], 'must be false, or { open = "<think>", close = "</think>" }')
       .optional(),
     pace: paceSchema,
-    batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
-    batch_policy_calls: z.int().min(1).max(4096).optional(),
-    batch_policy_ms: z.number().positive().max(60_000).optional(),
   })
   .superRefine((entry, context) => {
     const names = entry.adapters.map(({ name }) => name);
@@ -237,31 +220,10 @@ export const causalSchema = z
         path: ['pages'],
         message: 'must be at least 1; 0, for as many pages as fit, needs backend = "cuda"',
       });
-    for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
-      const isGiven = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
-      if (isGiven === policies.includes(entry.batch_policy)) continue;
-      const message = isGiven ? `has no effect with ${entry.batch_policy}` : `is required with ${entry.batch_policy}`;
-      context.addIssue({ code: 'custom', path: [key], message });
-    }
   });
 
 /** An entry `[[model]]`. An entry without a `kind` is that of a causal model, by the default in `causalSchema`. */
 export const modelSchema = z.discriminatedUnion('kind', [causalSchema, encoderSchema]);
-
-/** The batching policy of an entry. The schema has checked that the settings of this policy are present, so the zeros below are never used. */
-export function batchPolicy(entry: z.output<typeof causalSchema>): BatchPolicyEntry {
-  const { batch_policy: kind, batch_policy_calls: calls = 0, batch_policy_ms: ms = 0 } = entry;
-  switch (kind) {
-    case 'k-only':
-      return { kind, calls, maxWaitMs: ms };
-    case 't-only':
-      return { kind, intervalMs: ms };
-    case 'rate':
-      return { kind, maxWaitMs: ms };
-    default:
-      return { kind };
-  }
-}
 
 /** A `[[model]]` entry as its file has it. */
 type WrittenEntry = z.output<typeof modelSchema>;
@@ -341,7 +303,6 @@ export function modelEntries(writtenEntries: readonly WrittenEntry[] | undefined
       prefixCache: entry.prefix_cache,
       swapMemoryMb: entry.swap_memory_mb,
       swapDiskMb: entry.swap_disk_mb,
-      batchPolicy: batchPolicy(entry),
       aliases: entry.aliases,
       adapters: entry.adapters,
       adapterMemoryMb: entry.adapter_memory_mb,

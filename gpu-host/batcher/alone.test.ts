@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { BatchPolicy } from './policies/policy.ts';
+import type { BatchPolicy } from './testing/policies.ts';
 import { Trace } from './testing/trace.ts';
 
 /** A trace with one run on the device. A run is alone (`isAlone`) while no other call can go and the policy awaits none. */

@@ -1,3 +1,4 @@
+import type { GracePolicy } from './adaptive.ts';
 import {
   admitFollowers,
   type Batch,
@@ -12,8 +13,6 @@ import {
 import { type BatchCall, BatchQueue, type LatencyTargets, leavesWith, type Scoreboard } from './call.ts';
 import { Departure } from './departure.ts';
 import { postponeWaiters } from './pages-ahead.ts';
-import { DEFAULT_GRACE, type GracePolicy } from './policies/adaptive.ts';
-import { type BatchPolicy, earliest } from './policies/policy.ts';
 import { Rotation, VariantTurns } from './rotation.ts';
 import {
   type BatchLimits,
@@ -28,7 +27,6 @@ import { LatencyTurns } from './targets.ts';
 import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency, takeTurnsInTopology } from './urgency.ts';
 
 export type { Batch, Decision, Grant, RideCounts } from './batch.ts';
-export type { BatchPolicy } from './policies/policy.ts';
 
 /** Milliseconds after a step in which the engine polls the sockets for an expected call instead of sleeping until the call comes. */
 const WATCH_MS = 0.3;
@@ -49,7 +47,6 @@ const SHARED_BATCHES = 4;
 export class Batcher {
   readonly limits: BatchLimits;
   readonly rides: RideCounts = { softJoins: 0, projections: 0 };
-  #policy: BatchPolicy;
   readonly #batchInputs: () => number;
   #arrivals = 0;
   #instants = new Rotation<BatchCall>();
@@ -81,13 +78,11 @@ export class Batcher {
   #lastQueue: BatchQueue | undefined;
   #batchesAlone = SHARED_BATCHES;
 
-  /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(options: BatcherOptions = {}) {
-    this.limits = limitsOf(options);
+    this.#departure = options.departure ?? Departure.ofBatcher(options.grace);
+    this.limits = { ...DEFAULT_LIMITS, ...options.limits, ...(this.#departure.sendsAlone ? { maxCalls: 1 } : {}) };
     this.#latency = new LatencyTurns(this.limits);
-    this.#policy = options.policy ?? { kind: 'adaptive' };
     this.#batchInputs = options.batchInputs ?? (() => Number.POSITIVE_INFINITY);
-    this.#departure = new Departure(this.#policy, options.grace ?? DEFAULT_GRACE, this.limits.maxCalls);
   }
 
   /** `limits`, with the inputs of the next batch bounded by the time that the batch would take. */
@@ -198,11 +193,11 @@ export class Batcher {
       return IDLE;
     }
     this.#waitingSinceMs ??= nowMs;
-    const calls = { forwards: this.#forwards, projections: this.#projections, encodings: this.#encodings };
-    const waitMs = this.#departure.waitMs(calls, this.#waitingSinceMs, nowMs);
+    const [forwards, projections, encodings] = [this.#forwards, this.#projections, this.#encodings];
+    const waitMs = this.#departure.waitMs({ forwards, projections, encodings, sinceMs: this.#waitingSinceMs }, nowMs);
     // A wait of less than a microsecond comes from rounding.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
-    const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent(nowMs);
+    const batch = this.#departure.sendsAlone ? this.#takeEarliest() : this.#takeUrgent(nowMs);
     this.#deviceBatch = batch;
     this.#computing = tenantsOf(batch);
     this.#startedMs = nowMs;
@@ -482,22 +477,28 @@ export class Batcher {
   }
 }
 
+/** The call that leaves next, alone: the first to arrive, whatever its priority. A run counts as newly arrived with each token. */
+function earliest(...ready: readonly (readonly BatchCall[])[]): BatchCall | undefined {
+  let found: BatchCall | undefined;
+  for (const calls of ready) for (const call of calls) if (!found || cameBefore(call, found)) found = call;
+  return found;
+}
+
+function cameBefore(a: BatchCall, b: BatchCall): boolean {
+  return a.arrivedMs < b.arrivedMs || (a.arrivedMs === b.arrivedMs && a.arrival < b.arrival);
+}
+
 export interface BatcherOptions {
   readonly limits?: Partial<BatchLimits>;
-  /** For the `adaptive` policy. */
+  /** For the default policy. */
   readonly grace?: GracePolicy;
-  /** `adaptive` by default. */
-  readonly policy?: BatchPolicy;
+  /** The policy for when a batch leaves; this batcher alone has it. */
+  readonly departure?: Departure | undefined;
   /** Maximum inputs of the next batch, if this is below `BatchLimits.maxTokens`; at least 1. Unlimited by default. */
   readonly batchInputs?: () => number;
 }
 
 export const MAX_PRIORITY = 10;
-
-/** The limits of a batch. The `eager` policy sends each call alone. */
-export function limitsOf({ limits, policy }: BatcherOptions): BatchLimits {
-  return { ...DEFAULT_LIMITS, ...limits, ...(policy?.kind === 'eager' ? { maxCalls: 1 } : {}) };
-}
 
 export interface QueueOptions {
   /** Priorities of the queue are clamped to ±`maxPriority`; `MAX_PRIORITY` by default. */

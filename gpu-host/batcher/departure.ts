@@ -1,39 +1,39 @@
-import { type BatchCall, type BatchQueue, isDeviceCall } from './call.ts';
-import { type GracePolicy, graceMs, longestGraceMs } from './policies/adaptive.ts';
-import { ArrivalRate, type BatchPolicy, checkPolicy, kOnlyWaitMs, rateWaitMs, tOnlyWaitMs } from './policies/policy.ts';
+import { DEFAULT_GRACE, type GracePolicy, graceMs, longestGraceMs } from './adaptive.ts';
+import type { BatchCall, BatchQueue } from './call.ts';
 
 /** Calls that are ready for the device, by kind. */
 export interface WaitingCalls {
   readonly forwards: readonly BatchCall[];
   readonly projections: readonly BatchCall[];
   readonly encodings: readonly BatchCall[];
+  /** Time since which the device has been free and calls ready. */
+  readonly sinceMs: number;
 }
 
-/** Decides when a batch leaves. Keeps the data about arrivals, answers and steps that the policies use. */
+/**
+ * The policy for when a batch leaves: as soon as the device is free, after at most a short wait for queues whose calls were just answered. Keeps the
+ * data about arrivals, answers and steps. The bench compares it with the policies of `testing/policies.ts`.
+ */
 export class Departure {
-  readonly #policy: BatchPolicy;
+  /** Makes the policy of a new batcher that is given none. The bench puts another policy in its place. */
+  static ofBatcher = (grace?: GracePolicy): Departure => new Departure(grace);
+  /** True when every call leaves alone, in order of arrival. */
+  readonly sendsAlone: boolean = false;
   readonly #grace: GracePolicy;
-  readonly #maxCalls: number;
   readonly #awaited: AwaitedQueues;
-  readonly #rate = new ArrivalRate();
   #lastEndMs = Number.NEGATIVE_INFINITY;
   #lastStepMs = 0;
   /** Time at which the last call came from a queue for which a batch could wait. */
   #lastCameMs = Number.NEGATIVE_INFINITY;
 
-  /** @throws RangeError when a bound of the policy is not a positive number */
-  constructor(policy: BatchPolicy, grace: GracePolicy, maxCalls: number) {
-    checkPolicy(policy);
-    this.#policy = policy;
+  constructor(grace: GracePolicy = DEFAULT_GRACE) {
     this.#grace = grace;
-    this.#maxCalls = maxCalls;
     this.#awaited = new AwaitedQueues(grace.maxMs);
   }
 
   came(call: BatchCall, nowMs: number): void {
     if (this.#awaited.hasWithin(call.queue, this.#longestMs, nowMs)) this.#lastCameMs = nowMs;
     this.#awaited.came(call.queue, nowMs);
-    if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
   }
 
   answered(queue: BatchQueue, nowMs: number): void {
@@ -57,46 +57,11 @@ export class Departure {
 
   /** True when the policy may let the next batch wait for calls that are not there yet. */
   gathers(nowMs: number): boolean {
-    const { kind } = this.#policy;
-    return (kind !== 'adaptive' && kind !== 'eager') || this.#awaited.within(this.#longestMs, nowMs).count > 0;
+    return this.#awaited.within(this.#longestMs, nowMs).count > 0;
   }
 
-  /**
-   * Milliseconds that the policy wants to wait for more calls.
-   * @param waitingSinceMs time since which the device has been free and calls ready
-   */
-  waitMs(calls: WaitingCalls, waitingSinceMs: number, nowMs: number): number {
-    const policy = this.#policy;
-    const { forwards, projections, encodings } = calls;
-    const waiting = forwards.length + projections.length + encodings.length;
-    const isFull = forwards.length >= this.#maxCalls || projections.length >= this.#maxCalls;
-    switch (policy.kind) {
-      case 'adaptive':
-        return this.#graceMs(calls, nowMs);
-      case 'eager':
-        return 0;
-      case 'k-only':
-        return isFull ? 0 : kOnlyWaitMs(policy, waiting, longestWaitMs(calls, nowMs));
-      case 't-only':
-        return tOnlyWaitMs(policy, waitingSinceMs, nowMs);
-      case 'rate':
-        if (isFull) return 0;
-        return rateWaitMs(policy, {
-          ready: waiting,
-          waitedMs: longestWaitMs(calls, nowMs),
-          stepMs: this.#lastStepMs,
-          gapMs: this.#rate.gapMs,
-          sinceMs: this.#rate.sinceMs(nowMs),
-        });
-    }
-  }
-
-  /** The longest wait from the end of the last step: `maxMs` until the first step has ended, because no duration is known before. */
-  get #longestMs(): number {
-    return this.#lastStepMs > 0 ? longestGraceMs(this.#grace, this.#lastStepMs) : this.#grace.maxMs;
-  }
-
-  #graceMs({ forwards, projections, encodings }: WaitingCalls, nowMs: number): number {
+  /** Milliseconds that the policy wants to wait for more calls. */
+  waitMs({ forwards, projections, encodings }: WaitingCalls, nowMs: number): number {
     if (this.#awaited.size === 0) return 0;
     const sinceEndMs = nowMs - this.#lastEndMs;
     const longestMs = this.#longestMs;
@@ -112,13 +77,11 @@ export class Departure {
     const graceLeftMs = graceMs(this.#grace, ready, awaited + slow.length, this.#lastStepMs) - quietMs;
     return Math.max(0, Math.min(longestMs - sinceEndMs, graceLeftMs, leftMs));
   }
-}
 
-function longestWaitMs({ forwards, projections, encodings }: WaitingCalls, nowMs: number): number {
-  let oldestMs = nowMs;
-  for (const calls of [forwards, projections, encodings])
-    for (const call of calls) oldestMs = Math.min(oldestMs, call.arrivedMs);
-  return nowMs - oldestMs;
+  /** The longest wait from the end of the last step: `maxMs` until the first step has ended, because no duration is known before. */
+  get #longestMs(): number {
+    return this.#lastStepMs > 0 ? longestGraceMs(this.#grace, this.#lastStepMs) : this.#grace.maxMs;
+  }
 }
 
 /** A queue is late after twice its usual response time and this much more: it has probably turned to something else. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { BatchPolicy } from '../batcher/policies/policy.ts';
+import { type BatchPolicy, departureOf } from '../batcher/testing/policies.ts';
 import { bySteps, byThreeCalls } from '../testing/decoding.ts';
 import { Oracle, startTestHost, tagOf } from '../testing/host.ts';
 import { PROMPT } from '../testing/workbench.ts';
@@ -15,7 +15,7 @@ const POLICIES: readonly BatchPolicy[] = [
 
 for (const batchPolicy of POLICIES) {
   test(`${batchPolicy.kind}: the policy changes the times of batches but no text`, async () => {
-    await using host = await startTestHost({ model: { batchPolicy } });
+    await using host = await startTestHost({ model: { departure: () => departureOf(batchPolicy) } });
     const oracle = await Oracle.of(host.model);
     const connection = await host.connect();
     const expected = await oracle.greedy(PROMPT, 10);
@@ -35,7 +35,9 @@ for (const batchPolicy of POLICIES) {
 }
 
 test('an inferlet that ends while its call waits for a batch frees its memory', async () => {
-  await using host = await startTestHost({ model: { batchPolicy: { kind: 't-only', intervalMs: 50 } } });
+  await using host = await startTestHost({
+    model: { departure: () => departureOf({ kind: 't-only', intervalMs: 50 }) },
+  });
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'x', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');

@@ -1,6 +1,8 @@
+import type { BatchPolicy } from '#gpu-host/batcher/testing/policies.ts';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { deploy } from '#test/harness/deploy.ts';
 import { Platform } from '#test/harness/platform.ts';
+import { policyEnvironment } from './batch-policy.ts';
 import type { Bench } from './bench.ts';
 import { connectStats, startTogether } from './clients.ts';
 import { rotated } from './rounds.ts';
@@ -12,14 +14,15 @@ const CONTEXT = 16;
 const STEPS = 64;
 const WAYS = ['split', 'fused'] as const;
 
+const ADAPTIVE: BatchPolicy = { kind: 'adaptive' };
 /** The policies that the paper compares (Pie, SOSP '25, Table 5), and one that waits according to the rate of arrivals. */
-const POLICIES = [
-  { name: 'adaptive', config: 'batch_policy = "adaptive"' },
-  { name: 'eager', config: 'batch_policy = "eager"' },
-  { name: 'k-only', config: 'batch_policy = "k-only"\nbatch_policy_calls = 64\nbatch_policy_ms = 50' },
-  { name: 't-only', config: 'batch_policy = "t-only"\nbatch_policy_ms = 16' },
-  { name: 'rate', config: 'batch_policy = "rate"\nbatch_policy_ms = 5' },
-] as const;
+const POLICIES: readonly BatchPolicy[] = [
+  ADAPTIVE,
+  { kind: 'eager' },
+  { kind: 'k-only', calls: 64, maxWaitMs: 50 },
+  { kind: 't-only', intervalMs: 16 },
+  { kind: 'rate', maxWaitMs: 5 },
+];
 const QUICK: readonly string[] = ['adaptive', 't-only'];
 
 interface Sample {
@@ -36,21 +39,21 @@ report gives the adaptive policy's tokens a second divided by that of each other
   quick: `${QUICK.length} of ${POLICIES.length} policies (${QUICK.join(' and ')}), and ${QUICK_CLIENTS} inferlets instead of ${CLIENTS}.`,
   summary: `${CLIENTS} inferlets under the batching policies adaptive, eager, k-only, t-only and rate`,
   async run({ repetitions, quick, progress }) {
-    const policies = POLICIES.filter(({ name }) => !quick || QUICK.includes(name));
+    const policies = POLICIES.filter(({ kind }) => !quick || QUICK.includes(kind));
     const clients = quick ? QUICK_CLIENTS : CLIENTS;
     const samples = new Map<string, Sample[]>();
     for (let round = 0; round < repetitions; round++) {
       for (const i of rotated(policies.length, round)) {
-        const { name, config } = policies[i] ?? POLICIES[0];
-        for (const [way, sample] of await measure(config, clients, round)) {
-          const key = `${way}, ${name}`;
+        const policy = policies[i] ?? ADAPTIVE;
+        for (const [way, sample] of await measure(policy, clients, round)) {
+          const key = `${way}, ${policy.kind}`;
           samples.set(key, [...(samples.get(key) ?? []), sample]);
           progress(`round ${round + 1}, ${key}: ${format(sample.tokensPerSecond, 0)} tokens/s`);
         }
       }
     }
     const rows = WAYS.flatMap((way) =>
-      policies.map(({ name }) => {
+      policies.map(({ kind: name }) => {
         const ofPolicy = samples.get(`${way}, ${name}`) ?? [];
         const adaptive = samples.get(`${way}, adaptive`) ?? [];
         return {
@@ -85,9 +88,9 @@ report gives the adaptive policy's tokens a second divided by that of each other
   },
 };
 
-async function measure(policy: string, clients: number, round: number): Promise<[way: string, sample: Sample][]> {
-  const config = `[[model]]\nname = "stories15m"\npages = ${clients * 8}\n${policy}\n`;
-  await using platform = await Platform.start({ functions: false, config });
+async function measure(policy: BatchPolicy, clients: number, round: number): Promise<[way: string, sample: Sample][]> {
+  const config = `[[model]]\nname = "stories15m"\npages = ${clients * 8}\n`;
+  await using platform = await Platform.start({ functions: false, config, env: policyEnvironment(policy) });
   await deploy(platform, 'decode');
   const stats = await connectStats(platform);
   const results: [string, Sample][] = [];

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
-import type { BatchPolicy } from '../policies/policy.ts';
 import type { BatchLimits } from '../select.ts';
+import type { BatchPolicy } from './policies.ts';
 import type { SimShape } from './sim-call.ts';
 
 export const SPACES = 3;

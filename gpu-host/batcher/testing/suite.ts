@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import fc from 'fast-check';
-import type { BatchPolicy } from '../policies/policy.ts';
 import type { BatchLimits } from '../select.ts';
 import { schedules } from './operations.ts';
+import type { BatchPolicy } from './policies.ts';
 import { World } from './world.ts';
 
 /** Number of random operations to check a property against. */

@@ -2,6 +2,7 @@ import { type Batch, Batcher, type BatcherOptions } from '../batcher.ts';
 import type { LatencyTargets } from '../call.ts';
 import { type BatchQueue, Scoreboard } from '../call.ts';
 import type { BatchLimits } from '../select.ts';
+import { type BatchPolicy, departureOf } from './policies.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
 
 const LIMITS: BatchLimits = { maxCalls: 4, maxTokens: 64, maxScores: 100, agingMs: 100 };
@@ -14,8 +15,13 @@ export class Trace {
   #queues = new Map<string, BatchQueue>();
   #scoreboards = new Map<string, Scoreboard>();
 
-  constructor(limits: Partial<BatchLimits> = {}, options: BatcherOptions = {}) {
-    this.batcher = new Batcher({ grace: NO_GRACE, ...options, limits: { ...LIMITS, ...limits } });
+  constructor(
+    limits: Partial<BatchLimits> = {},
+    { policy = { kind: 'adaptive' }, ...options }: BatcherOptions & { readonly policy?: BatchPolicy } = {},
+  ) {
+    const bounds = { ...LIMITS, ...limits };
+    const departure = departureOf(policy, bounds.maxCalls);
+    this.batcher = new Batcher({ grace: NO_GRACE, departure, ...options, limits: bounds });
   }
 
   /**

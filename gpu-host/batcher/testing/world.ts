@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
+import { DEFAULT_GRACE } from '../adaptive.ts';
 import { type Batch, Batcher } from '../batcher.ts';
 import { type BatchCall, type BatchQueue, Scoreboard } from '../call.ts';
-import { DEFAULT_GRACE } from '../policies/adaptive.ts';
-import type { BatchPolicy } from '../policies/policy.ts';
 import type { BatchLimits } from '../select.ts';
 import { checkBatch, checkFull, TurnChecker } from './check-batch.ts';
 import { Dice } from './dice.ts';
 import { type Operation, QUEUES_PER_SPACE, SPACES } from './operations.ts';
+import { type BatchPolicy, departureOf } from './policies.ts';
 import type { SimShape } from './sim-call.ts';
 import { WorldCall } from './world-call.ts';
 
@@ -39,7 +39,7 @@ export class World {
   constructor(policy: BatchPolicy, limits: BatchLimits) {
     this.policy = policy;
     this.limits = limits;
-    this.batcher = new Batcher({ limits, policy });
+    this.batcher = new Batcher({ limits, departure: departureOf(policy, limits.maxCalls) });
     for (let space = 0; space < SPACES; space++) {
       const scoreboard = new Scoreboard();
       const open = () => this.batcher.openQueue(scoreboard, { tenant: String(space) });

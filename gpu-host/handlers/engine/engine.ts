@@ -123,7 +123,7 @@ export class ModelEngine {
       ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
     };
     const batchInputs = () => bounds.batchInputs;
-    this.batcher = new Batcher({ limits, batchInputs, ...(model.batchPolicy ? { policy: model.batchPolicy } : {}) });
+    this.batcher = new Batcher({ limits, batchInputs, departure: model.departure?.() });
     this.#preemption = new Preemption(this.memory.relief, {
       batcher: this.batcher,
       spaceOf: (pages) => this.#spaces.of(pages),

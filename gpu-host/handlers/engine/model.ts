@@ -1,5 +1,5 @@
 import type { Backend } from '../../backends/backend.ts';
-import type { BatchPolicy } from '../../batcher/batcher.ts';
+import type { Departure } from '../../batcher/departure.ts';
 import type { SwapOptions } from '../../memory/swap/store.ts';
 import type { LoadedAdapter } from '../../models/adapter.ts';
 import type { Fingerprint } from '../../models/fingerprint.ts';
@@ -32,7 +32,7 @@ export interface HostedModel {
   /** Times of steps by their size, measured when the host started; none by default. */
   readonly profile?: StepProfile;
   /** Policy that decides when a batch goes to the device; adaptive by default. */
-  readonly batchPolicy?: BatchPolicy;
+  readonly departure?: () => Departure | undefined;
   /** True (the default) to keep finished prefixes for later calls of the same tenant. */
   readonly prefixCache?: boolean;
   /** Bytes of host memory for swap: pages of waiting and preempted inferlets, and of exports; 0 by default. */

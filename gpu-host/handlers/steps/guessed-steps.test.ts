@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend, SequenceInput } from '../../backends/backend.ts';
+import { departureOf } from '../../batcher/testing/policies.ts';
 import type { GpuHostConnection, Sampler } from '../../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, startTestHost, type TestHost } from '../../testing/host.ts';
 import { SteppedDevice } from '../../testing/stepped-device.ts';
@@ -382,7 +383,10 @@ test('two queues that fill the same page take no guess of each other', async () 
 
 test('under a policy that sends each call alone, no call joins a guessed step', async () => {
   const device = new SteppedDevice();
-  await using host = await startTestHost({ wrap: device.wrap, model: { batchPolicy: { kind: 'eager' } } });
+  await using host = await startTestHost({
+    wrap: device.wrap,
+    model: { departure: () => departureOf({ kind: 'eager' }) },
+  });
   const connection = await host.connect();
   const [one, other] = [1, 2].map(
     (arrival) => new Stepper(connection.openInferlet({ id: `${arrival}`, maxPages: 20, arrival }), PROMPT),

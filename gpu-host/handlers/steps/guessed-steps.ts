@@ -1,6 +1,6 @@
 import type { SequenceInput, SequenceOutput, TopRequest } from '../../backends/backend.ts';
+import { DEFAULT_GRACE, graceMs } from '../../batcher/adaptive.ts';
 import type { Batcher } from '../../batcher/batcher.ts';
-import { DEFAULT_GRACE, graceMs } from '../../batcher/policies/adaptive.ts';
 import type { DeviceMemory } from '../../memory/device-memory.ts';
 import type { Page } from '../../memory/pool.ts';
 import { emptySlot, type PageSpace } from '../../memory/space.ts';

@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Batcher, type BatchPolicy } from '../batcher.ts';
-import { Trace } from '../testing/trace.ts';
-import { ArrivalRate, kOnlyWaitMs, rateWaitMs, tOnlyWaitMs } from './policy.ts';
+import {
+  ArrivalRate,
+  type BatchPolicy,
+  departureOf,
+  kOnlyWaitMs,
+  rateWaitMs,
+  tOnlyWaitMs,
+} from './testing/policies.ts';
+import { Trace } from './testing/trace.ts';
 
 test('eager: every call leaves alone, in order of arrival, whatever its priority', () => {
   const trace = new Trace({}, { policy: { kind: 'eager' } });
@@ -118,5 +124,5 @@ test('invalid bounds are refused', () => {
     { kind: 't-only', intervalMs: Number.NaN },
     { kind: 'rate', maxWaitMs: -1 },
   ];
-  for (const policy of bad) assert.throws(() => new Batcher({ policy }), RangeError);
+  for (const policy of bad) assert.throws(() => departureOf(policy), RangeError);
 });

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Batcher } from '../batcher.ts';
-import { BatchQueue, Scoreboard } from '../call.ts';
-import { AwaitedQueues, learnResponse } from '../departure.ts';
-import { SimCall } from '../testing/sim-call.ts';
 import { DEFAULT_GRACE, graceMs } from './adaptive.ts';
+import { Batcher } from './batcher.ts';
+import { BatchQueue, Scoreboard } from './call.ts';
+import { AwaitedQueues, learnResponse } from './departure.ts';
+import { SimCall } from './testing/sim-call.ts';
 
 /** Duration of a client's absence in `simulate`. */
 const AWAY_MS = 60;

@@ -1,8 +1,10 @@
-import type { BatchCall } from '../call.ts';
+import { type BatchCall, isDeviceCall } from '../call.ts';
+import { Departure, type WaitingCalls } from '../departure.ts';
+import { DEFAULT_LIMITS } from '../select.ts';
 
 /**
  * Policy for when a batch leaves.
- * - `adaptive`: as soon as the device is free, after at most a short wait for queues whose calls were just answered. The default.
+ * - `adaptive`: the product's (`Departure`).
  * - `eager`: every call leaves alone, in order of arrival.
  * - `k-only`: when `calls` calls are ready, or the oldest has waited `maxWaitMs`.
  * - `t-only`: at each tick of a clock of `intervalMs`, with the calls that are ready then.
@@ -18,7 +20,7 @@ export type BatchPolicy =
   | { readonly kind: 'rate'; readonly maxWaitMs: number };
 
 /** @throws RangeError when a bound of the policy is not a positive number */
-export function checkPolicy(policy: BatchPolicy): void {
+function checkPolicy(policy: BatchPolicy): void {
   for (const [name, bound] of Object.entries(policy)) {
     if (name !== 'kind' && !(bound > 0 && bound < Number.POSITIVE_INFINITY)) {
       throw new RangeError(`batch policy ${policy.kind}: ${name} is ${bound}; a positive number is expected`);
@@ -96,13 +98,72 @@ export function rateWaitMs(policy: { readonly maxWaitMs: number }, moment: RateM
   return Math.max(0, Math.min(stepMs / ready - sinceMs, policy.maxWaitMs - waitedMs));
 }
 
-/** The call that leaves next, alone: the first to arrive, whatever its priority. A run counts as newly arrived with each token. */
-export function earliest(...ready: readonly (readonly BatchCall[])[]): BatchCall | undefined {
-  let found: BatchCall | undefined;
-  for (const calls of ready) for (const call of calls) if (!found || cameBefore(call, found)) found = call;
-  return found;
+/** Departure under one of the policies. */
+class ComparedDeparture extends Departure {
+  override readonly sendsAlone: boolean;
+  readonly #policy: BatchPolicy;
+  readonly #maxCalls: number;
+  readonly #rate = new ArrivalRate();
+  #stepMs = 0;
+
+  /** @throws RangeError when a bound of the policy is not a positive number */
+  constructor(policy: BatchPolicy, maxCalls: number) {
+    checkPolicy(policy);
+    super();
+    this.sendsAlone = policy.kind === 'eager';
+    this.#policy = policy;
+    this.#maxCalls = maxCalls;
+  }
+
+  override came(call: BatchCall, nowMs: number): void {
+    super.came(call, nowMs);
+    if (isDeviceCall(call)) this.#rate.arrived(nowMs);
+  }
+
+  override ended(nowMs: number, stepMs: number): void {
+    super.ended(nowMs, stepMs);
+    this.#stepMs = stepMs;
+  }
+
+  override gathers(nowMs: number): boolean {
+    return !this.sendsAlone || super.gathers(nowMs);
+  }
+
+  override waitMs(calls: WaitingCalls, nowMs: number): number {
+    const policy = this.#policy;
+    const { forwards, projections, encodings, sinceMs } = calls;
+    const ready = forwards.length + projections.length + encodings.length;
+    const isFull = forwards.length >= this.#maxCalls || projections.length >= this.#maxCalls;
+    switch (policy.kind) {
+      case 'adaptive':
+        return super.waitMs(calls, nowMs);
+      case 'eager':
+        return 0;
+      case 'k-only':
+        return isFull ? 0 : kOnlyWaitMs(policy, ready, longestWaitMs(calls, nowMs));
+      case 't-only':
+        return tOnlyWaitMs(policy, sinceMs, nowMs);
+      case 'rate':
+        if (isFull) return 0;
+        return rateWaitMs(policy, {
+          ready,
+          waitedMs: longestWaitMs(calls, nowMs),
+          stepMs: this.#stepMs,
+          gapMs: this.#rate.gapMs,
+          sinceMs: this.#rate.sinceMs(nowMs),
+        });
+    }
+  }
 }
 
-function cameBefore(a: BatchCall, b: BatchCall): boolean {
-  return a.arrivedMs < b.arrivedMs || (a.arrivedMs === b.arrivedMs && a.arrival < b.arrival);
+/** The departure of one batcher under the policy; undefined for the product's own. */
+export function departureOf(policy: BatchPolicy, maxCalls = DEFAULT_LIMITS.maxCalls): Departure | undefined {
+  return policy.kind === 'adaptive' ? undefined : new ComparedDeparture(policy, maxCalls);
+}
+
+function longestWaitMs({ forwards, projections, encodings }: WaitingCalls, nowMs: number): number {
+  let oldestMs = nowMs;
+  for (const calls of [forwards, projections, encodings])
+    for (const call of calls) oldestMs = Math.min(oldestMs, call.arrivedMs);
+  return nowMs - oldestMs;
 }
