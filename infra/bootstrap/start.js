@@ -1,9 +1,9 @@
 // `npm start`: installs what is missing, then hands over to the supervisor. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { ensureBubblewrap, wantedBubblewrap } from './bubblewrap.js';
 import { ensureDependencies } from './dependencies.js';
 import { installStatement } from './packages.js';
-import { ensureBubblewrap, wantedBubblewrap } from './programs.js';
 import { ensureRedisServer, wantedRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
 

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import type { Platform } from '#test/harness/platform.ts';
 
-/** Program names to try for the system's browser; `infra/bootstrap/programs.js` tries the same names. */
+/** Program names to try for the system's browser; `infra/bootstrap/testing/programs.js` tries the same names. */
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 
 /**

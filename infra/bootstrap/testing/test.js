@@ -1,22 +1,21 @@
 // `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { ensureBubblewrap, wantedBubblewrap } from '../bubblewrap.js';
 import { ensureDependencies } from '../dependencies.js';
 import { installStatement } from '../packages.js';
+import { ensureRedisServer, wantedRedisServer } from '../redis-server.js';
+import { runLanes } from './lanes.js';
 import {
   CHROMIUM,
   CLANG,
   COMPILER,
-  ensureBubblewrap,
   ensureChromium,
   ensureClang,
   ensureCplusplus,
   ensureRust,
   RUST,
-  wantedBubblewrap,
-} from '../programs.js';
-import { ensureRedisServer, wantedRedisServer } from '../redis-server.js';
-import { runLanes } from './lanes.js';
+} from './programs.js';
 import { chosenTests, STEPS } from './steps.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../..');

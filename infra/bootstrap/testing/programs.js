@@ -1,13 +1,12 @@
+// Programs that only the tests need. Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import { ensureInstalled, runs } from './packages.js';
-
-// Plain JavaScript for the Node that a fresh machine has (20 or newer).
+import { ensureInstalled, runs } from '../packages.js';
 
 const TARGET = 'wasm32-unknown-unknown';
 
-/** @type {import('./packages.js').Wanted} */
+/** @type {import('../packages.js').Wanted} */
 export const RUST = {
   name: `rustc with its library for ${TARGET}`,
   reason: 'some tests compile inferlets in Rust',
@@ -41,11 +40,9 @@ function hasRust() {
   });
 }
 
-// Plain JavaScript for the Node that a fresh machine has (20 or newer).
-
 const CLANG_PACKAGES = ['clang', 'lld', 'wasi-libc'];
 
-/** @type {import('./packages.js').Wanted} */
+/** @type {import('../packages.js').Wanted} */
 export const CLANG = {
   name: 'clang, wasm-ld or wasi-libc',
   reason: 'the tests compile inferlets in C',
@@ -72,9 +69,7 @@ function hasClang() {
   return libc.status === 0 && libc.stdout.trim() !== 'libc.a';
 }
 
-// Plain JavaScript for the Node that a fresh machine has (20 or newer).
-
-/** @type {import('./packages.js').Wanted} */
+/** @type {import('../packages.js').Wanted} */
 export const COMPILER = {
   name: 'A C++ compiler',
   reason: 'the tests compile the CUDA kernels for the CPU',
@@ -109,13 +104,11 @@ function hasCompiler() {
   });
 }
 
-// Plain JavaScript for the Node that a fresh machine has (20 or newer).
-
 /** Program names to try for the browser, in this order; `test/browser/chromium.ts` tries the same names. */
 const BROWSERS = ['chromium', 'chromium-browser', 'google-chrome'];
 const CHROMIUM_PACKAGES = ['chromium'];
 
-/** @type {import('./packages.js').Wanted} */
+/** @type {import('../packages.js').Wanted} */
 export const CHROMIUM = {
   name: 'Chromium',
   reason: 'the tests look at the dashboard in it',
@@ -133,52 +126,3 @@ export const CHROMIUM = {
 export function ensureChromium() {
   ensureInstalled(CHROMIUM);
 }
-
-// Plain JavaScript for the Node that a fresh machine has (20 or newer).
-
-const BUBBLEWRAP_PACKAGES = ['bubblewrap'];
-/** Longest time for one command of a package manager. */
-const INSTALL_TIMEOUT_MS = 120_000;
-
-/** @type {import('./packages.js').Wanted} */
-const BUBBLEWRAP = {
-  name: 'bubblewrap',
-  reason: 'it confines untrusted work in namespaces',
-  packages: {
-    'apt-get': BUBBLEWRAP_PACKAGES,
-    dnf: BUBBLEWRAP_PACKAGES,
-    yum: BUBBLEWRAP_PACKAGES,
-    apk: BUBBLEWRAP_PACKAGES,
-    pacman: BUBBLEWRAP_PACKAGES,
-    zypper: BUBBLEWRAP_PACKAGES,
-  },
-  isThere: () => runs('bwrap'),
-  timeoutMs: INSTALL_TIMEOUT_MS,
-};
-
-/**
- * The packages that {@link ensureBubblewrap} installs if they are missing: none after an earlier attempt, or on another system than Linux.
- * @param {string} root the clone
- * @returns {readonly import('./packages.js').Wanted[]}
- */
-export function wantedBubblewrap(root) {
-  return process.platform !== 'linux' || existsSync(triedFile(root)) ? [] : [BUBBLEWRAP];
-}
-
-/**
- * Finds bubblewrap, which confines untrusted work in namespaces, or tries once to install it with the system's package manager. The
- * platform also starts without bubblewrap and reports the missing layers, so a failure here only prints a note.
- * @param {string} root the clone
- */
-export function ensureBubblewrap(root) {
-  if (wantedBubblewrap(root).length === 0 || BUBBLEWRAP.isThere()) return;
-  writeFileSync(triedFile(root), '');
-  try {
-    ensureInstalled(BUBBLEWRAP);
-  } catch (error) {
-    console.log(`${error instanceof Error ? error.message : error}\nPie starts without it.`);
-  }
-}
-
-/** @param {string} root the clone */
-const triedFile = (root) => path.join(root, 'node_modules', '.pie-bubblewrap-tried');
