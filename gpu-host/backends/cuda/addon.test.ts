@@ -13,8 +13,9 @@ import { InvalidInput } from '../check.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { createTestCudaBackend, testAddon } from '../testing/cuda.ts';
 import { Random, range, relativeError, run, sequence, values, wholeVocabulary } from '../testing/scenario.ts';
+import { MAX_TOP_K } from '../testing/whole-rows.ts';
 import { type CudaAddon, CudaError, type EngineHandle, type EngineOptions, fromAddon, loadAddon } from './addon.ts';
-import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
+import { BatchWords, readResults } from './batch-words.ts';
 import { createCudaBackend, Deadline } from './index.ts';
 import { tensorPlaces } from './weights.ts';
 

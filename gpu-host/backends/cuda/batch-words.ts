@@ -33,9 +33,6 @@ const FLAG = {
 /** Size of the first memory for words. */
 const FIRST_WORDS = 16 * 1024;
 
-/** Most top tokens of a row that the device can find; MAX_TOP_K of `native/kernels/head/head.h`. */
-export const MAX_TOP_K = 2048;
-
 /** Writes batches into its own memory, which grows as needed and is reused. Callers must check the sequences' sizes first. */
 export class BatchWords {
   readonly #config: ModelConfig;

@@ -10,23 +10,11 @@ import type {
   SequenceInput,
   SequenceOutput,
   StateScores,
-  TopRequest,
   TopTokens,
 } from '../backend.ts';
-import {
-  allowedWords,
-  checkCopy,
-  checkPage,
-  checkPicked,
-  checkScore,
-  checkSizes,
-  checkStates,
-  InvalidInput,
-  pickedRows,
-} from '../check.ts';
+import { checkCopy, checkPage, checkPicked, checkScore, checkSizes, checkStates, pickedRows } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { rotaryFrequencies } from '../rotary.ts';
-import { tokensOnly } from '../tokens-only.ts';
 import { CudaAdapter, mostAdapterBytes } from './adapter.ts';
 import {
   type CudaAddon,
@@ -39,7 +27,7 @@ import {
   type Precision,
   versionText,
 } from './addon.ts';
-import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
+import { BatchWords, readResults } from './batch-words.ts';
 import { tensorPlaces } from './weights.ts';
 
 /** Options of {@link createCudaBackend}. */
@@ -276,17 +264,10 @@ class CudaBackend implements Backend {
       checkSizes(this.config, sequence);
       CudaAdapter.of(sequence.adapter);
     }
-    const deviceBatch = batch.map((sequence) => this.#deviceRequest(sequence));
-    const isUnchanged = deviceBatch.every((sequence, i) => sequence === batch[i]);
     try {
-      const pendingResults = this.#submit(deviceBatch);
-      // A sequence with a changed request picks no tokens on the device, so the device's picked rows would differ from those of `batch`.
-      if (isUnchanged) this.#picks = pickedRows(batch);
-      const buffer = await this.#deadline.of(pendingResults, 'a step');
-      const outputs = readResults(this.config, deviceBatch, buffer);
-      if (isUnchanged) return outputs;
-      for (const [i, output] of outputs.entries()) outputs[i] = await this.#withWholeRows(batch[i], output);
-      return outputs;
+      const pendingResults = this.#submit(batch);
+      this.#picks = pickedRows(batch);
+      return readResults(this.config, batch, await this.#deadline.of(pendingResults, 'a step'));
     } catch (caught) {
       throw this.#failure(caught);
     }
@@ -318,8 +299,6 @@ class CudaBackend implements Backend {
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
     checkStates(this.config, states, count);
     try {
-      if (needsWholeRows(this.config, topK))
-        return await topOfWholeRows(this.#scoreInTime, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
       const entryCount = count * k;
       const words =
@@ -405,22 +384,6 @@ class CudaBackend implements Backend {
   async dispose(): Promise<void> {
     this.#engine.dispose();
     await this.images?.release();
-  }
-
-  /** The request to the device. It asks for states if the caller wants more top tokens than the device can find. */
-  #deviceRequest(sequence: SequenceInput): SequenceInput {
-    const { output } = sequence;
-    if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;
-    if (output.changes)
-      throw new InvalidInput(`Changed logits with ${output.topK} tokens a row; ${MAX_TOP_K} is the limit.`);
-    return { ...sequence, output: { kind: 'states', rows: output.rows } };
-  }
-
-  async #withWholeRows({ output: requestedOutput }: SequenceInput, output: SequenceOutput): Promise<SequenceOutput> {
-    if (requestedOutput.kind !== 'top' || output.kind !== 'states') return output;
-    const { states, ...rest } = output;
-    const top = await topOfWholeRows(this.#scoreInTime, this.config, states, requestedOutput);
-    return { ...rest, ...top, kind: 'top', ...(requestedOutput.states ? { states } : {}) };
   }
 
   #guarded<R>(work: () => R): R {
@@ -577,59 +540,4 @@ export class SharedWait {
     });
     return this.#next;
   }
-}
-
-/*
- * Finds more top tokens than the device can find, up to the whole vocabulary: the device scores every token of a row, and this module
- * sorts them. Slow; the handlers never ask for so many tokens.
- */
-
-export function needsWholeRows({ vocabularySize }: ModelConfig, topK: number): boolean {
-  return Math.min(topK, vocabularySize) > MAX_TOP_K;
-}
-
-/** The top tokens after each of `rows` states. */
-export async function topOfWholeRows(
-  score: EngineHandle['score'],
-  config: ModelConfig,
-  states: Float32Array,
-  request: Pick<TopRequest, 'rows' | 'topK' | 'allowed' | 'tokensOnly'>,
-): Promise<TopTokens> {
-  const { vocabularySize, hiddenSize } = config;
-  const { rows, allowed } = request;
-  const topK = Math.min(request.topK, vocabularySize);
-  const tokens = new Uint32Array(rows * topK);
-  const logProbabilities = new Float32Array(rows * topK).fill(Number.NEGATIVE_INFINITY);
-  const vocabulary = Uint32Array.from({ length: vocabularySize }, (_, token) => token);
-  const listStarts = Int32Array.of(0, vocabularySize);
-  const words = allowedWords(config);
-  for (let row = 0; row < rows; row++) {
-    const state = states.subarray(row * hiddenSize, (row + 1) * hiddenSize);
-    const scores = new Float32Array(await score(state, 1, vocabulary, listStarts), 0, vocabularySize);
-    const mask = allowed?.subarray(row * words, (row + 1) * words);
-    const candidates = mask
-      ? vocabulary.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1)
-      : vocabulary;
-    // The scores are log-probabilities over the whole vocabulary; with a mask, they must be relative to the allowed tokens.
-    const allowedLogSum = mask ? logSum(scores, candidates) : 0;
-    const topIds = candidates
-      .toSorted((a, b) => (scores[b] as number) - (scores[a] as number) || a - b)
-      .subarray(0, topK);
-    tokens.set(topIds, row * topK);
-    logProbabilities.set(
-      Float32Array.from(topIds, (token) => (scores[token] as number) - allowedLogSum),
-      row * topK,
-    );
-  }
-  const top = { topK, tokens, logProbabilities };
-  return request.tokensOnly === true ? tokensOnly(top) : top;
-}
-
-/** The logarithm of the probability of all candidates together. */
-function logSum(scores: Float32Array, candidates: Uint32Array): number {
-  let largest = Number.NEGATIVE_INFINITY;
-  for (const token of candidates) largest = Math.max(largest, scores[token] as number);
-  let sum = 0;
-  for (const token of candidates) sum += Math.exp((scores[token] as number) - largest);
-  return largest + Math.log(sum);
 }
