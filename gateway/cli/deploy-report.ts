@@ -1,6 +1,16 @@
 import type { DeployPlan, Difference, Share } from '../app/control.ts';
-import type { Deployment } from './commands/deploy.ts';
+import type { Deployed } from '../client/client.ts';
+import type { Built } from './builder.ts';
 import { bytes, duration } from './format.ts';
+
+/** Outcome of a build and deploy. */
+export interface Deployment {
+  readonly deployed: Deployed;
+  /** Null for a component, which needs no build. */
+  readonly built: Built | null;
+  readonly bytes: number;
+  readonly deployMs: number;
+}
 
 /** Report of a deploy, printed below the line with the version. */
 export function reportLines({ deployed, built }: Deployment): string[] {

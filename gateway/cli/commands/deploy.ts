@@ -5,12 +5,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LIVE, NO_ALIAS } from '#scheduler/functions/aliases.ts';
 import type { DeployPlan, DeployTarget, PlatformLoad } from '../../app/control.ts';
 import { CODES } from '../../app/errors/codes.ts';
-import type { Deployed, PieClient } from '../../client/client.ts';
+import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { pause } from '../../client/http.ts';
 import { type Built, buildComponent } from '../builder.ts';
 import { type Call, defineCommand } from '../command.ts';
-import { planLines, reportLines } from '../deploy-report.ts';
+import { type Deployment, planLines, reportLines } from '../deploy-report.ts';
 import { EXIT, Failure, toFailure } from '../failure.ts';
 import { bytes, counted, duration, latency, quoted, type Targets, wholeNumber } from '../format.ts';
 import { type FunctionSource, findFunction } from '../function-source.ts';
@@ -284,15 +284,6 @@ function reportOf({ deployed, built, deployMs }: Deployment, url: string): objec
  */
 const MAX_BUSY_MS = 200_000;
 const RETRY_MS = 1000;
-
-/** Outcome of a build and deploy. */
-export interface Deployment {
-  readonly deployed: Deployed;
-  /** Null for a component, which needs no build. */
-  readonly built: Built | null;
-  readonly bytes: number;
-  readonly deployMs: number;
-}
 
 export interface DeployOptions extends DeployTarget {
   readonly signal?: AbortSignal;
