@@ -62,12 +62,12 @@ export function assertBundled(config: Pick<Config, 'root'>, names: readonly stri
  * What became of the functions that a start deploys before it serves: all are `deployed`; none is, because runtimes of another release take
  * invocations (`upgrading`); or some may be missing, because the platform did not answer in any try (`unreachable`).
  */
-export type FirstDeploy = 'deployed' | 'upgrading' | 'unreachable';
+type FirstDeploy = 'deployed' | 'upgrading' | 'unreachable';
 
 /** Pauses before the next tries of {@link deployBundled}, ms. The supervisor starts a gateway that died again within a few seconds. */
 const FIRST_PAUSES_MS: readonly number[] = [1000, 2000, 4000, 8000];
 
-export interface DeployBundledOptions {
+interface DeployBundledOptions {
   readonly signal: AbortSignal;
   /** Gets lines for the terminal. */
   readonly say: (line: string) => void;
@@ -119,7 +119,7 @@ export function retryPauseMs(tries: number, random: number): number {
   return Math.min(FIRST_RETRY_MS * 2 ** (tries - 1), MAX_RETRY_MS) * (0.5 + random / 2);
 }
 
-export interface DeployRestOptions {
+interface DeployRestOptions {
   readonly pending: PendingFunctions;
   /** The names that remain to be deployed are tried until it aborts. */
   readonly signal: AbortSignal;

@@ -57,7 +57,7 @@ const BEAT = Uint8Array.of(0x2e);
  * Writes a byte to the lifeline at the supervisor's interval while the event loop of this process turns. Output of this process or its
  * children goes elsewhere, so it cannot pass for a beat. Does nothing when no supervisor watches this process.
  */
-export function beatToSupervisor(): void {
+function beatToSupervisor(): void {
   const everyMs = Number(process.env[HEARTBEAT_VARIABLE]);
   if (!(everyMs > 0)) return;
   setInterval(() => {

@@ -36,7 +36,7 @@ const REFUSED_MS = 15 * 60_000;
 /** Interval at which the supervisor reads the other machines' certificates. */
 const READ_PEERS_MS = 1000;
 
-export interface ClaimOptions {
+interface ClaimOptions {
   /** The supervisor's last looks at its processes, by their names on this machine; the lease publishes them. None by default. */
   readonly looks?: () => MachineLooks;
   /** Called when another supervisor has taken the name during a pause of this one, or an operator has removed the machine. */

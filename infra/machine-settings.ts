@@ -145,7 +145,7 @@ export function sharedSettings(file: Settings, environment: ModelEnvironment): S
 }
 
 /** A machine that joins. */
-export interface JoiningMachine {
+interface JoiningMachine {
   readonly name: string;
   readonly roles: readonly Role[];
   /** Host at which the other machines reach it. */

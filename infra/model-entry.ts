@@ -63,13 +63,13 @@ export interface ModelEntry {
  * for each input and `sequenceMs` for each sequence. For an encoder, the inputs are the tokens of its batch, padding included, and the sequences are
  * its texts.
  */
-export interface PaceEntry {
+interface PaceEntry {
   readonly stepMs: number;
   readonly tokenMs: number;
   readonly sequenceMs: number;
 }
 
-export type ThoughtsEntry = Readonly<z.output<typeof thoughtMarks>> | false;
+type ThoughtsEntry = Readonly<z.output<typeof thoughtMarks>> | false;
 
 /** One encoder that a GPU host serves: an entry `[[model]]` of `pie.toml` whose `kind` is not `causal`. Encoders compute on the CPU, in 32 bits. */
 export interface EncoderEntry extends Readonly<z.output<typeof encoderSchema>> {
@@ -77,15 +77,15 @@ export interface EncoderEntry extends Readonly<z.output<typeof encoderSchema>> {
   readonly threads: number;
 }
 
-export type BackendName = (typeof BACKENDS)[number];
+type BackendName = (typeof BACKENDS)[number];
 
 /** One of the `adapters` of a `[[model]]`. */
-export type AdapterEntry = Readonly<z.output<typeof adapterSchema>>;
+type AdapterEntry = Readonly<z.output<typeof adapterSchema>>;
 
 export const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
 const PRECISIONS = ['bf16', 'int8', 'fp8', 'int4', 'float32'] as const;
 
-export const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
+const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
 
 /** Variables of the environment that replace fields of all entries. */
 export const modelEnvironment = {
@@ -149,7 +149,7 @@ const encoderSchema = z.strictObject({
   pace: paceSchema,
 });
 
-export const causalSchema = z
+const causalSchema = z
   .strictObject({
     name,
     kind: z.literal('causal').default('causal'),

@@ -4,7 +4,7 @@ import readline from 'node:readline';
 import type { Config } from './config.ts';
 import { withLifeline } from './lifeline.ts';
 
-export interface ProgramOptions {
+interface ProgramOptions {
   /** `inherit` shows all of the program's output, `progress` only its standard error. A function gets each line of both instead. */
   readonly output: 'inherit' | 'progress' | ((line: string) => void);
   readonly signal?: AbortSignal;

@@ -24,7 +24,7 @@ export interface ListedModel {
 }
 
 /** A request whose answer proves that a model works. */
-export interface ProofRequest {
+interface ProofRequest {
   readonly path: string;
   /** The bundled function behind the route. */
   readonly functionName: string;
@@ -54,7 +54,7 @@ export function proofRequest({ id: model, kind, chat = false }: ListedModel, max
   return { path: '/v1/chat/completions', functionName: 'openai-chat', body };
 }
 
-export interface ProofOptions {
+interface ProofOptions {
   /** Names of the functions that this start deployed. A model whose route needs another function is not asked. */
   readonly functions: readonly string[];
   /** Keeps an outcome for readers of the platform's state. */

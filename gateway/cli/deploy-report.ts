@@ -73,10 +73,10 @@ export function sharesText(shares: readonly Share[]): string {
 }
 
 /** A short time, with as many digits as it needs. */
-export function shortDuration(ms: number): string {
+function shortDuration(ms: number): string {
   return ms < 10 ? `${ms.toFixed(ms < 1 ? 3 : 1)} ms` : duration(ms);
 }
 
-export const row = (name: string, text: string): string => `  ${name.padEnd(10)}${text}`;
+const row = (name: string, text: string): string => `  ${name.padEnd(10)}${text}`;
 
-export const lineIf = (condition: boolean, line: string): string[] => (condition ? [line] : []);
+const lineIf = (condition: boolean, line: string): string[] => (condition ? [line] : []);

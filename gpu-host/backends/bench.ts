@@ -1,7 +1,7 @@
 import type { Backend, SequenceInput } from './backend.ts';
 
 /** Workload of {@link bareLoop}. */
-export interface BareLoopOptions {
+interface BareLoopOptions {
   /** Sequences per step. */
   readonly batch: number;
   /** Tokens in each sequence's cache before the first step; the cache grows by one token per step. */
@@ -11,7 +11,7 @@ export interface BareLoopOptions {
   readonly topK?: number;
 }
 
-export interface BareLoopResult {
+interface BareLoopResult {
   readonly msPerStep: number;
   readonly tokensPerSecond: number;
   /** Every step's time, in order. */

@@ -21,7 +21,7 @@ export interface PaceClock {
 const CLOCK: PaceClock = { now: () => performance.now(), wait: (ms) => sleep(ms) };
 
 /** Time of a step with this many inputs and sequences. */
-export const paceMs = ({ stepMs, tokenMs, sequenceMs }: Pace, tokens: number, sequences: number): number =>
+const paceMs = ({ stepMs, tokenMs, sequenceMs }: Pace, tokens: number, sequences: number): number =>
   stepMs + tokens * tokenMs + sequences * sequenceMs;
 
 /**

@@ -498,9 +498,9 @@ export interface BatcherOptions {
   readonly batchInputs?: () => number;
 }
 
-export const MAX_PRIORITY = 10;
+const MAX_PRIORITY = 10;
 
-export interface QueueOptions {
+interface QueueOptions {
   /** Priorities of the queue are clamped to ±`maxPriority`; `MAX_PRIORITY` by default. */
   readonly maxPriority?: number;
   /** Tenant whose inferlet owns the queue; an empty name by default. Tenants take turns with calls that need no step. */

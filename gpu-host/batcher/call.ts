@@ -12,7 +12,7 @@
 export type CallKind = 'instant' | 'barrier' | 'idle' | 'project' | 'encode' | 'forward';
 
 /** `queued` behind others; `ready` to go; `running` on the device; `paused` until it is resumed; `done`. */
-export type CallState = 'queued' | 'ready' | 'running' | 'paused' | 'done';
+type CallState = 'queued' | 'ready' | 'running' | 'paused' | 'done';
 
 /**
  * A call's access to a page or an embed: `read`; `fill`, which puts keys and values into empty slots of a page; `write` for any other change.
@@ -131,14 +131,14 @@ export function leavesWith(call: BatchCall, tokens: number): boolean {
 }
 
 /** A later call that may go into the same batch as an earlier call, behind it. The earlier call keeps the edge in `softDependents`. */
-export interface SoftEdge {
+interface SoftEdge {
   readonly later: BatchCall;
   /** True when the later call reads or fills a page that the earlier one fills; false when it only fills a page that the earlier one reads. */
   needs: boolean;
 }
 
 /** A call's relations to other calls, apart from `BatchCall.dependents`. Most calls have none. */
-export class CallLinks {
+class CallLinks {
   /** Later calls that may go once this one is done or precedes them in a batch. */
   softDependents: SoftEdge[] | undefined;
   /** Earlier calls that this one waited for when it came, some of them done by now; kept only for calls of a ranked scoreboard. */

@@ -2,7 +2,7 @@ import type { BatchCall } from './call.ts';
 import { type BatchLimits, mostShortTokens } from './select.ts';
 
 /** The ready calls: those that the next batch may take, and those that it leaves out because they wait for pages. */
-export interface Candidates {
+interface Candidates {
   /** In the order in which the next batch considers them. */
   readonly going: BatchCall[];
   /** These stay ready: one of `going` computes what they need. */

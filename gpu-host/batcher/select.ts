@@ -23,7 +23,7 @@ export function mostShortTokens({ maxTokens }: BatchLimits): number {
 }
 
 /** Receives a call, and the number of its inputs that go with the batch. */
-export type Taker = (call: BatchCall, tokens: number) => void;
+type Taker = (call: BatchCall, tokens: number) => void;
 
 /** Bounds of one choice: the calls that may be chosen, and the room for them. */
 interface Choice {

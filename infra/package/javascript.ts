@@ -28,7 +28,7 @@ const BESIDE = /(\bnew URL\(\s*)'([^'\n]+)'(?=,\s*import\.meta\.url)/g;
 const PROGRAM = new RegExp(`'((?:${ROOMS.join('|')})/[^'\\n]+\\.[jt]s)'`, 'g');
 
 /** A module as JavaScript. */
-export interface JavaScript {
+interface JavaScript {
   readonly text: string;
   /** Modules of this repository that the module refers to, by their paths in the clone, relative to the root. */
   readonly files: readonly string[];

@@ -25,13 +25,13 @@ export type SupervisorEvent =
     };
 
 /** A running child that is watched: what it did at the last look, and the time since its last beat, ms. */
-export interface ChildLook extends NonNullable<Child['seen']> {
+interface ChildLook extends NonNullable<Child['seen']> {
   readonly name: string;
   readonly pid: number;
 }
 
 /** The end of a child. */
-export interface ChildEnd {
+interface ChildEnd {
   readonly name: string;
   readonly pid: number;
   /** Reason of the end, in words. */
@@ -240,7 +240,7 @@ const MAX_DELAY_MS = 5000;
 const HEALTHY_AFTER_MS = 20_000;
 
 /** The part of a child's history that decides the next pause. */
-export interface RestartHistory {
+interface RestartHistory {
   /** Number of quick deaths in a row. A death after {@link HEALTHY_AFTER_MS} starts the count again at 1. */
   readonly quickDeaths: number;
 }

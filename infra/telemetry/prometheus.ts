@@ -82,7 +82,7 @@ function numberText(value: number): string {
   return String(value);
 }
 
-export interface PublisherOptions {
+interface PublisherOptions {
   readonly meter: Meter;
   /** Metrics to publish: those of this process and of the processes that it reports for. */
   readonly snapshots: () => Promise<readonly ProcessFamilies[]>;

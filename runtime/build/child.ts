@@ -34,7 +34,7 @@ const PROGRAM = {
 export const LOADING: ProgramCode = { program: { ...PROGRAM, args: ['load'], read: CODE }, sources: SOURCES };
 
 /** Permissions of a stage beyond reading its own code. */
-export interface StagePermissions {
+interface StagePermissions {
   readonly read: readonly string[];
   readonly write: readonly string[];
   /** Permits native addons and child processes; the bundler, the QuickJS componentizer and the compilers need them. */

@@ -17,7 +17,7 @@ export interface Deadlines {
   readonly startMs: number;
 }
 
-export interface GrammarJob {
+interface GrammarJob {
   readonly id: number;
   readonly tenant: string;
   readonly model: GrammarModel;
@@ -36,7 +36,7 @@ const CLOSED = handlerError('closed', 'the grammar was dropped');
 const MAX_ATTEMPTS = 3;
 
 /** Sends the requests of one operation; `isFollowUp` is true when a compilation came before them. */
-export type Ask = (link: WorkerLink, isFollowUp: boolean) => Promise<LinkReply>;
+type Ask = (link: WorkerLink, isFollowUp: boolean) => Promise<LinkReply>;
 
 /** A source that is compiled in its tenant's worker. When that worker has ended, the source is compiled again in the tenant's next worker. */
 export class Grammar {
@@ -406,7 +406,7 @@ export interface Spelling {
 }
 
 /** The user who is charged for the tokenization of texts. */
-export interface Payer {
+interface Payer {
   readonly account: Pick<GrammarAccount, 'turn' | 'runCharged'>;
   /** Returns an error when the tokens are not wanted any more, or when the user's time is used up; else null. */
   refuse(): HandlerError | null;
@@ -426,7 +426,7 @@ const NOTHING_FORCED: readonly number[] = [];
  *
  * @returns an empty list when the tokenizer does not spell the text exactly; errors of the tokenizer and of `payer.refuse`
  */
-export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Payer): Promise<Outcome<Uint32Array>> {
+async function forcedTokens(forced: Forced, spelling: Spelling, payer: Payer): Promise<Outcome<Uint32Array>> {
   const { bytes, reaching } = forced;
   let certain = bytes.length > 0 ? await spell(bytes, spelling, payer) : ok(NOTHING_FORCED);
   for (const offset of reaching) {

@@ -11,14 +11,14 @@ import { gunzipSync } from 'node:zlib';
 import { serialisations, TextMatcher } from './testing/schema-suite.ts';
 
 /** A schema of the bench with its instances. */
-export interface BenchSchema {
+interface BenchSchema {
   readonly file: string;
   readonly schema: unknown;
   readonly tests: readonly { readonly data: unknown; readonly valid: boolean }[];
 }
 
 /** The outcome of one schema. */
-export interface BenchOutcome {
+interface BenchOutcome {
   readonly file: string;
   /** Reason for which the grammar refuses the schema, or null. */
   readonly refusal: string | null;

@@ -11,7 +11,7 @@ export { GrammarAccount } from './account.ts';
 export type { CompiledGrammar, Matcher, Spelling } from './compiled.ts';
 export type { GrammarSource } from './translate/source.ts';
 
-export interface GrammarOptions {
+interface GrammarOptions {
   /** Maximum worker threads, one per tenant; 8 by default. */
   readonly maxWorkers?: number;
   /** An idle worker ends after this time; 30 s by default. */

@@ -7,7 +7,7 @@ import { startConfinedThread, type Thread } from '../sandboxes/index.ts';
 import type { Answer, Request, SentReply } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
-export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
+interface WorkersOptions extends Omit<LinkOptions, 'name'> {
   /** Maximum threads, one per tenant. */
   readonly maxWorkers: number;
   /** An idle worker ends after this time. */
@@ -222,7 +222,7 @@ interface Pending {
   readonly resolve: (reply: LinkReply) => void;
 }
 
-export interface LinkOptions {
+interface LinkOptions {
   readonly name: string;
   /** JavaScript heap of the worker, MiB. */
   readonly heapMb: number;

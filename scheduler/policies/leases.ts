@@ -1,5 +1,5 @@
 /** Pages of one model from which `pinShare` computes a tenant's share. */
-export interface PinnedPages {
+interface PinnedPages {
   /** Pages that all tenants may pin together. */
   readonly maxPages: number;
   /** Pages that the other tenants pin. */

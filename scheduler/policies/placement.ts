@@ -56,7 +56,7 @@ export function wasOpen(host: Pick<RuntimeGpuHost, 'connected' | 'connectedAt' |
 }
 
 /** An invocation to locate. */
-export interface InvocationToLocate {
+interface InvocationToLocate {
   readonly id: string;
   readonly tenant: string;
   /** Id of the root invocation of which this one is a child or later descendant; null when this invocation is the root. */

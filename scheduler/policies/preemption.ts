@@ -64,7 +64,7 @@ export function choosePreempted<A, F extends Preemptible<A>>(
 }
 
 /** State of the device when a family asks to return. */
-export interface Return {
+interface Return {
   /** Pages that the family needs on the device to go on. */
   readonly needed: number;
   /** Frames that are free, or that would be free if no family behind this one ran. */
@@ -96,12 +96,12 @@ export function isNewer(a: Place, b: Place): boolean {
 }
 
 /** A family or an inferlet, whose memory counts for the account of its tenant. */
-export interface AccountHolder<A> extends Place {
+interface AccountHolder<A> extends Place {
   readonly account: A;
 }
 
 /** The pages of one tenant, as {@link MemoryOrder} sees them. */
-export interface TenantHolding<A> {
+interface TenantHolding<A> {
   /** Identifies the tenant. */
   readonly account: A;
   /** Pages that count for the tenant. */
@@ -260,7 +260,7 @@ export class MemoryOrder<A> {
   }
 }
 
-export type MemoryDecision<H> =
+type MemoryDecision<H> =
   /** The request does not fit even without all other invocations. It fails, and no invocation is ended. */
   | { readonly kind: 'refuse' }
   /** The request does not fit beside the invocations that precede it: end the requester. */
@@ -373,7 +373,7 @@ function insert<H extends Place>(tenants: Ending<H>[], tenant: Ending<H>): void 
  * Lets holders leave one after another until the request fits, or all have left.
  * @returns the holders that left
  */
-export function leaveInTurn<H>(inTurn: Iterable<H>, shortfall: Shortfall<H>): readonly H[] {
+function leaveInTurn<H>(inTurn: Iterable<H>, shortfall: Shortfall<H>): readonly H[] {
   const departed: H[] = [];
   if (shortfall.missing <= 0) return departed;
   for (const holder of inTurn) {
@@ -390,11 +390,7 @@ export function leaveInTurn<H>(inTurn: Iterable<H>, shortfall: Shortfall<H>): re
  *
  * @returns the holders that must leave, in their order
  */
-export function withoutSpared<H>(
-  departed: readonly H[],
-  shortfall: Shortfall<H>,
-  isEnough: () => boolean,
-): readonly H[] {
+function withoutSpared<H>(departed: readonly H[], shortfall: Shortfall<H>, isEnough: () => boolean): readonly H[] {
   const victims: H[] = [];
   for (const departedHolder of departed.toReversed()) {
     shortfall.stay(departedHolder);

@@ -54,7 +54,7 @@ export interface Lateness {
   readonly countedMs: number;
 }
 
-export interface LatenessLimits {
+interface LatenessLimits {
   /** Silence that the peer had allowed before the first check, ms. It counts towards `MAX_EXCUSED_MS`. */
   readonly allowedMs: number;
   /** Time for which the event loop of a process may turn without the sign of life, ms. A process that comes back needs some of it. */

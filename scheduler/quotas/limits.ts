@@ -15,7 +15,7 @@ export const LIMIT_SOURCES = ['default', 'tenant', 'override'] as const;
 export type LimitSource = (typeof LIMIT_SOURCES)[number];
 
 /** The limits that are set for a quota of a tenant or of one of its functions. */
-export interface Setting {
+interface Setting {
   /** Permanent limit; null for none. */
   readonly limit: number | null;
   /** Limit that replaces the permanent one until `until` (ms since the epoch). */

@@ -35,13 +35,13 @@ export interface QuotaState extends QuotaUse {
 }
 
 /** Author and reason of a change. */
-export interface ChangeNote {
+interface ChangeNote {
   readonly author: string;
   readonly reason: string;
 }
 
 /** `full`: the tenant has as many settings as it is allowed. */
-export type SetOutcome = 'ok' | 'full';
+type SetOutcome = 'ok' | 'full';
 
 const SCRIPTS = {
   set: loadScript(new URL('./limits.lua', import.meta.url), 'set-quota'),

@@ -121,7 +121,7 @@ export interface AdapterMatrices {
 }
 
 /** Bytes on the device. */
-export interface MemoryReport {
+interface MemoryReport {
   readonly weights: number;
   readonly pool: number;
   readonly scratch: number;
@@ -161,7 +161,7 @@ export function loadAddon(addonPath = process.env.PIE_CUDA_ADDON || ADDON_FILE):
 }
 
 /** Reasons why a model cannot start on a card, or stops there. */
-export type CudaErrorCode =
+type CudaErrorCode =
   /** The addon does not exist, or cannot be loaded. */
   | 'not-built'
   /** No such card, or no driver. */

@@ -81,14 +81,14 @@ export class BuildError extends Error {
 }
 
 /** A source or one of its headers changed during its compilation. */
-export class SourceChangedError extends BuildError {
+class SourceChangedError extends BuildError {
   override readonly name = 'SourceChangedError';
   constructor(source: string) {
     super(`${source}, or a header of it, changed while it was compiled`);
   }
 }
 
-export interface ObjectCacheOptions {
+interface ObjectCacheOptions {
   /** Folder of the objects, which are named by a hash of all their inputs. */
   readonly folder: string;
   readonly compiler: Compiler;
@@ -138,7 +138,7 @@ export async function compileAll(sources: readonly string[], options: ObjectCach
 /** Matches code that runs on the card, in a source or in one of its headers. */
 const CARD_CODE = /__(global|device|shared)__|\bLAUNCH\s*\(/;
 
-export function isTest(source: string): boolean {
+function isTest(source: string): boolean {
   return /\.test\.(cu|cc)$/.test(source);
 }
 
@@ -327,7 +327,7 @@ async function run(program: string, args: readonly string[]): Promise<{ status: 
 /** A build product: the addon that Node loads, the C++ tests, or the harness that checks and measures on a card. */
 export type Target = 'addon' | 'tests' | 'harness';
 
-export interface BuildOptions {
+interface BuildOptions {
   /** True to build for the CPU, with the emulation; false to build for the card. */
   readonly emulated: boolean;
   /** Emulation only: every wrong address ends the run. */
@@ -450,7 +450,7 @@ async function linkIntoCache(target: Target, objects: readonly string[], compile
 }
 
 /** A compiler for the card, or for the emulation on this machine's CPU. */
-export interface Compiler {
+interface Compiler {
   readonly program: string;
   /** The program's own version text; part of each object's hash. */
   readonly version: string;

@@ -371,7 +371,7 @@ function eachMember(
 }
 
 /** A reused buffer that grows by doubling. Each method returns a view from the buffer's start; growth drops the content. */
-export class Growable {
+class Growable {
   readonly #elementBytes: number;
   #buffer = new ArrayBuffer(1024);
 
@@ -410,7 +410,7 @@ export class Growable {
 const MAX_KEPT_POSITIONS = 1 << 17;
 
 /** Cosines and sines, `rows × headDim / 2` each; the ones for queries are divided by √headDim, the attention's scale. */
-export interface RotaryRows {
+interface RotaryRows {
   readonly rows: number;
   readonly cos: Float32Array;
   readonly sin: Float32Array;

@@ -16,7 +16,7 @@ import {
 } from './weights.ts';
 
 /** Options of {@link buildDecoder}. */
-export interface GraphOptions {
+interface GraphOptions {
   readonly bits: WeightBits;
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
@@ -324,7 +324,7 @@ function addAttention(
  * @param gathered inputs of the attention over gathered columns, with the query first
  * @param attributes attributes of the same attention
  */
-export function addSegmentedAttention(
+function addSegmentedAttention(
   graph: GraphBuilder,
   config: ModelConfig,
   layer: number,

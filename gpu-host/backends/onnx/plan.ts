@@ -140,7 +140,7 @@ export function isMovable({ members, slots }: Row): boolean {
 }
 
 /** True when padding makes up enough of `cost` to justify {@link dealtRows}. */
-export function isWorthDealing(rows: readonly RowShape[], cost: number, costs: RunCosts): boolean {
+function isWorthDealing(rows: readonly RowShape[], cost: number, costs: RunCosts): boolean {
   const unpadded = rows.reduce((sum, row) => sum + rowCost(row, costs), costs.perRun);
   return cost - unpadded > MIN_PADDING * cost;
 }
@@ -210,7 +210,7 @@ export class DependencyFinder {
 }
 
 /** A single sequence, or sequences that share a row: each reads what another of them writes, or is read by another. */
-export interface Group {
+interface Group {
   /** The groups of a stage are computed after the keys and values of the earlier stages are stored. */
   readonly stage: number;
   /** Indices in the batch, ascending. */

@@ -59,7 +59,7 @@ export class OnnxImageEncoder implements ImageEncoder {
  *
  * Input: `pixels` uint8 [B, imageSize, imageSize, 3]. Output: `embeds` float32 [B, embeds, embedSize].
  */
-export function buildVision(model: LoadedModel, config: VisionConfig): Uint8Array {
+function buildVision(model: LoadedModel, config: VisionConfig): Uint8Array {
   const graph = new GraphBuilder();
   const { imageSize, embedSize } = config;
   graph.input('pixels', ElementType.uint8, ['B', imageSize, imageSize, 3]);

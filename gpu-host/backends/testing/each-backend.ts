@@ -28,7 +28,7 @@ const BACKENDS: Readonly<Record<string, (model: LoadedModel) => Promise<Backend>
 };
 
 /** The environment of a conformance test. `model` and `backend` exist inside tests only. */
-export interface Subject {
+interface Subject {
   readonly name: string;
   readonly model: LoadedModel;
   readonly backend: Backend;

@@ -1,7 +1,7 @@
 import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
 
 /** Precisions of the CUDA backend whose weights have fewer bits than its activations. */
-export type NarrowPrecision = 'int8' | 'fp8' | 'int4';
+type NarrowPrecision = 'int8' | 'fp8' | 'int4';
 export const NARROW_PRECISIONS: readonly NarrowPrecision[] = ['int8', 'fp8', 'int4'];
 
 /**

@@ -11,7 +11,7 @@ import { SimCall, type SimShape } from './sim-call.ts';
 const MAX_PRIORITY = 10;
 const VICTIM_QUEUES = 4;
 
-export type FloodOperation =
+type FloodOperation =
   | { readonly type: 'push'; readonly space: number; readonly queue: number; readonly shape: SimShape }
   | { readonly type: 'step'; readonly ms: number };
 
@@ -21,7 +21,7 @@ interface Client {
   readonly depths?: readonly number[];
 }
 
-export interface FloodSetup {
+interface FloodSetup {
   /** For each flooding client, the call that it issues again and again at the highest priority. */
   readonly flood: readonly (SimShape & Client)[];
   /** Priorities of the queues of two other inferlets, whose calls must not starve. */

@@ -73,7 +73,7 @@ export class ArrivalRate {
   }
 }
 
-export interface RateMoment {
+interface RateMoment {
   readonly ready: number;
   /** Wait of the oldest ready call. */
   readonly waitedMs: number;

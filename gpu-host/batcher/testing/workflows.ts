@@ -23,7 +23,7 @@ interface Query {
   endMs: number | undefined;
 }
 
-export interface MixSetup {
+interface MixSetup {
   readonly seed: number;
   readonly queries: number;
   /** Time between two queries, milliseconds. */
@@ -109,7 +109,7 @@ export function latenciesOfMix(setup: MixSetup): number[] {
   return queries.map(({ startMs, endMs }) => (endMs ?? 0) - startMs);
 }
 
-export interface PromptsSetup {
+interface PromptsSetup {
   readonly queries: number;
   /** Generations of each query. Each has `prompt` tokens in its prompt, and `tokens` after it. */
   readonly generations: number;

@@ -108,7 +108,7 @@ function stopwatch(): () => number {
 }
 
 /** jco's rewritten glue, and the helper modules that jco had inlined. */
-export interface Glue {
+interface Glue {
   readonly source: string;
   /** Helper modules taken out of the source, by file name. */
   readonly helpers: ReadonlyMap<string, Uint8Array>;
@@ -125,7 +125,7 @@ const INLINE_MODULE = /new WebAssembly\.Module\(new Uint8Array\(\[([^\]]*)\]\)\)
  * - A constant switches off debug calls: each would build its arguments and read `process.env`.
  * - Suspended tasks wake on events instead of polling every 10 ms; the poll stays as a fallback.
  */
-export function rewriteGlue(source: string): Glue {
+function rewriteGlue(source: string): Glue {
   const helpers = new Map<string, Uint8Array>();
   const rewrites: string[] = [];
   let out = source.replace(INLINE_MODULE, (_, list: string) => {
@@ -203,7 +203,7 @@ function wakeByEvent(source: string): string | null {
     .replace(STATES, () => `${STATES}${TURN}`);
 }
 
-export interface PreparedModule {
+interface PreparedModule {
   readonly module: CoreModule;
   readonly bytes: Uint8Array;
 }

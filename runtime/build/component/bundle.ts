@@ -205,14 +205,14 @@ const HINT_ALIASES: Readonly<Record<string, string>> = {
 };
 
 /** Name of the Node module that an import path names (`node:fs/promises` → `fs`); null for other paths. */
-export function builtinOf(path: string): string | null {
+function builtinOf(path: string): string | null {
   const name = path.replace(/^node:/, '');
   if (!path.startsWith('node:') && !MODULES.has(name)) return null;
   return name.split('/')[0] ?? name;
 }
 
 /** The reason that a module is refused, and its replacement. */
-export function builtinHint(name: string): string {
+function builtinHint(name: string): string {
   return (
     INSTEAD[name] ??
     INSTEAD[HINT_ALIASES[name] ?? ''] ??

@@ -42,7 +42,7 @@ export interface Ran {
   readonly errors: string;
 }
 
-export interface CompilerLimits {
+interface CompilerLimits {
   readonly cwd: string;
   /** Limit on CPU time. */
   readonly limitMs: number;

@@ -6,9 +6,9 @@ import { world } from '#wit/generated/world.ts';
 import type { Artifact } from '../artifact/artifact.ts';
 
 /** Answers of the host, by interface and function (`runtime` → `log`); an omitted function returns a plain value of its type. */
-export type Answers = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+type Answers = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
-export interface Loaded {
+interface Loaded {
   run(input: string): Promise<string>;
   /** Makes the instance trap at its next yield. */
   kill(): void;

@@ -9,7 +9,7 @@ export interface FunctionBody {
   readonly end: number;
 }
 
-export interface CallGraph {
+interface CallGraph {
   /** Indices of the defined functions: callees before their callers, except around cycles. */
   readonly order: readonly number[];
   /** Functions at which a cycle of direct calls closes: at least one function of each cycle. */

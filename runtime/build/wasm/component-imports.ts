@@ -5,7 +5,7 @@ const SECTION = { instance: 5, alias: 6, type: 7, import: 10, export: 11 } as co
 const SORT = { core: 0, function: 1, value: 2, type: 3, component: 4, instance: 5 } as const;
 
 /** Text of a type in a component: records and variants by structure, resources by name. */
-export type TypeText = string;
+type TypeText = string;
 
 export interface ImportedInterface {
   /** Full name, such as `pie:inferlet/queue@0.1.0`. */
@@ -15,7 +15,7 @@ export interface ImportedInterface {
   readonly resources: readonly string[];
 }
 
-export interface ComponentImports {
+interface ComponentImports {
   readonly interfaces: readonly ImportedInterface[];
   /** Names of imports that are not interfaces. */
   readonly others: readonly string[];

@@ -20,7 +20,7 @@ export const MEMORY_PAGE_BYTES = 65536;
 export const MAX_TABLE_ELEMENTS = 65536;
 
 /** Memories and tables that a module defines itself, without its imports. */
-export interface Definitions {
+interface Definitions {
   readonly memories: readonly Limits[];
   readonly tables: readonly Limits[];
 }

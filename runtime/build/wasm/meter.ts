@@ -33,7 +33,7 @@ const [FUNCTION_EXPORT, TABLE_EXPORT, GLOBAL_EXPORT] = [0, 1, 3] as const;
 /** Number of declarations of locals, with which a function's body begins. */
 const NO_LOCALS = 0;
 
-export interface Metered {
+interface Metered {
   readonly bytes: Uint8Array;
   /** Number of inserted checks; 0 when the module needs none. */
   readonly checks: number;

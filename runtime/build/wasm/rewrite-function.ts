@@ -290,7 +290,7 @@ const DEAD = -1;
  * is structured, so one pass over a function's code is enough: paths join at the ends of blocks, and the only way back is a loop, whose
  * header has a check.
  */
-export class PathLength {
+class PathLength {
   /** Longest path to any instruction, from the last check or the function's start. */
   longest = 0;
   readonly #max: number;
@@ -396,7 +396,7 @@ export class PathLength {
 }
 
 /** Bytes of a piece, after which the guest may be preempted. In untouched pages, a piece takes a millisecond. */
-export const PIECE_BYTES = 1 << 20;
+const PIECE_BYTES = 1 << 20;
 /** Fuel of a piece: one unit pays for 64 bytes, as in `FunctionRewriter`. */
 const PIECE_FUEL = PIECE_BYTES >> 6;
 

@@ -78,7 +78,7 @@ export function readLimits(reader: Reader): Limits {
   return { min, max: flags & 1 ? reader.u32() : null };
 }
 
-export interface ImportCounts {
+interface ImportCounts {
   readonly functions: number;
   readonly tables: number;
   readonly memories: number;

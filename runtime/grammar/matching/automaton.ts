@@ -50,13 +50,13 @@ export class State {
   }
 }
 
-export interface ByteEdge {
+interface ByteEdge {
   readonly from: number;
   readonly to: number;
   readonly target: State;
 }
 
-export interface Call {
+interface Call {
   readonly rule: Rule;
   /** The state after the called rule has ended. */
   readonly target: State;
@@ -435,7 +435,7 @@ interface Iteration {
 }
 
 /** The bytes from the first number to the second, both included. */
-export type ByteRange = Range;
+type ByteRange = Range;
 
 /** Last characters that take 1, 2, 3 and 4 bytes. */
 const LAST_OF_LENGTH = [0x7f, 0x7ff, 0xffff, 0x10ffff];
@@ -595,7 +595,7 @@ class Counter {
 }
 
 /** True for an expression that matches exactly one byte, and so needs no states between its first and last one. */
-export function isByte(expression: Expression): boolean {
+function isByte(expression: Expression): boolean {
   if (expression.kind === 'text') return expression.text.length === 1 && expression.text < '\x80';
   return expression.kind === 'class' && (expression.set.at(-1)?.[1] ?? 0x80) < 0x80;
 }

@@ -242,19 +242,19 @@ function isSame(a: Way, b: Way | undefined): boolean {
 const MAX_WAYS = 4096;
 
 /** One way to read a text so far: the state in a rule, and the returns of that rule. */
-export interface Way {
+interface Way {
   readonly state: State;
   readonly frame: Frame;
 }
 
 /** A way while its frame may be under construction. */
-export interface OpenWay {
+interface OpenWay {
   readonly state: State;
   readonly frame: Frame | OpenFrame;
 }
 
 /** All ways that are reachable from some ways without a byte. */
-export class Closure {
+class Closure {
   /** The ways that can read a byte. */
   readonly reading: OpenWay[] = [];
   mayEnd = false;
@@ -329,7 +329,7 @@ export class Closure {
 }
 
 /** A return from a called rule: the caller's state after the call, and the caller's own frame. */
-export interface Return<F> {
+interface Return<F> {
   readonly target: State;
   readonly below: F;
 }
@@ -337,7 +337,7 @@ export interface Return<F> {
 let lastId = 0;
 
 /** A node of the stacks that ways share: all returns of a called rule. Equal frames are one object, as long as `KnownFrames` remembers them. */
-export class Frame {
+class Frame {
   /** The frame of the grammar's root rule: when the root ends, the text may end. */
   static readonly BOTTOM = new Frame([], true);
 
@@ -359,7 +359,7 @@ const FRAME_BYTES = 300;
 const RETURN_BYTES = 120;
 
 /** Remembered frames by their content, so that an equal frame is not made again. */
-export class KnownFrames {
+class KnownFrames {
   readonly #frames = new Map<string, Frame>();
   #bytes = 0;
 
@@ -383,7 +383,7 @@ export class KnownFrames {
 }
 
 /** A frame under construction: more calls of its rule may be found. */
-export class OpenFrame {
+class OpenFrame {
   readonly id: number;
   readonly returns: Return<Frame | OpenFrame>[] = [];
   /** Frames whose returns are also returns of this frame, because of tail calls. */
@@ -438,7 +438,7 @@ interface StringWays {
 }
 
 /** Splits the stacks of `ways` at the string's rule. Returns undefined if a way lies outside shared strings, or if the rests of the stacks differ. */
-export function stringWays(ways: readonly Way[]): StringWays | undefined {
+function stringWays(ways: readonly Way[]): StringWays | undefined {
   const innerWays: OpenWay[] = [];
   let commonBelow: Frame | undefined;
   const knownSplits = new Map<Frame, SplitFrame>();
@@ -502,7 +502,7 @@ function splitFrame(frame: Frame, knownSplits: Map<Frame, SplitFrame>): SplitFra
 }
 
 /** A holder of computed values. It can free their memory, and compute them again later. */
-export interface Forgetful {
+interface Forgetful {
   forget(): void;
 }
 

@@ -246,7 +246,7 @@ interface Open {
 }
 
 /** The position of a JSON text within its objects and keys. */
-export interface KeyState {
+interface KeyState {
   readonly open: Open | null;
   readonly within: 'key' | 'string' | 'structure';
   readonly isEscaped: boolean;
@@ -256,10 +256,10 @@ export interface KeyState {
   readonly repeats: boolean;
 }
 
-export const NO_KEYS: KeyState = { open: null, within: 'structure', isEscaped: false, written: '', repeats: false };
+const NO_KEYS: KeyState = { open: null, within: 'structure', isEscaped: false, written: '', repeats: false };
 
 /** The state after one more token. */
-export function keysAfter(state: KeyState, bytes: Uint8Array): KeyState {
+function keysAfter(state: KeyState, bytes: Uint8Array): KeyState {
   let { open, within, isEscaped, written } = state;
   let repeats = false;
   for (const byte of bytes) {
@@ -289,7 +289,7 @@ export function keysAfter(state: KeyState, bytes: Uint8Array): KeyState {
 }
 
 /** The fewest quotes in a token that may end a key a second time at this state. */
-export function quotesToRepeat({ open, within, written }: KeyState): number {
+function quotesToRepeat({ open, within, written }: KeyState): number {
   if (within === 'string') return 3;
   if (within === 'structure') return 2;
   if (written.includes('\\')) return 1;
@@ -310,7 +310,7 @@ const MAX_QUOTES = 3;
 const knownTokens = new WeakMap<Vocabulary, readonly (readonly number[])[]>();
 
 /** The tokens with at least so many quotes. @param quotes 1 to 3 */
-export function tokensWithQuotes(vocabulary: Vocabulary, quotes: number): readonly number[] {
+function tokensWithQuotes(vocabulary: Vocabulary, quotes: number): readonly number[] {
   const known = knownTokens.get(vocabulary);
   if (known) return known[quotes] ?? [];
   const { bytes, offsets, size } = vocabulary;

@@ -190,7 +190,7 @@ export function stringPlaces(memory?: MemoryBound<Places>): Places {
 }
 
 /** Tokens that may come at a place of a string. All places that are far from the string's length bounds share the tokens of the start. */
-export function stringTokensAt(place: Place, strings: Places, tree: TokenTree): StringTokens {
+function stringTokensAt(place: Place, strings: Places, tree: TokenTree): StringTokens {
   const representative = isFarFromBounds(place, strings.start, tree.longest) ? strings.start : place;
   if (representative.stringTokens) return representative.stringTokens;
   const stringTokens = tree.stringTokens(strings, representative);

@@ -9,7 +9,7 @@ const SUITE = path.join(import.meta.dirname, '../fixtures/json-schema-test-suite
 /** The end-of-sequence token; the tokens before it are the 256 bytes. */
 const END = 256;
 
-export interface Case {
+interface Case {
   readonly description: string;
   readonly schema: unknown;
   readonly tests: readonly { readonly description: string; readonly data: unknown; readonly valid: boolean }[];

@@ -155,7 +155,7 @@ function isEmpty(expression: Expression): boolean {
 }
 
 /** The parts of an expression. */
-export function children(expression: Expression): readonly Expression[] {
+function children(expression: Expression): readonly Expression[] {
   switch (expression.kind) {
     case 'sequence':
       return expression.parts;

@@ -48,7 +48,7 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
 const NEEDS_OPPOSITE: ReadonlySet<string> = new Set(['oneOf', 'not', 'if']);
 
 /** Called for a keyword that the grammar leaves open. */
-export type LeaveOpen = (keyword: string, at: Pointer) => void;
+type LeaveOpen = (keyword: string, at: Pointer) => void;
 
 /** Turns schemas into alternative cases: resolves 'allOf', 'anyOf', 'not' and the like, and follows references. */
 export class Cases implements CaseMaker {
@@ -265,7 +265,7 @@ const MAX_CASES = 256;
 const MAX_PAIRS = 16 * MAX_CASES;
 
 /** Makes the cases of schemas. */
-export interface CaseMaker {
+interface CaseMaker {
   /** Cases for the values that fit all parts. */
   of(parts: readonly Part[]): readonly Case[];
   /** Cases for the values that fit one of the parts. */
@@ -275,34 +275,34 @@ export interface CaseMaker {
 }
 
 /** Combines each case of `cases` with each of `more`. @param more is not called when there is nothing to combine */
-export function product(cases: readonly Case[], more: () => readonly Case[]): readonly Case[] {
+function product(cases: readonly Case[], more: () => readonly Case[]): readonly Case[] {
   if (cases.length === 0) return cases;
   const others = more();
   if (cases.length * others.length > MAX_PAIRS) throw new Inexpressible('too many cases');
   return limited(cases.flatMap((a) => others.flatMap((b) => conjunction(a, b) ?? [])));
 }
 
-export function limited(cases: readonly Case[]): readonly Case[] {
+function limited(cases: readonly Case[]): readonly Case[] {
   if (cases.length > MAX_CASES) throw new Inexpressible(`more than ${MAX_CASES} cases`);
   return cases;
 }
 
-export function present(name: string): Case {
+function present(name: string): Case {
   return { types: new Set(['object']), required: new Set([name]) };
 }
 
-export function absent(name: string): Case {
+function absent(name: string): Case {
   return property(name, part(false, `#absent ${name}`));
 }
 
 /** Objects without the property, or whose property fits `value`. */
-export function property(name: string, value: Part): Case {
+function property(name: string, value: Part): Case {
   const rule = { properties: new Map([[name, value]]), patterns: [], additional: undefined, declares: false };
   return { types: new Set(['object']), objects: [rule] };
 }
 
 /** The rules of a schema's own keywords, or null if they contradict each other. */
-export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
+function ownRules(schema: SchemaObject, at: Pointer): Case | null {
   const rules: { -readonly [K in keyof Case]: Case[K] } = {};
   const has = (...keys: readonly string[]): boolean => keys.some((key) => Object.hasOwn(schema, key));
   if (has('type')) {
@@ -394,7 +394,7 @@ function limitsOf(schema: SchemaObject, at: Pointer): readonly Case[] {
   return limits;
 }
 
-export function writtenTypes(schema: SchemaObject, at: Pointer): readonly (Type | 'integer')[] {
+function writtenTypes(schema: SchemaObject, at: Pointer): readonly (Type | 'integer')[] {
   const writtenType = own(schema, 'type');
   const knownTypes: readonly (Type | 'integer')[] = [...TYPES, 'integer'];
   return (Array.isArray(writtenType) ? writtenType : [writtenType]).map((type) => {
@@ -405,13 +405,13 @@ export function writtenTypes(schema: SchemaObject, at: Pointer): readonly (Type 
 }
 
 /** The value of 'multipleOf'. */
-export function stepOf(schema: SchemaObject, at: Pointer): number {
+function stepOf(schema: SchemaObject, at: Pointer): number {
   const step = numberOf(schema, 'multipleOf', at) ?? 0;
   if (step > 0) return step;
   throw mistake(inside(at, 'multipleOf'), 'must be more than 0');
 }
 
-export function containsRules(schema: SchemaObject, at: Pointer): Case['contains'] {
+function containsRules(schema: SchemaObject, at: Pointer): Case['contains'] {
   const [min, max] = [countOf(schema, 'minContains', at) ?? 1, countOf(schema, 'maxContains', at) ?? MANY];
   if (min === 0 && max === MANY) return undefined;
   return [{ item: part(own(schema, 'contains'), at, 'contains'), from: 0, min, max }];
@@ -424,7 +424,7 @@ type Negation = (schema: SchemaObject, at: Pointer, cases: CaseMaker) => readonl
  *
  * @throws Inexpressible if such a keyword is left out and no case remains
  */
-export function noneOf(schema: SchemaObject, at: Pointer, cases: CaseMaker): readonly Case[] {
+function noneOf(schema: SchemaObject, at: Pointer, cases: CaseMaker): readonly Case[] {
   const breakingCases: Case[] = [];
   let missed: Inexpressible | undefined;
   for (const [keyword, negate] of Object.entries(NEGATIONS)) {

@@ -130,7 +130,7 @@ export function multiplesOf(of: number): Automaton {
 }
 
 /** Digits after the point that the multiples of a number may have. */
-export function decimalPlacesOf(of: number): number {
+function decimalPlacesOf(of: number): number {
   return decimal(of).scale;
 }
 

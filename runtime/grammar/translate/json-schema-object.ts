@@ -1,7 +1,7 @@
 import { invalid } from './expression.ts';
 
 /** A parsed JSON schema, not validated. */
-export type Schema = boolean | SchemaObject;
+type Schema = boolean | SchemaObject;
 export type SchemaObject = Readonly<Record<string, unknown>>;
 
 /** Place of a part in its schema: a JSON pointer, such as '#/properties/name'. */

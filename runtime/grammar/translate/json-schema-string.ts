@@ -158,12 +158,12 @@ function automatonOfPattern(pattern: string): Automaton {
   });
 }
 
-export function quoted(expression: Expression): Expression {
+function quoted(expression: Expression): Expression {
   return sequence([text('"'), expression, text('"')]);
 }
 
 /** A format of strings that grammars keep. */
-export interface Format {
+interface Format {
   /** A regular expression for whole texts. */
   readonly pattern: string;
   /** Maximum characters of a text. */
@@ -256,7 +256,7 @@ export const FORMATS: ReadonlyMap<string, Format> = new Map<string, Format>([
 const automata = automatonCache();
 
 /** The automaton of a format's texts, without those of `more` and without the format's `maxLength`. @throws Inexpressible if it is too large */
-export function automatonOfFormat(name: string, { pattern, head }: Format): Automaton {
+function automatonOfFormat(name: string, { pattern, head }: Format): Automaton {
   return automata.getOrMake(name, () => {
     const tail = automatonOf(regex(pattern));
     return head

@@ -390,7 +390,7 @@ function except(names: readonly string[]): Expression {
 const MAX_SHUFFLED = 7;
 
 /** Fewest and most items of an array; `most` may be Infinity. */
-export interface Bounds {
+interface Bounds {
   readonly least: number;
   readonly most: number;
 }
@@ -401,7 +401,7 @@ export interface Bounds {
  *
  * @param values at least as many as the fewest items
  */
-export function differentValues(json: JsonRules, values: readonly unknown[], bounds: Bounds): Language {
+function differentValues(json: JsonRules, values: readonly unknown[], bounds: Bounds): Language {
   const items = values.map((value) => sequence([literal(value), json.space]));
   const rules = items.length <= MAX_SHUFFLED ? inAnyOrder(json, items, bounds) : inOrder(json, items, bounds);
   const root = json.within('[', ']', { kind: 'rule', name: '0.0' });

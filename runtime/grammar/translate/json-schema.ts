@@ -341,7 +341,7 @@ const ASSERTIONS: ReadonlySet<string> = new Set([
 ]);
 
 /** A keyword that the grammar does not enforce. */
-export interface OpenKeyword {
+interface OpenKeyword {
   readonly keyword: string;
   readonly at: Pointer;
 }
@@ -354,7 +354,7 @@ const MAX_NAMED = 5;
  *
  * @throws GrammarError for a schema that cannot be checked either
  */
-export function checkOf(root: unknown, open: readonly OpenKeyword[]): Check {
+function checkOf(root: unknown, open: readonly OpenKeyword[]): Check {
   const [first = { keyword: 'the schema', at: '#' }] = open;
   const names = [...new Set(open.map(({ keyword, at }) => `${keyword} (${shortened(at)})`))];
   const openKeywords = names.length > MAX_NAMED ? `${names.slice(0, MAX_NAMED).join(', ')}, …` : names.join(', ');

@@ -223,7 +223,7 @@ export interface Bound {
 /** Decimal digits that a 64-bit float distinguishes: numbers with at most this many compare as their texts do. */
 const EXACT_DIGITS = 15;
 /** Maximum digits of a whole part, and of a fraction: without a bound, a model that likes digits would write nothing else. */
-export const MAX_DIGITS = 40;
+const MAX_DIGITS = 40;
 const MAX_INT64 = 2n ** 63n - 1n;
 const MAX_UINT64 = 2n ** 64n - 1n;
 

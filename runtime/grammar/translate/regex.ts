@@ -15,7 +15,7 @@ import {
 import { choice, type Expression, invalid, oneOf, quote, repeat, sequence, text, tooLarge } from './expression.ts';
 
 /** One side of a `|` at the top of a regular expression. */
-export interface Alternative {
+interface Alternative {
   readonly expression: Expression;
   /** True when `^` anchors the start. */
   readonly fromStart: boolean;
@@ -333,7 +333,7 @@ function single(set: Characters): number | undefined {
 }
 
 /** A condition on the texts of a pattern. */
-export interface Lookahead {
+interface Lookahead {
   readonly pattern: string;
   readonly mustHold: boolean;
 }

@@ -63,7 +63,7 @@ export function grammarOf(source: GrammarSource): Grammar {
  *
  * @throws GrammarError with a rule of the cycle
  */
-export function refuseLeftRecursion(grammar: Grammar): void {
+function refuseLeftRecursion(grammar: Grammar): void {
   /** Rules that may match the empty text. */
   const emptyRules = rulesWhere(grammar, mayBeEmpty);
   /** For each rule, the rules that may stand at its very beginning. */
@@ -154,7 +154,7 @@ function leftmost(expression: Expression, empty: ReadonlySet<string>, names: str
  * of JSON. It may have rules that the root does not reach, which cost only memory. Most schemas without references make such grammars. This check
  * reads each rule once.
  */
-export function isPlain({ root, rules }: Grammar): boolean {
+function isPlain({ root, rules }: Grammar): boolean {
   const before = new Set<string>();
   for (const [name, definition] of rules) {
     const isShared = SHARED_RULES.some((shared) => shared.get(name) === definition);

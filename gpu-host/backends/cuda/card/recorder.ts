@@ -26,7 +26,7 @@ const NO_ADAPTER = 0xffff_ffff;
 const ZEROS = 0xffff_ffff;
 
 /** Result of greedy decoding of a prompt. */
-export interface GreedyRun {
+interface GreedyRun {
   readonly tokens: readonly number[];
   /** Each token's lead over the next best, nats. */
   readonly margins: readonly number[];

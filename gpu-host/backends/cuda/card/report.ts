@@ -44,7 +44,7 @@ export interface Results {
 }
 
 /** `tax.json` of `platform-tax.ts`. */
-export interface Tax {
+interface Tax {
   readonly shape: string;
   readonly clients: number;
   readonly bareMs: { readonly median: number };
