@@ -2,7 +2,7 @@
 // for bit.
 #include <algorithm>
 #include <memory>
-#include "../kernels/attention/attention-views.h"
+#include "../testing/attention-views.h"
 #include "step/plan.h"
 #include "../testing/engine.h"
 

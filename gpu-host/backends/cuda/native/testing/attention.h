@@ -5,7 +5,7 @@
 #include <cstring>
 #include "device.h"
 #include "test.h"
-#include "../kernels/attention/attention-views.h"
+#include "attention-views.h"
 #include "kv.h"
 
 namespace pie::attentionTesting {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include "../../kernels/attention/attention-views.h"
+#include "../../testing/attention-views.h"
 #include "../memory/budget.h"
 #include "../memory/copies.h"
 #include "masks.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 #include "../../testing/test.h"
-#include "attention-views.h"
+#include "../../testing/attention-views.h"
 
 using namespace pie;
 using testing::Random;

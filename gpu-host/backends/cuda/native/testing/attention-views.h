@@ -1,7 +1,7 @@
 // For tests: splits an attention item into views, one for each sequence whose rows it has.
 #pragma once
 #include <vector>
-#include "attention.h"
+#include "../kernels/attention/attention.h"
 
 namespace pie {
 
