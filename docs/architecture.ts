@@ -46,6 +46,7 @@ const ROUTES: Readonly<Record<string, string>> = {
   'gpu-host scheduler': 'M620 455 V536',
   'gpu-host wit': 'M790 455 V502 H930 V536',
   'index-host infra': 'M900 455 V480 H330 V459',
+  'index-host scheduler': 'M870 455 V518 H760 V536',
   'functions wit': 'M1200 210 V536',
 };
 

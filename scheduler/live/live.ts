@@ -1,4 +1,5 @@
 import type { InvocationEvent } from '../invocations/types.ts';
+import { FrameCutter, frameFor, LENGTH_BYTES } from '../links/frames.ts';
 import type { Versions } from '../links/versions.ts';
 
 /** Callbacks of a follower for the events that an invocation's runtime shows. */
@@ -39,8 +40,8 @@ export interface LiveSource {
 }
 
 /**
- * Frames between a runtime and the gateways that follow its events. A frame is 4 bytes of length, little endian, then the fields as text, separated
- * by NUL. Neither ids nor JSON text contain NUL.
+ * Frames between a runtime and the gateways that follow its events. The content of a frame is its fields as text, separated by NUL. Neither ids nor
+ * JSON text contain NUL.
  * - A request of a gateway has two fields: its name, and the invocation's id or another argument.
  * - An event of a runtime has four fields: the invocation's id, and the event's number, name and data.
  * - With the name `attached`, the number is that of the last event in the log, and the data is the attempt's epoch.
@@ -55,46 +56,22 @@ export const EVENT_FIELDS = 4;
 /** Versions of the frames' content. When you add a version, keep the one before it. */
 export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 1 };
 
-const HEADER_BYTES = 4;
 /** Longest content of a frame: an event of 1 MiB in base64, with some margin. A reader refuses a longer frame. */
 const MAX_FRAME_BYTES = 4 << 20;
 
 export function encodeFrame(fields: readonly string[]): Buffer {
   const text = fields.join('\0');
-  const length = Buffer.byteLength(text);
-  const frame = Buffer.allocUnsafe(HEADER_BYTES + length);
-  frame.writeUInt32LE(length);
-  frame.write(text, HEADER_BYTES);
+  const frame = frameFor(Buffer.byteLength(text));
+  frame.write(text, LENGTH_BYTES);
   return frame;
 }
 
-/** Cuts a byte stream into frames. It holds at most one unfinished frame. */
+/** Reads the fields of frames. */
 export class FrameReader {
-  #parts: Buffer[] = [];
-  #length = 0;
-  /** Bytes of the frame being collected, its header included; 0 while unknown. */
-  #expectedBytes = 0;
+  readonly #cutter = new FrameCutter({ max: MAX_FRAME_BYTES });
 
-  /** Takes a chunk, and calls `handle` for each frame that it completes. Throws for a frame that is too large; the stream is then unreadable. */
+  /** Takes a chunk, and calls `handle` for each frame that it completes. @throws FrameFault */
   push(chunk: Buffer, handle: (fields: string[]) => void): void {
-    this.#parts.push(chunk);
-    this.#length += chunk.length;
-    if (this.#length < Math.max(HEADER_BYTES, this.#expectedBytes)) return;
-    const bytes = this.#parts.length === 1 ? chunk : Buffer.concat(this.#parts, this.#length);
-    let start = 0;
-    this.#expectedBytes = 0;
-    while (bytes.length - start >= HEADER_BYTES) {
-      const length = bytes.readUInt32LE(start);
-      if (length > MAX_FRAME_BYTES) throw new Error(`A frame of ${length} bytes; ${MAX_FRAME_BYTES} is the limit.`);
-      const end = start + HEADER_BYTES + length;
-      if (end > bytes.length) {
-        this.#expectedBytes = end - start;
-        break;
-      }
-      handle(bytes.toString('utf8', start + HEADER_BYTES, end).split('\0'));
-      start = end;
-    }
-    this.#parts = start === bytes.length ? [] : [bytes.subarray(start)];
-    this.#length = bytes.length - start;
+    this.#cutter.push(chunk, (content) => handle(content.toString('utf8').split('\0')));
   }
 }
