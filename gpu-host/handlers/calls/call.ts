@@ -46,6 +46,16 @@ export interface ModelContext {
   readonly embeddings: MatrixRows | undefined;
 }
 
+/** The engine, as calls see it that wait for something other than the device. */
+export interface WaitEnds {
+  /** A held run may go on. */
+  resumeRun(run: HostCall & { readonly stopped: boolean }): void;
+  /** A call has what its `acquire` waited for: an adapter, or its refusal, or rows of the embedding matrix. */
+  acquired(call: HostCall): void;
+  /** An image of this many bytes, or its refusal, has arrived. */
+  imageArrived(call: HostCall, bytes: number): void;
+}
+
 /**
  * Maximum items (addresses, tokens and the like) of a call that does not count as long. An address takes the thread about 0.2 µs when its call
  * arrives, and no other item takes longer: such a call takes about 50 µs at most.

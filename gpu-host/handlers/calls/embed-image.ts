@@ -3,7 +3,7 @@ import { fault } from '../../memory/fault.ts';
 import { towerRows, type VisionConfig } from '../../models/vision/config.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import type { Operation } from '../../protocol/operations.ts';
-import { embedKey, HostCall, type HostQueue, type ModelContext, type OpenImage } from './call.ts';
+import { embedKey, HostCall, type HostQueue, type ModelContext, type OpenImage, type WaitEnds } from './call.ts';
 
 /**
  * `embed-image` of `wit/input-image.wit`: an image through the vision tower. The call takes its place in its queue before its pixels
@@ -13,7 +13,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
   readonly #operation: Operation<'embed-image'>;
   readonly #vision: VisionConfig | undefined;
   /** Called when the pixels have arrived, or the runtime has refused the image. */
-  readonly #onArrived: (call: EmbedImageCall, bytes: number) => void;
+  readonly #engine: WaitEnds;
   #pixels: Uint8Array | undefined;
   #refusal: HandlerError | undefined;
 
@@ -22,12 +22,12 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     id: number,
     operation: Operation<'embed-image'>,
     { backend }: ModelContext,
-    onArrived: (call: EmbedImageCall, bytes: number) => void,
+    engine: WaitEnds,
   ) {
     super('encode', queue, id);
     this.#operation = operation;
     this.#vision = backend.images?.config;
-    this.#onArrived = onArrived;
+    this.#engine = engine;
     queue.space.images.set(id, this);
     queue.space.waitingCallCount++;
   }
@@ -44,13 +44,13 @@ export class EmbedImageCall extends HostCall implements OpenImage {
   pixels(pixels: Uint8Array): void {
     if (this.acquire()) return;
     this.#pixels = pixels;
-    this.#onArrived(this, pixels.length);
+    this.#engine.imageArrived(this, pixels.length);
   }
 
   refuse(why: HandlerError): void {
     if (this.acquire()) return;
     this.#refusal = why;
-    this.#onArrived(this, 0);
+    this.#engine.imageArrived(this, 0);
   }
 
   /** The image for the device. @throws CallFault when the call is invalid */

@@ -15,7 +15,16 @@ import type { Operation } from '../../protocol/operations.ts';
 import { MAX_FRAME_WORDS } from '../../protocol/wire.ts';
 import type { AdapterHold } from '../sharing/adapters.ts';
 import type { RemainingCall } from '../steps/step-bounds.ts';
-import { DeviceCall, embedKey, HostCall, type HostQueue, type ModelContext, type Progress, pageKey } from './call.ts';
+import {
+  DeviceCall,
+  embedKey,
+  HostCall,
+  type HostQueue,
+  type ModelContext,
+  type Progress,
+  pageKey,
+  type WaitEnds,
+} from './call.ts';
 import { checkTokens, checkTopK } from './checks.ts';
 import { ForwardPlan, type ForwardRequest, isChunkable, Unplanned } from './plan.ts';
 import { visiblePlaces } from './visibility.ts';
@@ -35,7 +44,7 @@ export class ForwardCall extends DeviceCall {
   /** Projections that this step answers as well, with the row of each. */
   fusion: Fusion | undefined;
   /** Called when the call has the rows of the embedding matrix for which `acquire` waited. */
-  readonly #onAcquired: (call: HostCall) => void;
+  readonly #engine: WaitEnds;
   #isReading = false;
 
   constructor(
@@ -43,13 +52,13 @@ export class ForwardCall extends DeviceCall {
     id: number,
     operation: Operation<'forward' | 'forward-scores'>,
     model: ModelContext,
-    onAcquired: (call: HostCall) => void,
+    engine: WaitEnds,
     hold?: AdapterHold,
   ) {
     super('forward', queue, id, hold);
     this.operation = operation;
     this.model = model;
-    this.#onAcquired = onAcquired;
+    this.#engine = engine;
     this.#unplanned = new Unplanned(queue.space.pages, model);
   }
 
@@ -95,7 +104,7 @@ export class ForwardCall extends DeviceCall {
     void reading.then(() => {
       this.#isReading = false;
       // A call that was dropped meanwhile goes no more, and one that waits for its turn again asks again.
-      if (this.state === 'paused') this.#onAcquired(this);
+      if (this.state === 'paused') this.#engine.acquired(this);
     });
     return false;
   }

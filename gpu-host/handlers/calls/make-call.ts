@@ -2,7 +2,7 @@ import { type CallFault, fault } from '../../memory/fault.ts';
 import { exceededLimit, type Operation, type QueuedOperation } from '../../protocol/operations.ts';
 import { AdapterHold, type Adapters } from '../sharing/adapters.ts';
 import type { StepGaps } from '../sharing/thread-share.ts';
-import { type HostCall, type HostQueue, InstantCall, type ModelContext } from './call.ts';
+import { type HostCall, type HostQueue, InstantCall, type ModelContext, type WaitEnds } from './call.ts';
 import { CopyCall, SendCall } from './copies.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { ExportCall, FileCall, type NamedPages, ResidencyCall } from './exports.ts';
@@ -12,16 +12,10 @@ import { RunCall } from './run.ts';
 import { StepCall } from './step.ts';
 
 /** The engine, as its calls see it. */
-export interface CallMaker {
+export interface CallMaker extends WaitEnds {
   readonly context: ModelContext;
   readonly names: NamedPages;
   readonly gaps: StepGaps;
-  /** Called when a held run may go on. */
-  resume(run: RunCall): void;
-  /** Called when a call has what its `acquire` waited for: an adapter, or its refusal, or rows of the embedding matrix. */
-  acquired(call: HostCall): void;
-  /** Called when an image of this many bytes, or its refusal, has arrived. */
-  imageArrived(call: EmbedImageCall, bytes: number): void;
 }
 
 /** Makes the call of an operation. An invalid operation fails when its turn comes. */
@@ -43,18 +37,18 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     }
     case 'forward':
       return withAdapter(queue, id, operation.adapter, operation, maker, (hold) => {
-        return new ForwardCall(queue, id, operation, context, maker.acquired, hold);
+        return new ForwardCall(queue, id, operation, context, maker, hold);
       });
     case 'forward-scores':
-      return new ForwardScoresCall(queue, id, operation, context, maker.acquired);
+      return new ForwardScoresCall(queue, id, operation, context, maker);
     case 'run':
-      return new RunCall(queue, id, operation.request, context, (run) => maker.resume(run));
+      return new RunCall(queue, id, operation.request, context, maker);
     case 'start-run': {
       const { request, changes } = operation;
-      return new RunCall(queue, id, { ...request, changes }, context, (run) => maker.resume(run));
+      return new RunCall(queue, id, { ...request, changes }, context, maker);
     }
     case 'embed-image':
-      return new EmbedImageCall(queue, id, operation, context, (call, bytes) => maker.imageArrived(call, bytes));
+      return new EmbedImageCall(queue, id, operation, context, maker);
     case 'next-distribution':
       return new DistributionCall(queue, id, operation, context);
     case 'log-probabilities':
@@ -110,13 +104,14 @@ function withAdapter(
   id: number,
   name: string | undefined,
   outputs: Outputs,
-  { context: { adapters }, acquired }: CallMaker,
+  maker: CallMaker,
   make: (hold?: AdapterHold) => HostCall,
 ): HostCall {
   if (name === undefined) return make();
+  const { adapters } = maker.context;
   const refusal = adapters.refuse(name);
   if (refusal) return new RefusedCall(queue, id, refusal, outputs);
-  const call = make(new AdapterHold(name, queue.space, adapters, () => acquired(call)));
+  const call = make(new AdapterHold(name, queue.space, adapters, () => maker.acquired(call)));
   return call;
 }
 

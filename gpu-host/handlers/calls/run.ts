@@ -6,7 +6,15 @@ import type { FinishReason, RunRequest } from '../../protocol/calls.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import { RUN_WINDOW_TOKENS } from '../../protocol/wire.ts';
 import type { RunUnderWay } from '../steps/run-ahead.ts';
-import { DeviceCall, type HostQueue, type ModelContext, type OpenRun, type Progress, pageKey } from './call.ts';
+import {
+  DeviceCall,
+  type HostQueue,
+  type ModelContext,
+  type OpenRun,
+  type Progress,
+  pageKey,
+  type WaitEnds,
+} from './call.ts';
 import { candidatesWanted, checkSampler, checkTokens, drawsOf, tokenOf } from './checks.ts';
 import { Penalties } from './penalties.ts';
 import { ForwardPlan } from './plan.ts';
@@ -27,7 +35,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #request: RunRequest;
   readonly #model: ModelContext;
   /** Called when a paused run may go on, or must end, because the inferlet consumed tokens or stopped it. */
-  readonly #resume: (run: RunCall) => void;
+  readonly #engine: WaitEnds;
   #plan: ForwardPlan | undefined;
   /** The next input, or the one under way. */
   #token: number;
@@ -44,13 +52,13 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #isStopped = false;
   #slices: RunSlices;
 
-  constructor(queue: HostQueue, id: number, request: RunRequest, model: ModelContext, resume: (run: RunCall) => void) {
+  constructor(queue: HostQueue, id: number, request: RunRequest, model: ModelContext, engine: WaitEnds) {
     super('forward', queue, id);
     this.#request = request;
     this.#token = request.token;
     this.#model = model;
     this.#slices = model.slices;
-    this.#resume = resume;
+    this.#engine = engine;
     queue.space.runs.set(id, this);
   }
 
@@ -84,12 +92,12 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   /** Records that the inferlet has taken `tokens` tokens in all. */
   consumed(tokens: number): void {
     this.#consumedCount = Math.min(Math.max(tokens, this.#consumedCount), this.#producedCount);
-    if (this.state === 'paused' && this.#hasRoom) this.#resume(this);
+    if (this.state === 'paused' && this.#hasRoom) this.#engine.resumeRun(this);
   }
 
   stop(): void {
     this.#isStopped = true;
-    if (this.state === 'paused') this.#resume(this);
+    if (this.state === 'paused') this.#engine.resumeRun(this);
   }
 
   /** Hands over tokens in even slices from now on. */

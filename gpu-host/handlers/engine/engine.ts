@@ -1,74 +1,117 @@
-import { availableParallelism, tmpdir } from 'node:os';
+import { availableParallelism } from 'node:os';
 import type { Tracer } from '@opentelemetry/api';
 import type { Logger } from '#scheduler/policies/logger.ts';
-import type { Backend } from '../../backends/backend.ts';
+import type { SequenceOutput } from '../../backends/backend.ts';
+import { InvalidInput } from '../../backends/check.ts';
 import { batchInputs } from '../../batcher/batch.ts';
-import { Batcher } from '../../batcher/batcher.ts';
+import { type Batch, Batcher, type Grant } from '../../batcher/batcher.ts';
 import { DeviceMemory } from '../../memory/device-memory.ts';
 import { ImageCache } from '../../memory/embeds.ts';
+import { CallHeld } from '../../memory/fault.ts';
 import type { HostBytes } from '../../memory/host-bytes.ts';
 import type { PageSnapshot } from '../../memory/pool.ts';
 import { PageRegistry } from '../../memory/registry/registry.ts';
 import type { PageSpace, SpaceOwner } from '../../memory/space.ts';
-import { SwapStore } from '../../memory/swap/store.ts';
+import type { SwapStore } from '../../memory/swap/store.ts';
 import type { Tenants } from '../../memory/tenants.ts';
 import type { HandlerError } from '../../protocol/errors.ts';
 import type { QueuedOperation } from '../../protocol/operations.ts';
+import { RUN_WINDOW_TOKENS } from '../../protocol/wire.ts';
 import { BatchTracer } from '../../telemetry/batch-trace.ts';
-import { type HostCall, HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from '../calls/call.ts';
+import {
+  type DeviceCall,
+  deviceError,
+  type HostCall,
+  HostQueue,
+  type InferletOwner,
+  type ModelContext,
+  type ModelSpace,
+  type ReplyPort,
+} from '../calls/call.ts';
 import { EmbedImageCall } from '../calls/embed-image.ts';
-import { namedPages } from '../calls/exports.ts';
+import { type NamedPages, namedPages } from '../calls/exports.ts';
+import { ForwardCall, type ProjectCall } from '../calls/forward.ts';
 import { type CallMaker, makeCall } from '../calls/make-call.ts';
 import { BarrierCall } from '../calls/memory-call.ts';
 import { RunCall } from '../calls/run.ts';
 import { RunSlices } from '../calls/run-slices.ts';
 import { Adapters } from '../sharing/adapters.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../sharing/device-share.ts';
-import { PageTurnover } from '../sharing/meter.ts';
+import { PageTurnover, type Payer } from '../sharing/meter.ts';
 import { nextTurn, Pause, StepGaps, type ThreadShare } from '../sharing/thread-share.ts';
-import { SparePages } from '../steps/guessed-steps.ts';
+import {
+  type ComputedStep,
+  checkBefore,
+  checkedSequence,
+  DeviceStep,
+  inOrderOfMemory,
+  openRuns,
+  ridersOf,
+  rowOf,
+  type StepPart,
+  type StepRow,
+  sequenceOf,
+} from '../steps/device-step.ts';
+import { type GuessEngine, type GuessedStep, GuessedSteps, queueOf, SparePages } from '../steps/guessed-steps.ts';
+import { rowsAhead } from '../steps/run-ahead.ts';
 import { StepBounds } from '../steps/step-bounds.ts';
-import { BatchRunner } from './batch-runner.ts';
+import { BesideSteps, type CallEnds } from './beside-steps.ts';
 import { Instants } from './instants.ts';
-import { DEFAULT_ADAPTER_BYTES, DEFAULT_IMAGE_CACHE_BYTES, type HostedModel, maxTopK } from './model.ts';
+import {
+  DEFAULT_ADAPTER_BYTES,
+  DEFAULT_IMAGE_CACHE_BYTES,
+  type HostedModel,
+  maxTopK,
+  openSwap,
+  RefusedGraphs,
+} from './model.ts';
 import { Fetches, Preemption } from './preemption.ts';
+import { Arrivals, ModelSpaces } from './spaces.ts';
 import { StepStats } from './stats.ts';
 
 /**
- * One model at work: the engine takes the calls of all inferlets, asks the batcher for the next batch and runs it. It never computes two batches
- * at once; calls that arrive meanwhile wait in their queues. Memory changes only between two batches, so that no page moves while the device uses
- * it. The one exception: during a batch of guessed steps, inferlets may get spare pages, which no step uses yet (`SparePages`).
+ * One model at work. The file follows a call: `submit` takes the calls of all inferlets, `#work` asks the batcher for one batch after another, `#run`
+ * does a batch on the device, and `finish` ends its calls. The engine never computes two batches at once; calls that arrive meanwhile wait in their
+ * queues. Memory changes only between two batches, so that no page moves while the device uses it. The one exception: during a batch of guessed
+ * steps, inferlets may get spare pages, which no step uses yet (`SparePages`).
  */
-export class ModelEngine {
+export class ModelEngine implements CallEnds, CallMaker, GuessEngine {
   readonly model: HostedModel;
   readonly memory: DeviceMemory;
   /** Exports and KV files. */
   readonly registry: PageRegistry<PageSnapshot>;
   readonly stats: StepStats;
   readonly batcher: Batcher;
-  /** Sends the written results. */
-  #flush: () => void;
-  #swap: SwapStore | undefined;
-  readonly #turnover = new PageTurnover();
-  #context: { round: number };
-  #maker: CallMaker;
-  #runner: BatchRunner;
-  readonly #spaces: ModelSpaces;
-  #running = false;
-  #stopped = false;
-  #pause = new Pause();
-  #stepBeganMs = 0;
+  readonly context: ModelContext & { round: number };
+  readonly names: NamedPages;
   /** Runs long work between steps: copies of pages to other pages and to and from files, and calls with many addresses. */
-  readonly #gaps: StepGaps;
-  readonly #arrivals: Arrivals;
+  readonly gaps: StepGaps;
+  /** Sends the written results. */
+  readonly #flush: () => void;
+  readonly #log: Logger;
+  readonly #traces: BatchTracer | undefined;
+  readonly #swap: SwapStore | undefined;
+  readonly #device: DeviceTurns;
   readonly #thread: ThreadShare;
+  readonly #spaces: ModelSpaces;
+  readonly #arrivals: Arrivals;
   readonly #instants: Instants;
   readonly #preemption: Preemption;
   readonly #fetches: Fetches;
-  readonly #turns: DeviceTurns;
-  #idleWaiters: (() => void)[] = [];
+  readonly #besideSteps: BesideSteps;
+  readonly #spares: SparePages;
+  readonly #guesses: GuessedSteps;
+  readonly #turnover = new PageTurnover();
   readonly #refusedGraphs: RefusedGraphs;
-  readonly #log: Logger;
+  readonly #pause = new Pause();
+  #running = false;
+  #stopped = false;
+  #stepBeganMs = 0;
+  /** Device time is charged up to this moment. */
+  #chargedMs = 0;
+  /** Spaces whose pages must not move while the batch uses them. */
+  readonly #pinnedSpaces: PageSpace[] = [];
+  #idleWaiters: (() => void)[] = [];
 
   /**
    * @param tenants pages that the tenants hold on all models of the host
@@ -87,19 +130,16 @@ export class ModelEngine {
     log: Logger,
     tracer?: Tracer,
   ) {
-    this.model = model;
-    this.#log = log;
-    this.#refusedGraphs = new RefusedGraphs(model.backend);
-    this.stats = new StepStats(model.profile, model.backend.steps);
-    const bounds = new StepBounds(model.backend.steps, this.stats.profile);
-    this.#turns = share.join(
-      () => this.batcher.tenants(),
-      () => this.#pause.wake(),
-    );
-    this.#flush = flush;
-    this.#swap = openSwap(model, log);
     const { backend } = model;
     const { pageSize, pageBytes, pageCount } = backend;
+    this.model = model;
+    this.#flush = flush;
+    this.#log = log;
+    this.#traces = tracer && new BatchTracer(tracer, model.name, backend.device);
+    this.#refusedGraphs = new RefusedGraphs(backend);
+    this.stats = new StepStats(model.profile, backend.steps);
+    const { time } = this.stats;
+    this.#swap = openSwap(model, log);
     this.memory = new DeviceMemory({
       pageSize,
       pageCount,
@@ -118,123 +158,51 @@ export class ModelEngine {
       },
     });
     this.registry = new PageRegistry({ memory: this.memory.snapshots, pageSize, pageBytes, pageCount, kv: model.kv });
-    const limits = {
-      ...(model.maxBatchTokens ? { maxTokens: model.maxBatchTokens } : {}),
-      ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
-    };
-    const batchInputs = () => bounds.batchInputs;
-    this.batcher = new Batcher({ limits, batchInputs, departure: model.departure?.() });
-    this.#preemption = new Preemption(this.memory.relief, {
-      batcher: this.batcher,
-      spaceOf: (pages) => this.#spaces.of(pages),
-      wanted: () => this.wake(),
+    const bounds = new StepBounds(backend.steps, this.stats.profile);
+    this.batcher = new Batcher({
+      limits: {
+        ...(model.maxBatchTokens ? { maxTokens: model.maxBatchTokens } : {}),
+        ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
+      },
+      batchInputs: () => bounds.batchInputs,
+      departure: model.departure?.(),
     });
+    const { memory, registry, batcher } = this;
+    const tenantsAtWork = () => batcher.tenants();
+    this.#device = share.join(tenantsAtWork, () => this.#pause.wake());
     this.#thread = thread;
-    thread.join(() => this.batcher.tenants());
-    this.#gaps = new StepGaps(() => this.#serveGaps(), this.stats.time, thread);
-    this.#arrivals = new Arrivals(this.batcher, this.#gaps);
-    this.#fetches = new Fetches(this.memory, this.#gaps, this.#preemption);
-    this.#instants = new Instants(this.batcher, this.stats.time, this.#gaps, thread, {
-      finish: (call) => this.#finish(call),
-      fail: (call, error) => this.#fail(call, error),
-      hold: (call) => this.#preemption.hold(call),
-      wanted: () => this.wake(),
-    });
-    const context = {
+    thread.join(tenantsAtWork);
+    const adapterBytes = model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES;
+    const adapters = new Adapters(backend, model.adapters, adapterBytes, (ms, payers) => time.spendEvenly(ms, payers));
+    this.context = {
       backend,
       maxTopK: maxTopK(backend),
       imageCache: new ImageCache(model.imageCacheBytes ?? DEFAULT_IMAGE_CACHE_BYTES),
-      adapters: new Adapters(backend, model.adapters, model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES, (ms, payers) =>
-        this.stats.time.spendEvenly(ms, payers),
-      ),
+      adapters,
       slices: new RunSlices(flush),
       evenSlices: new RunSlices(flush, { even: true }),
       round: 0,
       bounds,
       embeddings: model.embeddings,
     };
-    this.#context = context;
-    const { memory, registry, batcher } = this;
-    this.#spaces = new ModelSpaces({ memory, registry, batcher, adapters: context.adapters, bytes });
-    this.#maker = {
-      context,
-      names: namedPages(
-        {
-          registry,
-          memory,
-          copies: bytes.copies,
-          maker: model.kv && { fingerprint: model.kv.fingerprint, pageSize, pageBytes },
-        },
-        this.#gaps,
-      ),
-      gaps: this.#gaps,
-      resume: (run) => {
-        const { space } = run.hostQueue;
-        if (!space.parkedCalls.has(run)) {
-          space.waitingCallCount--;
-          space.noteBusy();
-          this.#preemption.resume(run);
-        }
-        // A stopped run ends without a step, so it needs no memory.
-        if (run.stopped) this.#preemption.release(run);
-        this.wake();
-      },
-      acquired: (call) => {
-        this.#preemption.resume(call);
-        this.wake();
-      },
-      imageArrived: (call, bytes) => {
-        const { space } = call.hostQueue;
-        space.waitingCallCount--;
-        space.noteBusy();
-        call.bytes += bytes;
-        space.pend(bytes);
-        this.batcher.resume(call, performance.now());
-        if (space.overruns) space.port.overrun(space);
-        this.wake();
-      },
-    };
-    const traces = tracer && new BatchTracer(tracer, model.name, model.backend.device);
-    this.#runner = new BatchRunner(context, this.stats, traces, {
-      isAlone: (own) =>
-        !this.#stopped &&
-        !this.#spaces.isClosing &&
-        !this.#instants.isWaiting &&
-        !this.#gaps.isDue &&
-        !this.memory.relief.isDue &&
-        !this.#turns.isContended() &&
-        this.batcher.isAlone(performance.now(), own),
-      waitForCall: (end) => this.#pause.until(end),
-      linger: async (ms) => {
-        this.#flush();
-        this.stats.graceMs += await this.#pause.linger(ms);
-      },
-      spares: new SparePages(this.memory),
-      allocateSpared: () => this.#instants.allocateSpared(),
+    this.gaps = new StepGaps(() => this.#serveGaps(), time, thread);
+    const maker = model.kv && { fingerprint: model.kv.fingerprint, pageSize, pageBytes };
+    this.names = namedPages({ registry, memory, copies: bytes.copies, maker }, this.gaps);
+    this.#spaces = new ModelSpaces({ memory, registry, batcher, adapters, bytes });
+    this.#arrivals = new Arrivals(batcher, this.gaps);
+    this.#preemption = new Preemption(memory.relief, batcher, this.#spaces, this);
+    this.#fetches = new Fetches(memory, this.gaps, this.#preemption);
+    this.#instants = new Instants({ batcher, time, gaps: this.gaps, thread, preemption: this.#preemption }, this);
+    this.#besideSteps = new BesideSteps(this.context, this.stats, this);
+    this.#spares = new SparePages(memory);
+    const guessParts = {
       batcher,
-      adopt: (call) => this.batcher.adopt(call),
-      precedence: () => this.memory.relief.precedence(),
-      computed: () => this.memory.stepped(),
-      stepped: async (rows) => {
-        const idleMs = this.#pause.takeLingeredMs();
-        this.batcher.stepped(performance.now(), idleMs);
-        this.#turns.end(performance.now() - idleMs - this.#stepBeganMs);
-        this.#turns.begin(rows);
-        this.#stepBeganMs = performance.now();
-        this.#flush();
-        await nextTurn();
-      },
-      goesOn: (call) => this.batcher.goesOn(call, performance.now()),
-      finish: (call) => this.#finish(call),
-      resume: (call) => this.#preemption.resume(call),
-      hold: (call) => this.#preemption.hold(call),
-      pause: (call) => {
-        const { space } = call.hostQueue;
-        this.batcher.pause(call);
-        space.waitingCallCount++;
-        space.noteBusy();
-      },
-    });
+      instants: this.#instants,
+      pause: this.#pause,
+      spares: this.#spares,
+      stats: this.stats,
+    };
+    this.#guesses = new GuessedSteps(this.context, guessParts, this);
   }
 
   /** The open spaces. */
@@ -266,7 +234,7 @@ export class ModelEngine {
     const { space } = queue;
     if (space.closed) return;
     const startedMs = performance.now();
-    const call = makeCall(queue, id, operation, this.#maker);
+    const call = makeCall(queue, id, operation, this);
     call.span = space.port.span;
     call.measure(operation, bytes);
     space.pend(call.bytes);
@@ -311,32 +279,17 @@ export class ModelEngine {
     setImmediate(() => void this.#work());
   }
 
-  /** Starts no further batch; resolves when the device is free and all writes to disk are done. */
-  async stop(): Promise<void> {
-    this.#stopped = true;
-    this.#preemption.stopWatching();
-    this.#pause.wake();
-    if (this.batcher.busy) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
-    this.#serveGaps();
-    this.#maker.context.slices.close();
-    this.#maker.context.evenSlices.close();
-    await this.#maker.context.adapters.close();
-    await this.registry.close();
-    await this.#fetches.whenIdle();
-    this.#swap?.close();
-  }
-
   /** Runs batch after batch until no call is ready. Between two batches, the thread reads its sockets, so that new calls join the next batch. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
       this.#preemption.admit();
       // Run the gaps first: they may let instant calls arrive. Instant calls may in turn leave long work for the next gap.
-      this.#gaps.run();
-      const more = this.#instants.run() || this.#gaps.isDue;
-      this.#context.round++;
-      if (this.#turns.mustWait()) {
+      this.gaps.run();
+      const more = this.#instants.run() || this.gaps.isDue;
+      this.context.round++;
+      if (this.#device.mustWait()) {
         this.#flush();
-        if (!more && this.#turns.isUsed()) await this.#pause.wait(LONGEST_USE_MS);
+        if (!more && this.#device.isUsed()) await this.#pause.wait(LONGEST_USE_MS);
         else await nextTurn();
         continue;
       }
@@ -361,11 +314,11 @@ export class ModelEngine {
         this.stats.graceMs += performance.now() - startedMs;
         continue;
       }
-      this.#turns.begin(batchInputs(decision.batch));
+      this.#device.begin(batchInputs(decision.batch));
       this.#stepBeganMs = performance.now();
-      await this.#runner.run(decision.batch);
+      await this.#run(decision.batch);
       const endedMs = performance.now() - this.#pause.takeLingeredMs();
-      this.#turns.end(endedMs - this.#stepBeganMs);
+      this.#device.end(endedMs - this.#stepBeganMs);
       this.batcher.ended(endedMs);
       this.#spaces.releaseClosed();
       this.#instants.run();
@@ -383,23 +336,256 @@ export class ModelEngine {
     if (!this.#stopped) this.#refusedGraphs.check(warn);
   }
 
-  /** Gives long work its turn: in the engine's loop, or without the loop after a stop, when there are no more steps to work between. */
-  #serveGaps(): void {
-    if (!this.#stopped) this.wake();
-    else if (!this.batcher.busy) {
-      setImmediate(() => {
-        if (this.#gaps.run()) this.#serveGaps();
+  /**
+   * Does one batch on the device: prepares its calls, computes them in one step, hands out the results, then projects the states that the
+   * step itself has not projected. If all calls are runs and the backend works ahead, further steps of these runs follow. Each is handed over while
+   * the previous one is computed, until another call waits; no page moves until these steps are done. Steps of inferlets that see every token may be
+   * guessed (`guessed-steps.ts`). A call's fault fails no other call, because preparing a call finds what the backend would refuse. If the backend
+   * refuses a batch nevertheless, its calls are computed one by one.
+   */
+  async #run(batch: Batch): Promise<void> {
+    try {
+      await this.#runPinned(batch);
+    } finally {
+      for (const pages of this.#pinnedSpaces.splice(0)) pages.pins--;
+      this.#spares.release();
+    }
+  }
+
+  async #runPinned(batch: Batch): Promise<void> {
+    await this.#besideSteps.encode(batch.encodings as readonly EmbedImageCall[]);
+    const projections = this.#withValidArguments(batch.projections as readonly ProjectCall[]);
+    const answeredCalls = await this.#forward(batch, projections);
+    await this.#besideSteps.project(projections.filter((call) => !answeredCalls.has(call) && !this.#followsHeld(call)));
+  }
+
+  /** Returns the projections with valid arguments; the others have failed. */
+  #withValidArguments(calls: readonly ProjectCall[]): ProjectCall[] {
+    return calls.filter((call) =>
+      this.attempt(call, () => {
+        call.check();
+        return true;
+      }),
+    );
+  }
+
+  /** Computes the forwards. Returns the projections that the same step answered. */
+  async #forward(batch: Batch, projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
+    const answeredCalls = new Set<ProjectCall>();
+    const prepared = this.#prepare(batch, projections);
+    if (prepared.length > 0) await this.#compute(prepared, answeredCalls, projections.length === 0);
+    return answeredCalls;
+  }
+
+  /** Holds a projection if its forward was held. @returns true when it was */
+  #followsHeld(call: ProjectCall): boolean {
+    if (call.blockers === 0 || call.hostQueue.space.closed) return false;
+    this.#preemption.hold(call);
+    return true;
+  }
+
+  /** Prepares the forwards of a batch, oldest family first. A call that fails, waits for memory or was stopped is left out. */
+  #prepare({ forwards: grants, awaitedBy }: Batch, projections: readonly ProjectCall[]): StepPart[] {
+    const { backend } = this.context;
+    const prepared = new Map<Grant, StepPart>();
+    for (const grant of inOrderOfMemory(grants, awaitedBy, this.memory.relief.precedence())) {
+      const call = grant.call as DeviceCall;
+      const { closed, pages } = call.hostQueue.space;
+      if (call instanceof RunCall && call.stopped) {
+        call.endStopped();
+        this.finish(call);
+        continue;
+      }
+      // Pages may come from disk for an earlier call of the space. Hold this call as well, even if its own pages are on the device.
+      if ((pages.contender.isAway || pages.isFetching) && !closed) {
+        this.#preemption.hold(call);
+        continue;
+      }
+      if (call instanceof ForwardCall) call.ride(ridersOf(call, projections));
+      this.attempt(call, () => {
+        checkBefore(grant);
+        prepared.set(grant, { call, grant, sequence: sequenceOf(call, grant.tokens, backend) });
+        this.pin(pages);
+      });
+    }
+    // Making room for one call may have ended another call's inferlet, whose slots then belong to others.
+    const parts = grants.flatMap((grant) => prepared.get(grant) ?? []);
+    return parts.filter(({ call }) => {
+      if (!call.hostQueue.space.closed) return true;
+      this.finish(call);
+      return false;
+    });
+  }
+
+  /** @param mayGoOn true when further steps of the runs, or guessed steps, may follow */
+  async #compute(prepared: readonly StepPart[], answeredCalls: Set<ProjectCall>, mayGoOn: boolean): Promise<void> {
+    let step: DeviceStep | undefined = new DeviceStep(this.context.backend, prepared, false);
+    while (step) {
+      const nextStep: DeviceStep | undefined = mayGoOn ? this.#goAhead(step) : undefined;
+      const guesses = mayGoOn && !nextStep ? this.#guesses.rowsAfter(step) : [];
+      await step.ended;
+      const startedMs = this.#charge(step, payerOf);
+      if (step.failure) {
+        await this.#failStep(step, step.failure.error, nextStep, answeredCalls);
+        return;
+      }
+      const guessedStep = this.#guesses.handOver(guesses);
+      this.#acceptStep(step, startedMs, nextStep, answeredCalls);
+      if (guessedStep) await this.#guesses.follow(guessedStep);
+      step = nextStep;
+      if (step) await this.stepped(step.parts.length);
+    }
+  }
+
+  /** Hands the next step over while this one is computed, when its runs may continue. */
+  #goAhead({ parts, failure }: DeviceStep): DeviceStep | undefined {
+    const { backend } = this.context;
+    if (backend.ahead !== true || failure || !this.isAlone()) return undefined;
+    const prepared: StepPart[] = [];
+    for (const row of rowsAhead(parts.map(rowOf), RUN_WINDOW_TOKENS)) {
+      const { call, grant } = parts[row] as StepPart;
+      if (!(call instanceof RunCall)) throw new Error('only runs go on');
+      this.attempt(call, () =>
+        prepared.push({ call, grant, sequence: checkedSequence(call.prepareAhead(row), backend) }),
+      );
+    }
+    return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
+  }
+
+  /** Charges a step's time to its inferlets, also when it failed or they have ended; no moment is charged twice. @returns the charged start */
+  #charge<P extends StepRow>({ parts, submittedMs, endedMs }: DeviceStep<P>, payer: (part: P) => Payer): number {
+    const startedMs = Math.max(submittedMs, this.#chargedMs);
+    this.#chargedMs = Math.max(endedMs, this.#chargedMs);
+    this.stats.time.spend(this.#chargedMs - startedMs, parts, inputsOf, payer);
+    return startedMs;
+  }
+
+  #acceptStep(
+    step: ComputedStep,
+    startedMs: number,
+    nextStep: DeviceStep | undefined,
+    answeredCalls: Set<ProjectCall>,
+  ): void {
+    const { parts, outputs } = step;
+    this.memory.stepped();
+    this.#recordStep(step, startedMs);
+    const continuingCalls = nextStep && new Set(nextStep.parts.map(({ call }) => call));
+    for (const [i, { call, grant }] of parts.entries()) {
+      if (call.state === 'done') continue;
+      const acceptedMs = call.span === '' ? 0 : performance.now();
+      this.#accept(call, grant, outputs[i] as SequenceOutput, answeredCalls, continuingCalls?.has(call) ?? false);
+      if (call.span !== '' && call.samples) this.#traces?.recordSample(call, acceptedMs, performance.now());
+    }
+  }
+
+  /** Fails a step. The device computed neither this step nor the one handed over ahead (`nextStep`). */
+  async #failStep(
+    step: DeviceStep,
+    error: unknown,
+    nextStep: DeviceStep | undefined,
+    answeredCalls: Set<ProjectCall>,
+  ): Promise<void> {
+    if (nextStep) {
+      await nextStep.ended;
+      this.#charge(nextStep, payerOf);
+      for (const call of openRuns(nextStep)) call.retract();
+    }
+    const isRefused = error instanceof InvalidInput;
+    if (isRefused && step.isAhead) {
+      // The backend could not take the tokens of the previous step as inputs ahead; now these tokens are known.
+      for (const call of openRuns(step)) {
+        call.retract();
+        if (call.hostQueue.space.closed) this.finish(call);
+        else this.#preemption.resume(call);
+      }
+      return;
+    }
+    // One call of the batch is invalid; computing each alone finds it.
+    if (isRefused && step.parts.length > 1) return this.#computeEach(step.parts, answeredCalls);
+    for (const { call } of step.parts) if (call.state !== 'done') this.fail(call, deviceError(error));
+  }
+
+  /** Computes the calls one after another, in batch order: later ones may need the results of earlier ones. */
+  async #computeEach(prepared: readonly StepPart[], answeredCalls: Set<ProjectCall>): Promise<void> {
+    for (const part of prepared) {
+      if (part.call.state === 'done') continue;
+      if (part.call.hostQueue.space.closed) {
+        this.finish(part.call);
+        continue;
+      }
+      const isReady = this.attempt(part.call, () => checkBefore(part.grant));
+      if (isReady) await this.#compute([part], answeredCalls, false);
+    }
+  }
+
+  /** Records statistics and traces of a computed step. */
+  #recordStep({ parts, rows, isAhead, endedMs }: ComputedStep, startedMs: number): void {
+    const sequences = rows.map(({ sequence }) => sequence);
+    this.stats.step(sequences, endedMs - startedMs, isAhead);
+    const openParts = parts.filter(({ call }) => call.state !== 'done');
+    for (const { call } of openParts) this.stats.waited(Math.max(0, startedMs - call.arrivedMs));
+    if (!this.#traces || !openParts.some(({ call }) => call.span !== '')) return;
+    const traced = openParts.map(({ call, sequence }) => ({ call, inputs: sequence.positions.length }));
+    this.#traces.recordStep(traced, { startedMs, endedMs, padding: this.context.backend.batchPadding?.() ?? 0 });
+  }
+
+  #accept(
+    call: DeviceCall,
+    grant: Grant,
+    output: SequenceOutput,
+    answeredCalls: Set<ProjectCall>,
+    isNextStepUnderWay: boolean,
+  ): void {
+    if (call.hostQueue.space.closed) {
+      this.finish(call);
+      return;
+    }
+    this.attempt(call, () => {
+      checkBefore(grant);
+      const progress = call.accept(output);
+      call.hostQueue.space.pages.contender.stepped();
+      if (call instanceof ForwardCall) this.#answerRiders(call, output, answeredCalls);
+      if (progress === 'done') this.finish(call);
+      else if (progress === 'more' && isNextStepUnderWay) this.batcher.goesOn(call, performance.now());
+      else if (progress === 'more') this.#preemption.resume(call);
+      else this.#pauseRun(call);
+    });
+  }
+
+  /** Answers the projections that the forward's own step computed. */
+  #answerRiders({ fusion }: ForwardCall, output: SequenceOutput, answeredCalls: Set<ProjectCall>): void {
+    if (!fusion || output.kind !== 'top') return;
+    for (const { call, row } of fusion.members) {
+      answeredCalls.add(call);
+      this.stats.fusedProjections++;
+      this.attempt(call, () => {
+        call.accept(output, row);
+        this.finish(call);
       });
     }
   }
 
-  #fail(call: HostCall, error: unknown): void {
-    if (!call.hostQueue.space.closed) this.stats.failedCalls++;
-    call.fail(error);
-    this.#finish(call);
+  /** Runs `action` for a call. When it throws, fails or holds the call and returns false. */
+  attempt(call: HostCall, action: () => void): boolean {
+    try {
+      action();
+      return true;
+    } catch (error) {
+      if (error instanceof CallHeld && !call.hostQueue.space.closed) this.#preemption.hold(call);
+      else this.fail(call, error);
+      return false;
+    }
   }
 
-  #finish(call: HostCall): void {
+  /** Ends a call that failed with this error. */
+  fail(call: HostCall, error: unknown): void {
+    if (!call.hostQueue.space.closed) this.stats.failedCalls++;
+    call.fail(error);
+    this.finish(call);
+  }
+
+  /** Ends a call, whose answer is written. */
+  finish(call: HostCall): void {
     const { space } = call.hostQueue;
     space.pend(-call.bytes);
     call.release();
@@ -410,6 +596,103 @@ export class ModelEngine {
     space.noteBusy();
     if (space.closed) call.answerEnded();
     else space.port.finished();
+  }
+
+  /** Holds a run until its consumer has taken tokens. */
+  #pauseRun(call: HostCall): void {
+    const { space } = call.hostQueue;
+    this.batcher.pause(call);
+    space.waitingCallCount++;
+    space.noteBusy();
+  }
+
+  resumeRun(run: HostCall & { readonly stopped: boolean }): void {
+    const { space } = run.hostQueue;
+    if (!space.parkedCalls.has(run)) {
+      space.waitingCallCount--;
+      space.noteBusy();
+      this.#preemption.resume(run);
+    }
+    // A stopped run ends without a step, so it needs no memory.
+    if (run.stopped) this.#preemption.release(run);
+    this.wake();
+  }
+
+  acquired(call: HostCall): void {
+    this.#preemption.resume(call);
+    this.wake();
+  }
+
+  imageArrived(call: HostCall, bytes: number): void {
+    const { space } = call.hostQueue;
+    space.waitingCallCount--;
+    space.noteBusy();
+    call.bytes += bytes;
+    space.pend(bytes);
+    this.batcher.resume(call, performance.now());
+    if (space.overruns) space.port.overrun(space);
+    this.wake();
+  }
+
+  isAlone(own?: number): boolean {
+    return (
+      !this.#stopped &&
+      !this.#spaces.isClosing &&
+      !this.#instants.isWaiting &&
+      !this.gaps.isDue &&
+      !this.memory.relief.isDue &&
+      !this.#device.isContended() &&
+      this.batcher.isAlone(performance.now(), own)
+    );
+  }
+
+  async stepped(rows: number): Promise<void> {
+    const idleMs = this.#pause.takeLingeredMs();
+    this.batcher.stepped(performance.now(), idleMs);
+    this.#device.end(performance.now() - idleMs - this.#stepBeganMs);
+    this.#device.begin(rows);
+    this.#stepBeganMs = performance.now();
+    this.#flush();
+    await nextTurn();
+  }
+
+  async linger(ms: number): Promise<void> {
+    this.#flush();
+    this.stats.graceMs += await this.#pause.linger(ms);
+  }
+
+  pin(pages: PageSpace): void {
+    pages.pins++;
+    this.#pinnedSpaces.push(pages);
+  }
+
+  chargeGuess(step: GuessedStep): number {
+    return this.#charge(step, (part) => queueOf(part).space.port.meter);
+  }
+
+  acceptGuess(step: ComputedStep, startedMs: number): void {
+    // A guessed step answers no projections, so the set of answered calls stays empty.
+    this.#acceptStep(step, startedMs, undefined, new Set());
+  }
+
+  acceptLate({ call, grant }: StepPart, output: SequenceOutput): void {
+    // The result was there before the call came.
+    this.stats.waited(0);
+    this.#accept(call, grant, output, new Set(), false);
+  }
+
+  compute(parts: readonly StepPart[]): Promise<void> {
+    return this.#compute(parts, new Set(), false);
+  }
+
+  /** Gives long work its turn: in the engine's loop, or without the loop after a stop, when there are no more steps to work between. */
+  #serveGaps(): void {
+    if (!this.#stopped) this.wake();
+    else if (!this.batcher.busy) {
+      setImmediate(() => {
+        if (this.gaps.run()) this.#serveGaps();
+      });
+    }
   }
 
   /** Ends an inferlet to take its pages. The device is idle, so the pages are free at once. The client fails the inferlet's calls itself. */
@@ -454,6 +737,21 @@ export class ModelEngine {
       if (meter) this.stats.time.spendFor(performance.now() - startedMs, meter);
     }
   }
+
+  /** Starts no further batch; resolves when the device is free and all writes to disk are done. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#preemption.stopWatching();
+    this.#pause.wake();
+    if (this.batcher.busy) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
+    this.#serveGaps();
+    this.context.slices.close();
+    this.context.evenSlices.close();
+    await this.context.adapters.close();
+    await this.registry.close();
+    await this.#fetches.whenIdle();
+    this.#swap?.close();
+  }
 }
 
 /**
@@ -462,165 +760,5 @@ export class ModelEngine {
  */
 const MAY_WATCH = availableParallelism() > 1;
 
-/** The parts of a model that its spaces use. */
-export interface SpaceParts {
-  readonly memory: DeviceMemory;
-  readonly registry: PageRegistry<PageSnapshot>;
-  readonly batcher: Batcher;
-  readonly adapters: Adapters;
-  /** Memory besides pages that the tenants share. */
-  readonly bytes: HostBytes;
-}
-
-/** The spaces of one model, one for each inferlet. A closed space sends no call to the device; its memory is freed once the device is idle. */
-export class ModelSpaces {
-  readonly open = new Set<ModelSpace>();
-  readonly #byPages = new Map<PageSpace, ModelSpace>();
-  /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
-  readonly #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
-  readonly #parts: SpaceParts;
-
-  constructor(parts: SpaceParts) {
-    this.#parts = parts;
-  }
-
-  /** True when closed spaces wait for the device. */
-  get isClosing(): boolean {
-    return this.#closing.length > 0;
-  }
-
-  add(port: ReplyPort, owner: InferletOwner): ModelSpace {
-    const pages = this.#parts.memory.openSpace(owner, (change) => port.meter.hold(change));
-    const space = new ModelSpace(port, owner, pages, this.#parts.bytes);
-    this.#byPages.set(pages, space);
-    this.open.add(space);
-    return space;
-  }
-
-  of(pages: PageSpace): ModelSpace | undefined {
-    return this.#byPages.get(pages);
-  }
-
-  /**
-   * Drops the calls of an open space. `releaseClosed` later frees the space's memory and calls `released`.
-   * @param why the error that answers the space's pending calls; without it, they get no answer
-   */
-  close(space: ModelSpace, released: () => void, why?: HandlerError): void {
-    // Inferlets that share a limit with this one may use its part now, although a device step may still use its pages.
-    space.pages.leaveLimits();
-    this.#dropCalls(space, why);
-    this.#closing.push({ space, released });
-  }
-
-  /** Frees the memory of the closed spaces. Call it while the device is idle. */
-  releaseClosed(): void {
-    for (const { space, released } of this.#closing.splice(0)) {
-      if (this.open.has(space)) {
-        this.#parts.memory.closeSpace(space.pages);
-        this.#forget(space);
-      }
-      released();
-    }
-  }
-
-  /** Drops the calls and pages of a space at once. The caller must close the space's pages in memory once no claim is under way. */
-  empty(space: ModelSpace): void {
-    this.#dropCalls(space);
-    space.pages.releaseAll();
-    this.#forget(space);
-  }
-
-  #dropCalls(space: ModelSpace, why?: HandlerError): void {
-    space.closed = true;
-    space.dropPending();
-    space.closeAnswer = why;
-    const queued = [...space.queues].flatMap(
-      ({ batchQueue: order }) => this.#parts.batcher.closeQueue(order) as HostCall[],
-    );
-    for (const call of [...queued, ...space.arrivingCalls.splice(0)]) {
-      call.release();
-      call.answerEnded();
-    }
-    for (const call of [...space.parkedCalls]) space.unpark(call);
-    this.#parts.adapters.forget(space);
-    for (const tell of space.whenClosed) tell();
-    space.whenClosed.clear();
-  }
-
-  #forget(space: ModelSpace): void {
-    this.#parts.registry.releaseInferlet(space.holder);
-    space.embeds.releaseAll();
-    this.#byPages.delete(space.pages);
-    this.open.delete(space);
-  }
-}
-
-/**
- * Pushes arriving calls to the batcher, which orders them by their addresses. Ordering takes long for a call with many addresses, so such a
- * call waits for a gap between steps. The inferlet's later calls wait behind it; other inferlets' calls on the same socket do not.
- */
-export class Arrivals {
-  readonly #batcher: Batcher;
-  readonly #gaps: StepGaps;
-
-  constructor(batcher: Batcher, gaps: StepGaps) {
-    this.#batcher = batcher;
-    this.#gaps = gaps;
-  }
-
-  /** Pushes the call now; or later, in a gap, when it has many addresses or an earlier call of its inferlet waits for a gap. */
-  take(call: HostCall, nowMs: number): void {
-    const { space } = call.hostQueue;
-    const { arrivingCalls, owner, port, scoreboard } = space;
-    if (arrivingCalls.length > 0) arrivingCalls.push(call);
-    // The batcher does not look at the addresses of a call while the inferlet has no other unfinished call.
-    else if (!call.hasManyAddresses || scoreboard.size === 0) this.#batcher.push(call, nowMs);
-    else {
-      arrivingCalls.push(call);
-      void this.#gaps.work(() => this.#takeNext(space), owner.tenant, port.meter);
-    }
-  }
-
-  /** Pushes the next waiting call of a space. Returns true when more wait, false after the last, undefined when the space has ended. */
-  #takeNext({ arrivingCalls }: ModelSpace): boolean | undefined {
-    const call = arrivingCalls.shift();
-    if (!call) return undefined;
-    this.#batcher.push(call, performance.now());
-    return arrivingCalls.length > 0;
-  }
-}
-
-/** The store for a model's swapped-out pages; undefined when the model was given no room for one page. */
-export function openSwap(model: HostedModel, log: Logger): SwapStore | undefined {
-  const { backend, swapMemoryBytes = 0, swapDiskBytes = 0, openSwapFile, kv } = model;
-  if (swapMemoryBytes + swapDiskBytes < backend.pageBytes) return undefined;
-  return new SwapStore({
-    pageBytes: backend.pageBytes,
-    memoryBytes: swapMemoryBytes,
-    diskBytes: swapDiskBytes,
-    ...(backend.allocatePinned && { allocate: (bytes) => backend.allocatePinned?.(bytes) }),
-    ...(backend.settlePages && { settle: () => backend.settlePages?.() }),
-    ...(backend.pagesSettled && { settled: async () => backend.pagesSettled?.() }),
-    directory: kv?.directory ?? tmpdir(),
-    report: (problem) => log.error({ model: model.name, problem }, 'swap fails'),
-    ...(openSwapFile && { openFile: openSwapFile }),
-  });
-}
-
-/** Reports step graphs that the device's driver refused: their steps are slower, and nothing else shows it. */
-export class RefusedGraphs {
-  readonly #backend: Pick<Backend, 'graphs'>;
-  #reportedCount = 0;
-
-  constructor(backend: Pick<Backend, 'graphs'>) {
-    this.#backend = backend;
-  }
-
-  /** Tells of the graphs that the driver has refused since the last check. */
-  check(report: (text: string) => void): void {
-    const { refused = 0, why } = this.#backend.graphs?.() ?? {};
-    if (refused > this.#reportedCount)
-      report(`the driver refused ${refused - this.#reportedCount} graphs, and steps are slower: ${why}`);
-    this.#reportedCount = refused;
-  }
-}
+const inputsOf = ({ sequence }: StepRow): number => sequence.positions.length;
+const payerOf = ({ call }: StepPart): Payer => call.hostQueue.space.port.meter;

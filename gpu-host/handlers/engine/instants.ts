@@ -4,17 +4,25 @@ import { type HostCall, InstantCall } from '../calls/call.ts';
 import { BarrierCall, MemoryCall } from '../calls/memory-call.ts';
 import type { DeviceTime } from '../sharing/meter.ts';
 import type { StepGaps, ThreadShare } from '../sharing/thread-share.ts';
+import type { CallEnds } from './beside-steps.ts';
+import type { Preemption } from './preemption.ts';
+
+/** The parts of the engine that the calls without a step use. */
+export interface InstantParts {
+  readonly batcher: Batcher;
+  /** Charges the inferlets. */
+  readonly time: DeviceTime;
+  /** Executes long calls of tenants that have used their share of `thread`. */
+  readonly gaps: StepGaps;
+  readonly thread: ThreadShare;
+  /** Holds a call that waits for memory. The call has changed nothing, and is executed again later. */
+  readonly preemption: Pick<Preemption, 'hold'>;
+}
 
 /** The engine, as the calls that need no step see it. */
-export interface InstantTurns {
-  /** Ends a call that is complete. */
-  finish(call: HostCall): void;
-  /** Ends a call that failed with this error. */
-  fail(call: HostCall, error: unknown): void;
-  /** Holds a call that waits for memory. The call has changed nothing, and is executed again later. */
-  hold(call: HostCall): void;
+export interface InstantEngine extends Pick<CallEnds, 'finish' | 'fail'> {
   /** Wakes the engine for work between two batches. */
-  wanted(): void;
+  wake(): void;
 }
 
 /** After this time, ms, a turn begins no further call that needs no step. After the turn, the thread reads sockets and starts the next step. */
@@ -34,20 +42,18 @@ export class Instants {
   readonly #time: DeviceTime;
   readonly #gaps: StepGaps;
   readonly #thread: ThreadShare;
-  readonly #turns: InstantTurns;
+  readonly #preemption: Pick<Preemption, 'hold'>;
+  readonly #engine: InstantEngine;
   /** Completions of calls (for example on a disk), to be handled between two batches. */
   #completions: (() => void)[] = [];
 
-  /**
-   * @param time charges the inferlets
-   * @param gaps executes long calls of tenants that have used their share of `thread`
-   */
-  constructor(batcher: Batcher, time: DeviceTime, gaps: StepGaps, thread: ThreadShare, turns: InstantTurns) {
+  constructor({ batcher, time, gaps, thread, preemption }: InstantParts, engine: InstantEngine) {
     this.#batcher = batcher;
     this.#time = time;
     this.#gaps = gaps;
     this.#thread = thread;
-    this.#turns = turns;
+    this.#preemption = preemption;
+    this.#engine = engine;
   }
 
   /** True when completions wait to be handled. */
@@ -58,7 +64,7 @@ export class Instants {
   /** Runs `action` between two batches. */
   later(action: () => void): void {
     this.#completions.push(action);
-    this.#turns.wanted();
+    this.#engine.wake();
   }
 
   /** Executes completions and ready calls. Returns true when the time ran out: other work then has its turn before the remaining calls. */
@@ -114,10 +120,10 @@ export class Instants {
   #start(call: InstantCall | BarrierCall): void {
     try {
       const pending = this.#mayWork(call) ? call.execute() : this.#executeInGap(call);
-      if (!pending) this.#turns.finish(call);
+      if (!pending) this.#engine.finish(call);
       else
         pending.then(
-          () => this.later(() => this.#turns.finish(call)),
+          () => this.later(() => this.#engine.finish(call)),
           (error: unknown) => this.later(() => this.#fail(call, error)),
         );
     } catch (error) {
@@ -126,9 +132,9 @@ export class Instants {
   }
 
   #fail(call: HostCall, error: unknown): void {
-    if (!(error instanceof CallHeld)) this.#turns.fail(call, error);
-    else if (call.hostQueue.space.closed) this.#turns.finish(call);
-    else this.#turns.hold(call);
+    if (!(error instanceof CallHeld)) this.#engine.fail(call, error);
+    else if (call.hostQueue.space.closed) this.#engine.finish(call);
+    else this.#preemption.hold(call);
   }
 }
 

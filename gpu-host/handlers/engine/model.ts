@@ -1,6 +1,8 @@
+import { tmpdir } from 'node:os';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Backend } from '../../backends/backend.ts';
 import type { Departure } from '../../batcher/departure.ts';
-import type { SwapOptions } from '../../memory/swap/store.ts';
+import { type SwapOptions, SwapStore } from '../../memory/swap/store.ts';
 import type { LoadedAdapter } from '../../models/adapter.ts';
 import type { Fingerprint } from '../../models/fingerprint.ts';
 import type { MatrixRows } from '../../models/matrix-rows.ts';
@@ -98,4 +100,39 @@ export const LEAST_PENDING_BYTES = 256 * 1024;
 
 export function maxTopK(backend: Backend): number {
   return Math.min(MAX_TOP_K, backend.config.vocabularySize);
+}
+
+/** The store for a model's swapped-out pages; undefined when the model was given no room for one page. */
+export function openSwap(model: HostedModel, log: Logger): SwapStore | undefined {
+  const { backend, swapMemoryBytes = 0, swapDiskBytes = 0, openSwapFile, kv } = model;
+  if (swapMemoryBytes + swapDiskBytes < backend.pageBytes) return undefined;
+  return new SwapStore({
+    pageBytes: backend.pageBytes,
+    memoryBytes: swapMemoryBytes,
+    diskBytes: swapDiskBytes,
+    ...(backend.allocatePinned && { allocate: (bytes) => backend.allocatePinned?.(bytes) }),
+    ...(backend.settlePages && { settle: () => backend.settlePages?.() }),
+    ...(backend.pagesSettled && { settled: async () => backend.pagesSettled?.() }),
+    directory: kv?.directory ?? tmpdir(),
+    report: (problem) => log.error({ model: model.name, problem }, 'swap fails'),
+    ...(openSwapFile && { openFile: openSwapFile }),
+  });
+}
+
+/** Reports step graphs that the device's driver refused: their steps are slower, and nothing else shows it. */
+export class RefusedGraphs {
+  readonly #backend: Pick<Backend, 'graphs'>;
+  #reportedCount = 0;
+
+  constructor(backend: Pick<Backend, 'graphs'>) {
+    this.#backend = backend;
+  }
+
+  /** Tells of the graphs that the driver has refused since the last check. */
+  check(report: (text: string) => void): void {
+    const { refused = 0, why } = this.#backend.graphs?.() ?? {};
+    if (refused > this.#reportedCount)
+      report(`the driver refused ${refused - this.#reportedCount} graphs, and steps are slower: ${why}`);
+    this.#reportedCount = refused;
+  }
 }

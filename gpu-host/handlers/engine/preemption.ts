@@ -8,6 +8,7 @@ import type { Contender, PageSpace } from '../../memory/space.ts';
 import { unexpected } from '../../unexpected.ts';
 import type { HostCall, ModelSpace } from '../calls/call.ts';
 import type { StepGaps } from '../sharing/thread-share.ts';
+import type { ModelSpaces } from './spaces.ts';
 
 /**
  * Time for which the device may do nothing while calls are held. After it, every family (an invocation and its children) counts as waiting, and the
@@ -22,27 +23,24 @@ const MAX_COUNTED = 4;
 /** Time after which held calls that no family could go on with are considered again: other tenants keep their shares for a while after they end. */
 const RETRY_MS = 500;
 
-/** The engine, as preemption sees it. */
-export interface PreemptionTurns {
-  readonly batcher: Batcher;
-  spaceOf(pages: PageSpace): ModelSpace | undefined;
-  /** Called when held calls may go on. */
-  wanted(): void;
-}
-
 /** Holds the calls of preempted families on one model, and lets them go when their family returns. */
 export class Preemption {
   readonly #relief: Relief;
-  readonly #turns: PreemptionTurns;
+  readonly #batcher: Batcher;
+  readonly #spaces: ModelSpaces;
+  readonly #engine: { wake(): void };
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(relief: Relief, turns: PreemptionTurns) {
+  /** @param engine is woken when held calls may go on */
+  constructor(relief: Relief, batcher: Batcher, spaces: ModelSpaces, engine: { wake(): void }) {
     this.#relief = relief;
-    this.#turns = turns;
+    this.#batcher = batcher;
+    this.#spaces = spaces;
+    this.#engine = engine;
   }
 
   spaceOf(pages: PageSpace): ModelSpace | undefined {
-    return this.#turns.spaceOf(pages);
+    return this.#spaces.of(pages);
   }
 
   /** Holds the family's ready calls. Its later calls, and those on the device, are held when their turn comes. */
@@ -52,7 +50,7 @@ export class Preemption {
       for (const { batchQueue: order } of space?.queues ?? []) {
         for (const call of [order.front, ...order.heldCalls]) {
           if (call?.state !== 'ready' || !space?.park(call as HostCall)) continue;
-          this.#turns.batcher.pause(call);
+          this.#batcher.pause(call);
         }
       }
     }
@@ -60,18 +58,17 @@ export class Preemption {
 
   /** Holds a call that was chosen to go and needs more memory than there is. */
   hold(call: HostCall): void {
-    this.#turns.batcher.hold(call);
+    this.#batcher.hold(call);
     // A call that follows another held one is queued again, not paused: it waits for that call without being held.
     if (call.state !== 'paused' || call.hostQueue.space.park(call)) return;
     // The family has returned while the call waited for a disk.
-    this.#turns.batcher.resume(call, performance.now());
+    this.#batcher.resume(call, performance.now());
   }
 
   /** Lets a paused call go, or holds it while its family is preempted. */
   resume(call: HostCall): void {
-    const { batcher } = this.#turns;
-    if (call.hostQueue.space.park(call)) batcher.pause(call);
-    else batcher.resume(call, performance.now());
+    if (call.hostQueue.space.park(call)) this.#batcher.pause(call);
+    else this.#batcher.resume(call, performance.now());
   }
 
   /** Resumes a held call of a preempted family, because it needs no memory any more. Returns false when the call is not held. */
@@ -79,7 +76,7 @@ export class Preemption {
     const { space } = call.hostQueue;
     if (!space.parkedCalls.has(call)) return false;
     space.unpark(call);
-    this.#turns.batcher.resume(call, performance.now());
+    this.#batcher.resume(call, performance.now());
     return true;
   }
 
@@ -87,7 +84,7 @@ export class Preemption {
   goOn(space: ModelSpace): void {
     if (space.pages.contender.isAway) return;
     this.#goOn(space);
-    this.#turns.wanted();
+    this.#engine.wake();
   }
 
   /** Lets those families return whose pages fit. Between two steps, it may leave a part of the search to the next call. */
@@ -120,7 +117,7 @@ export class Preemption {
     await setImmediate();
     if (this.#timer !== timer) return;
     this.#timer = undefined;
-    if (this.#relief.stalled()) this.#turns.wanted();
+    if (this.#relief.stalled()) this.#engine.wake();
     else if (this.#relief.holdsCalls) this.#timer = setTimeout(() => void this.#stalled(), RETRY_MS);
   }
 
@@ -134,7 +131,7 @@ export class Preemption {
     if (!space) return;
     for (const call of [...space.parkedCalls]) {
       space.unpark(call);
-      if (call.state === 'paused' && call.acquire()) this.#turns.batcher.resume(call, performance.now());
+      if (call.state === 'paused' && call.acquire()) this.#batcher.resume(call, performance.now());
     }
   }
 }

@@ -5,11 +5,14 @@ import type { DeviceMemory } from '../../memory/device-memory.ts';
 import type { Page } from '../../memory/pool.ts';
 import { emptySlot, type PageSpace } from '../../memory/space.ts';
 import type { StepRequest } from '../../protocol/calls.ts';
-import type { DeviceCall, HostCall, HostQueue, ModelContext } from '../calls/call.ts';
+import type { HostQueue, ModelContext } from '../calls/call.ts';
 import { drawsOf } from '../calls/checks.ts';
 import { MemoryCall } from '../calls/memory-call.ts';
 import { StepCall } from '../calls/step.ts';
-import { type ComputedStep, DeviceStep, type StepPart } from './device-step.ts';
+import type { Instants } from '../engine/instants.ts';
+import type { StepStats } from '../engine/stats.ts';
+import type { Pause } from '../sharing/thread-share.ts';
+import { type ComputedStep, DeviceStep, type StepPart, sequenceOf } from './device-step.ts';
 import { continuesStep, isPlainStep } from './step-trail.ts';
 
 /** Maximum milliseconds for which the results of a guessed step wait for calls that have not come, while no other call can go. */
@@ -17,8 +20,19 @@ const MAX_LATE_MS = 20;
 /** Maximum guessed steps that follow each other. Until the last one has ended, memory does not change, except that spared pages are allocated. */
 const MAX_GUESSED_STEPS = 256;
 
+/** The parts of the engine that the guesses use. */
+export interface GuessParts {
+  /** The ready calls, and the limits of a batch. `adopt` takes a ready call into the batch under way. */
+  readonly batcher: Pick<Batcher, 'ready' | 'limits' | 'adopt'>;
+  /** Pages set aside for the next allocations of queues. */
+  readonly spares: SparePages;
+  readonly instants: Pick<Instants, 'allocateSpared'>;
+  readonly pause: Pick<Pause, 'until'>;
+  readonly stats: Pick<StepStats, 'vainGuesses'>;
+}
+
 /** The engine, as the guesses see it. */
-export interface EngineTurns {
+export interface GuessEngine {
   /**
    * True when nothing but the calls of the batch wants the device or the memory, and no other call is ready or expected soon. With `own`, up to
    * `own` calls may be ready, and expected calls do not count.
@@ -26,34 +40,16 @@ export interface EngineTurns {
   isAlone(own?: number): boolean;
   /** Notes that a step has ended and one of `rows` inputs has begun. Sends the results, and reads the frames that have arrived. */
   stepped(rows: number): Promise<void>;
-  /** Resolves when a call has come, and at the latest with `end`. */
-  waitForCall(end: Promise<void>): Promise<void>;
   /** Sends the results, and resolves when a call has come, or after `ms`. */
   linger(ms: number): Promise<void>;
-  /** Pages set aside for the next allocations of queues. */
-  readonly spares: SparePages;
-  /** Executes allocations that have come, if their pages were spared. */
-  allocateSpared(): void;
-  /** The ready calls, and the limits of a batch. */
-  readonly batcher: Pick<Batcher, 'ready' | 'limits'>;
-  /** Takes a ready call into the batch under way. */
-  adopt(call: HostCall): void;
-}
-
-/** The engine and the batch runner, as the guesses see them. */
-export interface GuessTurns extends EngineTurns {
   /** Keeps pages where they are until the batch ends. */
   pin(pages: PageSpace): void;
-  /** The call's input, as it would go to the device now. @throws CallFault or CallHeld */
-  prepare(call: DeviceCall): SequenceInput;
   /** Charges the step, and returns the time at which the device began it. */
-  charge(step: GuessedStep): number;
+  chargeGuess(step: GuessedStep): number;
   /** Hands out the results of a step. */
-  accept(step: ComputedStep, startedMs: number): void;
+  acceptGuess(step: ComputedStep, startedMs: number): void;
   /** Hands out the result of a call that came after its guessed step had ended. */
   acceptLate(part: StepPart, output: SequenceOutput): void;
-  /** Counts a row (the input of one call) that was computed in vain. */
-  noteVainGuess(): void;
   /** Computes prepared calls in a step of their own. */
   compute(parts: readonly StepPart[]): Promise<void>;
 }
@@ -84,16 +80,18 @@ interface TakenRow {
  */
 export class GuessedSteps {
   readonly #context: ModelContext;
-  readonly #turns: GuessTurns;
+  readonly #parts: GuessParts;
+  readonly #engine: GuessEngine;
 
-  constructor(context: ModelContext, turns: GuessTurns) {
+  constructor(context: ModelContext, parts: GuessParts, engine: GuessEngine) {
     this.#context = context;
-    this.#turns = turns;
+    this.#parts = parts;
+    this.#engine = engine;
   }
 
   /** The guesses that follow the step under way; empty when one of its inferlets may ask for something else, or another call wants the device. */
   rowsAfter({ parts, failure }: DeviceStep): readonly NextStep[] {
-    if (this.#context.backend.ahead !== true || failure || !this.#turns.isAlone()) return [];
+    if (this.#context.backend.ahead !== true || failure || !this.#engine.isAlone()) return [];
     if (!parts.every(({ call }) => call instanceof StepCall && call.hostQueue.trail.isSteady)) return [];
     return this.#rows(parts.map(({ call, sequence }) => ({ before: call as StepCall, under: sequence })));
   }
@@ -116,8 +114,8 @@ export class GuessedSteps {
    * the next batch is chosen anew.
    */
   #joinableCalls(queues: readonly HostQueue[], ownReady?: number): readonly StepCall[] | undefined {
-    if (this.#turns.isAlone(ownReady)) return [];
-    const { ready, limits } = this.#turns.batcher;
+    if (this.#engine.isAlone(ownReady)) return [];
+    const { ready, limits } = this.#parts.batcher;
     const orders = new Set(queues.map(({ batchQueue: order }) => order));
     const joiningCalls: StepCall[] = [];
     for (const call of ready) {
@@ -131,7 +129,7 @@ export class GuessedSteps {
     }
     const maxRows = Math.min(limits.maxCalls, limits.maxTokens);
     if (joiningCalls.length === 0 || queues.length + joiningCalls.length > maxRows) return undefined;
-    return this.#turns.isAlone(ready.length) ? joiningCalls : undefined;
+    return this.#engine.isAlone(ready.length) ? joiningCalls : undefined;
   }
 
   /** Takes all the calls into a step of these rows. Takes none and returns undefined when one of them cannot go as it is. */
@@ -140,7 +138,7 @@ export class GuessedSteps {
     const parts: StepPart[] = [];
     for (const call of calls) {
       try {
-        parts.push({ call, grant: { call, tokens: 1 }, sequence: this.#turns.prepare(call) });
+        parts.push({ call, grant: { call, tokens: 1 }, sequence: sequenceOf(call, 1, this.#context.backend) });
       } catch {
         // The next batch prepares the call again, and tells its inferlet what is wrong.
         break;
@@ -153,8 +151,8 @@ export class GuessedSteps {
       return undefined;
     }
     for (const call of calls) {
-      this.#turns.adopt(call);
-      this.#turns.pin(call.hostQueue.space.pages);
+      this.#parts.batcher.adopt(call);
+      this.#engine.pin(call.hostQueue.space.pages);
     }
     return parts;
   }
@@ -163,17 +161,17 @@ export class GuessedSteps {
   async follow(first: GuessedStep): Promise<void> {
     let step: GuessedStep | undefined = first;
     for (let remainingSteps = MAX_GUESSED_STEPS; step; remainingSteps--) {
-      await this.#turns.stepped(step.parts.length);
+      await this.#engine.stepped(step.parts.length);
       const awaitedRows: AwaitedRows = new Map(guessesOf(step));
       const takenRows: TakenRow[] = [...joinedOf(step), ...this.#take(step, awaitedRows)];
       while (awaitedRows.size > 0 && step.endedMs === 0) {
-        await this.#turns.waitForCall(step.ended);
+        await this.#parts.pause.until(step.ended);
         takenRows.push(...this.#take(step, awaitedRows));
       }
       const mayGoOn = remainingSteps > 1 && !step.failure;
       let nextStep: GuessedStep | undefined = mayGoOn && awaitedRows.size === 0 ? this.#goOn(step) : undefined;
       await step.ended;
-      const startedMs = this.#turns.charge(step);
+      const startedMs = this.#engine.chargeGuess(step);
       if (step.failure) return this.#fail(step, takenRows, nextStep);
       this.#handOut(step, takenRows, startedMs);
       if (awaitedRows.size > 0) {
@@ -204,7 +202,7 @@ export class GuessedSteps {
     const { contextLength } = this.#context.backend.config;
     const rows: NextStep[] = [];
     for (const [row, { before, under }] of steps.entries()) {
-      const next = under && NextStep.after(before, under, row, contextLength, this.#turns.spares);
+      const next = under && NextStep.after(before, under, row, contextLength, this.#parts.spares);
       if (!next) return [];
       rows.push(next);
     }
@@ -220,15 +218,15 @@ export class GuessedSteps {
     // wait until the batch ends.
     for (const queue of parts.map(queueOf)) {
       const { front } = queue.batchQueue;
-      if (front instanceof MemoryCall && front.allocatesPage) this.#turns.spares.spare(queue);
+      if (front instanceof MemoryCall && front.allocatesPage) this.#parts.spares.spare(queue);
     }
-    this.#turns.allocateSpared();
+    this.#parts.instants.allocateSpared();
     const takenRows: TakenRow[] = [];
     for (const [part, row] of awaitedRows) {
       const call = part.find();
       const sequence = call && this.#prepare(part, call);
       if (!sequence) continue;
-      this.#turns.adopt(call);
+      this.#parts.batcher.adopt(call);
       part.take(call, sequence);
       awaitedRows.delete(part);
       takenRows.push({ guess: part, row, part: { call, grant: { call, tokens: 1 }, sequence } });
@@ -241,7 +239,7 @@ export class GuessedSteps {
     const { pages, closed } = call.hostQueue.space;
     if (closed || pages.contender.isAway || pages.isFetching) return undefined;
     try {
-      const sequence = this.#turns.prepare(call);
+      const sequence = sequenceOf(call, 1, this.#context.backend);
       if (part.matches(sequence)) return sequence;
     } catch {
       // The next batch prepares the call again, and tells its inferlet what is wrong.
@@ -256,14 +254,14 @@ export class GuessedSteps {
     for (const { guess } of takenRows) guess?.recordGuess(true);
     const parts = takenRows.map(({ part }) => part);
     const outputs = takenRows.map(({ row }) => step.outputs[row] as SequenceOutput);
-    this.#turns.accept({ parts, outputs, rows, isAhead, submittedMs, endedMs }, startedMs);
+    this.#engine.acceptGuess({ parts, outputs, rows, isAhead, submittedMs, endedMs }, startedMs);
   }
 
   /** Records rows that were computed in vain. */
   #miss(guesses: Iterable<NextStep>): void {
     for (const guess of guesses) {
       guess.recordGuess(false);
-      this.#turns.noteVainGuess();
+      this.#parts.stats.vainGuesses++;
     }
   }
 
@@ -277,18 +275,18 @@ export class GuessedSteps {
     let endMs = step.endedMs + MAX_LATE_MS;
     for (let ownReady = 0; ; ) {
       for (const { guess, row, part } of this.#take(step, awaitedRows)) {
-        this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
+        this.#engine.acceptLate(part, step.outputs[row] as SequenceOutput);
         // The guess was not worth its time if ready calls of other inferlets of the step had to wait for this call.
         guess?.recordGuess(ownReady === 0);
       }
       // A queue whose next call differs from the guess will send no call for this step.
       const expectedCount = [...awaitedRows.keys()].filter(({ hasCall }) => !hasCall).length;
       ownReady = step.parts.filter((part) => queueOf(part).batchQueue.front?.state === 'ready').length;
-      if (!this.#turns.isAlone(ownReady)) return undefined;
+      if (!this.#engine.isAlone(ownReady)) return undefined;
       const nowMs = performance.now();
       if (ownReady > 0) endMs = Math.min(endMs, nowMs + graceMs(DEFAULT_GRACE, ownReady, expectedCount, stepMs));
       if (expectedCount === 0 || nowMs >= endMs) return ownReady;
-      await this.#turns.linger(endMs - nowMs);
+      await this.#engine.linger(endMs - nowMs);
     }
   }
 
@@ -298,11 +296,11 @@ export class GuessedSteps {
     const calls = [...takenRows];
     if (nextStep) {
       await nextStep.ended;
-      this.#turns.charge(nextStep);
+      this.#engine.chargeGuess(nextStep);
       this.#miss(guessesOf(nextStep).map(([guess]) => guess));
       calls.push(...joinedOf(nextStep));
     }
-    if (calls.length > 0) await this.#turns.compute(calls.map(({ part }) => part));
+    if (calls.length > 0) await this.#engine.compute(calls.map(({ part }) => part));
   }
 }
 
