@@ -161,11 +161,7 @@ export class Scheduler {
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
     this.control = new Control(store, this.#vital, retention);
-    this.withdrawals = new Withdrawals(
-      (submission) => this.submit(submission),
-      (id, reason) => this.cancel(id, reason),
-      options.log,
-    );
+    this.withdrawals = new Withdrawals(this, options.log);
     this.questions = new Questions(store, retention);
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);

@@ -3,7 +3,7 @@ import { Reach } from '#scheduler/addresses/reach.ts';
 import { FUNCTION_NAME } from '#scheduler/functions/aliases.ts';
 import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
-import type { Resolved } from '#scheduler/functions/resolutions.ts';
+import { isStale, type Resolved } from '#scheduler/functions/resolutions.ts';
 import { ownerOf, PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import { MAX_MESSAGE_BYTES } from '#scheduler/invocations/inbox.ts';
@@ -157,18 +157,26 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   invoke(call: Call, request: InvokeRequest): Promise<Invoked | null> {
+    return translating(() => this.#invoke(call, request));
+  }
+
+  async #invoke(call: Call, request: InvokeRequest): Promise<Invoked | null> {
     const { function: fn, check } = request;
-    return translating(async () => {
-      if (!FUNCTION_NAME.test(fn.name)) return null;
-      const invoked = await this.#scheduler.resolutions.submit(call.principal.tenant, fn.name, fn.version ?? '', {
-        check,
-        submit: (resolved) => this.#submit(call, request, resolved),
-      });
-      const missing =
-        invoked === null ? (await this.#missingFunctions()).find(({ name }) => name === fn.name) : undefined;
-      if (missing) throw notDeployedYet(missing, Date.now());
-      return invoked;
-    });
+    if (!FUNCTION_NAME.test(fn.name)) return null;
+    const resolution = this.#scheduler.resolutions.of(call.principal.tenant, fn.name, fn.version ?? '', check);
+    const cached = resolution.cached();
+    if (cached !== null) {
+      try {
+        return await this.#submit(call, request, cached);
+      } catch (error) {
+        if (!isStale(error)) throw error;
+      }
+    }
+    const current = await resolution.current();
+    if (current !== null) return this.#submit(call, request, current);
+    const missing = (await this.#missingFunctions()).find(({ name }) => name === fn.name);
+    if (missing) throw notDeployedYet(missing, Date.now());
+    return null;
   }
 
   invocation(call: Call, id: string): Promise<HeldInvocation | null> {

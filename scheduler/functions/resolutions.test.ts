@@ -7,7 +7,7 @@ import { StoreError } from '../store/errors.ts';
 import { openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { versionOf } from './functions.ts';
-import type { Resolved } from './resolutions.ts';
+import { isStale, type Resolution, type Resolved } from './resolutions.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 
 /**
@@ -23,6 +23,20 @@ const REFERENCES = ['', '', 'canary'];
 const CONTENTS = 4;
 /** A version that is never deployed. */
 const UNKNOWN_VERSION = 'ffffffffffff';
+
+/** Submits as a gateway does. Returns null when the reference leads to no version. */
+async function submitTo<T>(resolution: Resolution, submit: (resolved: Resolved) => Promise<T>): Promise<T | null> {
+  const cached = resolution.cached();
+  if (cached !== null) {
+    try {
+      return await submit(cached);
+    } catch (error) {
+      if (!isStale(error)) throw error;
+    }
+  }
+  const current = await resolution.current();
+  return current && submit(current);
+}
 
 const pick = {
   tenant: fc.constantFrom(...TENANTS),
@@ -81,12 +95,13 @@ describe('resolutions', () => {
     return version;
   }
 
-  /** Submits as a gateway does. @returns the version that runs, or null when the reference leads to none */
+  /** Invokes as a gateway does. @returns the version that runs, or null when the reference leads to none */
   async function invoke(scheduler: Scheduler, tenant: string, reference = '') {
-    const id = await scheduler.resolutions.submit(tenant, NAME, reference, {
-      check: () => undefined,
-      submit: async ({ version, basis }) => (await scheduler.submit(submissionOf(tenant, version, basis))).id,
-    });
+    const resolution = scheduler.resolutions.of(tenant, NAME, reference, () => undefined);
+    const id = await submitTo(
+      resolution,
+      async ({ version, basis }) => (await scheduler.submit(submissionOf(tenant, version, basis))).id,
+    );
     if (id === null) return null;
     const record = await scheduler.invocations.get(id);
     assert.equal(record?.tenant, tenant);
@@ -179,10 +194,10 @@ describe('resolutions', () => {
     await deploy(gateway, 'default', 0);
     const { redis: connection } = gateway.store;
     const submitOnce = () =>
-      gateway.resolutions.submit('acme', NAME, '', {
-        check: () => undefined,
-        submit: ({ version, basis }) => gateway.submit(submissionOf('acme', version, basis)),
-      });
+      submitTo(
+        gateway.resolutions.of('acme', NAME, '', () => undefined),
+        ({ version, basis }) => gateway.submit(submissionOf('acme', version, basis)),
+      );
     // The first submission asks Redis for the version and fills the cache.
     await submitOnce();
     await submitOnce();
@@ -202,7 +217,10 @@ describe('resolutions', () => {
       const submit = async (one: Resolved) => void resolved.push(one);
       // The first submission asks Redis for the version and fills the cache, so the second one gets the version from the cache.
       for (let i = 0; i < 2; i++) {
-        await gateway.resolutions.submit('acme', NAME, reference, { check: () => undefined, submit });
+        await submitTo(
+          gateway.resolutions.of('acme', NAME, reference, () => undefined),
+          submit,
+        );
       }
       const [asked, cached] = resolved;
       assert.ok(asked && cached?.basis && asked.basis === undefined);
@@ -229,13 +247,13 @@ describe('resolutions', () => {
     await invoke(gateway, 'default');
     const checked: string[] = [];
     const submitUnless = (refused: string) =>
-      gateway.resolutions.submit('default', NAME, '', {
-        check: ({ version }) => {
+      submitTo(
+        gateway.resolutions.of('default', NAME, '', ({ version }) => {
           checked.push(version);
           if (version === refused) throw new RangeError(version);
-        },
-        submit: async ({ version, basis }) => (await gateway.submit(submissionOf('default', version, basis))).created,
-      });
+        }),
+        async ({ version, basis }) => (await gateway.submit(submissionOf('default', version, basis))).created,
+      );
     await assert.rejects(submitUnless(old), RangeError);
     assert.deepEqual(checked.splice(0), [old]);
     const replacement = await deploy(operator, 'default', 1);

@@ -20,18 +20,18 @@ export interface Resolved {
   readonly basis?: ServingBasis;
 }
 
-/** The two steps of an invocation by a reference. */
-export interface Submitting<T> {
-  /** Throws when the version is not suitable, for example because it does not take the input. */
-  readonly check: (version: FunctionVersion) => void;
-  /** Stores the invocation, with `resolved.basis` as `Submission.basis`. */
-  readonly submit: (resolved: Resolved) => Promise<T>;
+/** A reference to a function's version, as one request means it. */
+interface Wanted {
+  readonly tenant: string;
+  readonly name: string;
+  readonly reference: string;
+  /** Chooses among the versions of a split alias. */
+  readonly random: number;
 }
 
 /**
  * Resolves references for invocations from a cache, yet never to a stale version: the step that stores an invocation checks that the cached
- * resolution still follows from the function's aliases. If it does not, this class asks Redis and submits the invocation once more. A cached
- * version alone is never the reason of a refusal.
+ * resolution still follows from the function's aliases. If it does not, Redis is asked, and the invocation is submitted once more.
  */
 export class Resolutions {
   readonly #store: Store;
@@ -47,36 +47,16 @@ export class Resolutions {
   }
 
   /**
-   * Submits an invocation of the version to which a reference leads. Null when it leads to none.
-   *
-   * @throws the error of `check`, and errors of `submit`.
+   * Begins the resolution of a reference for one request.
+   * @param check throws when the version is not suitable, for example because it does not take the input
    */
-  async submit<T>(
-    tenant: string,
-    name: string,
-    reference: string,
-    { check, submit }: Submitting<T>,
-  ): Promise<T | null> {
+  of(tenant: string, name: string, reference: string, check: (version: FunctionVersion) => void): Resolution {
     // Both tries use one random number: a second one could exchange a version that `check` refused for another version.
-    const random = Math.random();
-    const known = this.#cachedResolution(tenant, name, reference, random);
-    const refusal = known && refusalBy(check, known.version);
-    if (known !== null && refusal === null) {
-      try {
-        return await submit(known);
-      } catch (error) {
-        if (!(error instanceof StoreError && error.code === 'stale-resolution')) throw error;
-      }
-    }
-    const version = await this.#ask(tenant, name, reference, random);
-    if (version === null) return null;
-    if (refusal !== null && version.version === known?.version.version) throw refusal.error;
-    check(version);
-    return submit({ version });
+    return new Resolution(this, { tenant, name, reference, random: Math.random() }, check);
   }
 
   /** The version to which the reference leads in the cache; null when the cache has none. */
-  #cachedResolution(tenant: string, name: string, reference: string, random: number): Resolved | null {
+  cached({ tenant, name, reference, random }: Wanted): Resolved | null {
     const owners = ownersFor(tenant, name);
     for (const [i, owner] of owners.entries()) {
       const serving = this.#cache.get(owner, entryOf(name, reference));
@@ -90,7 +70,7 @@ export class Resolutions {
   }
 
   /** Asks Redis for the version, and keeps the answer in the cache. */
-  async #ask(tenant: string, name: string, reference: string, random: number): Promise<FunctionVersion | null> {
+  async ask({ tenant, name, reference, random }: Wanted): Promise<FunctionVersion | null> {
     const owners = ownersFor(tenant, name);
     const serving = await this.#functions.serving(owners, name, reference);
     const entry = entryOf(name, reference);
@@ -105,13 +85,49 @@ export class Resolutions {
   }
 }
 
-function refusalBy(check: (version: FunctionVersion) => void, version: FunctionVersion): { error: unknown } | null {
-  try {
-    check(version);
-    return null;
-  } catch (error) {
-    return { error };
+/**
+ * The resolution of one request: first `cached`, if there is such a version, and `current` if there is none, or if it proves stale. A cached version
+ * alone is never the reason of a refusal.
+ */
+export class Resolution {
+  readonly #resolutions: Resolutions;
+  readonly #wanted: Wanted;
+  readonly #check: (version: FunctionVersion) => void;
+  /** The cached version that `check` refused, with its error. */
+  #refused: { readonly version: string; readonly error: unknown } | undefined;
+
+  constructor(resolutions: Resolutions, wanted: Wanted, check: (version: FunctionVersion) => void) {
+    this.#resolutions = resolutions;
+    this.#wanted = wanted;
+    this.#check = check;
   }
+
+  /** The version from the cache; null when there is none, or when it is not suitable. */
+  cached(): Resolved | null {
+    const known = this.#resolutions.cached(this.#wanted);
+    if (known === null) return null;
+    try {
+      this.#check(known.version);
+      return known;
+    } catch (error) {
+      this.#refused = { version: known.version.version, error };
+      return null;
+    }
+  }
+
+  /** The version that Redis has; null when the reference leads to none. @throws the error of `check` */
+  async current(): Promise<Resolved | null> {
+    const version = await this.#resolutions.ask(this.#wanted);
+    if (version === null) return null;
+    if (version.version === this.#refused?.version) throw this.#refused.error;
+    this.#check(version);
+    return { version };
+  }
+}
+
+/** True when a submission failed because its cached version no longer follows from the function's aliases. */
+export function isStale(error: unknown): boolean {
+  return error instanceof StoreError && error.code === 'stale-resolution';
 }
 
 const entryOf = (name: string, reference: string): string => `${name}@${reference}`;

@@ -332,27 +332,26 @@ const MAX_WITHDRAWN = 4096;
 const SPENT_MS = 90_000;
 const REASON = 'Redis did not answer the submission in time, and its client was told to send it again.';
 
+/** The scheduler, as withdrawals see it. Both calls throw `store-unavailable` when Redis did not answer. */
+interface Submitting {
+  submit(submission: Submission): Promise<Submitted>;
+  cancel(id: string, reason: string): Promise<CancelOutcome>;
+}
+
 /**
  * Cancels invocations whose submission failed because Redis did not answer. Redis may still run the submission's script, and the client knows no
  * id with which it could cancel the invocation. The cancel follows the submission on the same connection.
  */
 export class Withdrawals {
-  readonly #submit: (submission: Submission) => Promise<Submitted>;
-  readonly #cancel: (id: string, reason: string) => Promise<CancelOutcome>;
+  readonly #scheduler: Submitting;
   readonly #log: Logger;
   readonly #ids = new Set<string>();
   /** Submissions under way, and failed submissions of withdrawn invocations, by tenant, idempotency key and fingerprint. */
   readonly #submissionsByKey = new Map<string, Promise<Submitted>>();
   readonly #stopped = new AbortController();
 
-  /** @param cancel throws `store-unavailable` when Redis did not answer. */
-  constructor(
-    submit: (submission: Submission) => Promise<Submitted>,
-    cancel: (id: string, reason: string) => Promise<CancelOutcome>,
-    log: Logger,
-  ) {
-    this.#submit = submit;
-    this.#cancel = cancel;
+  constructor(scheduler: Submitting, log: Logger) {
+    this.#scheduler = scheduler;
     this.#log = log;
   }
 
@@ -385,7 +384,7 @@ export class Withdrawals {
 
   async #submitOrWithdraw(submission: Submission): Promise<Submitted> {
     try {
-      return await this.#submit(submission);
+      return await this.#scheduler.submit(submission);
     } catch (error) {
       if (mayBeStored(error)) this.#withdraw(submission.id);
       throw error;
@@ -422,7 +421,7 @@ export class Withdrawals {
   /** Null when Redis did not answer. */
   async #tryCancel(id: string): Promise<CancelOutcome | null> {
     try {
-      return await this.#cancel(id, REASON);
+      return await this.#scheduler.cancel(id, REASON);
     } catch (error) {
       if (isUnanswered(error)) return null;
       throw error;
