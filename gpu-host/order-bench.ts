@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { Dice } from './batcher/testing/dice.ts';
+import { Random } from '#test/harness/random.ts';
 import { must, range, startTestHost } from './testing/host.ts';
 
 /**
@@ -26,17 +26,17 @@ interface Prompt {
   readonly after?: number;
 }
 
-const tokensOf = (dice: Dice, count: number): number[] => Array.from({ length: count }, () => 3 + dice.roll(90));
+const tokensOf = (dice: Random, count: number): number[] => Array.from({ length: count }, () => 3 + dice.below(90));
 
 /** 12 tasks with examples of 64 tokens, 12 questions each. */
-function fewShot(dice: Dice): Prompt[] {
+function fewShot(dice: Random): Prompt[] {
   return Array.from({ length: 12 }, () => tokensOf(dice, 64)).flatMap((examples) =>
     Array.from({ length: 12 }, () => ({ tokens: [...examples, ...tokensOf(dice, 8)] })),
   );
 }
 
 /** Four trees of thoughts, three levels deep. */
-function treeSearch(dice: Dice): Prompt[] {
+function treeSearch(dice: Random): Prompt[] {
   const grow = (text: readonly number[], level: number): Prompt[] => {
     const children = Array.from({ length: level === 2 ? 4 : 3 }, () => [...text, ...tokensOf(dice, 16)]);
     return level === 2 ? children.map((tokens) => ({ tokens })) : children.flatMap((child) => grow(child, level + 1));
@@ -45,7 +45,7 @@ function treeSearch(dice: Dice): Prompt[] {
 }
 
 /** 24 conversations of six turns; each turn arrives after the answer to the previous one. */
-function chats(dice: Dice): Prompt[] {
+function chats(dice: Random): Prompt[] {
   const prompts: Prompt[] = [];
   for (let chat = 0; chat < 24; chat++) {
     let tokens = tokensOf(dice, 8);
@@ -122,7 +122,7 @@ const median = (values: readonly number[]): number =>
   values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
 
 const { values } = parseArgs({ options: { rounds: { type: 'string', default: '3' } } });
-const dice = new Dice(SEED);
+const dice = new Random(SEED);
 console.log('trace        at once  pages  first come  sorted within  depth first  first/depth  sorted/depth');
 for (const [name, prompts] of [
   ['few-shot', fewShot(dice)],

@@ -7,12 +7,12 @@ import readline from 'node:readline';
 import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { ROOT } from '#infra/install.ts';
+import { randomFrom, randomVector } from '#test/harness/random.ts';
 import { graphFile } from './engine/graph.ts';
 import { SAVED_LEAST, SIZES } from './engine/sizes.ts';
 import { IndexClient } from './protocol/client.ts';
 import { IndexError } from './protocol/types.ts';
 import { temporaryFolder } from './testing/folder.ts';
-import { randomFrom, randomVector } from './testing/random.ts';
 
 const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 const DIMENSIONS = 16;

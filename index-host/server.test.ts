@@ -5,13 +5,13 @@ import net from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
 import { CollectedLog } from '#scheduler/testing/log.ts';
+import { randomFrom, randomVector } from '#test/harness/random.ts';
 import { IndexClient } from './protocol/client.ts';
 import { encodeFrame, FRAME, MAX_VALUE } from './protocol/messages.ts';
 import { IndexError, type IndexErrorCode } from './protocol/types.ts';
 import { IndexHost } from './server.ts';
 import type { Limits } from './service/catalog.ts';
 import { temporaryFolder } from './testing/folder.ts';
-import { randomFrom, randomVector } from './testing/random.ts';
 
 const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 const DIMENSIONS = 8;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { seeded } from '../../gpu-host/memory/testing/random.ts';
+import { seeded } from '../../test/harness/random.ts';
 import { passagesOf } from './passages.ts';
 
 it('a document is cut between sentences, and a passage that it repeats comes once', () => {

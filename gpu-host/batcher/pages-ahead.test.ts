@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Dice } from './testing/dice.ts';
+import { Random } from '#test/harness/random.ts';
 import type { SimCall } from './testing/sim-call.ts';
 import { Trace } from './testing/trace.ts';
 
@@ -94,7 +94,7 @@ test('when a call ends before it has computed its pages, the most urgent call th
 
 /** Inferlets of two tenants that prefill texts with common beginnings, over pages that come and go. */
 class Pages {
-  readonly dice: Dice;
+  readonly dice: Random;
   readonly trace: Trace;
   readonly maxTokens: number;
   /** Pages that exist, as `scope/key`. */
@@ -106,21 +106,21 @@ class Pages {
   #names = 0;
 
   constructor(seed: number) {
-    this.dice = new Dice(seed);
-    this.maxTokens = 32 + this.dice.roll(200);
-    this.trace = new Trace({ maxTokens: this.maxTokens, maxCalls: 2 + this.dice.roll(6), agingMs: 4 });
+    this.dice = new Random(seed);
+    this.maxTokens = 32 + this.dice.below(200);
+    this.trace = new Trace({ maxTokens: this.maxTokens, maxCalls: 2 + this.dice.below(6), agingMs: 4 });
     // The key of a page stands for the text up to it, so two texts have different keys after they diverge.
     this.texts = Array.from({ length: 4 }, (_, text) => {
-      const common = this.dice.roll(8);
-      return Array.from({ length: 1 + this.dice.roll(12) }, (_, at) => (at < common ? at : 100 * (text + 1) + at));
+      const common = this.dice.below(8);
+      return Array.from({ length: 1 + this.dice.below(12) }, (_, at) => (at < common ? at : 100 * (text + 1) + at));
     });
   }
 
   push(): void {
     const name = `i${this.#names++}`;
-    if (this.dice.roll(4) === 0) this.trace.batcher.setPriority(this.trace.queue(name), this.dice.roll(21) - 10);
-    const keys = this.texts[this.dice.roll(this.texts.length)]!;
-    const call = prefill(this.trace, name, keys, `tenant-${this.dice.roll(2)}`);
+    if (this.dice.below(4) === 0) this.trace.batcher.setPriority(this.trace.queue(name), this.dice.below(21) - 10);
+    const keys = this.texts[this.dice.below(this.texts.length)]!;
+    const call = prefill(this.trace, name, keys, `tenant-${this.dice.below(2)}`);
     this.calls.add(call);
     this.#textOf.set(call, keys);
   }
@@ -136,7 +136,7 @@ class Pages {
       call.left -= tokens;
       const computedPages = Math.max(0, keys.length - Math.floor(call.left / PAGE));
       for (const key of keys.slice(0, computedPages)) this.existing.add(`${scope}/${key}`);
-      if (call.left > 0 && mayFail && this.dice.roll(6) === 0) this.#drop(call);
+      if (call.left > 0 && mayFail && this.dice.below(6) === 0) this.#drop(call);
       else if (call.left > 0) {
         call.pagesToCome = { ...call.pagesToCome!, keys: keys.slice(computedPages), takes: 0, begun: true };
         this.trace.batcher.resume(call, this.trace.nowMs);
@@ -147,9 +147,9 @@ class Pages {
     }
     this.trace.nowMs++;
     this.trace.batcher.ended(this.trace.nowMs);
-    if (mayFail && this.dice.roll(5) === 0)
-      for (const page of [...this.existing]) if (this.dice.roll(3) === 0) this.existing.delete(page);
-    if (mayFail && this.dice.roll(8) === 0 && this.calls.size > 0) this.#drop([...this.calls][0]!);
+    if (mayFail && this.dice.below(5) === 0)
+      for (const page of [...this.existing]) if (this.dice.below(3) === 0) this.existing.delete(page);
+    if (mayFail && this.dice.below(8) === 0 && this.calls.size > 0) this.#drop([...this.calls][0]!);
   }
 
   /** Updates the pages that a call which has not begun still has to compute. */
@@ -191,7 +191,7 @@ test('in random schedules the batch computes the next page of each call that wai
     const mayFail = seed % 2 === 0;
     let steps = 0;
     for (let turn = 0; turn < 40; turn++) {
-      for (let i = pages.dice.roll(4); i > 0; i--) pages.push();
+      for (let i = pages.dice.below(4); i > 0; i--) pages.push();
       if (pages.calls.size > 0) pages.step(mayFail);
     }
     for (; pages.calls.size > 0; steps++) {

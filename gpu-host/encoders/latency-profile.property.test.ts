@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { seeded } from '../memory/testing/random.ts';
+import { seeded } from '#test/harness/random.ts';
 import { LatencyProfile } from './latency-profile.ts';
 
 /** A device that takes a fixed time for a batch, and a time for each token, give or take a tenth. */

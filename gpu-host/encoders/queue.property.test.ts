@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { seeded } from '../memory/testing/random.ts';
+import { seeded } from '#test/harness/random.ts';
 import { EncodeQueue, type Waiting } from './queue.ts';
 
 interface Call extends Waiting {

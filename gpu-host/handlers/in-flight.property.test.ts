@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { Dice } from '../batcher/testing/dice.ts';
+import { Random } from '#test/harness/random.ts';
 import type { DeviceClient, Outcome } from '../protocol/client.ts';
 import { Oracle, range, samplingStep, startTestHost, type TestHost } from '../testing/host.ts';
 import { checkCharged, openedBy } from '../testing/workbench.ts';
@@ -44,26 +44,26 @@ interface Telling {
 }
 
 function plotOf(seed: number): Plot {
-  const dice = new Dice(seed);
-  const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
-  const common = text(20 + dice.roll(40));
-  const prompts = [common, [...common, ...text(1 + dice.roll(30))], [...common.slice(0, 30), ...text(dice.roll(40))]];
-  const maxDelay = dice.roll(3) * 8;
+  const dice = new Random(seed);
+  const text = (length: number): number[] => Array.from({ length }, () => dice.below(96));
+  const common = text(20 + dice.below(40));
+  const prompts = [common, [...common, ...text(1 + dice.below(30))], [...common.slice(0, 30), ...text(dice.below(40))]];
+  const maxDelay = dice.below(3) * 8;
   // In a third of the plots nothing ends an inferlet early, so that the computed tokens can be compared.
-  const mayEndEarly = dice.roll(3) > 0;
+  const mayEndEarly = dice.below(3) > 0;
   return {
-    stories: Array.from({ length: 6 + dice.roll(10) }, () => ({
-      tenant: `tenant-${dice.roll(4) === 0 ? 1 : 0}`,
-      prompt: prompts[dice.roll(2) * dice.roll(prompts.length)]!,
-      byEmbeds: dice.roll(4) === 0,
-      priority: dice.roll(3) === 0 ? dice.roll(21) - 10 : 0,
-      delay: dice.roll(maxDelay + 1),
-      cancelAfter: mayEndEarly && dice.roll(4) === 0 ? dice.roll(24) : undefined,
-      tokens: 1 + dice.roll(12),
+    stories: Array.from({ length: 6 + dice.below(10) }, () => ({
+      tenant: `tenant-${dice.below(4) === 0 ? 1 : 0}`,
+      prompt: prompts[dice.below(2) * dice.below(prompts.length)]!,
+      byEmbeds: dice.below(4) === 0,
+      priority: dice.below(3) === 0 ? dice.below(21) - 10 : 0,
+      delay: dice.below(maxDelay + 1),
+      cancelAfter: mayEndEarly && dice.below(4) === 0 ? dice.below(24) : undefined,
+      tokens: 1 + dice.below(12),
     })),
-    pageCount: mayEndEarly && dice.roll(2) === 0 ? 40 : 300,
-    maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
-    failsOneIn: mayEndEarly && dice.roll(3) === 0 ? 16 : 0,
+    pageCount: mayEndEarly && dice.below(2) === 0 ? 40 : 300,
+    maxBatchTokens: [20, 48, 512][dice.below(3)]!,
+    failsOneIn: mayEndEarly && dice.below(3) === 0 ? 16 : 0,
   };
 }
 
@@ -120,7 +120,7 @@ function stepByEmbeds(
 }
 
 async function play(plot: Plot, seed: number, prefixCache: boolean) {
-  const dice = new Dice(seed + 99);
+  const dice = new Random(seed + 99);
   let previousStep: Promise<unknown> = Promise.resolve();
   await using host = await startTestHost({
     seed: 3,
@@ -133,8 +133,8 @@ async function play(plot: Plot, seed: number, prefixCache: boolean) {
         forward(batch) {
           // A device computes its steps in order.
           const computed = previousStep.then(async () => {
-            for (let turns = dice.roll(6); turns > 0; turns--) await nextTurn();
-            if (plot.failsOneIn > 0 && dice.roll(plot.failsOneIn) === 0) throw new Error('the plot says so');
+            for (let turns = dice.below(6); turns > 0; turns--) await nextTurn();
+            if (plot.failsOneIn > 0 && dice.below(plot.failsOneIn) === 0) throw new Error('the plot says so');
             return inner.forward(batch);
           });
           previousStep = computed.catch(() => undefined);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isNewer } from '#scheduler/policies/preemption.ts';
-import { seeded } from './testing/random.ts';
+import { seeded } from '#test/harness/random.ts';
 import { PAGE_SIZE, type Setting, type WriteCall } from './testing/schedule.ts';
 import { type Actor, World } from './testing/world.ts';
 

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { MemoryOrder } from '#scheduler/policies/preemption.ts';
+import { seeded } from '#test/harness/random.ts';
 import type { DeviceMemory } from './device-memory.ts';
 import { CallHeld } from './fault.ts';
 import { fillSlot, type PageAccount, PRESENT_MS } from './pool.ts';
 import { FrameGain, framesGained, type PageHolding } from './pressure.ts';
 import type { PageSpace } from './space.ts';
 import { cacheText, makeMemory, type TestMemoryOptions } from './testing/memory.ts';
-import { seeded } from './testing/random.ts';
 
 const FAMILIES = 500;
 const PAGES = 10_000;

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { seeded } from '#test/harness/random.ts';
 import { CallFault, CallHeld } from './fault.ts';
 import { fillSlot, PRESENT_MS } from './pool.ts';
 import type { PageSpace } from './space.ts';
 import { cacheText, makeMemory, type TestMemory } from './testing/memory.ts';
-import { seeded } from './testing/random.ts';
 
 const PAGES = 60;
 const PAGE_SIZE = 4;

@@ -3,7 +3,7 @@ import { mkdtemp, open, rm, truncate, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { seeded } from '../memory/testing/random.ts';
+import { seeded } from '#test/harness/random.ts';
 import { tensorsOf } from './config.ts';
 import { ModelError } from './errors.ts';
 import { openTensors, type TensorStore } from './load.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { seeded } from '../memory/testing/random.ts';
+import { seeded } from '#test/harness/random.ts';
 import { StepCurve, StepProfile } from './step-profile.ts';
 
 const SIZES = [1, 2, 3, 8, 20, 64, 130, 400, 512];

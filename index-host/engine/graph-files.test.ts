@@ -3,8 +3,8 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { Index } from 'usearch';
+import { randomFrom, randomVector } from '#test/harness/random.ts';
 import { temporaryFolder } from '../testing/folder.ts';
-import { randomFrom, randomVector } from '../testing/random.ts';
 import { type Pieces, runToEnd } from './sizes.ts';
 import { VectorIndex } from './vector-index.ts';
 

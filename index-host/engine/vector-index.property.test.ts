@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import { randomFrom, randomVector } from '#test/harness/random.ts';
 import {
   COMPARISONS,
   type Comparison,
@@ -13,7 +14,6 @@ import {
   type Metric,
 } from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
-import { randomFrom, randomVector } from '../testing/random.ts';
 import type { Pieces, Sizes } from './sizes.ts';
 import { VectorIndex } from './vector-index.ts';
 

@@ -3,9 +3,9 @@ import { readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
+import { randomFrom, randomVector } from '#test/harness/random.ts';
 import { type Entry, IndexError } from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
-import { randomFrom, randomVector } from '../testing/random.ts';
 import { type Pieces, WORDED_AT_ONCE } from './sizes.ts';
 import { VectorIndex } from './vector-index.ts';
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { randomFrom } from '#test/harness/random.ts';
 import { Channel, type Lane, SharedRoom } from './channel.ts';
 import { FLAG_MORE, frame, KIND } from './frames.ts';
 import {
@@ -13,7 +14,7 @@ import {
   WINDOW_BYTES,
 } from './limits.ts';
 import { SharedThread } from './shared-thread.ts';
-import { randomOf, splitPair } from './testing/split-pair.ts';
+import { splitPair } from './testing/split-pair.ts';
 
 const FINGERPRINT = 7;
 
@@ -37,7 +38,7 @@ function sizeOf(random: () => number): number {
 
 /** Sends random messages on random lanes in both directions, and pauses lanes at random; resolves when all messages have arrived. */
 async function play(seed: number): Promise<void> {
-  const random = randomOf(seed);
+  const random = randomFrom(seed);
   const streams = splitPair(random);
   const lanes = 1 + Math.floor(random() * 6);
   const messagesPerLane = 1 + Math.floor(random() * 25);
@@ -349,7 +350,7 @@ describe('a channel', () => {
 describe('the shared room for large messages', () => {
   it('is assigned in order of arrival and never exceeded', () => {
     for (let seed = 1; seed <= 50; seed++) {
-      const random = randomOf(seed);
+      const random = randomFrom(seed);
       const room = new SharedRoom(100);
       const reservedBytes: number[] = [];
       const started: number[] = [];

@@ -6,9 +6,9 @@ import { promisify } from 'node:util';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { Random } from '#test/harness/random.ts';
 import { failureOf } from '../testing/outcome.ts';
 import { GrammarAccount, GrammarService, type GrammarSource, type Matcher } from './service.ts';
-import { Random } from './testing/random.ts';
 import { allowed, value } from './testing/walk.ts';
 import { type GrammarModel, vocabularyOf } from './vocabulary.ts';
 

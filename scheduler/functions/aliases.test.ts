@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { randomFrom } from '#test/harness/random.ts';
 import {
   type AliasState,
   aliasNameFault,
@@ -12,17 +13,6 @@ import {
   sharesFault,
   stepBack,
 } from './aliases.ts';
-
-/** Reproducible numbers from 0 up to 1 (mulberry32). */
-function randoms(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 const sharesOf = (weights: readonly number[]): Share[] =>
   weights.map((weight, i) => ({ version: `${i}`.padStart(12, '0'), weight }));
@@ -40,7 +30,7 @@ describe('shares of versions', () => {
       fc.property(weights, fc.integer(), (parts, seed) => {
         const shares = sharesOf(parts);
         assert.equal(sharesFault(shares), null);
-        const next = randoms(seed);
+        const next = randomFrom(seed);
         const draws = 2000;
         const counts = new Map<string, number>();
         for (let i = 0; i < draws; i++) {

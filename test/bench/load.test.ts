@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { randomFrom } from '#index-host/testing/random.ts';
+import { randomFrom } from '../harness/random.ts';
 import { poisson, sendAt, shareGptLengths } from './load.ts';
 import { mean } from './statistics.ts';
 

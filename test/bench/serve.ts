@@ -1,4 +1,4 @@
-import { randomFrom } from '#index-host/testing/random.ts';
+import { randomFrom } from '../harness/random.ts';
 import { fastestPeers } from './agents/peers.ts';
 import { World } from './agents/world.ts';
 import type { Bench, BenchReport } from './bench.ts';

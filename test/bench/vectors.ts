@@ -1,4 +1,4 @@
-import { randomFrom, randomVector } from '#index-host/testing/random.ts';
+import { randomFrom, randomVector } from '../harness/random.ts';
 
 /**
  * Makes vectors of length 1 like those of an encoder: `topics` clusters in a space of `rank` dimensions, with noise in all dimensions. The rank is

@@ -1,5 +1,5 @@
-import { Random } from '#runtime/grammar/testing/random.ts';
 import { FRONT, type Shape } from '#test/harness/machines.ts';
+import { Random } from '../harness/random.ts';
 
 /** A fault of one machine, which lasts until the schedule undoes it. */
 export type Fault =

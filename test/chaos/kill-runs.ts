@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { RUNTIME } from '#infra/runtimes.ts';
-import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { numberOf, type StreamEvent } from '#test/harness/events.ts';
 import { Platform, type StartOptions } from '#test/harness/platform.ts';
+import { Random } from '../harness/random.ts';
 import { checkEnded, startCount, type Watched, watch } from './invocations.ts';
 
 /** The runtime has fewer slots than invocations, so that some are queued when it dies. */

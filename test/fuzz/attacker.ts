@@ -1,9 +1,9 @@
 import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
 import { FrameWriter } from '#gpu-host/protocol/frames.ts';
 import { FRAME } from '#gpu-host/protocol/wire.ts';
+import { Random } from '../harness/random.ts';
 import { mutate, mutateReadably } from './mutate.ts';
 import { HostilePeer, type Observations } from './peer.ts';
-import { Random } from './random.ts';
 import { HostileSession } from './session.ts';
 
 /** The frames of all attackers together. */

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
 import type { Operation } from '#gpu-host/protocol/operations.ts';
 import { PIECE_BYTES } from '#gpu-host/protocol/wire.ts';
+import type { Random } from '../harness/random.ts';
 import { hostileWord, text, word } from './hostile.ts';
-import type { Random } from './random.ts';
 
 const VERSIONS = ['v1', 'v2', 'v3'];
 

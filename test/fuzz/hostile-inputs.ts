@@ -1,8 +1,8 @@
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { Operation } from '#gpu-host/protocol/operations.ts';
 import { MAX_ENCODED_TEXTS } from '#gpu-host/protocol/wire.ts';
+import type { Random } from '../harness/random.ts';
 import { list, word } from './hostile.ts';
-import type { Random } from './random.ts';
 
 /** Makes the two calls of one image: `embed-image`, then the pixels or an error. Sometimes they come in reverse order, or one is missing. */
 export function hostileImage(random: Random, embed: () => number): Operation[] {

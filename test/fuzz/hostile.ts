@@ -1,5 +1,5 @@
 import type { LogitChanges, Mask, Sampler, StepOutput, TenantLimit } from '#gpu-host/protocol/calls.ts';
-import type { Random } from './random.ts';
+import type { Random } from '../harness/random.ts';
 
 /** Words at the edges of a field's range. */
 const EDGE_WORDS = [0, 1, 2, 31, 32, 255, 65_535, 65_536, 262_145, 0x7fff_ffff, 0x8000_0000, 0xffff_fffe, 0xffff_ffff];

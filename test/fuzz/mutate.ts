@@ -3,8 +3,8 @@ import { PageLists } from '#gpu-host/protocol/fields.ts';
 import { WordReader } from '#gpu-host/protocol/frames.ts';
 import { decodeCalls, OPERATIONS } from '#gpu-host/protocol/operations.ts';
 import { FRAME, FRAME_HEADER_WORDS, HELLO_VERSION, MAX_FRAME_WORDS } from '#gpu-host/protocol/wire.ts';
+import type { Random } from '../harness/random.ts';
 import { hostileWord } from './hostile.ts';
-import type { Random } from './random.ts';
 
 /** Words of a frame before the fields of its first call: its header, and the entry's length, operation, inferlet, queue and id. */
 const HEAD_WORDS = 7;

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DeviceClient, Distribution, GpuHostConnection, Outcome } from '#gpu-host/protocol/client.ts';
-import { Random } from './random.ts';
+import { Random } from '../harness/random.ts';
 
 const NONE = new Uint32Array();
 const PAGE_SIZE = 8;

@@ -3,8 +3,8 @@ import { FrameReader, FrameWriter } from '#gpu-host/protocol/frames.ts';
 import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
 import { decodeHeld, decodeResults, decodeTerminated, decodeUsage } from '#gpu-host/protocol/results.ts';
 import { FRAME, MAX_JSON_BYTES } from '#gpu-host/protocol/wire.ts';
+import type { Random } from '../harness/random.ts';
 import { Mirror, type Served } from './mirror.ts';
-import type { Random } from './random.ts';
 
 /** Longest time for a host to read frames and answer. */
 export const ANSWER_DEADLINE_MS = 120_000;

@@ -3,10 +3,10 @@ import { PageLists } from '#gpu-host/protocol/fields.ts';
 import type { FrameWriter } from '#gpu-host/protocol/frames.ts';
 import { type ExportControl, encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
 import { RIGHTS_CASES, TIER_CASES } from '#wit/generated/host.ts';
+import type { Random } from '../harness/random.ts';
 import { hostileWord, limit, list, logitChanges, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import { hostileCopies } from './hostile-copies.ts';
 import { hostileImage, hostileTexts } from './hostile-inputs.ts';
-import type { Random } from './random.ts';
 import { type Addresses, emptySpace, grow, type Space } from './space.ts';
 
 interface OpenQueue {

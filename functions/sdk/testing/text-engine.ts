@@ -1,4 +1,4 @@
-import { seeded } from '../../../gpu-host/memory/testing/random.ts';
+import { seeded } from '../../../test/harness/random.ts';
 import { type Engine, ItemSplitter, type NodeRun, type NodeValues } from '../src/workflow/engine.ts';
 import type { Node } from '../src/workflow/graph.ts';
 import type { EngineName } from '../src/workflow/sizes.ts';

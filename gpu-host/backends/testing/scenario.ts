@@ -1,20 +1,14 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { splitmix } from '#gpu-host/models/testing/random-model.ts';
 import type { Backend, InputRows, SequenceInput, SequenceOutput, TopRequest } from '../backend.ts';
 
-/** Repeatable uniform numbers (splitmix32). */
+/** The random inputs of steps. They draw from splitmix32, as random weights do, because recorded figures depend on its numbers. */
 export class Random {
-  #state: number;
+  /** From 0 up to, not including, 1. */
+  readonly next: () => number;
 
   constructor(seed: number) {
-    this.#state = seed | 0;
-  }
-
-  /** From 0 up to, not including, 1. */
-  next(): number {
-    this.#state = (this.#state + 0x9e3779b9) | 0;
-    let mixed = Math.imul(this.#state ^ (this.#state >>> 16), 0x21f0aaad);
-    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
-    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
+    this.next = splitmix(seed);
   }
 
   /** An integer from 0 up to, not including, `end`. */

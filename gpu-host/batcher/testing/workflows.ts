@@ -1,7 +1,7 @@
+import { Random } from '#test/harness/random.ts';
 import type { Grant } from '../batch.ts';
 import { Batcher } from '../batcher.ts';
 import { type BatchQueue, Scoreboard } from '../call.ts';
-import { Dice } from './dice.ts';
 import { SimCall } from './sim-call.ts';
 
 /** A prompt and the tokens generated after it. */
@@ -46,7 +46,7 @@ const stepMs = (inputs: number, tokenMs = TOKEN_MS): number => STEP_MS + tokenMs
 /** Plays random workflows of one tenant in virtual time. @returns the latency of each query, milliseconds */
 export function latenciesOfMix(setup: MixSetup): number[] {
   const { seed, queries: count, apartMs, maxCalls, maxTokens = 512, tokenMs, deep } = setup;
-  const dice = new Dice(seed);
+  const dice = new Random(seed);
   const batcher = new Batcher({
     limits: { maxCalls, maxTokens, agingMs: 250 },
     grace: { maxMs: 0, stepShare: 0 },
@@ -171,11 +171,11 @@ function noteComputed(batcher: Batcher, grant: Grant, nowMs: number): SimCall | 
 }
 
 /** From 2 to 10 generations. Each after the first needs none, only the previous one, or all previous ones. */
-function randomWorkflow(dice: Dice): Generation[] {
-  const generations = Array.from({ length: 2 + dice.roll(9) }, (_, i): Generation => {
+function randomWorkflow(dice: Random): Generation[] {
+  const generations = Array.from({ length: 2 + dice.below(9) }, (_, i): Generation => {
     const choices = [[], [i - 1], Array.from({ length: i }, (_, k) => k)];
-    const needs = choices[i === 0 ? 0 : dice.roll(choices.length)] ?? [];
-    return { prompt: 20 + dice.roll(180), tokens: 8 + dice.roll(56), needs, depth: 0 };
+    const needs = choices[i === 0 ? 0 : dice.below(choices.length)] ?? [];
+    return { prompt: 20 + dice.below(180), tokens: 8 + dice.below(56), needs, depth: 0 };
   });
   for (const { needs, depth } of generations.toReversed())
     for (const need of needs) {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
+import { Random } from '#test/harness/random.ts';
 import { DEFAULT_GRACE } from '../adaptive.ts';
 import { type Batch, Batcher } from '../batcher.ts';
 import { type BatchCall, type BatchQueue, Scoreboard } from '../call.ts';
 import type { BatchLimits } from '../select.ts';
 import { checkBatch, checkFull, TurnChecker } from './check-batch.ts';
-import { Dice } from './dice.ts';
 import { type Operation, QUEUES_PER_SPACE, SPACES } from './operations.ts';
 import { type BatchPolicy, departureOf } from './policies.ts';
 import type { SimShape } from './sim-call.ts';
@@ -54,7 +54,7 @@ export class World {
         this.#push(operation.space, operation.queue, operation.shape);
         break;
       case 'step':
-        this.step(operation.ms, new Dice(operation.dice));
+        this.step(operation.ms, new Random(operation.dice));
         break;
       case 'priority': {
         const queue = this.queues[operation.space]![operation.queue]!;
@@ -74,7 +74,7 @@ export class World {
 
   /** Finishes every call. */
   drain(): void {
-    const dice = new Dice(1);
+    const dice = new Random(1);
     for (let stepsLeft = 20_000; stepsLeft > 0 && this.#unfinished > 0; stepsLeft--) {
       while (this.#held.length > 0) this.#consume(0);
       this.step(1, dice);
@@ -92,10 +92,10 @@ export class World {
   }
 
   /** Time passes; the batch on the device ends; the next one leaves if the batcher agrees. */
-  step(ms: number, dice: Dice): void {
+  step(ms: number, dice: Random): void {
     this.nowMs += ms;
-    if (this.#slow.length > 0 && dice.roll(2) === 0)
-      this.#finish(this.#slow.splice(dice.roll(this.#slow.length), 1)[0]!);
+    if (this.#slow.length > 0 && dice.below(2) === 0)
+      this.#finish(this.#slow.splice(dice.below(this.#slow.length), 1)[0]!);
     if (this.#batch) this.#end(this.#batch, dice);
     this.#instants();
     const ready = this.#ready();
@@ -109,7 +109,7 @@ export class World {
     if (decision.kind === 'wait') {
       this.#checkWait(decision.ms, ready);
       // Either other calls may come meanwhile, or the time passes, and then the wait is over.
-      if (dice.roll(2) === 0) return;
+      if (dice.below(2) === 0) return;
       this.nowMs += decision.ms;
       decision = this.batcher.next(this.nowMs);
       if (decision.kind !== 'batch') assert.fail('the wait is extended');
@@ -209,10 +209,10 @@ export class World {
    * Some forwards fail while they are prepared, before any call is done. Forwards that need their pages fail with them.
    * The rest end in any order.
    */
-  #end(batch: Batch, dice: Dice): void {
+  #end(batch: Batch, dice: Random): void {
     const failed = new Set<BatchCall>();
     for (const { call, after } of batch.forwards) {
-      if (dice.roll(12) > 0 && !after?.some((earlier) => failed.has(earlier))) continue;
+      if (dice.below(12) > 0 && !after?.some((earlier) => failed.has(earlier))) continue;
       failed.add(call);
       this.#finish(call as WorldCall);
       this.#instants();
@@ -228,10 +228,10 @@ export class World {
     this.#endMs = this.nowMs;
   }
 
-  #accept(call: WorldCall, tokens: number, dice: Dice): void {
+  #accept(call: WorldCall, tokens: number, dice: Random): void {
     call.left -= tokens;
     if (call.left === 0) this.#finish(call);
-    else if (call.continues && dice.roll(4) === 0) {
+    else if (call.continues && dice.below(4) === 0) {
       this.batcher.pause(call);
       call.held = true;
       this.#held.push(call);

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { seeded } from '#test/harness/random.ts';
 import { CHOSEN_TOKEN } from '../../backends/backend.ts';
 import { drawPlace } from '../../backends/draw.ts';
 import type { CallFault } from '../../memory/fault.ts';
-import { seeded } from '../../memory/testing/random.ts';
 import type { LogitChanges, Sampler } from '../../protocol/calls.ts';
 import { GREEDY, must, NONE, tagOf } from '../../testing/host.ts';
 import { ids, PROMPT, type Workbench, withWorkbench } from '../../testing/workbench.ts';

@@ -3,8 +3,8 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Random } from '#test/harness/random.ts';
 import type { Backend } from '../../backends/backend.ts';
-import { Dice } from '../../batcher/testing/dice.ts';
 import { type DeviceClient, type GpuHostConnection, type Sampler, SharedPages } from '../../protocol/client.ts';
 import { Ended, take } from '../../testing/ended.ts';
 import { NONE, range, samplingStep, startTestHost, type TestHost } from '../../testing/host.ts';
@@ -244,11 +244,11 @@ async function playStory(connection: GpuHostConnection, story: Story, arrival: n
 
 /** A device that works ahead and computes its steps one after another. Each begins some turns of the event loop late. */
 function workAhead(inner: Backend): Backend {
-  const dice = new Dice(1);
+  const dice = new Random(1);
   let previousStep: Promise<unknown> = Promise.resolve();
   const forward: Backend['forward'] = (batch) => {
     const computed = previousStep.then(async () => {
-      for (let turns = dice.roll(8); turns > 0; turns--) await nextTurn();
+      for (let turns = dice.below(8); turns > 0; turns--) await nextTurn();
       return inner.forward(batch);
     });
     previousStep = computed.catch(() => undefined);

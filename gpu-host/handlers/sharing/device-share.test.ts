@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Dice } from '../../batcher/testing/dice.ts';
+import { Random } from '#test/harness/random.ts';
 import { DeviceShare, type DeviceTurns } from './device-share.ts';
 
 interface Model {
@@ -172,17 +172,17 @@ test('DeviceShare announces steps that may take long: steps of many inputs, step
 
 test('the device never idles while a model wants a step, and a model gets its part while tenants come and go', () => {
   for (let seed = 1; seed <= 200; seed++) {
-    const dice = new Dice(seed);
-    const host = new Host(Array.from({ length: 1 + dice.roll(4) }, () => 1 + dice.roll(50)));
+    const dice = new Random(seed);
+    const host = new Host(Array.from({ length: 1 + dice.below(4) }, () => 1 + dice.below(50)));
     const longestMs = Math.max(...host.models.map(({ stepMs }) => stepMs));
-    const steady = host.models[dice.roll(host.models.length)] as Model;
+    const steady = host.models[dice.below(host.models.length)] as Model;
     steady.wanting.add('steady');
     let entitledMs = 0;
     for (let round = 0; round < 1000; round++) {
       for (const [i, { wanting }] of host.models.entries()) {
-        const tenant = `tenant ${i} ${dice.roll(3)}`;
-        if (dice.roll(10) === 0) wanting.add(tenant);
-        if (dice.roll(10) === 0) wanting.delete(tenant);
+        const tenant = `tenant ${i} ${dice.below(3)}`;
+        if (dice.below(10) === 0) wanting.add(tenant);
+        if (dice.below(10) === 0) wanting.delete(tenant);
       }
       const weight = host.models.reduce((sum, { wanting }) => sum + wanting.size, 0);
       const beforeMs = host.nowMs;

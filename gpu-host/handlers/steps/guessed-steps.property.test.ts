@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Random } from '#test/harness/random.ts';
 import type { Backend, SequenceInput } from '../../backends/backend.ts';
 import { InvalidInput } from '../../backends/check.ts';
-import { Dice } from '../../batcher/testing/dice.ts';
 import type { DeviceClient, Outcome, Sampler, StepResult } from '../../protocol/client.ts';
 import { GREEDY, NONE, range, startTestHost } from '../../testing/host.ts';
 import { checkDistinctWrites, wrapBackend } from '../../testing/wrapped-backend.ts';
@@ -40,27 +40,27 @@ class Life {
   readonly log: string[] = [];
   readonly #inferlet: DeviceClient;
   readonly #queues: readonly [number, number];
-  readonly #dice: Dice;
+  readonly #dice: Random;
   /** Decides the pauses between calls. */
-  readonly #pace: Dice;
+  readonly #pace: Random;
   readonly #sampler: Sampler;
   readonly #texts: Text[] = [];
 
   constructor(inferlet: DeviceClient, seed: number) {
     this.#inferlet = inferlet;
     this.#queues = [inferlet.createQueue('tiny'), inferlet.createQueue('tiny')];
-    this.#dice = new Dice(seed);
-    this.#pace = new Dice(seed + 77);
-    this.#sampler = this.#dice.roll(2) === 0 ? GREEDY : { temperature: 0.9, topK: 12, topP: 0.95, minP: 0, seed };
+    this.#dice = new Random(seed);
+    this.#pace = new Random(seed + 77);
+    this.#sampler = this.#dice.below(2) === 0 ? GREEDY : { temperature: 0.9, topK: 12, topP: 0.95, minP: 0, seed };
   }
 
   async live(): Promise<string[]> {
     await this.#begin();
     for (let turn = 0; turn < 26; turn++) {
-      const text = this.#texts[this.#dice.roll(this.#texts.length)];
+      const text = this.#texts[this.#dice.below(this.#texts.length)];
       if (!text || text.tokens.length > MAX_TEXT_TOKENS) await this.#begin();
       else await this.#act(text);
-      if (this.#pace.roll(6) === 0) for (let i = this.#pace.roll(60); i > 0; i--) await nextTurn();
+      if (this.#pace.below(6) === 0) for (let i = this.#pace.below(60); i > 0; i--) await nextTurn();
     }
     for (const text of this.#texts)
       this.#note(await this.#ask(text, { output: { tag: 'distributions', val: 3 }, outPages: NONE }));
@@ -68,10 +68,10 @@ class Life {
   }
 
   async #begin(): Promise<void> {
-    const isPaged = this.#dice.roll(2) === 0;
-    const isCommon = this.#dice.roll(2) === 0;
-    const length = 5 + this.#dice.roll(14);
-    const tokens = Array.from({ length }, (_, i) => (isCommon ? (i * 5) % 90 : this.#dice.roll(90)));
+    const isPaged = this.#dice.below(2) === 0;
+    const isCommon = this.#dice.below(2) === 0;
+    const length = 5 + this.#dice.below(14);
+    const tokens = Array.from({ length }, (_, i) => (isCommon ? (i * 5) % 90 : this.#dice.below(90)));
     const queue = this.#nextQueue();
     const pages = this.#inferlet.allocatePages(queue, isPaged ? Math.ceil(length / PAGE_SIZE) : 9);
     if (pages.tag === 'err') return;
@@ -81,12 +81,12 @@ class Life {
   }
 
   async #act(text: Text): Promise<void> {
-    const kind = this.#dice.roll(16);
+    const kind = this.#dice.below(16);
     const { queue, pages, tokens } = text;
     if (kind < 7) {
-      for (let steps = 2 + this.#dice.roll(6); steps > 0; steps--) {
+      for (let steps = 2 + this.#dice.below(6); steps > 0; steps--) {
         this.#take(text, await this.#step(text));
-        for (let turns = this.#pace.roll(3) * this.#pace.roll(4); turns > 0; turns--) await nextTurn();
+        for (let turns = this.#pace.below(3) * this.#pace.below(4); turns > 0; turns--) await nextTurn();
       }
     } else if (kind === 7 && this.#texts.length < 4) {
       const shared = this.#inferlet.sharePages(queue, pages);
@@ -95,11 +95,11 @@ class Life {
     } else if (kind === 8) {
       this.#inferlet.send(queue, {
         op: 'mask-page',
-        page: pages[this.#dice.roll(Math.min(2, pages.length))]!,
-        slots: this.#dice.roll(8),
+        page: pages[this.#dice.below(Math.min(2, pages.length))]!,
+        slots: this.#dice.below(8),
       });
     } else if (kind === 9) {
-      tokens[tokens.length - 1] = this.#dice.roll(90);
+      tokens[tokens.length - 1] = this.#dice.below(90);
       this.#take(text, await this.#step(text));
     } else if (kind === 10) {
       // Fewer pages than the guess has: only a comparison of their slots shows that the guess is wrong.
@@ -109,13 +109,13 @@ class Life {
     } else if (kind === 12) {
       // The second step, on either queue, does not wait for the token of the first one.
       const first = this.#step(text);
-      tokens.push(this.#dice.roll(90));
-      const second = this.#step(text, { queue: this.#queues[this.#dice.roll(2)]! });
+      tokens.push(this.#dice.below(90));
+      const second = this.#step(text, { queue: this.#queues[this.#dice.below(2)]! });
       this.#note(await first);
       this.#take(text, await second);
     } else if (kind === 13) {
-      const from = this.#texts[this.#dice.roll(this.#texts.length)]!;
-      const count = 1 + this.#dice.roll(4);
+      const from = this.#texts[this.#dice.below(this.#texts.length)]!;
+      const count = 1 + this.#dice.below(4);
       const slots = { sourceOffset: 0, destination: pages[0]!, destinationOffset: 0, count, shift: 0 };
       if (from !== text) this.#inferlet.send(queue, { op: 'copy-slots', source: from.pages[0]!, ...slots });
       this.#take(text, await this.#step(text));
@@ -126,10 +126,10 @@ class Life {
   async #stepBoth(text: Text): Promise<void> {
     const other = this.#texts.find(({ queue, tokens }) => queue !== text.queue && tokens.length <= MAX_TEXT_TOKENS);
     if (!other) return;
-    for (let rounds = 4 + this.#dice.roll(5); rounds > 0; rounds--) {
+    for (let rounds = 4 + this.#dice.below(5); rounds > 0; rounds--) {
       const steps = [this.#step(text), this.#step(other)];
       for (const [i, outcome] of (await Promise.all(steps)).entries()) this.#take([text, other][i]!, outcome);
-      for (let turns = this.#pace.roll(3) * this.#pace.roll(4); turns > 0; turns--) await nextTurn();
+      for (let turns = this.#pace.below(3) * this.#pace.below(4); turns > 0; turns--) await nextTurn();
     }
   }
 
@@ -190,9 +190,9 @@ interface Played {
 }
 
 async function play(seed: number, ahead: boolean): Promise<Played> {
-  const plot = new Dice(seed);
-  const dice = new Dice(seed + 1000);
-  const refusedOfEight = plot.roll(3);
+  const plot = new Random(seed);
+  const dice = new Random(seed + 1000);
+  const refusedOfEight = plot.below(3);
   const clashes: unknown[] = [];
   let stepsOfBothQueues = 0;
   let previousStep: Promise<unknown> = Promise.resolve();
@@ -208,20 +208,20 @@ async function play(seed: number, ahead: boolean): Promise<Played> {
         }
         const guessedCount = batch.filter(({ inputs }) => inputs.kind === 'picked').length;
         if (guessedCount > lives.length) stepsOfBothQueues++;
-        if (guessedCount > 0 && dice.roll(8) < refusedOfEight) throw new InvalidInput('not now');
+        if (guessedCount > 0 && dice.below(8) < refusedOfEight) throw new InvalidInput('not now');
         const computing = inner.forward(batch);
         const waits = Promise.allSettled([previousStep, computing]);
         previousStep = waits.then(async () => {
-          for (let turns = dice.roll(16); turns > 0; turns--) await nextTurn();
+          for (let turns = dice.below(16); turns > 0; turns--) await nextTurn();
         });
         await previousStep;
         return computing;
       },
     });
-  const model = { prefixCache: plot.roll(3) > 0 };
+  const model = { prefixCache: plot.below(3) > 0 };
   await using host = await startTestHost({ wrap, seed: 1, pageSize: PAGE_SIZE, pageCount: 400, model });
   const connection = await host.connect();
-  const lives = Array.from({ length: 1 + plot.roll(3) }, (_, i) => {
+  const lives = Array.from({ length: 1 + plot.below(3) }, (_, i) => {
     const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 120, arrival: i });
     return { inferlet, life: new Life(inferlet, seed * 10 + i) };
   });

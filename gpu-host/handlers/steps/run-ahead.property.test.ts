@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Random } from '#test/harness/random.ts';
 import type { Backend, SequenceInput } from '../../backends/backend.ts';
 import { InvalidInput } from '../../backends/check.ts';
-import { Dice } from '../../batcher/testing/dice.ts';
 import type {
   DeviceClient,
   GpuHostConnection,
@@ -66,38 +66,38 @@ interface Telling {
 const NEVER = 10_000;
 
 function plotOf(seed: number): Plot {
-  const dice = new Dice(seed);
+  const dice = new Random(seed);
   const isSlow = seed < SLOW_SEEDS;
   const allStep = seed % 2 === 1;
-  const prompts = [0, 1, 2].map(() => Array.from({ length: 1 + dice.roll(20) }, () => dice.roll(96)));
-  const stories = Array.from({ length: 1 + dice.roll(5) }, (_, i): Story => {
+  const prompts = [0, 1, 2].map(() => Array.from({ length: 1 + dice.below(20) }, () => dice.below(96)));
+  const stories = Array.from({ length: 1 + dice.below(5) }, (_, i): Story => {
     const slow = isSlow && i === 0;
     return {
-      delays: Array.from({ length: 4 }, () => dice.roll(30)),
-      prompt: prompts[dice.roll(3)]!,
-      token: dice.roll(4),
-      sampler: { temperature: dice.roll(2) * 0.9, topK: dice.roll(2) * 12, topP: 0.95, minP: 0, seed: dice.roll(3) },
-      maxTokens: slow ? 280 : 1 + dice.roll(36),
-      stopTokens: slow ? [] : Array.from({ length: dice.roll(16) }, () => dice.roll(96)),
-      stopAfter: dice.roll(5) === 0 ? 1 + dice.roll(12) : NEVER,
-      closeAfter: dice.roll(6) === 0 ? 1 + dice.roll(12) : NEVER,
+      delays: Array.from({ length: 4 }, () => dice.below(30)),
+      prompt: prompts[dice.below(3)]!,
+      token: dice.below(4),
+      sampler: { temperature: dice.below(2) * 0.9, topK: dice.below(2) * 12, topP: 0.95, minP: 0, seed: dice.below(3) },
+      maxTokens: slow ? 280 : 1 + dice.below(36),
+      stopTokens: slow ? [] : Array.from({ length: dice.below(16) }, () => dice.below(96)),
+      stopAfter: dice.below(5) === 0 ? 1 + dice.below(12) : NEVER,
+      closeAfter: dice.below(6) === 0 ? 1 + dice.below(12) : NEVER,
       isSlow: slow,
-      usesSteps: !slow && (allStep || dice.roll(4) === 0),
-      swerves: Array.from({ length: dice.roll(3) }, () => dice.roll(30)),
+      usesSteps: !slow && (allStep || dice.below(4) === 0),
+      swerves: Array.from({ length: dice.below(3) }, () => dice.below(30)),
     };
   });
   return {
     stories,
-    failsAt: dice.roll(4) === 0 ? 3 + dice.roll(30) : 0,
-    refuses: dice.roll(2) * dice.roll(4),
+    failsAt: dice.below(4) === 0 ? 3 + dice.below(30) : 0,
+    refuses: dice.below(2) * dice.below(4),
     // Inferlets that step need some turns of the event loop until their next call.
-    latency: dice.roll(4) + (allStep ? 12 : 0),
+    latency: dice.below(4) + (allStep ? 12 : 0),
   };
 }
 
 /** A device whose steps end one after another, each some turns late, and that refuses and fails as the plot says. */
 function device(inner: Backend, plot: Plot, ahead: boolean, seed: number): Backend {
-  const dice = new Dice(seed + 7);
+  const dice = new Random(seed + 7);
   let calls = 0;
   let previousStep: Promise<unknown> = Promise.resolve();
   return wrapBackend(inner, {
@@ -106,12 +106,12 @@ function device(inner: Backend, plot: Plot, ahead: boolean, seed: number): Backe
       calls++;
       const isAhead = batch.some(({ inputs }) => inputs.kind === 'picked');
       assert.ok(ahead || !isAhead);
-      if (isAhead && dice.roll(4) < plot.refuses) throw new InvalidInput('not now');
-      if (!isAhead && batch.length > 1 && dice.roll(8) < plot.refuses) throw new InvalidInput('not together');
+      if (isAhead && dice.below(4) < plot.refuses) throw new InvalidInput('not now');
+      if (!isAhead && batch.length > 1 && dice.below(8) < plot.refuses) throw new InvalidInput('not together');
       const computing = calls === plot.failsAt ? Promise.reject(new Error('the plot says so')) : inner.forward(batch);
       const waits = Promise.allSettled([previousStep, computing]);
       previousStep = waits.then(async () => {
-        await turns(dice.roll(plot.latency + 1));
+        await turns(dice.below(plot.latency + 1));
       });
       await previousStep;
       return computing;

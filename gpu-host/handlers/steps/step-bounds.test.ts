@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { seeded } from '#test/harness/random.ts';
 import type { StepEstimate } from '../../backends/backend.ts';
 import { faultOf, makeMemory } from '../../memory/testing/memory.ts';
-import { seeded } from '../../memory/testing/random.ts';
 import { StepProfile } from '../../telemetry/step-profile.ts';
 import { must, NONE, Oracle, range, startTestHost } from '../../testing/host.ts';
 import { ids, PROMPT, Workbench } from '../../testing/workbench.ts';

@@ -1,4 +1,4 @@
-import { Dice } from '../../batcher/testing/dice.ts';
+import { Random } from '#test/harness/random.ts';
 import type { Sampler } from '../../protocol/client.ts';
 import type { ExportControl } from '../../protocol/operations.ts';
 
@@ -51,55 +51,55 @@ export interface Plot {
 
 /** Makes a plot whose inferlets together want several times the pool. Equal seeds give equal plots. */
 export function plotOf(seed: number): Plot {
-  const dice = new Dice(seed);
-  const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
+  const dice = new Random(seed);
+  const text = (length: number): number[] => Array.from({ length }, () => dice.below(96));
   const common = text(30);
-  const mayClose = dice.roll(3) === 0;
-  const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!;
+  const mayClose = dice.below(3) === 0;
+  const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.below(4)]!;
   // Without enough swap, a plot has no `hint` (cases 8 and 9): exports would stay on the device and might leave too few pages for a story.
   const kinds = swap === 'plenty' ? 11 : 8;
   const chapter = (): Chapter => {
-    const count = 1 + dice.roll(12);
-    switch (dice.roll(kinds)) {
+    const count = 1 + dice.below(12);
+    switch (dice.below(kinds)) {
       case 0:
-        return { kind: 'prefill', tokens: text(1 + dice.roll(40)) };
+        return { kind: 'prefill', tokens: text(1 + dice.below(40)) };
       case 1:
       case 2:
         return { kind: 'run', count: count * 2 };
       case 3:
-        return { kind: 'embeds', count: 1 + dice.roll(3) };
+        return { kind: 'embeds', count: 1 + dice.below(3) };
       case 4:
-        return { kind: 'fork', count: 1 + dice.roll(5) };
+        return { kind: 'fork', count: 1 + dice.below(5) };
       case 5:
         return { kind: 'copy' };
       case 6:
-        return { kind: 'wait', turns: dice.roll(20) };
+        return { kind: 'wait', turns: dice.below(20) };
       case 7:
-        return { kind: 'child', tokens: text(1 + dice.roll(20)), count };
+        return { kind: 'child', tokens: text(1 + dice.below(20)), count };
       case 8:
       case 9: {
-        const [name, control] = [EXPORTS[dice.roll(EXPORTS.length)]!, HINTS[dice.roll(HINTS.length)]!];
-        return { kind: 'hint', name, exports: dice.roll(2) === 0, control };
+        const [name, control] = [EXPORTS[dice.below(EXPORTS.length)]!, HINTS[dice.below(HINTS.length)]!];
+        return { kind: 'hint', name, exports: dice.below(2) === 0, control };
       }
       default:
         return { kind: 'steps', count };
     }
   };
   return {
-    stories: Array.from({ length: 12 + dice.roll(14) }, (_, i) => ({
+    stories: Array.from({ length: 12 + dice.below(14) }, (_, i) => ({
       chapters: [
-        { kind: 'prefill', tokens: dice.roll(2) ? [...common, ...text(1 + dice.roll(8))] : text(1 + dice.roll(40)) },
-        ...Array.from({ length: 2 + dice.roll(5) }, chapter),
+        { kind: 'prefill', tokens: dice.below(2) ? [...common, ...text(1 + dice.below(8))] : text(1 + dice.below(40)) },
+        ...Array.from({ length: 2 + dice.below(5) }, chapter),
       ],
-      sampler: { temperature: dice.roll(2), topK: 0, topP: 1, minP: 0, seed: dice.roll(1000) },
-      tenant: `tenant-${dice.roll(2)}`,
-      delay: dice.roll(2) * dice.roll(12),
-      closeAfter: i > 0 && mayClose && dice.roll(3) === 0 ? dice.roll(60) : undefined,
+      sampler: { temperature: dice.below(2), topK: 0, topP: 1, minP: 0, seed: dice.below(1000) },
+      tenant: `tenant-${dice.below(2)}`,
+      delay: dice.below(2) * dice.below(12),
+      closeAfter: i > 0 && mayClose && dice.below(3) === 0 ? dice.below(60) : undefined,
     })),
-    pageCount: 40 + dice.roll(20),
+    pageCount: 40 + dice.below(20),
     swap,
-    prefixCache: dice.roll(2) === 0,
-    maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
-    ahead: swap === 'plenty' && dice.roll(2) === 0,
+    prefixCache: dice.below(2) === 0,
+    maxBatchTokens: [20, 48, 512][dice.below(3)]!,
+    ahead: swap === 'plenty' && dice.below(2) === 0,
   };
 }

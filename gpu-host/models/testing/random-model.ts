@@ -174,14 +174,19 @@ function deviationOf(name: string, shape: readonly number[]): number {
   return 1.5 / Math.sqrt(shape[1] ?? 1);
 }
 
-/** Standard normal values from a 32-bit seed (splitmix32 and Box–Muller). */
-export function gaussian(seed: number): () => number {
+/** Uniform numbers from 0 up to, not including, 1 (splitmix32). */
+export function splitmix(seed: number): () => number {
   let state = seed | 0;
-  const uniform = () => {
+  return () => {
     state = (state + 0x9e3779b9) | 0;
     let mixed = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
     mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
     return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
   };
+}
+
+/** Standard normal values from a 32-bit seed (splitmix32 and Box–Muller). */
+export function gaussian(seed: number): () => number {
+  const uniform = splitmix(seed);
   return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
 }

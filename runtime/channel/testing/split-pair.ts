@@ -1,16 +1,5 @@
 import { Duplex } from 'node:stream';
 
-/** Seeded random numbers from 0 to 1 (mulberry32). */
-export function randomOf(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b_79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 0x1_0000_0000;
-  };
-}
-
 /** One end of a pair of streams. The bytes that it writes reach the other end in pieces of random sizes, in different turns of the event loop. */
 class SplitEnd extends Duplex {
   peer: SplitEnd | null = null;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
+import { Random } from '#test/harness/random.ts';
 import type { Answer } from '../messages.ts';
-import { Random } from '../testing/random.ts';
 import { vocabularyFrom } from '../testing/vocabularies.ts';
 import { allowed } from '../testing/walk.ts';
 import type { GrammarSource } from '../translate/source.ts';

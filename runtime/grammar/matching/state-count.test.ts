@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Random } from '../testing/random.ts';
+import { Random } from '#test/harness/random.ts';
 import { characters, type Range } from '../translate/characters.ts';
 import { choice, type Expression, type Grammar, oneOf, sequence, text } from '../translate/expression.ts';
 import { buildAutomaton, countStates, type Rule, type State } from './automaton.ts';

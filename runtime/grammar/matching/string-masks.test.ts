@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Random } from '../testing/random.ts';
+import { Random } from '#test/harness/random.ts';
 import { vocabularyFrom } from '../testing/vocabularies.ts';
 import { allowed } from '../testing/walk.ts';
 import { translate } from '../translate/source.ts';

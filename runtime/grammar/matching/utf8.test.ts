@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Random } from '../testing/random.ts';
+import { Random } from '#test/harness/random.ts';
 import { type Characters, characters, complement, intersection, union } from '../translate/characters.ts';
 import { utf8 } from './automaton.ts';
 

@@ -1,5 +1,5 @@
+import type { Random } from '#test/harness/random.ts';
 import { FORMATS } from '../translate/json-schema-string.ts';
-import type { Random } from './random.ts';
 
 type Schema = Readonly<Record<string, unknown>>;
 

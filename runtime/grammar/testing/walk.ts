@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Random } from '#test/harness/random.ts';
 import type { Matcher } from '../service.ts';
-import type { Random } from './random.ts';
 
 /** Number of tokens after which a walk heads for its end. Before, the walk rarely takes a token that leads there; afterwards, nearly always. */
 const WANDER = 30;

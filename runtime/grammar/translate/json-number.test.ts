@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Random } from '../testing/random.ts';
+import { Random } from '#test/harness/random.ts';
 import { recognizes } from '../testing/recognize.ts';
 import type { Expression } from './expression.ts';
 import { type Bound, decimals, integers } from './json.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Ajv } from 'ajv';
 import ajvFormats from 'ajv-formats';
-import { Random } from '../testing/random.ts';
+import { Random } from '#test/harness/random.ts';
 import { TextMatcher } from '../testing/schema-suite.ts';
 import { FORMATS } from './json-schema-string.ts';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Random } from '../testing/random.ts';
+import { Random } from '#test/harness/random.ts';
 import { recognizes } from '../testing/recognize.ts';
 import { oneOf } from './expression.ts';
 import { Inexpressible } from './json-schema-object.ts';

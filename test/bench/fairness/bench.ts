@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { randomFrom } from '#index-host/testing/random.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
+import { randomFrom } from '../../harness/random.ts';
 import { type TextTokens, textTokens } from '../agents/tokens.ts';
 import type { Bench, BenchReport } from '../bench.ts';
 import { cancelAll } from '../clients.ts';

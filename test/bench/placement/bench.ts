@@ -1,4 +1,4 @@
-import { randomFrom } from '#index-host/testing/random.ts';
+import { randomFrom } from '../../harness/random.ts';
 import type { Bench, BenchReport } from '../bench.ts';
 import { format, formatSpread, mean, quantile, spread } from '../statistics.ts';
 import { boundOf } from './bound.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { randomFrom } from '#index-host/testing/random.ts';
+import { randomFrom } from '../../harness/random.ts';
 import { mean, quantile } from '../statistics.ts';
 import { boundOf } from './bound.ts';
 import { leastLoaded, oracle, platform, randomHost, roundRobin, twoChoices } from './policies.ts';

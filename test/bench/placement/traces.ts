@@ -1,4 +1,4 @@
-import { randomFrom } from '#index-host/testing/random.ts';
+import { randomFrom } from '../../harness/random.ts';
 import { logNormal, poisson } from '../load.ts';
 import { earlierContexts, workOf } from './bound.ts';
 import {

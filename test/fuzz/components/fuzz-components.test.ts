@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Random } from '../random.ts';
+import { Random } from '../../harness/random.ts';
 import { fuzzComponents } from './fuzz-components.ts';
 import { mutant } from './mutate.ts';
 import { readSeeds } from './seeds.ts';

@@ -1,6 +1,6 @@
 import { isErrorCode } from '#gateway/app/errors/codes.ts';
 import { Arena } from '#test/hostile/arena.ts';
-import { Random } from '../random.ts';
+import { Random } from '../../harness/random.ts';
 import { MutantWorker, type Outcome } from './mutant-worker.ts';
 import { mutant } from './mutate.ts';
 import { readSeeds, type Seed } from './seeds.ts';

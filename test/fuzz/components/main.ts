@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import cliProgress from 'cli-progress';
 import { readArguments, refuseArguments } from '#infra/arguments.ts';
-import { Random } from '../random.ts';
+import { Random } from '../../harness/random.ts';
 import { fuzzComponents } from './fuzz-components.ts';
 import { mutant } from './mutate.ts';
 import { readSeeds } from './seeds.ts';

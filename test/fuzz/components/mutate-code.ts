@@ -1,7 +1,7 @@
 import { leb, Reader, signedLeb } from '#runtime/build/wasm/binary.ts';
 import { skipLocals } from '#runtime/build/wasm/call-graph.ts';
 import { type Instruction, OP, readInstruction } from '#runtime/build/wasm/instructions.ts';
-import type { Random } from '../random.ts';
+import type { Random } from '../../harness/random.ts';
 
 const I32_CONST = 0x41;
 /** Ranges of `i32` opcodes with equal signatures. */

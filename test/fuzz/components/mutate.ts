@@ -1,5 +1,5 @@
 import { leb, nameBytes, Reader } from '#runtime/build/wasm/binary.ts';
-import type { Random } from '../random.ts';
+import type { Random } from '../../harness/random.ts';
 import { codeSection, withOtherCode } from './mutate-code.ts';
 import type { Seed } from './seeds.ts';
 import { isNested, putTogether, type Structure, takeApart } from './structure.ts';

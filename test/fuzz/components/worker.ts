@@ -4,7 +4,7 @@
  * answer, `seed` is the name of the changed component and `code` is the platform's code for the mutant's end. After any thrown error the process
  * answers `{index, fault}` and ends. If it went on, the parent could take a later error of this mutant for the answer to the next mutant.
  */
-import { Random } from '../random.ts';
+import { Random } from '../../harness/random.ts';
 import { mutant } from './mutate.ts';
 import { runMutant } from './run-mutant.ts';
 import { readSeeds } from './seeds.ts';

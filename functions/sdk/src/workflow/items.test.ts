@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { seeded } from '../../../../gpu-host/memory/testing/random.ts';
+import { seeded } from '../../../../test/harness/random.ts';
 import { ItemSplitter } from './engine.ts';
 import type { Items } from './graph.ts';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { seeded } from '../../../../gpu-host/memory/testing/random.ts';
+import { seeded } from '../../../../test/harness/random.ts';
 import { TextEngine } from '../../testing/text-engine.ts';
 import type { Variable } from './builder.ts';
 import { choice, gen, type ProgramBody, programOn, type State } from './program.ts';

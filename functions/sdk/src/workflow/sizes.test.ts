@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { seeded } from '../../../../gpu-host/memory/testing/random.ts';
+import { seeded } from '../../../../test/harness/random.ts';
 import { randomGraph } from '../../testing/random-graph.ts';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { Builder, prompt } from './builder.ts';
