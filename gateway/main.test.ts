@@ -11,17 +11,17 @@ import { PieClient } from './client/client.ts';
 import type { InvocationStream, PieEvent } from './client/invocation-stream.ts';
 import { freePort } from './local/platform.ts';
 import { ECHO_SCHEMA } from './testing/http/harness.ts';
-import { TestPlatform } from './testing/platform.ts';
+import { GatewayPlatform } from './testing/platform.ts';
 
 const MAIN = new URL('main.ts', import.meta.url).pathname;
 
 describe('the gateway process', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let home: string;
   const children = new Set<ChildProcess>();
 
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     home = await mkdtemp(path.join(tmpdir(), 'pie-gw-'));
     await platform.register({ name: 'echo', input: ECHO_SCHEMA });
   });

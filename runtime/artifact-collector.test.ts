@@ -12,7 +12,7 @@ import { ArtifactCollector, artifactWanted } from './artifact-collector.ts';
 import { type Artifact, readArtifact } from './build/index.ts';
 import { memoryPagesOf } from './pool/launcher.ts';
 import { testArtifact } from './testing/components.ts';
-import { TestPlatform } from './testing/platform.ts';
+import { RuntimePlatform } from './testing/platform.ts';
 import { callbackGuest, RETURN_42, watComponent } from './testing/wat.ts';
 
 /** Guests of a few hundred bytes, because the tests build each of them several times. ECHO returns its input, OTHER returns 42. */
@@ -21,11 +21,11 @@ const OTHER = callbackGuest({ run: `${RETURN_42} (i32.const 0)` });
 const LONG_AGO = new Date(0);
 
 describe('the collector of artifacts', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let store: string;
   before(async () => {
     store = await mkdtemp(join(tmpdir(), 'pie-artifacts-'));
-    platform = await TestPlatform.start({ runtime: { artifactsDirectory: store, builds: 2 } });
+    platform = await RuntimePlatform.start({ runtime: { artifactsDirectory: store, builds: 2 } });
   });
   after(async () => {
     await platform.stop();

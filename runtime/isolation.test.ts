@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { IsolationError } from './sandboxes/index.ts';
-import { TestPlatform } from './testing/platform.ts';
+import { RuntimePlatform } from './testing/platform.ts';
 
 const ECHO = 'export async function run(input) { return JSON.stringify(input.length); }';
 
 describe('a runtime on a machine without user namespaces', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let folder: string;
   const { PATH = '' } = process.env;
 
@@ -20,7 +20,7 @@ describe('a runtime on a machine without user namespaces', () => {
     await writeFile(bubblewrap, '#!/bin/sh\necho "bwrap: setting up uid map: Permission denied" >&2\nexit 1\n');
     await chmod(bubblewrap, 0o755);
     process.env.PATH = `${folder}${delimiter}${PATH}`;
-    platform = await TestPlatform.start({ runtime: { artifactsDirectory: join(folder, 'artifacts') } });
+    platform = await RuntimePlatform.start({ runtime: { artifactsDirectory: join(folder, 'artifacts') } });
   });
   after(async () => {
     process.env.PATH = PATH;

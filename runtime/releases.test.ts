@@ -7,7 +7,7 @@ import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { checkWorld } from './build/artifact/world.ts';
 import { testComponent } from './testing/components.ts';
-import { DEADLINE_MS, TestPlatform, type Transcript } from './testing/platform.ts';
+import { DEADLINE_MS, RuntimePlatform, type Transcript } from './testing/platform.ts';
 
 /** Sends the name of its version several times, then returns it. */
 const TICKER = `import { functionVersion, sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -35,10 +35,10 @@ export async function run(input) {
 const TICKS = 6;
 
 describe('under running streams,', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let component: Uint8Array;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     component = await testComponent(TICKER);
   });
   after(() => platform.stop());

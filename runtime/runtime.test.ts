@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform, type Transcript } from './testing/platform.ts';
+import { RuntimePlatform, type Transcript } from './testing/platform.ts';
 import { callbackGuest, RETURN_42, watComponent } from './testing/wat.ts';
 
 const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 64 };
@@ -14,7 +14,7 @@ const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 64 };
 const SHORT_CPU_MS = 250;
 
 describe('a runtime', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let version: FunctionVersion;
   let shortCpu: FunctionVersion;
   const invoke = (wish: Record<string, unknown>, deadlineMs?: number) => platform.invoke(version, wish, deadlineMs);
@@ -29,7 +29,7 @@ describe('a runtime', () => {
       codeFolder = await mkdtemp(join(tmpdir(), 'pie-test-code-'));
       process.env.NODE_COMPILE_CACHE = codeFolder;
     }
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     const source = await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8');
     version = await platform.deploy(source, { name: 'behaviour', limits: LIMITS });
     shortCpu = await platform.deploy(source, { name: 'brief', limits: { ...LIMITS, cpuMs: SHORT_CPU_MS } });
@@ -206,7 +206,7 @@ describe('a runtime', () => {
 });
 
 /** Waits until an invocation has sent or logged a message. */
-async function untilStarted(platform: TestPlatform, id: string): Promise<void> {
+async function untilStarted(platform: RuntimePlatform, id: string): Promise<void> {
   for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
     if (event === 'log' || event === 'message') return;
   }

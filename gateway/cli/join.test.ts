@@ -17,14 +17,14 @@ import { JOIN_VERSIONS } from '#scheduler/machines/types.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { freePort } from '../local/platform.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { toFailure } from './failure.ts';
 import { type JoinRequest, joinPlatform } from './join.ts';
 
 const MASTER_KEY = randomBytes(32).toString('base64');
 
 describe('joining a platform', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let directory: string;
   let redisUrl = '';
   /** Versions of the exchange that the gateway speaks. */
@@ -47,7 +47,7 @@ describe('joining a platform', () => {
         return versions;
       },
     };
-    platform = await TestPlatform.start({ control: { joining } });
+    platform = await GatewayPlatform.start({ control: { joining } });
     const port = await freePort();
     await platform.scheduler.store.redis.config('SET', 'port', port);
     redisUrl = `redis://operator:secret@127.0.0.1:${port}`;

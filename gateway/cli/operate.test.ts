@@ -11,7 +11,7 @@ import { MachineLease } from '#scheduler/machines/lease.ts';
 import { affinityKey } from '#scheduler/policies/placement.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { runPie } from '../testing/pie.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
@@ -23,10 +23,10 @@ interface Result {
 }
 
 describe('operator commands:', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let pending: readonly PendingFunction[] = [];
   before(async () => {
-    platform = await TestPlatform.start({ control: { pendingFunctions: () => pending } });
+    platform = await GatewayPlatform.start({ control: { pendingFunctions: () => pending } });
     for (const name of ['echo', 'other']) await platform.register({ name });
   });
   after(() => platform.stop());

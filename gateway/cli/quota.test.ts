@@ -7,16 +7,16 @@ import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import type { QuotaStatus } from '../app/control.ts';
 import { runPie } from '../testing/pie.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 import { ROOT } from './paths.ts';
 
 const BIN = path.join(ROOT, 'gateway/cli/bin.js');
 
 describe('pie quota and pie usage', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     await platform.register({ name: 'story' });
   });
   after(() => platform.stop());

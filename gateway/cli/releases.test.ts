@@ -12,16 +12,16 @@ import { silentLog } from '#scheduler/testing/log.ts';
 import { freePort } from '../local/platform.ts';
 import { serve } from '../node/http/server.ts';
 import { runPie } from '../testing/pie.ts';
-import { componentBytes, TestPlatform } from '../testing/platform.ts';
+import { componentBytes, GatewayPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
 
 describe('releases on the command line:', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let folder: string;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     folder = mkdtempSync(path.join(os.tmpdir(), 'pie-releases-'));
     platform.build = () => ({
       ok: true,

@@ -4,15 +4,15 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { runPie } from '../testing/pie.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
 
 describe('pie replay and pie schedule', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
   });
   after(() => platform.stop());
 

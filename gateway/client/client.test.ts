@@ -11,16 +11,16 @@ import { freePort } from '../local/platform.ts';
 import { serve } from '../node/http/server.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA } from '../testing/http/harness.ts';
-import { componentBytes, TestPlatform } from '../testing/platform.ts';
+import { componentBytes, GatewayPlatform } from '../testing/platform.ts';
 import { PieClient } from './client.ts';
 import type { PieError } from './errors.ts';
 import type { PieEvent } from './invocation-stream.ts';
 
 describe('PieClient', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let client: PieClient;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     client = platform.client();
     await platform.register({ name: 'echo', input: ECHO_SCHEMA });
   });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it, test } from 'node:test';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { PieClient } from './client.ts';
 
 test('following a log ends with an error when a line is not JSON', async () => {
@@ -19,9 +19,9 @@ test('following a log ends with an error when a line is not JSON', async () => {
 });
 
 describe('following a log', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
   });
   after(() => platform.stop());
 

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ECHO_SCHEMA } from '../testing/http/harness.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { PieClient } from './client.ts';
 
 test('a message reaches the inbox once, although the answer to the first request is lost', async (t) => {
-  const platform = await TestPlatform.start();
+  const platform = await GatewayPlatform.start();
   t.after(() => platform.stop());
   const client = platform.client();
   await platform.register({ name: 'echo', input: ECHO_SCHEMA });

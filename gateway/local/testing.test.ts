@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { TestPlatform as TestGateway } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { InvocationError, startPlatform, TestInferlet, type TestPlatform } from './testing.ts';
 
 const TALKER = `import { receive, send } from 'pie:inferlet/session@0.1.0';
@@ -48,7 +48,7 @@ describe('pie/testing', () => {
   });
 
   it('returns the messages of the last attempt, and those before a question', async () => {
-    const gateway = await TestGateway.start();
+    const gateway = await GatewayPlatform.start();
     try {
       await gateway.register({ name: 'restarted', restartable: true });
       const client = gateway.client();

@@ -10,7 +10,7 @@ import { DEFAULT_LIMITS } from '../app/context.ts';
 import { Bodies } from '../app/http/bodies.ts';
 import type { AnsweredRequest } from '../app/http/observer.ts';
 import { OpenStreams } from '../app/http/open-streams.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { Connections } from './http/connections.ts';
 import { serve } from './http/server.ts';
 import { watchRequests } from './platform-metrics.ts';
@@ -27,7 +27,7 @@ const LIMITS = {
 const PATH = '/v1/functions/echo/invocations';
 
 describe('a gateway with bounds on held bytes and open streams', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   const bodies = new Bodies(LIMITS);
   const streams = new OpenStreams(LIMITS, 'streams');
   const log = new CollectedLog();
@@ -36,7 +36,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
     const observer = {
       begin: () => ({ traceparent: '', answered: (answer: AnsweredRequest) => void answers.push(answer) }),
     };
-    platform = await TestPlatform.start({ serve: { limits: LIMITS, bodies, streams, observer, log } });
+    platform = await GatewayPlatform.start({ serve: { limits: LIMITS, bodies, streams, observer, log } });
     await platform.register({ name: 'echo' });
   });
   after(() => platform.stop());

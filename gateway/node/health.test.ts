@@ -5,7 +5,7 @@ import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { createApp } from '../app/app.ts';
 import type { Health } from '../app/control.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { functionsCheck, GPU_HOST_GRACE_MS, runningChecks } from './health.ts';
 
 const NOW = 1_000_000;
@@ -93,7 +93,7 @@ test('the check of functions names what is missing and why, and fails only for f
 test('a request for a function that the start has not deployed yet is told so, and when to try again', async () => {
   const failed = pendingFunction('openai-chat', { state: 'failed', tries: 1, why: 'The store is full.' });
   let pending = [{ ...failed, nextTryAt: Date.now() + 600_000 }];
-  const platform = await TestPlatform.start({ control: { pendingFunctions: () => pending } });
+  const platform = await GatewayPlatform.start({ control: { pendingFunctions: () => pending } });
   try {
     const post = async (path: string, body: object) => {
       const headers = { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json' };
@@ -122,7 +122,7 @@ test('a request for a function that the start has not deployed yet is told so, a
 
 test('a gateway answers 503 until the awaited functions are deployed, and 200 from then on', async () => {
   let pending = ['story', 'chat'].map((name) => pendingFunction(name, { isAwaited: true }));
-  const platform = await TestPlatform.start({ control: { pendingFunctions: () => pending } });
+  const platform = await GatewayPlatform.start({ control: { pendingFunctions: () => pending } });
   try {
     const ready = async () => {
       const response = await fetch(`${platform.url}/readyz`);

@@ -6,7 +6,7 @@ import { type JoinToken, newJoinToken, openJoin, parseJoinToken, sealJoin } from
 import type { Role } from '#scheduler/machines/types.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 
 const CERTIFICATE = Array(32).fill('AB').join(':');
 const MASTER_KEY = randomBytes(32).toString('base64');
@@ -17,9 +17,9 @@ const UNSTATED_VERSION = 1;
 const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
 
 describe('machines that join', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start({
+    platform = await GatewayPlatform.start({
       control: {
         joining: {
           redis: { url: 'rediss://operator:secret@redis.internal:6380/0', ca: 'CA' },

@@ -6,19 +6,19 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { DEFAULT_LIMITS } from '../app/context.ts';
 import type { LogOptions } from '../app/control.ts';
 import { Bodies } from '../app/http/bodies.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { type LogSource, readLogs } from './logs.ts';
 
 const LINES = 700;
 
 describe('logs of invocations filtered by status', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let lookups: string[][] = [];
   let source: LogSource;
   const neverAborted = new AbortController().signal;
   const failedIds: string[] = [];
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     await platform.register({ name: 'f' });
     const { store, logs, invocations } = platform.scheduler;
     for (let i = 0; i < 2; i++) {

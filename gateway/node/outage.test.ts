@@ -6,14 +6,14 @@ import { eventually, submission } from '#scheduler/testing/fixture.ts';
 import type { InvokeRequest } from '../app/control.ts';
 import { type Frame, FrameParser } from '../client/event-source.ts';
 import { ASYNC, ECHO_SCHEMA, Harness, JSON_TYPE, json, SSE } from '../testing/http/harness.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 
 /** Limit on one request of a test. */
 const WAIT_MS = 120_000;
 
 /** A platform whose Redis writes to disk before it answers. */
-async function startDurable(): Promise<TestPlatform> {
-  const platform = await TestPlatform.start({ appendOnly: true });
+async function startDurable(): Promise<GatewayPlatform> {
+  const platform = await GatewayPlatform.start({ appendOnly: true });
   await platform.scheduler.store.call((redis) => redis.config('SET', 'appendfsync', 'always'));
   return platform;
 }
@@ -42,14 +42,14 @@ class FrameReader {
 }
 
 /** A platform whose Redis keeps its data, with the function `echo`. */
-async function startEcho(): Promise<[TestPlatform, Harness]> {
+async function startEcho(): Promise<[GatewayPlatform, Harness]> {
   const platform = await startDurable();
   await platform.register({ name: 'echo', input: ECHO_SCHEMA });
   return [platform, new Harness({ url: platform.url, platform, stop: async () => undefined })];
 }
 
 describe('when Redis dies', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let h: Harness;
   before(async () => {
     [platform, h] = await startEcho();
@@ -163,7 +163,7 @@ describe('when Redis dies', () => {
 
 describe('when the gateway stops', () => {
   it('streams that end in time get their result, the others an error, and no new connection is accepted', async () => {
-    const platform = await TestPlatform.start();
+    const platform = await GatewayPlatform.start();
     try {
       await platform.register({ name: 'echo', input: ECHO_SCHEMA });
       const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
@@ -193,7 +193,7 @@ describe('when the gateway stops', () => {
 });
 
 describe('a submission that Redis does not answer in time', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let h: Harness;
   before(async () => {
     [platform, h] = await startEcho();

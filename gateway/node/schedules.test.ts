@@ -5,7 +5,7 @@ import { Schedules } from '#scheduler/schedules/schedules.ts';
 import type { ScheduleWorker } from '#scheduler/schedules/worker.ts';
 import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
 import type { PieClient } from '../client/client.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { scheduledRuns } from './scheduled-runs.ts';
 
 const MINUTE_MS = 60_000;
@@ -13,7 +13,7 @@ const INPUT_SCHEMA = { type: 'object', properties: { prompt: { type: 'string' } 
 
 // A schedule has an entry in its tenant's hash, and a job scheduler of BullMQ, which fires at the times of the entry.
 describe('schedules', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let worker: ScheduleWorker;
   let client: PieClient;
   const start = () => {
@@ -29,7 +29,7 @@ describe('schedules', () => {
     (await client.schedules.list()).find((one) => one.name === name)?.last ?? null;
 
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     client = platform.client();
     start();
   });

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, describe, it } from 'node:test';
-import { componentBytes, TestPlatform } from '../testing/platform.ts';
+import { componentBytes, GatewayPlatform } from '../testing/platform.ts';
 
 const MEBIBYTE = 2 ** 20;
 
 describe('a large upload', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   before(async () => {
     // While Redis takes 64 MiB, its other calls wait, on a busy machine for seconds. Their deadline must be longer.
-    platform = await TestPlatform.start({ deadlineMs: 60_000 });
+    platform = await GatewayPlatform.start({ deadlineMs: 60_000 });
   });
   after(async () => {
     agent.destroy();

@@ -12,7 +12,7 @@ import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
 import type { WebhookOutcome, Webhooks } from '#scheduler/webhooks/webhooks.ts';
 import type { WebhookDelivery } from '../app/control.ts';
 import type { PieClient } from '../client/client.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { webhookPayload } from './webhook-payload.ts';
 
 /** Maximum deliveries that a gateway makes for one tenant at once, as in `scheduler/webhooks`. */
@@ -64,7 +64,7 @@ class Receiver {
 describe('webhooks', () => {
   const receiver = new Receiver();
   const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }, { host: 'hooks.internal' }], lookup: resolve });
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let webhooks: Webhooks;
   const outcomes: WebhookOutcome[] = [];
   let client: PieClient;
@@ -88,7 +88,7 @@ describe('webhooks', () => {
 
   before(async () => {
     await receiver.start();
-    platform = await TestPlatform.start({ control: { reach } });
+    platform = await GatewayPlatform.start({ control: { reach } });
     client = platform.client();
     await platform.register({ name: 'echo' });
     startWebhooks();

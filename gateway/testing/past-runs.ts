@@ -2,7 +2,7 @@ import type { Usage } from '#scheduler/invocations/types.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { beginAttempt, submission } from '#scheduler/testing/fixture.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
-import type { TestPlatform } from './platform.ts';
+import type { GatewayPlatform } from './platform.ts';
 
 /** An invocation at a time in the past. */
 export interface PastRun {
@@ -14,7 +14,7 @@ export interface PastRun {
 }
 
 /** Runs invocations with a clock in the past, through the scheduler's own classes, so that there is usage of many days. */
-export async function runInPast({ redis, lease }: TestPlatform, runs: readonly PastRun[]): Promise<void> {
+export async function runInPast({ redis, lease }: GatewayPlatform, runs: readonly PastRun[]): Promise<void> {
   let now = 0;
   const scheduler = openScheduler({ log: silentLog, connect: redis.connect, clock: () => now });
   try {

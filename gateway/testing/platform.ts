@@ -39,7 +39,7 @@ export function componentBytes(content = 'x'): Uint8Array<ArrayBuffer> {
  * A Node gateway on its own Redis and real sockets. No runtime process runs: tests write the runtime's records through the scheduler's
  * own classes, with {@link Attempt}, and answer build requests with `build`.
  */
-export class TestPlatform {
+export class GatewayPlatform {
   readonly redis: TestRedis;
   readonly scheduler: Scheduler;
   readonly control: NodeControlPlane;
@@ -74,7 +74,7 @@ export class TestPlatform {
       /** Deadline of the gateway's calls of Redis. */
       deadlineMs?: number;
     } = {},
-  ): Promise<TestPlatform> {
+  ): Promise<GatewayPlatform> {
     const redis = await TestRedis.start(options);
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
@@ -97,7 +97,7 @@ export class TestPlatform {
       version: 'test',
       ...options.serve,
     });
-    const platform = new TestPlatform(redis, scheduler, lease, apiKey, control, server);
+    const platform = new GatewayPlatform(redis, scheduler, lease, apiKey, control, server);
     const builder = scheduler.createBuildWorker({
       runtimeId: lease.id,
       build: async ({ componentHash }) => {

@@ -8,18 +8,18 @@ import { silentLog } from '#scheduler/testing/log.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA, Harness, JSON_TYPE } from '../testing/http/harness.ts';
 import { startWorker } from '../testing/miniflare.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { GatewayPlatform } from '../testing/platform.ts';
 import { type OriginOptions, originControlPlane } from './control-plane.ts';
 
 describe('a worker whose connection to the origin breaks', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let proxy: Awaited<ReturnType<typeof startCuttingProxy>>;
   let worker: Awaited<ReturnType<typeof startWorker>>;
   /** Bytes of answers after which the proxy cuts a connection to the origin. */
   let cutAfter = Number.POSITIVE_INFINITY;
 
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     proxy = await startCuttingProxy(new URL(platform.url), () => cutAfter);
     worker = await startWorker(proxy.url);
     await platform.register({ name: 'echo', input: ECHO_SCHEMA });
@@ -78,7 +78,7 @@ async function breakOneRequest(port: number): Promise<string> {
 }
 
 it('a worker cancels an invocation whose id its client did not get, also when the origin restarts at that moment', async () => {
-  const platform = await TestPlatform.start();
+  const platform = await GatewayPlatform.start();
   const connect = (port?: number) => startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY, port);
   const proxies = [await connect()];
   const url = proxies[0]!.url;
@@ -106,9 +106,9 @@ it('a worker cancels an invocation whose id its client did not get, also when th
 });
 
 describe('the control plane over HTTP', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     await platform.register({ name: 'echo', input: ECHO_SCHEMA });
   });
   after(() => platform.stop());

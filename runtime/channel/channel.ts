@@ -14,7 +14,7 @@ import {
   MAX_URGENT_BYTES,
   WINDOW_BYTES,
 } from './limits.ts';
-import type { SharedThread, ThreadShare } from './shared-thread.ts';
+import type { ChannelShare, SharedThread } from './shared-thread.ts';
 
 /** Receives the frames of one lane, which is one invocation's part of the channel. */
 export interface LaneEvents {
@@ -148,7 +148,7 @@ export class Channel {
   readonly #options: ChannelOptions;
   readonly #parser = new FrameParser();
   readonly #lanes = new Map<number, Lane>();
-  readonly #share: ThreadShare | null;
+  readonly #share: ChannelShare | null;
   /** Lanes whose received messages wait to be handled, in the order of their turns. */
   readonly #waitingLanes = new Set<Lane>();
   #serving = false;

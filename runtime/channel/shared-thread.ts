@@ -69,12 +69,12 @@ const SMALL_DEBT_MS = QUANTUM_MS / 4;
 
 /** A thread that serves several channels in turn. */
 export class SharedThread {
-  readonly #turns = new DeficitRoundRobin<ThreadShare>();
+  readonly #turns = new DeficitRoundRobin<ChannelShare>();
   #scheduled = false;
 
   /** Returns a channel's share. `goOn` is called when the waiting channel gets its turn. */
-  share(goOn: () => void): ThreadShare {
-    return new ThreadShare(this.#turns, goOn, () => this.#schedule());
+  share(goOn: () => void): ChannelShare {
+    return new ChannelShare(this.#turns, goOn, () => this.#schedule());
   }
 
   #schedule(): void {
@@ -90,14 +90,14 @@ export class SharedThread {
 }
 
 /** One channel's share of a {@link SharedThread}. */
-export class ThreadShare {
+export class ChannelShare {
   owedMs = 0;
   readonly goOn: () => void;
-  readonly #turns: DeficitRoundRobin<ThreadShare>;
+  readonly #turns: DeficitRoundRobin<ChannelShare>;
   readonly #requestTurn: () => void;
   #sinceMs = 0;
 
-  constructor(turns: DeficitRoundRobin<ThreadShare>, goOn: () => void, requestTurn: () => void) {
+  constructor(turns: DeficitRoundRobin<ChannelShare>, goOn: () => void, requestTurn: () => void) {
     this.#turns = turns;
     this.goOn = goOn;
     this.#requestTurn = requestTurn;

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { sessionWeight } from '../sandboxes/kernel-limits.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 import { BUSY_RUNS } from './policy.ts';
 
@@ -38,7 +38,7 @@ const FILLING = `
 describe('a sandbox that exceeds its memory', () => {
   it('loses its newest invocation and keeps the older ones', async () => {
     const sandboxes = { ...TEST_SANDBOXES, memoryMb: 256 };
-    await using platform = await TestPlatform.start({ runtime: { sandboxes } });
+    await using platform = await RuntimePlatform.start({ runtime: { sandboxes } });
     const deployed = await platform.deploy(FILLING, { name: 'filling', limits: { memoryMb: 512 } });
     const older = await platform.submit(deployed, { mib: 1 });
     for await (const { event } of platform.scheduler.events.follow(older, 0, AbortSignal.timeout(240_000))) {
@@ -96,7 +96,7 @@ const FAMILY = `
 describe('a busy tenant', () => {
   it('takes spares up to its bound, runs children beside their parents, and loses idle sandboxes', async () => {
     const sandboxes = { ...TEST_SANDBOXES, perTenant: 2, spares: 1, idleMs: 1000 };
-    await using platform = await TestPlatform.start({ runtime: { sandboxes } });
+    await using platform = await RuntimePlatform.start({ runtime: { sandboxes } });
     const { fleet } = platform.runtime;
     const hasSpare = () => [...fleet.sandboxes].some(({ tenant }) => tenant === null);
     const tenantSandboxes = () => [...fleet.sandboxes].filter(({ tenant }) => tenant === 'default');
@@ -129,7 +129,7 @@ describe('a busy tenant', () => {
 describe('an invocation that waits for a sandbox', () => {
   it('is cancelled like any other', async () => {
     const sandboxes = { ...TEST_SANDBOXES, most: 1, spares: 0 };
-    await using platform = await TestPlatform.start({ runtime: { sandboxes } });
+    await using platform = await RuntimePlatform.start({ runtime: { sandboxes } });
     const first = await platform.submit(await platform.deploy(GUEST), { do: 'sleep' });
     for await (const { event } of platform.scheduler.events.follow(first, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') break;
@@ -146,10 +146,10 @@ describe('an invocation that waits for a sandbox', () => {
 });
 
 describe('the sandboxes of a runtime', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let deployed: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     deployed = await platform.deploy(GUEST, { name: 'guest', limits: { cpuMs: 60_000 } });
   });
   after(() => platform.stop());

@@ -3,7 +3,7 @@ import { after, afterEach, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 
 const TAKEN_OVER = fileURLToPath(new URL('fixtures/taken-over.ts', import.meta.url));
@@ -40,11 +40,11 @@ const PARENT = `
 `;
 
 describe('functions whose sandboxes hang or crash', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let deployCount = 0;
   before(async () => {
     const sandboxes = { ...TEST_SANDBOXES, most: 16, spares: 2, main: TAKEN_OVER };
-    platform = await TestPlatform.start({ runtime: { sandboxes } });
+    platform = await RuntimePlatform.start({ runtime: { sandboxes } });
   });
   after(() => platform.stop());
   afterEach(() => platform.errors.splice(0));

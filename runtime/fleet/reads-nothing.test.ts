@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 
 const READS_NOTHING = fileURLToPath(new URL('fixtures/reads-nothing.ts', import.meta.url));
@@ -18,9 +18,9 @@ const GUEST = `
   }
 `;
 
-let platform: TestPlatform;
+let platform: RuntimePlatform;
 before(async () => {
-  platform = await TestPlatform.start({ runtime: { sandboxes: { ...TEST_SANDBOXES, main: READS_NOTHING } } });
+  platform = await RuntimePlatform.start({ runtime: { sandboxes: { ...TEST_SANDBOXES, main: READS_NOTHING } } });
 });
 after(() => platform.stop());
 

@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { hasEnded, type Invocation, isTerminal } from '#scheduler/invocations/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 const PAGES = 32;
 /** More children than this must have lived; fewer would test too little. */
@@ -41,11 +41,11 @@ function life(depth: number): fc.Arbitrary<readonly Step[]> {
 }
 
 describe('the lives of children', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let version: FunctionVersion;
   let lasting: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start({ pageCount: PAGES });
+    platform = await RuntimePlatform.start({ pageCount: PAGES });
     const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
     const limits = { memoryMb: 16, cpuMs: 60, wallMs: 400, pages: 8, tokens: 500 };
     version = await platform.deploy(source, { name: 'family', limits, grants: { launch: ['family'] } });

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform, type Transcript } from '../testing/platform.ts';
+import { RuntimePlatform, type Transcript } from '../testing/platform.ts';
 import { MAX_CHILDREN, MAX_DEPTH } from './family.ts';
 
 const PAGES = 24;
@@ -11,11 +11,11 @@ const PAGES = 24;
 const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 240_000, pages: 16, tokens: 1000 };
 
 describe('children', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let family: FunctionVersion;
   let frugal: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start({ pageCount: PAGES, runtime: { concurrency: 4 } });
+    platform = await RuntimePlatform.start({ pageCount: PAGES, runtime: { concurrency: 4 } });
     const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
     const input = { type: 'object', required: ['do'], properties: { do: { type: 'string' }, ms: { type: 'integer' } } };
     family = await platform.deploy(source, {
@@ -251,9 +251,9 @@ describe('children', () => {
 });
 
 describe('a family whose logs are full', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   before(async () => {
-    platform = await TestPlatform.start({
+    platform = await RuntimePlatform.start({
       pageCount: 4,
       runtime: { concurrency: 2 },
       retention: { familyBytes: 20_000 },
@@ -277,10 +277,10 @@ describe('a family whose logs are full', () => {
 });
 
 describe('children where memory and slots are short', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let family: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start({ pageCount: 16, runtime: { concurrency: 2, overcommit: 100 } });
+    platform = await RuntimePlatform.start({ pageCount: 16, runtime: { concurrency: 2, overcommit: 100 } });
     const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
     const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 32 };
     family = await platform.deploy(source, { name: 'family', limits, grants: { launch: '*' } });

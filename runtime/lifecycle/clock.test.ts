@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { COUNTING } from '../testing/guests.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 const HOUR_MS = 3_600_000;
 const WALL_MS = 60_000;
@@ -30,7 +30,7 @@ describe('a machine whose clock is not that of the platform', () => {
   for (const offMs of [-HOUR_MS, HOUR_MS]) {
     it(`counts times by the platform's clock, which is an hour ${offMs > 0 ? 'ahead' : 'behind'}`, async () => {
       const clock = () => Date.now() + offMs;
-      const platform = await TestPlatform.start({ clock });
+      const platform = await RuntimePlatform.start({ clock });
       try {
         const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16, wallMs: WALL_MS };
         const version = await platform.deploy(LEFT, { name: 'left', limits, grants: { launch: ['left'] } });
@@ -71,7 +71,7 @@ describe('a machine whose clock is not that of the platform', () => {
 it('a slow launch takes nothing from the time that an inferlet has left', async (t) => {
   let aheadMs = 0;
   // The test moves the platform's clock by more than the wall time. The lease is longer, so that the runtime does not lose it.
-  await using platform = await TestPlatform.start({ clock: () => Date.now() + aheadMs, leaseMs: 4 * WALL_MS });
+  await using platform = await RuntimePlatform.start({ clock: () => Date.now() + aheadMs, leaseMs: 4 * WALL_MS });
   const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16, wallMs: WALL_MS };
   const version = await platform.deploy(LEFT, { name: 'left', limits });
   const { launcher } = platform.runtime;

@@ -3,7 +3,7 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { EMBEDDING } from '../testing/guests.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 /** Calls of `embed` by each invocation that a test cuts off. */
 const CALLS = 16;
@@ -11,11 +11,11 @@ const CALLS = 16;
 const SLOW = { stepMs: 500, tokenMs: 0, sequenceMs: 0 };
 
 describe('invocations whose calls of an encoder are cut off', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let embedding: FunctionVersion;
   let tokensPerCall = 0;
   before(async () => {
-    platform = await TestPlatform.start({ encoder: 'small' });
+    platform = await RuntimePlatform.start({ encoder: 'small' });
     const limits = { memoryMb: 64, cpuMs: 60_000, wallMs: 120_000, tokens: 10_000_000 };
     embedding = await platform.deploy(EMBEDDING, { name: 'embedding', limits, restartable: true });
     const { end } = await platform.invoke(embedding, { calls: 1 });

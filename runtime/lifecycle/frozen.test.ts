@@ -2,16 +2,16 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { COUNTING } from '../testing/guests.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 120_000, pages: 64 };
 /** Longer than a busy machine stalls the runtime's process: the lease must last until the test suspends the process. */
 const LEASE_MS = 4000;
 
 describe('a runtime that was suspended until it lost its lease', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   before(async () => {
-    platform = await TestPlatform.start({ leaseMs: LEASE_MS });
+    platform = await RuntimePlatform.start({ leaseMs: LEASE_MS });
     await platform.runtime.stop(0);
     platform.scheduler.reaper.start();
   });

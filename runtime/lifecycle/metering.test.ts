@@ -4,17 +4,17 @@ import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { QuotaName } from '#scheduler/quotas/names.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { COUNTING, HOLDING } from '../testing/guests.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 64 };
 const NOTE = { author: 'test', reason: 'test' };
 
 describe('metered invocations', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let counting: FunctionVersion;
   let holding: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     counting = await platform.deploy(COUNTING, { name: 'counting', limits: LIMITS });
     holding = await platform.deploy(HOLDING, { name: 'holding', limits: LIMITS });
   });
@@ -94,9 +94,9 @@ describe('metered invocations', () => {
 });
 
 describe('a runtime that is killed', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     await platform.runtime.stop(0);
   });
   after(() => platform.stop());

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { STEPPING } from '../testing/guests.ts';
-import { TestPlatform, type Transcript } from '../testing/platform.ts';
+import { RuntimePlatform, type Transcript } from '../testing/platform.ts';
 
 /** Long enough for the start of an inferlet, and for its preemption, on a machine that stalls for seconds. */
 const WALL_MS = 6000;
@@ -23,11 +23,11 @@ const gpuModel = {
 };
 
 describe('an inferlet that a GPU host has preempted', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let lasting: FunctionVersion;
   let brief: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start({ pageCount: 16, gpuModel, clock });
+    platform = await RuntimePlatform.start({ pageCount: 16, gpuModel, clock });
     const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16 };
     lasting = await platform.deploy(STEPPING, {
       name: 'lasting',

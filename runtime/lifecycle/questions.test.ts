@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { InboxHandler, InboxMessage } from '#scheduler/invocations/inbox.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 const SOURCE = `
   import { ask, resumed } from 'pie:inferlet/person@0.1.0';
@@ -64,9 +64,9 @@ const WAITER = `
 `;
 
 describe('an inferlet that asks a person', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
   });
   after(() => platform.stop());
 

@@ -6,7 +6,7 @@ import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 /** An inferlet that repeats each message until it receives `end`. With input `talk`, it holds pages and sends messages forever. */
 const TALKER = `
@@ -37,9 +37,9 @@ const TALKER = `
 `;
 
 describe('a runtime after Redis has lost acknowledged writes', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
   });
   after(() => platform.stop());
 
@@ -112,7 +112,7 @@ it('the span of a run has the failure and the usage, even if the terminal event 
   const exporter = new InMemorySpanExporter();
   const provider = new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] });
   const instruments = { meter: metrics.getMeter('none'), tracer: provider.getTracer('test') };
-  await using platform = await TestPlatform.start({ runtime: { instruments } });
+  await using platform = await RuntimePlatform.start({ runtime: { instruments } });
   const { store, inbox, events, invocations } = platform.scheduler;
   const id = await platform.submit(await platform.deploy(TALKER, { name: 'talker' }), null);
   await eventually(

@@ -3,7 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { Span } from '#scheduler/invocations/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 /** An inferlet that records spans by its input: ordinary ones, too many, with long names, with odd times, before a failure or before a busy loop. */
 const RECORDING = `
@@ -55,11 +55,11 @@ interface Metric {
 }
 
 describe('the spans of an inferlet', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let version: FunctionVersion;
 
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     version = await platform.deploy(RECORDING, { limits: LIMITS });
   });
   after(() => platform.stop());

@@ -4,14 +4,14 @@ import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { COUNTING, HOLDING } from '../testing/guests.ts';
-import { TestPlatform } from '../testing/platform.ts';
+import { RuntimePlatform } from '../testing/platform.ts';
 
 describe('an inferlet that loses its memory on a GPU host', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let version: FunctionVersion;
   let restartable: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start({ pageCount: 16 });
+    platform = await RuntimePlatform.start({ pageCount: 16 });
     const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 16 };
     // With so few expected pages, the scheduler admits more inferlets than fit.
     const manifest = { limits, expectedPages: 1 };

@@ -27,7 +27,7 @@ export const DEADLINE_MS = 180_000;
 /** Longer than any stall of a test's event loop. */
 const LEASE_MS = 8000;
 
-export interface TestPlatformOptions {
+export interface RuntimePlatformOptions {
   readonly pageCount?: number;
   /** Further settings of the GPU host's model. */
   readonly gpuModel?: Readonly<Record<string, unknown>>;
@@ -70,7 +70,7 @@ function probeOnce(): Promise<Probe> {
 }
 
 /** Redis, a GPU host and a runtime, all real, on sockets in a temporary directory. */
-export class TestPlatform {
+export class RuntimePlatform {
   readonly redis: TestRedis;
   readonly scheduler: Scheduler;
   readonly log = new CollectedLog();
@@ -82,7 +82,7 @@ export class TestPlatform {
   readonly #spawned: ChildProcess[] = [];
   #statsConnection: GpuHostConnection | undefined;
 
-  private constructor(redis: TestRedis, gpuHost: TestGpuHost, options: TestPlatformOptions) {
+  private constructor(redis: TestRedis, gpuHost: TestGpuHost, options: RuntimePlatformOptions) {
     const { retention = {}, leaseMs = LEASE_MS, clock } = options;
     this.#leaseMs = leaseMs;
     this.redis = redis;
@@ -103,7 +103,7 @@ export class TestPlatform {
     this.runtime = undefined as never;
   }
 
-  static async start(options: TestPlatformOptions = {}): Promise<TestPlatform> {
+  static async start(options: RuntimePlatformOptions = {}): Promise<RuntimePlatform> {
     const [redis, gpuHost] = await Promise.all([
       TestRedis.start({ appendOnly: true }),
       TestGpuHost.start({
@@ -112,7 +112,7 @@ export class TestPlatform {
         ...(options.encoder !== undefined && { encoder: options.encoder }),
       }),
     ]);
-    const platform = new TestPlatform(redis, gpuHost, options);
+    const platform = new RuntimePlatform(redis, gpuHost, options);
     try {
       platform.runtime = await platform.startRuntime(options.runtime);
     } catch (error) {

@@ -3,7 +3,7 @@ import { statSync } from 'node:fs';
 import path from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { runInPast } from '#gateway/testing/past-runs.ts';
-import { TestPlatform } from '#gateway/testing/platform.ts';
+import { GatewayPlatform } from '#gateway/testing/platform.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 import { createTenant, submit } from '#test/harness/tenants.ts';
 import { launchChromium, signIn } from './chromium.ts';
@@ -71,7 +71,7 @@ async function photographPlatform(browser: Browser): Promise<void> {
 
 /** Takes the screenshot of the usage page on a test gateway, which can date example runs back over the last month. */
 async function photographUsage(browser: Browser): Promise<void> {
-  const platform = await TestPlatform.start();
+  const platform = await GatewayPlatform.start();
   try {
     await runInPast(platform, usageRuns(Date.now()));
     const page = await browser.newPage(VIEW);

@@ -3,7 +3,7 @@ import { after, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import type { Browser, Page } from 'playwright-core';
 import { runInPast } from '#gateway/testing/past-runs.ts';
-import { TestPlatform } from '#gateway/testing/platform.ts';
+import { GatewayPlatform } from '#gateway/testing/platform.ts';
 import { until } from '#test/harness/platform.ts';
 import { barriers, excessWidth, faintTexts, launchChromium, newContext, shoot, signIn } from './chromium.ts';
 import { usageRuns } from './usage-runs.ts';
@@ -36,11 +36,11 @@ const LOOKS = [
   ['dark-phone', { viewport: { width: 360, height: 740 }, colorScheme: 'dark' }],
 ] as const;
 
-let platform: TestPlatform;
+let platform: GatewayPlatform;
 let browser: Browser;
 
 before(async () => {
-  platform = await TestPlatform.start();
+  platform = await GatewayPlatform.start();
   await runInPast(platform, usageRuns(Date.now()));
   browser = await launchChromium();
 });

@@ -5,7 +5,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { Browser } from '../../testing/browser.ts';
 import { startWorker } from '../../testing/miniflare.ts';
-import { TestPlatform } from '../../testing/platform.ts';
+import { GatewayPlatform } from '../../testing/platform.ts';
 
 /** A hostile text for every place where an untrusted party may choose one. */
 const HOSTILE = `</pre><script>alert(1)</script><img src=x onerror=alert(2)>"'&`;
@@ -13,9 +13,12 @@ const HOSTILE = `</pre><script>alert(1)</script><img src=x onerror=alert(2)>"'&`
 describeDashboard('the dashboard on Node', async (platform) => ({ url: platform.url, stop: async () => undefined }));
 describeDashboard('the dashboard in workerd, on a Node origin', (platform) => startWorker(platform.url));
 
-function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ url: string; stop(): Promise<void> }>) {
+function describeDashboard(
+  name: string,
+  open: (p: GatewayPlatform) => Promise<{ url: string; stop(): Promise<void> }>,
+) {
   describe(name, () => {
-    let platform: TestPlatform;
+    let platform: GatewayPlatform;
     let gateway: { url: string; stop(): Promise<void> };
     const visitor = () => new Browser(gateway.url);
     const signedIn = async (key = platform.apiKey) => visitor().signIn(key);
@@ -25,7 +28,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
     };
 
     before(async () => {
-      platform = await TestPlatform.start();
+      platform = await GatewayPlatform.start();
       await platform.register({ name: 'story', description: HOSTILE });
       gateway = await open(platform);
     });

@@ -4,7 +4,7 @@ import { after, before, describe, it } from 'node:test';
 import Anthropic, { APIError, AuthenticationError, InternalServerError, RateLimitError } from '@anthropic-ai/sdk';
 import { INVOCATION_QUEUE } from '#scheduler/keys.ts';
 import { startWorker } from '../../testing/miniflare.ts';
-import { type Attempt, TestPlatform } from '../../testing/platform.ts';
+import { type Attempt, GatewayPlatform } from '../../testing/platform.ts';
 
 const FUNCTION = 'anthropic-messages';
 const MAX_WAITING = 2;
@@ -19,12 +19,12 @@ const MESSAGE = {
   stop_reason: 'end_turn',
 };
 
-let platform: TestPlatform;
+let platform: GatewayPlatform;
 let worker: Awaited<ReturnType<typeof startWorker>>;
 const seenIds = new Set<string>();
 
 before(async () => {
-  platform = await TestPlatform.start({ serve: { heartbeatMs: 40 } });
+  platform = await GatewayPlatform.start({ serve: { heartbeatMs: 40 } });
   await platform.scheduler.quotas.setDefaults({ 'waiting-invocations': MAX_WAITING });
   const { main: _, ...manifest } = JSON.parse(await readFile(`functions/${FUNCTION}/pie.json`, 'utf8'));
   await platform.register(manifest);

@@ -2,20 +2,20 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TestPlatform } from '../../testing/platform.ts';
+import { GatewayPlatform } from '../../testing/platform.ts';
 
 const DEADLINE_MS = 20_000;
 const KEY = { 'idempotency-key': 'leaving' };
 
 // Only on Node: while a client waits for a whole answer, workerd does not notice that it leaves.
 describe('a client that waits for a whole answer of an OpenAI-compatible route', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   const statuses: number[] = [];
   before(async () => {
     const observer = {
       begin: () => ({ traceparent: '', answered: ({ status }: { status: number }) => void statuses.push(status) }),
     };
-    platform = await TestPlatform.start({ serve: { observer } });
+    platform = await GatewayPlatform.start({ serve: { observer } });
     const { main: _, ...manifest } = JSON.parse(await readFile('functions/openai-chat/pie.json', 'utf8'));
     await platform.register(manifest);
   });

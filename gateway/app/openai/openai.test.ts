@@ -15,7 +15,7 @@ import { MachineLease } from '#scheduler/machines/lease.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
 import { startWorker } from '../../testing/miniflare.ts';
-import { Attempt, TestPlatform } from '../../testing/platform.ts';
+import { Attempt, GatewayPlatform } from '../../testing/platform.ts';
 
 const MAX_WAITING = 3;
 const HEARTBEAT_MS = 40;
@@ -38,12 +38,12 @@ interface ShownFunction {
 /** Answers of the function routes: one function, or a list as `functions` or `versions`. */
 type FunctionsAnswer = ShownFunction & { readonly functions?: ShownFunction[]; readonly versions?: ShownFunction[] };
 
-let platform: TestPlatform;
+let platform: GatewayPlatform;
 let worker: Awaited<ReturnType<typeof startWorker>>;
 const seenIds = new Set<string>();
 
 before(async () => {
-  platform = await TestPlatform.start({
+  platform = await GatewayPlatform.start({
     control: { modelAliases: new Map([['gpt-4o-mini', 'tiny']]) },
     serve: { heartbeatMs: HEARTBEAT_MS },
   });

@@ -5,12 +5,12 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PendingFunction } from '#infra/pending-functions.ts';
-import { TestPlatform } from '../../testing/platform.ts';
+import { GatewayPlatform } from '../../testing/platform.ts';
 import { EXIT } from '../failure.ts';
 import { ROOT } from '../paths.ts';
 
 describe('pie demo', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   /** Functions that the starting platform has not deployed yet. */
   let pending: readonly PendingFunction[] = [{ name: 'text-completion', isAwaited: true, state: 'building', tries: 0 }];
   let awaitedReads = 0;
@@ -20,7 +20,7 @@ describe('pie demo', () => {
       awaitedReads++;
       return pending;
     };
-    platform = await TestPlatform.start({ control: { pendingFunctions } });
+    platform = await GatewayPlatform.start({ control: { pendingFunctions } });
     platform.build = () => {
       builds++;
       return { ok: false, code: 'build-failed', message: 'refused on purpose', hint: 'none' };

@@ -4,15 +4,15 @@ import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { type CallOptions, PieClient } from '../../client/client.ts';
 import type { InvocationStream, PieEvent } from '../../client/invocation-stream.ts';
-import { TestPlatform } from '../../testing/platform.ts';
+import { GatewayPlatform } from '../../testing/platform.ts';
 import { follow } from '../commands/invoke.ts';
 import { Terminal } from '../terminal.ts';
 import { invokeOnce } from './cycle.ts';
 
 describe('invokeOnce', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     await platform.register({ name: 'short' });
   });
   after(() => platform.stop());

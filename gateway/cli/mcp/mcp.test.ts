@@ -6,7 +6,7 @@ import { PassThrough, type Readable, type Writable } from 'node:stream';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { SchemaValidator } from '#scheduler/functions/schema/validator.ts';
-import { TestPlatform } from '../../testing/platform.ts';
+import { GatewayPlatform } from '../../testing/platform.ts';
 import { EXIT } from '../failure.ts';
 import { Connection } from './connection.ts';
 
@@ -30,9 +30,9 @@ interface Message {
 }
 
 describe('pie mcp', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await GatewayPlatform.start();
     await platform.register({ name: 'story', description: 'Tells a story', input: STORY });
     await platform.register({ name: 'shout', input: { type: 'string' } });
     await platform.register({ name: 'free' });
@@ -277,7 +277,7 @@ class Server implements AsyncDisposable {
   /** The message that `next` returned last. */
   last: Message | undefined;
 
-  constructor({ url, apiKey }: TestPlatform, args: readonly string[]) {
+  constructor({ url, apiKey }: GatewayPlatform, args: readonly string[]) {
     this.#child = spawn(process.execPath, [BIN, 'mcp', ...args], {
       env: { ...process.env, PIE_URL: url, PIE_API_KEY: apiKey },
       stdio: ['pipe', 'pipe', 'ignore'],

@@ -3,13 +3,13 @@ import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { silentLog } from '#scheduler/testing/log.ts';
 import type { Problem } from '../../app/schemas/platform.ts';
-import { TestPlatform } from '../../testing/platform.ts';
+import { GatewayPlatform } from '../../testing/platform.ts';
 import { serve } from './server.ts';
 
 describe('a broken HTTP request', () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   before(async () => {
-    platform = await TestPlatform.start({ serve: { headMs: 100 } });
+    platform = await GatewayPlatform.start({ serve: { headMs: 100 } });
     await platform.register({ name: 'echo' });
   });
   after(() => platform.stop());

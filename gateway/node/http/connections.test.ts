@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { Server } from 'node:http';
 import net from 'node:net';
 import { after, before, describe, it } from 'node:test';
-import { TestPlatform } from '../../testing/platform.ts';
+import { GatewayPlatform } from '../../testing/platform.ts';
 import { Connections, connectionsWithin, streamsWithin } from './connections.ts';
 
 const MAX = 32;
@@ -24,12 +24,12 @@ class Counted extends Connections {
 }
 
 describe('a gateway with a bound on its connections', { timeout: 240_000 }, () => {
-  let platform: TestPlatform;
+  let platform: GatewayPlatform;
   let connections: Counted;
   const sockets = new Set<net.Socket>();
   before(async () => {
     connections = new Counted(MAX);
-    platform = await TestPlatform.start({ serve: { connections } });
+    platform = await GatewayPlatform.start({ serve: { connections } });
     await platform.register({ name: 'echo' });
   });
   after(async () => {

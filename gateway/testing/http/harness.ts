@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
-import type { Attempt, TestPlatform } from '../platform.ts';
+import type { Attempt, GatewayPlatform } from '../platform.ts';
 import { Conformance } from './conformance.ts';
 
 /** A gateway under test: its own address, and the Node platform behind it (both may be the same gateway). */
 export interface Target {
   readonly url: string;
-  readonly platform: TestPlatform;
+  readonly platform: GatewayPlatform;
   stop(): Promise<void>;
 }
 
@@ -46,7 +46,7 @@ export class Harness {
     this.target = target;
   }
 
-  get platform(): TestPlatform {
+  get platform(): GatewayPlatform {
     return this.target.platform;
   }
 

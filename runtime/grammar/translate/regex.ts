@@ -52,7 +52,8 @@ export function regexSearch(pattern: string): Expression {
 
 /**
  * Reads a regular expression in JavaScript's syntax over code points, without flags: literals, classes, groups, alternatives, quantifiers
- * (lazy ones are like greedy ones: the language is the same), and anchors at the ends.
+ * (lazy ones are like greedy ones: the language is the same), and anchors at the ends. The validator of schemas parses patterns on its own (`parsePattern`
+ * of the scheduler): it leaves classes to V8, and matches word boundaries and anchors anywhere.
  *
  * @throws GrammarError for constructs that a grammar cannot express (lookaround, backreferences, word boundaries) and for mistakes
  */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { TestPlatform } from '../../testing/platform.ts';
+import { RuntimePlatform } from '../../testing/platform.ts';
 
 const SECRET = 'sk-live-4f9a"7c31\\é';
 
@@ -34,9 +34,9 @@ const SOURCE = `
 `;
 
 describe('the environment of a function', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     await platform.scheduler.secrets.set('default', 'KEY', SECRET, 'key_1');
   });
   after(() => platform.stop());

@@ -4,7 +4,7 @@ import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestInferlet } from '../../testing/inferlet.ts';
 import { failureOf } from '../../testing/outcome.ts';
-import { TestPlatform } from '../../testing/platform.ts';
+import { RuntimePlatform } from '../../testing/platform.ts';
 
 const EXCHANGER = `
   import { listFiles, receiveFile, sendFile } from 'pie:inferlet/file-exchange@0.1.0';
@@ -92,10 +92,10 @@ const EXCHANGER = `
 `;
 
 describe('file exchange', () => {
-  let platform: TestPlatform;
+  let platform: RuntimePlatform;
   let version: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await RuntimePlatform.start();
     version = await platform.deploy(EXCHANGER, { name: 'exchanger', limits: { memoryMb: 128, wallMs: 120_000 } });
   });
   after(() => platform.stop());

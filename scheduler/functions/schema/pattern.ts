@@ -359,7 +359,8 @@ const MAX_NESTING = 64;
 
 /**
  * Parses an ECMAScript pattern with the flag `u`. V8 checks the grammar. This parser splits what V8 accepts, and refuses what no
- * linear-time engine can match.
+ * linear-time engine can match. The grammars of the runtime have a parser of their own (`parseRegex`): it needs the characters of each class as ranges,
+ * and it rejects assertions in the middle, which a grammar cannot express.
  *
  * @throws PatternError
  */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Browser } from '../../../testing/browser.ts';
 import { startWorker } from '../../../testing/miniflare.ts';
-import { TestPlatform } from '../../../testing/platform.ts';
+import { GatewayPlatform } from '../../../testing/platform.ts';
 import { escapeHtml } from '../../docs/pages.ts';
 
 const HOSTILE = `</textarea><script>alert(1)</script>"'&`;
@@ -24,16 +24,16 @@ describeForms('forms of the dashboard on Node', async (platform) => ({
 }));
 describeForms('forms of the dashboard in workerd, on a Node origin', (platform) => startWorker(platform.url));
 
-function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: string; stop(): Promise<void> }>) {
+function describeForms(name: string, open: (p: GatewayPlatform) => Promise<{ url: string; stop(): Promise<void> }>) {
   describe(name, () => {
-    let platform: TestPlatform;
+    let platform: GatewayPlatform;
     let gateway: { url: string; stop(): Promise<void> };
     const signedIn = async (key = platform.apiKey) => new Browser(gateway.url).signIn(key);
     const run = async (browser: Browser, fields: Record<string, string>, query = 'function=story') =>
       browser.post(`/dashboard/playground?${query}`, { token: await browser.token(), ...fields });
 
     before(async () => {
-      platform = await TestPlatform.start();
+      platform = await GatewayPlatform.start();
       await platform.register({ name: 'story', input: SCHEMA, description: HOSTILE });
       gateway = await open(platform);
     });
