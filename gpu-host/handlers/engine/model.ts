@@ -33,7 +33,7 @@ export interface HostedModel {
   readonly maxBatchCalls?: number;
   /** Times of steps by their size, measured when the host started; none by default. */
   readonly profile?: StepProfile;
-  /** Policy that decides when a batch goes to the device; adaptive by default. */
+  /** Decides when a batch goes to the device; adaptive by default. Benches compare others. */
   readonly departure?: () => Departure | undefined;
   /** True (the default) to keep finished prefixes for later calls of the same tenant. */
   readonly prefixCache?: boolean;
