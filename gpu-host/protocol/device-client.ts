@@ -78,11 +78,6 @@ export class DeviceClient {
     return this.#issuer.lost?.val;
   }
 
-  /** False when the host's release does not report the tokens that its encoders compute. */
-  get reportsEncoded(): boolean {
-    return this.#issuer.reportsEncoded;
-  }
-
   /**
    * Usage last reported by the host: every 250 ms while it changes, after each batch of an encoder, every 10 s while the inferlet holds pages,
    * and at its end.

@@ -10,7 +10,6 @@ import type { Backend } from '../backends/backend.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { generate, must, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
-import { ALIVE_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
 
 /** A peer counts as lost after 10 intervals of 20 ms without a sign of life. */
 const QUICK = { everyMs: 20, silentIntervals: 10 };
@@ -211,30 +210,4 @@ test('neither side counts as lost when the host computes one long step or the ru
   must(await inferlet.synchronize(queue));
   await sleep(2 * QUICK.everyMs);
   assert.equal(losses, 0);
-});
-
-test('a peer whose protocol version has no signs of life is not asked for any', async () => {
-  const silent = { oldest: ALIVE_VERSION - 1, newest: ALIVE_VERSION - 1 };
-  for (const [hostVersions, runtimeVersions] of [
-    [silent, PROTOCOL_VERSIONS],
-    [PROTOCOL_VERSIONS, silent],
-  ] as const) {
-    const host = new GpuHost([model.host.engines[0]!.model], {
-      log: silentLog,
-      versions: hostVersions,
-      limits: { silentMs: 40 },
-    });
-    const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), {
-      versions: runtimeVersions,
-      heartbeat: { everyMs: 2, silentIntervals: 10 },
-    });
-    let losses = 0;
-    connection.onLost(() => losses++);
-    await sleep(100);
-    const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
-    must(await inferlet.synchronize(inferlet.createQueue('tiny')));
-    assert.equal(losses, 0);
-    connection.close();
-    await host.close();
-  }
 });

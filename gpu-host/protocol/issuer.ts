@@ -3,10 +3,10 @@ import { err, type HandlerError, handlerError, type Outcome } from './errors.ts'
 import { PageLists } from './fields.ts';
 import { FrameWriter } from './frames.ts';
 import type { Link, LinkMember, Pending } from './link.ts';
-import { encodeCall, knows, type Operation } from './operations.ts';
+import { encodeCall, type Operation } from './operations.ts';
 import type { SharedPages } from './page-budget.ts';
 import type { Answer, DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { ENCODED_VERSION, FRAME, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
+import { FRAME, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
@@ -18,10 +18,6 @@ const CLOSE_DEADLINE_MS = 30_000;
 const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
 
 const UNREACHABLE = handlerError('unavailable', 'the GPU host cannot be reached');
-const UNKNOWN = handlerError(
-  'unsupported',
-  'the GPU host is of an earlier release of Pie, which does not have this call',
-);
 const NOT_SENT = handlerError('closed', 'the inferlet gave up the call before it was sent');
 export const TOO_LARGE = handlerError(
   'limit-exceeded',
@@ -53,8 +49,6 @@ class HeldCalls {
  */
 export class Issuer implements LinkMember {
   readonly handle: number;
-  /** False when the host's release does not report the tokens that its encoders compute. */
-  readonly reportsEncoded: boolean;
   #link: Link | undefined;
   #options: InferletOptions;
   #pending = new Set<number>();
@@ -77,7 +71,6 @@ export class Issuer implements LinkMember {
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions) {
     this.handle = handle;
-    this.reportsEncoded = !('writer' in link) || link.version >= ENCODED_VERSION;
     this.#options = options;
     if ('writer' in link && !link.lost) {
       const { id: name, tenant = DEFAULT_TENANT, maxPages, maxPriority = DEFAULT_MAX_PRIORITY, arrival } = options;
@@ -139,14 +132,13 @@ export class Issuer implements LinkMember {
   }
 
   /**
-   * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. Leaves out a call that
-   * a host of an earlier release does not know, such as `encode-stop`: that host then finishes the work that the call would have stopped.
+   * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls.
    *
    * @param id names the earlier call that this one is about, such as a run; 0 for none
    */
   send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
     const link = this.#linkForCall();
-    if (!link || !knows(link.version, operation)) return undefined;
+    if (!link) return undefined;
     return this.#trySend(link, queue, id, operation, false) ? undefined : TOO_LARGE;
   }
 
@@ -163,7 +155,6 @@ export class Issuer implements LinkMember {
   ): Promise<Outcome<T>> {
     const link = this.#linkForCall();
     if (!link) return Promise.resolve(err(this.#lostError()));
-    if (!knows(link.version, operation)) return Promise.resolve(err(UNKNOWN));
     const id = link.nextId();
     if (!this.#trySend(link, queue, id, operation, true)) return Promise.resolve(err(TOO_LARGE));
     if (this.#fatalError) return Promise.resolve(err(this.#fatalError));
@@ -198,7 +189,6 @@ export class Issuer implements LinkMember {
   ): T | HandlerError {
     const link = this.#linkForCall();
     if (!link) return this.#lostError();
-    if (!knows(link.version, operation)) return UNKNOWN;
     const id = link.nextId();
     if (!this.#trySend(link, queue, id, operation, true, whenSent)) return TOO_LARGE;
     if (this.#fatalError) return this.#fatalError;

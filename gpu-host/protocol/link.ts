@@ -17,7 +17,7 @@ import {
   encodeAlive,
   type Termination,
 } from './results.ts';
-import { ALIVE_VERSION, FRAME, HELLO_VERSION, LONGEST_OPENING_MS, MAX_JSON_BYTES } from './wire.ts';
+import { FRAME, HELLO_VERSION, LONGEST_OPENING_MS, MAX_JSON_BYTES } from './wire.ts';
 
 /** A call whose result is awaited. */
 export interface Pending {
@@ -163,7 +163,7 @@ export class Link {
             decodeTerminated(reader, end, (handle, termination) => this.inferlets.get(handle)?.terminated(termination));
             return;
           case FRAME.usage:
-            decodeUsage(reader, end, this.version, (handle, usage) => this.inferlets.get(handle)?.used(usage));
+            decodeUsage(reader, end, (handle, usage) => this.inferlets.get(handle)?.used(usage));
             return;
           case FRAME.held:
             decodeHeld(reader, end, (handle, isHeld) => this.inferlets.get(handle)?.held(isHeld));
@@ -209,7 +209,7 @@ export class Link {
     }
     this.writer.version = version;
     this.#reader.version = version;
-    if (this.#heartbeatTimes && version >= ALIVE_VERSION) this.#watch(this.#heartbeatTimes);
+    if (this.#heartbeatTimes) this.#watch(this.#heartbeatTimes);
     this.#events.onHello(hello);
   }
 

@@ -234,27 +234,6 @@ export const OPERATIONS = {
 
 export type OperationName = keyof typeof OPERATIONS;
 
-/** The protocol version that added an operation. An operation that is not listed is in all supported versions. */
-const BROUGHT_BY: { readonly [Name in OperationName]?: number } = {
-  'encode-stop': 13,
-  'stop-queue': 13,
-  'name-version': 14,
-  'send-begin': 14,
-  'send-piece': 14,
-  'send-end': 14,
-  'copy-begin': 14,
-  'copy-piece': 14,
-  'copy-end': 14,
-  'copy-drop': 14,
-  'copy-map': 14,
-  'start-run': 15,
-};
-
-/** True when a side that speaks this version of the protocol knows the operation; a side that does not would end the connection. */
-export function knows(version: number, { op }: Pick<Operation, 'op'>): boolean {
-  return (BROUGHT_BY[op] ?? 0) <= version;
-}
-
 /** An operation with its fields. */
 export type Operation<Name extends OperationName = OperationName> = {
   [K in Name]: { readonly op: K } & ValuesOf<(typeof OPERATIONS)[K]['fields']>;

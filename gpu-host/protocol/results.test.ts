@@ -23,7 +23,7 @@ import {
   encodeUsage,
 } from './results.ts';
 import { f32, list, record, text, u32 } from './testing/arbitrary.ts';
-import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES } from './wire.ts';
+import { FRAME, MAX_JSON_BYTES } from './wire.ts';
 
 const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20, size: 'max' }).map((pairs) => ({
   tokens: Uint32Array.from(pairs, ([token]) => token),
@@ -91,29 +91,23 @@ test('every result is decoded as it was encoded', () => {
 
 const withSortedEntries = (values: readonly object[]): unknown => values.map((value) => Object.entries(value).sort());
 
-test('usage frames are decoded as they were encoded; versions before `ENCODED_VERSION` carry no tokens of encoders', () => {
+test('usage frames are decoded as they were encoded', () => {
   const wide = fc.maxSafeNat();
   fc.assert(
     fc.property(
-      fc.constantFrom(ENCODED_VERSION - 1, ENCODED_VERSION),
       fc.array(fc.record({ inferlet: u32, gpuUs: wide, pageMs: wide, encodedTokens: wide }), {
         maxLength: 20,
         size: 'max',
       }),
-      (version, sentUsages) => {
+      (sentUsages) => {
         const [writer, received] = [new FrameWriter(), new FrameReader()];
-        writer.version = version;
-        received.version = version;
         for (const { inferlet, ...usage } of sentUsages) assert.equal(encodeUsage(writer, inferlet, usage), true);
         const seen: object[] = [];
         received.push(writer.take(), (kind, reader, end) => {
           assert.equal(kind, FRAME.usage);
-          decodeUsage(reader, end, version, (inferlet, usage) => seen.push({ inferlet, ...usage }));
+          decodeUsage(reader, end, (inferlet, usage) => seen.push({ inferlet, ...usage }));
         });
-        const expected = sentUsages.map((usage) =>
-          version < ENCODED_VERSION ? { ...usage, encodedTokens: 0 } : usage,
-        );
-        assert.deepEqual(withSortedEntries(seen), withSortedEntries(expected));
+        assert.deepEqual(withSortedEntries(seen), withSortedEntries(sentUsages));
       },
     ),
     { seed: 6, numRuns: 100 },

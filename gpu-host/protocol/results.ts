@@ -2,7 +2,7 @@ import { FINISH_REASON_CASES, HANDLER_ERROR_CASES } from '#wit/generated/host.ts
 import type { Distribution, FinishReason, Imported, Residency, RunChunk, StepResult } from './calls.ts';
 import { type HandlerError, type Outcome, ok, ProtocolFault } from './errors.ts';
 import type { FrameWriter, WordReader } from './frames.ts';
-import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES, PIECE_BYTES } from './wire.ts';
+import { FRAME, MAX_JSON_BYTES, PIECE_BYTES } from './wire.ts';
 
 /** Wire codes of the kinds of results. A result names its kind, so that a reader can decode it without a record of the call. */
 const RESULT = {
@@ -27,7 +27,7 @@ export type DecodedResult =
   | { readonly kind: 'floats'; readonly values: Float32Array }
   | ({ readonly kind: 'imported' } & ImportedCounts)
   | { readonly kind: 'text'; readonly text: string }
-  /** A piece of pages on their way to another host; only hosts from `COPIES_VERSION` on send such results. */
+  /** A piece of pages on their way to another host. */
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array };
 
 /** Counts of an import. The imported pages have `pages` successive addresses; the call gave the first of them. */
@@ -134,7 +134,7 @@ export interface DeviceUsage {
   readonly gpuUs: number;
   /** Integral of held pages over time, page-milliseconds. */
   readonly pageMs: number;
-  /** Tokens that encoders computed; 0 from a host of a version before `ENCODED_VERSION`. */
+  /** Tokens that encoders computed. */
   readonly encodedTokens: number;
 }
 
@@ -144,7 +144,7 @@ export function encodeUsage(writer: FrameWriter, inferlet: number, usage: Device
   writer.put(inferlet);
   writer.putWide(usage.gpuUs);
   writer.putWide(usage.pageMs);
-  if (writer.version >= ENCODED_VERSION) writer.putWide(usage.encodedTokens);
+  writer.putWide(usage.encodedTokens);
   return writer.end();
 }
 
@@ -202,11 +202,10 @@ export function decodeTerminated(
   }
 }
 
-/** Reads the inferlets of one usage frame's body. @param version the connection's version, which decides which values the frame has */
+/** Reads the inferlets of one usage frame's body. */
 export function decodeUsage(
   reader: WordReader,
   end: number,
-  version: number,
   handle: (inferlet: number, usage: DeviceUsage) => void,
 ): void {
   while (!reader.done) {
@@ -214,7 +213,7 @@ export function decodeUsage(
     const inferlet = reader.u32();
     const gpuUs = reader.wide();
     const pageMs = reader.wide();
-    const encodedTokens = version >= ENCODED_VERSION ? reader.wide() : 0;
+    const encodedTokens = reader.wide();
     reader.leave(end);
     handle(inferlet, { gpuUs, pageMs, encodedTokens });
   }

@@ -1,28 +1,14 @@
 import { endianness } from 'node:os';
 import type { Versions } from '#scheduler/links/versions.ts';
 
-/**
- * Versions of the frames that this side speaks. A new version keeps the one before: machines are upgraded one after another. Version 11
- * brought hellos that state versions, 12 the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Version 14 brought the
- * operations that carry named pages from one host to another, and the tokens that encoders computed in frames `usage`. No release
- * has version 15 yet, so further additions join it (`BROUGHT_BY` of operations.ts lists its operations).
- */
-export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 15 };
-
-/** First version with the frames `alive`. */
-export const ALIVE_VERSION = 12;
-
-/** First version whose frames `usage` have the tokens that encoders computed. */
-export const ENCODED_VERSION = 14;
-
-/** First version with the operations that carry named pages to another host (`name-version`, `send-…`, `copy-…`). */
-export const COPIES_VERSION = 14;
+/** Versions of the frames that this side speaks. A new version keeps the one before: machines are upgraded one after another. */
+export const PROTOCOL_VERSIONS: Versions = { oldest: 1, newest: 1 };
 
 /**
  * Version of all frames, hellos included, until both sides have agreed on a version. A peer whose hello states no version speaks this one. Never
  * change it: sides of any two releases must be able to read each other's hello and refusal.
  */
-export const HELLO_VERSION = 10;
+export const HELLO_VERSION = 1;
 
 /** Longest step of a host on the CPU, in milliseconds. The host cannot answer during a step; the supervisor ends a host that computes for longer. */
 export const LONGEST_STEP_MS = 60_000;

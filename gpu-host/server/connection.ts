@@ -11,7 +11,7 @@ import { FrameReader, FrameWriter, type WordReader } from '../protocol/frames.ts
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
 import { answerOf, type DecodedCall, decodeCalls, type QueuedCall } from '../protocol/operations.ts';
 import { decodeAlive, encodeAlive } from '../protocol/results.ts';
-import { ALIVE_VERSION, FRAME, type FrameKind, HELLO_VERSION, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
+import { FRAME, type FrameKind, HELLO_VERSION, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import type { Attempts } from './attempts.ts';
 import type { ConnectionLimits } from './connection-limits.ts';
 import { HostedInferlet, type ResultSink } from './hosted-inferlet.ts';
@@ -234,7 +234,7 @@ export class Connection implements ResultSink {
     else if (kind === FRAME.calls)
       decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#handleOrKeep(call, bytes));
     else if (kind === FRAME.statsRequest) this.#stats(reader, end);
-    else if (kind === FRAME.alive && this.writer.version >= ALIVE_VERSION) this.#alive(reader, end);
+    else if (kind === FRAME.alive) this.#alive(reader, end);
     else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
   }
 
@@ -442,7 +442,7 @@ function rootOf({ owner: { id, epoch, tenant, family } }: HostedInferlet): { roo
 /** The first frame of a connection: the runtime's versions and name. */
 export interface RuntimeHello {
   readonly versions: Versions;
-  /** Name that all connections of the same runtime have, and no others; runtimes before version 12 give none. */
+  /** Name that all connections of the same runtime have, and no others; undefined when the hello gives none. */
   readonly owner: string | undefined;
 }
 

@@ -162,7 +162,7 @@ export class HostilePeer {
             else this.#observations.answered('ok', '');
           });
         } else if (kind === FRAME.terminated) decodeTerminated(reader, end, () => this.#observations.terminated++);
-        else if (kind === FRAME.usage) decodeUsage(reader, end, this.#reader.version, () => undefined);
+        else if (kind === FRAME.usage) decodeUsage(reader, end, () => undefined);
         else if (kind === FRAME.held) decodeHeld(reader, end, () => undefined);
         else if (kind === FRAME.stats) {
           reader.enter(end);

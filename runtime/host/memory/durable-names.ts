@@ -28,7 +28,6 @@ const NO_STORAGE = handlerError(
   'unsupported',
   'this platform has no storage that its machines share: its operator sets shared_directory below [storage] in pie.toml',
 );
-const TOO_OLD = handlerError('unsupported', 'the GPU host is of an older release, which sends no pages');
 const UNREACHED = handlerError('unavailable', 'the GPU host cannot be reached now; try again when it is back');
 const OPERATORS = handlerError('unsupported', 'names under "system/" are written by operators only');
 
@@ -42,7 +41,7 @@ export async function makeDurable(
   const durable = namesOf(inferlet)?.durable;
   if (!durable) return err(NO_STORAGE);
   const shared = sharedFor(usedName);
-  if (!shared) return err(queue.model.connection.connected ? TOO_OLD : UNREACHED);
+  if (!shared) return err(UNREACHED);
   const { names, ownHost, owned, here } = shared;
   const { tenant } = inferlet.description;
   if (owned.tenant === SYSTEM_TENANT && tenant !== SYSTEM_TENANT) return err(OPERATORS);

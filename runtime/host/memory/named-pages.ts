@@ -106,7 +106,7 @@ export async function noteSave(
         return fromStore(error);
       });
     // A host that shares no names does not wait for the claim, so that its saves succeed while the store is away.
-    if (!names.isShared(ownHost)) return outcome;
+    if (!names.isShared) return outcome;
     const noting = claiming.then(async (refused): Promise<Outcome<undefined>> => {
       if (!refused) return outcome;
       // When the store did not answer, the entry of replaced content still names this host, so it also covers the new content.

@@ -290,29 +290,6 @@ describe('names of two GPU hosts', () => {
     assert.equal(value(await load(receiver, 'n')).tokens, 9);
   });
 
-  it('a host with an older protocol shares no names, and gets no calls that it does not know', async () => {
-    useNewTenant();
-    await saveAt('east', 'n');
-    // Version 13 has no transfers between hosts.
-    const versions = { oldest: 13, newest: 13 };
-    const old = await GpuHostConnection.connect(hosts.get('west')!.address, { name: 'west', versions });
-    const [east] = connections as [GpuHostConnection];
-    using _closed = { [Symbol.dispose]: () => old.close() };
-    const sharedNames = new SharedNames(scheduler.nameOwners, { list: [east, old] });
-    const there = new TestInferlet(old, { id: 'old', tenant, services: { names: sharedNames } });
-    opened.push(there);
-    assert.match(await refused(load(there, 'n')), /^not-found/);
-    const newPages = pages(there, 1);
-    value(await save(there, newPages, 'm'));
-    assert.deepEqual(namesOf(await list(there)), ['m']);
-    const here = at('east', { services: { names: sharedNames } });
-    assert.match(await refused(load(here, 'm')), /^not-found/);
-    assert.match(await refused(save(here, pages(here, 1), 'm')), /^invalid-argument.*taken/);
-    value(await remove(there, 'm'));
-    await until(async () => (await owner('m')) === null);
-    await there.end();
-  });
-
   it('an inferlet that is stopped during a transfer leaves nothing', async () => {
     useNewTenant();
     await saveAt('east', 'n', someTokens(200));

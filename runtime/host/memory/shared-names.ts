@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { COPIES_VERSION } from '#gpu-host/protocol/wire.ts';
 import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/exports.ts';
 import { TenantTurns } from '#scheduler/policies/tenant-turns.ts';
 import type { DurableCopies } from './durable-copies.ts';
@@ -57,9 +56,9 @@ export class SharedNames {
     return removal;
   }
 
-  /** True when `ownHost` may use names of other hosts, or copies in shared storage. */
-  isShared(ownHost: GpuHostConnection): boolean {
-    return (this.#hosts.list.length > 1 || this.durable !== undefined) && ownHost.version >= COPIES_VERSION;
+  /** True when hosts may use names of other hosts, or copies in shared storage. */
+  get isShared(): boolean {
+    return this.#hosts.list.length > 1 || this.durable !== undefined;
   }
 
   /** The GPU host of that name; undefined when the platform has none. */
@@ -69,7 +68,7 @@ export class SharedNames {
 
   /**
    * The other GPU host that owns a name; null when `ownHost` owns the name, or no host does. An entry does not count when the platform no
-   * longer has the host, when the host speaks a protocol without transfers, or when the name ended with an earlier process of the host.
+   * longer has the host, or when the name ended with an earlier process of the host.
    * @param owner the entry of the name
    * @returns an error when the owning host cannot be reached now
    */
@@ -78,7 +77,7 @@ export class SharedNames {
     const connection = this.host(owner.host);
     if (!connection) return ok(null);
     if (!connection.connected) return err(away(name, owner.host));
-    if (connection.version < COPIES_VERSION || isOver(owner, connection)) return ok(null);
+    if (isOver(owner, connection)) return ok(null);
     return ok({ connection, owner });
   }
 
@@ -135,7 +134,7 @@ export class SharedNames {
     const holders = new Map<GpuHostConnection, Set<string>>();
     for (const [name, owner] of owners) {
       const connection = owner.host === ownHost.name ? undefined : this.host(owner.host);
-      if (!connection?.connected || connection.version < COPIES_VERSION || isOver(owner, connection)) continue;
+      if (!connection?.connected || isOver(owner, connection)) continue;
       const names = holders.get(connection) ?? new Set();
       holders.set(connection, names.add(name));
     }
@@ -178,7 +177,6 @@ export class SharedNames {
     if (isOver(owner, connection)) return null;
     const advice = kind === 'export' ? 'unexport it first' : 'only the holder of its lock may save it anew';
     const takenText = `the name "${name}" is taken on GPU host ${owner.host}; ${advice}`;
-    if (connection.version < COPIES_VERSION) return handlerError('invalid-argument', takenText);
     const refused = await takenError(connection);
     return refused?.tag === 'invalid-argument' ? handlerError('invalid-argument', takenText) : refused;
   }

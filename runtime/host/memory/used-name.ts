@@ -57,7 +57,7 @@ export async function findName({ names, ownHost, owned }: Shared): Promise<Outco
 export function sharedFor(usedName: UsedName): Shared | undefined {
   const names = namesOf(usedName.inferlet);
   const { device, model, id } = usedName.queue;
-  if (!names || !device || !model || !names.isShared(model.connection)) return undefined;
+  if (!names || !device || !model || !names.isShared) return undefined;
   return { names, ownHost: model.connection, here: { device, queue: id }, owned: ownedName(usedName) };
 }
 

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import { ENCODED_VERSION, PROTOCOL_VERSIONS } from '#gpu-host/protocol/wire.ts';
 import type { Vectors } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../../testing/inferlet.ts';
@@ -132,22 +131,6 @@ describe('inputs of encoders', () => {
     await first;
     await guest.end();
     assert.equal(guest.inferlet.inputTokens, await computed());
-  });
-
-  it('are billed when they are sent to a host of the previous release', async () => {
-    const versions = { oldest: PROTOCOL_VERSIONS.oldest, newest: ENCODED_VERSION - 1 };
-    const olderConnection = await GpuHostConnection.connect(host.address, { versions });
-    const guest = open({}, olderConnection);
-    const { tokens } = value(await embed(guest));
-    assert.equal(guest.inferlet.inputTokens, tokens);
-    const ahead = embed(guest);
-    const dropped = embed(guest);
-    while (guest.inferlet.inputTokens < 3 * tokens) await turn();
-    TestInferlet.releaseFuture(dropped);
-    value(await ahead);
-    await guest.end();
-    assert.equal(guest.inferlet.inputTokens, 3 * tokens);
-    olderConnection.close();
   });
 
   it('are billed up to the last report of their host when the host dies', async () => {

@@ -76,9 +76,7 @@ async function encode(
   if (overLimit) return err(overLimit);
   const device = inferlet.device(connection);
   const call = () => device.encode(summary.name, inputs, signal);
-  // A host of an earlier release does not report computed tokens: count them all.
-  if (!device.reportsEncoded) inferlet.count(tokens, 0);
-  const outcome = await (device.reportsEncoded ? inferlet.tokens.encoding(tokens, call) : call());
+  const outcome = await inferlet.tokens.encoding(tokens, call);
   return outcome.tag === 'ok' ? ok({ size: summary.size, values: outcome.val, tokens, cut }) : outcome;
 }
 

@@ -476,7 +476,6 @@ const frameBytes = ({ opening, before, after }: Frame): number =>
 /** Implements `wit/penalties.wit`. */
 export const penalties = {
   'start-run': (inferlet: Inferlet, queue: DeviceQueue, request: RunRequest, changes: LogitChanges): RunResource => {
-    // A GPU host of an earlier release does not know the call. It does not offer the trait either.
     const offered = queue.offering('penalties');
     const refused = offered.tag === 'err' ? offered.val : refuseChosen(changes);
     return new RunResource(inferlet, queue, refused ? failedRun(refused) : { ...request, changes });
