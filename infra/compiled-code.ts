@@ -31,7 +31,7 @@ export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
 
 /**
  * Removes compiled code that has been unused for 30 days from `folder` and from the runtimes' folder below it. Does nothing when the last search was
- * less than a day ago. Node itself removes nothing: the code of earlier releases, versions of Node and clones would stay for good. Never throws: a
+ * less than a day ago. Node itself removes nothing: the code of other releases, versions of Node and clones would stay for good. Never throws: a
  * file that cannot be removed stays.
  */
 export async function forgetCompiledCode(folder: string, nowMs: number, signal: AbortSignal): Promise<void> {

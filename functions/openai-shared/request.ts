@@ -59,13 +59,8 @@ interface Room {
 
 function roomOf({ model }: Context): Room {
   const whole = { tokens: model.contextLength };
-  try {
-    const rooms = JSON.parse(attempt(() => runtime.debugQuery('room'))) as Readonly<Record<string, Room>>;
-    return rooms[model.name] ?? whole;
-  } catch {
-    // A runtime of an earlier release does not know the query.
-    return whole;
-  }
+  const rooms = JSON.parse(attempt(() => runtime.debugQuery('room'))) as Readonly<Record<string, Room>>;
+  return rooms[model.name] ?? whole;
 }
 
 /** Number of tokens that the invocation can still add to a context, where something leaves it less than the model's context. */

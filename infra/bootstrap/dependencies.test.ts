@@ -12,7 +12,7 @@ const { ensureDependencies } = await import(module);
 console.log(await ensureDependencies(root, () => undefined).catch(({ message }) => message));
 `;
 
-test('packages of an older release do not count as complete after the install of a newer one has failed', async () => {
+test('older packages do not count as complete after the install of a newer one has failed', async () => {
   const root = await mkdtemp(path.join(os.tmpdir(), 'pie-dependencies-'));
   const module = new URL('./dependencies.js', import.meta.url).href;
   const lock = (text: string) => writeFile(path.join(root, 'package-lock.json'), text);

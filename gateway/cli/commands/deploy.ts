@@ -107,9 +107,7 @@ async function isUpgraded({ connect, terminal, signal }: Call, shouldWait: boole
  */
 async function upgradeUnderWay(client: PieClient, signal: AbortSignal, shouldWait: boolean): Promise<string | null> {
   try {
-    const load: Partial<PlatformLoad> = await client.operations.load({ signal });
-    if (!load.otherContracts)
-      return 'The gateway and the runtimes may be of an earlier release and lack calls of this one.';
+    const load: PlatformLoad = await client.operations.load({ signal });
     if (load.otherContracts.length === 0) return null;
     return `Runtimes of another release take invocations and may lack calls of this one: ${load.otherContracts.join(', ')}.`;
   } catch (error) {

@@ -161,7 +161,7 @@ export class DurableCopies {
     return this.#records.forgotten(name, host, removal);
   }
 
-  /** The tenant's copies that count. Drops the others: a runtime of an older release has removed or replaced their content. @throws StoreError */
+  /** The tenant's copies that count. Drops the others: their names were removed or replaced. @throws StoreError */
   async #current(tenant: string): Promise<readonly { readonly name: OwnedName; readonly copy: DurableCopy }[]> {
     const { copies } = await this.#records.list(tenant, NO_HOST);
     const owners = await Promise.all(copies.map(({ name }) => this.#owners.of(name)));

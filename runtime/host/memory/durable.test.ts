@@ -222,7 +222,7 @@ describe('durable names', () => {
     assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded: .*no room/);
     const small = await hosts.at('east', { largestBytes: contentBytes - 1 });
     assert.match(await refused(makeDurable(small, 'c')), /^limit-exceeded: .*can be made durable/);
-    // A runtime of an earlier release releases only the entry of a name that it removes. The copy that it leaves takes no room.
+    // Only the entry of the name is released. The copy that is left takes no room.
     const { nameOwners } = hosts.scheduler;
     const owned = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'a' } as const;
     await nameOwners.release(owned, (await nameOwners.of(owned))!);

@@ -207,7 +207,7 @@ describe('the interface `index`', () => {
     const { store, indexBytes } = scheduler;
     const key = store.keys.indexSum(tenant);
     await limitTo(tenant, 1e10);
-    // A record of an earlier release has a time and no sequence number. Although this time is an hour ahead, the next sum replaces the record.
+    // This record has a time and no sequence number. Although this time is an hour ahead, the next sum replaces the record.
     await store.redis.hset(key, { bytes: 2 ** 30, at: (Date.now() + 3_600_000) * 1000 });
     assert.equal(await usedBytes(tenant), 2 ** 30);
     value(await call(guest, 'create', 'a', 1, 'cosine'));

@@ -264,11 +264,7 @@ test('a run with penalties that continues after a cut by the quota still penaliz
   const request = { token: 1, position: 0, pages: none, maxTokens: 4, sampler, stopTokens: none };
   const changes = { frequency: 1, presence: 0, biasTokens: none, biasValues: new Float32Array(), chosen: none };
   const refused = await older.call<RunResource>('penalties', 'start-run', older.queue, request, changes).next();
-  assert.equal(
-    refused.tag === 'err' && refused.val.tag,
-    'unsupported',
-    'a host of an earlier release has no such runs',
-  );
+  assert.equal(refused.tag === 'err' && refused.val.tag, 'unsupported', 'a host without the trait has no such runs');
 });
 
 test('a run with penalties continues past 8,192 chosen tokens after a cut; no run may start with more', async (t) => {

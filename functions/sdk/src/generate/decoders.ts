@@ -118,7 +118,7 @@ export function decoderFor(
   return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens());
 }
 
-/** True when the host can change logits in a run of a sequence. GPU hosts of earlier releases cannot, and runs do not support adapters. */
+/** True when the host can change logits in a run of a sequence. Some devices cannot, and runs do not support adapters. */
 const offersPenalties = ({ model, adapter }: Sequence): boolean =>
   model.traits.includes('penalties') && adapter === undefined;
 
