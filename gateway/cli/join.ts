@@ -8,7 +8,7 @@ import { joinedSettings, type MachineSettings, machineEnvironment, machineSettin
 import { redisOptions } from '#infra/redis.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-tokens.ts';
-import { JOIN_VERSIONS, SILENT_JOIN_VERSION } from '#scheduler/machines/types.ts';
+import { JOIN_VERSIONS } from '#scheduler/machines/types.ts';
 import { JoinedSchema } from '../app/schemas/platform.ts';
 import { errorFromResponse } from '../client/errors.ts';
 import { pause } from '../client/http.ts';
@@ -84,8 +84,7 @@ export async function joinPlatform(givenRequest: JoinRequest, signal: AbortSigna
   const certificate = await newCertificate(name, Date.now());
   const joinBody = { machine: name, roles, certificate: certificate.fingerprint };
   const sealed = sealJoin(token.key, { direction: 'request', version }, joinBody, versions.newest);
-  // A gateway that states no versions does not know the field `version`, and refuses unknown fields.
-  const body = { ...(version !== SILENT_JOIN_VERSION && { version }), token: token.id, sealed };
+  const body = { version, token: token.id, sealed };
   const decrypted = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));
   const parsed = answerSchema.safeParse(decrypted);
   if (!parsed.success)
@@ -176,11 +175,8 @@ async function ownAddress(gateway: URL, signal: AbortSignal): Promise<string> {
 /** The newest version of the join exchange that both this machine and the gateway speak. */
 async function agreedVersion(gateway: URL, ownVersions: Versions, signal: AbortSignal): Promise<number> {
   const { response, text } = await ask(gateway, { method: 'GET' }, signal);
-  // Gateways that state no versions have no route for GET /join.
-  const isSilent = response.status === 404 || response.status === 405;
-  if (!response.ok && !isSilent) throw await errorFromResponse(response, text);
-  const rawVersions = (jsonOf(text) as { versions?: unknown } | null)?.versions ?? null;
-  const gatewayVersions = statedVersions(isSilent ? undefined : rawVersions, SILENT_JOIN_VERSION);
+  if (!response.ok) throw await errorFromResponse(response, text);
+  const gatewayVersions = statedVersions((jsonOf(text) as { versions?: unknown } | null)?.versions);
   if (gatewayVersions === null)
     throw new Failure(`The server at ${gateway.href} is not a Pie gateway.`, {
       exitCode: EXIT.refused,

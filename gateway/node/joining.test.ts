@@ -11,8 +11,8 @@ import { GatewayPlatform } from '../testing/platform.ts';
 const CERTIFICATE = Array(32).fill('AB').join(':');
 const MASTER_KEY = randomBytes(32).toString('base64');
 
-/** Version of the join exchange for a machine whose requests have no field `version`. */
-const UNSTATED_VERSION = 1;
+/** Versions of the exchange that the gateway speaks: those of a made-up next release. */
+const VERSIONS = { oldest: 1, newest: 2 };
 
 const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
 
@@ -25,6 +25,7 @@ describe('machines that join', () => {
           redis: { url: 'rediss://operator:secret@redis.internal:6380/0', ca: 'CA' },
           masterKeys,
           settings: () => ({ drain_ms: 5 }),
+          versions: VERSIONS,
         },
       },
     });
@@ -38,19 +39,19 @@ describe('machines that join', () => {
     return parseJoinToken(text) ?? assert.fail(text);
   };
   const machine = (name: string, roles = ['runtime']) => ({ machine: name, roles, certificate: CERTIFICATE });
-  const post = async ({ id, key }: JoinToken, request: object, version = UNSTATED_VERSION) => {
+  const post = async ({ id, key }: JoinToken, request: object, version = VERSIONS.oldest) => {
     const response = await fetch(`${platform.url}/join`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...(version !== UNSTATED_VERSION && { version }),
+        version,
         token: id,
         sealed: sealJoin(key, { direction: 'request', version }, request),
       }),
     });
     return (await response.json()) as { sealed?: string; code?: string; detail?: string };
   };
-  const joinAs = async (used: JoinToken, request: object, version = UNSTATED_VERSION) => {
+  const joinAs = async (used: JoinToken, request: object, version = VERSIONS.oldest) => {
     const { sealed, ...refusal } = await post(used, request, version);
     assert.ok(sealed, JSON.stringify(refusal));
     assert.ok(!sealed.includes('secret'));
@@ -141,8 +142,8 @@ describe('machines that join', () => {
 
   it('a machine may speak any version of the exchange that the gateway states, and is told when it speaks another', async () => {
     const asked = await fetch(`${platform.url}/join`);
-    assert.deepEqual(await asked.json(), { versions: { oldest: UNSTATED_VERSION, newest: 2 } });
-    for (const version of [UNSTATED_VERSION, 2])
+    assert.deepEqual(await asked.json(), { versions: VERSIONS });
+    for (const version of [VERSIONS.oldest, VERSIONS.newest])
       assert.ok(
         await joinAs(
           await token(),
@@ -156,16 +157,17 @@ describe('machines that join', () => {
     assert.equal(code, 'conflict');
     assert.match(detail ?? '', /^The gateway is too old for the joining machine: .* on the machine of the gateway\.$/);
     // A message of one version is invalid in any other.
-    const body = { token: once.id, sealed: sealJoin(once.key, { direction: 'request', version: 2 }, machine('v3')) };
+    const sealed = sealJoin(once.key, { direction: 'request', version: 2 }, machine('v3'));
+    const body = { version: 1, token: once.id, sealed };
     const headers = { 'content-type': 'application/json' };
     const mixed = await fetch(`${platform.url}/join`, { method: 'POST', headers, body: JSON.stringify(body) });
     assert.equal(((await mixed.json()) as { code: string }).code, 'join-refused');
     // The machine speaks version 2, and a third party made it use version 1.
-    const old = sealJoin(once.key, { direction: 'request', version: UNSTATED_VERSION }, machine('v3'), 2);
+    const old = sealJoin(once.key, { direction: 'request', version: 1 }, machine('v3'), 2);
     const lowered = await fetch(`${platform.url}/join`, {
       method: 'POST',
       headers,
-      body: JSON.stringify({ token: once.id, sealed: old }),
+      body: JSON.stringify({ version: 1, token: once.id, sealed: old }),
     });
     assert.match(((await lowered.json()) as { detail: string }).detail, /Both sides speak a newer version/);
     assert.deepEqual(await users(), before);

@@ -2,7 +2,7 @@ import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:cr
 import { z } from 'zod';
 import { type MasterKeys, seal, unseal } from '../secrets/master-keys.ts';
 import type { Store } from '../store/store.ts';
-import { ROLES, SILENT_JOIN_VERSION } from './types.ts';
+import { ROLES } from './types.ts';
 
 const entry = z.object({
   key: z.base64(),
@@ -131,7 +131,7 @@ export function openJoin(key: Buffer, context: JoinContext, sealed: string): unk
 }
 
 /**
- * Newest version that the sender of an opened message speaks; null when the sender's release states none. The gateway first states its versions in
+ * Newest version that the sender of an opened message speaks; null when the message states none. The gateway first states its versions in
  * plain text, where an attacker on the path can lower them. The version returned here is protected by the message's encryption, so a comparison
  * with it shows that they were lowered (as in TLS 1.3, RFC 8446, section 4.1.3).
  */
@@ -141,7 +141,6 @@ export function newestSpoken(sealed: string): number | null {
   return isStated && nonce.length >= NEWEST_MARK.length + NEWEST_BYTES ? nonce.readUInt16BE(NEWEST_MARK.length) : null;
 }
 
-const additionalData = ({ direction, version }: JoinContext): Buffer =>
-  Buffer.from(version === SILENT_JOIN_VERSION ? direction : `${direction} ${version}`);
+const additionalData = ({ direction, version }: JoinContext): Buffer => Buffer.from(`${direction} ${version}`);
 
 const keyOf = (secret: Buffer): Buffer => Buffer.from(hkdfSync('sha256', secret, '', 'pie join', SECRET_BYTES));

@@ -2,6 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { PROTOCOL_VERSIONS } from '#gpu-host/protocol/wire.ts';
+import { commonVersion } from '#scheduler/links/versions.ts';
 import { ROOT } from './platform.ts';
 
 /** The variable that names the release to upgrade from: a commit, or the folder of a clone with installed packages. */
@@ -21,7 +23,7 @@ export class EarlierRelease implements Disposable {
     this.#unpacked = unpacked;
   }
 
-  /** Commits, or folders, of the releases from which machines are upgraded. Empty without a history. */
+  /** Commits, or folders, of the releases from which machines are upgraded: only those that speak a version of the GPU protocol that this one speaks. */
   static candidates(): string[] {
     const configured = process.env[VARIABLE];
     if (configured) return [configured];
@@ -34,13 +36,14 @@ export class EarlierRelease implements Disposable {
       protocol && `${protocol}^`,
     ];
     const commits = earlier.filter(Boolean).map((name) => git('rev-parse', `${name}^{commit}`));
-    return [...new Set(commits)].filter((commit) => commit !== '' && commit !== head);
+    return [...new Set(commits)].filter((commit) => commit !== '' && commit !== head && speaksAsWe(commit));
   }
 
   /** The reason why there is no release to upgrade from; false if there is one. */
   static missingReason(): string | false {
     return (
-      EarlierRelease.candidates().length === 0 && `no history of commits here, and ${VARIABLE} names no earlier release`
+      EarlierRelease.candidates().length === 0 &&
+      `no earlier commit here has a version of the GPU protocol in common with this one, and ${VARIABLE} names no earlier release`
     );
   }
 
@@ -71,6 +74,12 @@ export class EarlierRelease implements Disposable {
   [Symbol.dispose](): void {
     if (this.#unpacked !== undefined) rmSync(this.#unpacked, { recursive: true, force: true });
   }
+}
+
+/** True if a commit speaks a version of the GPU protocol that this clone speaks. */
+function speaksAsWe(commit: string): boolean {
+  const [, oldest, newest] = /oldest: (\d+), newest: (\d+)/.exec(git('show', `${commit}:${PROTOCOL}`)) ?? [];
+  return commonVersion(PROTOCOL_VERSIONS, { oldest: Number(oldest), newest: Number(newest) }) !== null;
 }
 
 /** Output of a Git command; empty when the command fails, for example outside a clone. */

@@ -76,8 +76,7 @@ export class Platform implements AsyncDisposable {
       if (!(name in (options.env ?? {}))) delete this.environment[name];
     const functions = options.functions ?? FIRST_FUNCTIONS;
     const flags = functionFlags(functions);
-    // Earlier releases ask no model with `--json`, and have no such flag.
-    if (!options.proves && options.root === undefined) flags.push('--no-proof');
+    if (!options.proves) flags.push('--no-proof');
     const [command = '', ...leadingWords] = [...(options.on ?? []), process.execPath];
     this.#supervisor = spawn(command, [...leadingWords, 'infra/up.ts', '--json', ...flags], {
       cwd: this.#root,

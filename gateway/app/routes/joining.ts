@@ -1,5 +1,4 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { SILENT_JOIN_VERSION } from '#scheduler/machines/types.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -17,7 +16,7 @@ const JoinVersionsSchema = z
   .openapi('JoinVersions');
 
 const JoinRequestSchema = z.strictObject({
-  version: VersionSchema.default(SILENT_JOIN_VERSION).meta({ description: 'Version of the exchange' }),
+  version: VersionSchema.meta({ description: 'Version of the exchange' }),
   token: z
     .string()
     .regex(/^[A-Za-z0-9_-]{12}$/, 'is not a valid token id')
