@@ -223,8 +223,8 @@ export function describeOperations(get: () => Harness): void {
     h.refused(await post('/v1/machines/tokens', { ttlSeconds: 1 }), 'invalid-input', '/ttlSeconds');
     h.refused(await post('/v1/machines/tokens', { roles: ['cook'] }), 'invalid-input', '/roles/0');
     h.refused(await post('/v1/machines/tokens', { roles: [] }), 'invalid-input', '/roles');
-    h.refused(await post('/join', { token: 'x', sealed: 'y' }), 'invalid-input', '/token');
-    const { body, status } = await post('/join', { token: 'abcdefghijkl', sealed: 'y' });
+    h.refused(await post('/join', { version: 1, token: 'x', sealed: 'y' }), 'invalid-input', '/token');
+    const { body, status } = await post('/join', { version: 1, token: 'abcdefghijkl', sealed: 'y' });
     // A gateway in workerd takes no machines.
     assert.ok(['join-refused', 'not-found'].includes(body.code) && [403, 404].includes(status), JSON.stringify(body));
     const versionsAnswer = await h.ask('/join');
