@@ -165,7 +165,7 @@ const echoed = (input: Input) => ({
   user: input.user ?? null,
 });
 
-/** What the response repeats of its request. Where that is too long, tools, instructions and the format of the text are left out, in this order. */
+/** What the response repeats of its request. Of a request that is too long, it leaves out tools, instructions and the format of the text, in this order. */
 function shortEcho(input: Input): ReturnType<typeof echoed> {
   let echo = echoed(input);
   const text = { ...echo.text, format: { type: 'text' as const } };

@@ -25,7 +25,7 @@ export interface RequestedImage {
   /** Place of the data or of the address: `messages[0].content[1].image_url.url`. */
   readonly param: string;
   readonly source: ImageSource;
-  /** What a client can send instead of an image that is refused; a data URL by default. */
+  /** What a client can send instead of an image that this function refuses; a data URL by default. */
   readonly remedy?: string;
 }
 
