@@ -43,16 +43,16 @@ export class StoredPassages {
       if (first && current !== next) await dropIndex(next);
       throw error;
     }
-    await dropIndex(previous ?? this.#legacyName);
+    if (previous) await dropIndex(previous);
     await this.#dropAbandoned();
   }
 
   /** @throws InferletError `not-found` when there are no passages */
   async query(query: IndexQuery): Promise<IndexMatch[]> {
     for (let attempt = 1; ; attempt++) {
-      const current = (await store.getJson<string>(this.#key)) ?? this.#legacyName;
+      const current = await store.getJson<string>(this.#key);
       try {
-        if (current !== '') return await new VectorIndex(current).query(query);
+        if (current) return await new VectorIndex(current).query(query);
       } catch (error) {
         if (InferletError.from(error).code !== 'not-found') throw error;
         // The index may have been dropped after the pointer was read: try again if the pointer has moved.
@@ -60,11 +60,6 @@ export class StoredPassages {
       }
       throw new InferletError('not-found', `The index "${this.#name}" is empty: give it passages first.`);
     }
-  }
-
-  /** The index of earlier versions of this function, which had no pointer. */
-  get #legacyName(): string {
-    return `rag-${this.#name}`;
   }
 
   async #dropAbandoned(): Promise<void> {

@@ -47,18 +47,6 @@ describe('the credentials of an installation', () => {
     assert.deepEqual([act?.actor, act?.action, act?.target], ['platform', 'key.create', key?.id]);
   });
 
-  it('a key without a name, which an older version made, gets every scope and appears in the list of keys', async () => {
-    const apiKey = `pie_${'a'.repeat(32)}`;
-    const sha256 = createHash('sha256').update(apiKey).digest('hex');
-    const record = { tenant: 'default', scopes: 'invoke deploy admin', createdAt: '2026-01-01T00:00:00.000Z' };
-    await redis.connect().hset(scheduler.store.keys.apiKey(sha256), record);
-    await writeFile(path.join(home, 'credentials.json'), JSON.stringify({ url: URL, apiKey }));
-    assert.equal((await ensureCredentials(home, URL, scheduler)).apiKey, apiKey);
-    const { keyId, scopes } = await holder(apiKey);
-    assert.deepEqual(scopes, SCOPES);
-    assert.ok((await scheduler.apiKeys.list('default')).some(({ id, name }) => id === keyId && name !== ''));
-  });
-
   it('an existing key of this tenant or another keeps its scopes', async () => {
     for (const tenant of ['default', 'acme']) {
       await scheduler.tenants.ensure(tenant);

@@ -16,8 +16,8 @@ const RECENT_MS = 24 * 3_600_000;
 
 /**
  * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key. Keeps a key that works, with its
- * scopes, even while its tenant is suspended; a valid key of the tenant `default` without a name gets every scope. Makes a new key of the
- * tenant `default` on the first start, and when the old key has expired or is unknown to the store.
+ * scopes, even while its tenant is suspended. Makes a new key of the tenant `default` on the first start, and when the old key has expired or is
+ * unknown to the store.
  */
 export async function ensureCredentials(
   home: string,
@@ -30,13 +30,6 @@ export async function ensureCredentials(
   const authentication = oldCredentials === null ? null : await apiKeys.authenticate(oldCredentials.apiKey);
   const knownCredentials =
     authentication?.kind === 'valid' || authentication?.kind === 'suspended' ? oldCredentials : null;
-  if (
-    knownCredentials !== null &&
-    authentication?.kind === 'valid' &&
-    authentication.holder.tenant === DEFAULT_TENANT
-  ) {
-    await apiKeys.adopt(knownCredentials.apiKey, KEY_NAME, SCOPES, PLATFORM_ACTOR);
-  }
   const apiKey = knownCredentials?.apiKey ?? (await newKey(apiKeys, store.clock()));
   const credentials = { url, apiKey };
   if (knownCredentials === null || knownCredentials.url !== url)

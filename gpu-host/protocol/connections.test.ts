@@ -168,7 +168,9 @@ test('an answer with unreadable counters ends the connection and fails the reque
       writer.end();
       socket.write(writer.take());
     };
-    send(FRAME.hello, () => writer.putText(JSON.stringify({ hostId: 'h', processId: 7, models: [], encoders: [] })));
+    send(FRAME.hello, () =>
+      writer.putText(JSON.stringify({ hostId: 'h', processId: 7, version: 1, models: [], encoders: [] })),
+    );
     // The first data is the runtime's hello, the second its request for counters.
     socket.once('data', () =>
       socket.once('data', () =>

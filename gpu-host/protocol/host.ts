@@ -58,8 +58,8 @@ export interface HostHello {
   readonly hostId: string;
   /** Id of the process in its operating system, by which logs and tests notice a restart. */
   readonly processId: number;
-  /** Version of all later frames, chosen by the host among those in the runtime's hello; absent from a host too old to choose. */
-  readonly version?: number;
+  /** Version of all later frames, chosen by the host among those in the runtime's hello. */
+  readonly version: number;
 }
 
 /** Pages of one model's pool: free + cached + owned = total, always. */

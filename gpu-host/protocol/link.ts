@@ -17,7 +17,7 @@ import {
   encodeAlive,
   type Termination,
 } from './results.ts';
-import { FRAME, HELLO_VERSION, LONGEST_OPENING_MS, MAX_JSON_BYTES } from './wire.ts';
+import { FRAME, LONGEST_OPENING_MS, MAX_JSON_BYTES } from './wire.ts';
 
 /** A call whose result is awaited. */
 export interface Pending {
@@ -199,7 +199,7 @@ export class Link {
   }
 
   #hello(hello: HostHello): void {
-    const { version = HELLO_VERSION } = hello;
+    const { version } = hello;
     const host = { oldest: version, newest: version };
     if (commonVersion(this.#versions, host) === null) {
       this.#isIncompatible = true;

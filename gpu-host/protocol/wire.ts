@@ -5,8 +5,8 @@ import type { Versions } from '#scheduler/links/versions.ts';
 export const PROTOCOL_VERSIONS: Versions = { oldest: 1, newest: 1 };
 
 /**
- * Version of all frames, hellos included, until both sides have agreed on a version. A peer whose hello states no version speaks this one. Never
- * change it: sides of any two releases must be able to read each other's hello and refusal.
+ * Version of all frames, hellos included, until both sides have agreed on a version. Never change it: sides of any two releases must be able to
+ * read each other's hello and refusal.
  */
 export const HELLO_VERSION = 1;
 

@@ -11,7 +11,7 @@ import { FrameReader, FrameWriter, type WordReader } from '../protocol/frames.ts
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
 import { answerOf, type DecodedCall, decodeCalls, type QueuedCall } from '../protocol/operations.ts';
 import { decodeAlive, encodeAlive } from '../protocol/results.ts';
-import { FRAME, type FrameKind, HELLO_VERSION, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
+import { FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import type { Attempts } from './attempts.ts';
 import type { ConnectionLimits } from './connection-limits.ts';
 import { HostedInferlet, type ResultSink } from './hosted-inferlet.ts';
@@ -20,7 +20,7 @@ export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
   readonly encoders: readonly EncoderEngine[];
   readonly log: Logger;
-  hello(): HostHello;
+  hello(): Omit<HostHello, 'version'>;
   /** Versions of the protocol that this host speaks. */
   readonly versions: Versions;
   /** Shared by the whole host: attempts supersede one another across connections. */
@@ -449,7 +449,7 @@ export interface RuntimeHello {
 /** @throws ProtocolFault when the hello cannot be read */
 export function readHello(text: string): RuntimeHello {
   const { versions: stated, owner } = fieldsOf(text);
-  const versions = statedVersions(stated, HELLO_VERSION);
+  const versions = statedVersions(stated);
   if (versions === null) throw new ProtocolFault('malformed', 'a hello without readable versions');
   return { versions, owner: typeof owner === 'string' && owner !== '' ? owner : undefined };
 }

@@ -215,7 +215,7 @@ export class GpuHost {
     this.#unflushedConnections.clear();
   }
 
-  #hello(): HostHello {
+  #hello(): Omit<HostHello, 'version'> {
     return {
       ...(this.#name !== undefined && { name: this.#name }),
       hostId: this.#hostId,

@@ -79,7 +79,7 @@ class RawPeer {
   greet(): this {
     return this.send((writer) => {
       writer.begin(FRAME.hello);
-      writer.putText('{}');
+      writer.putText('{"versions":{"oldest":1,"newest":1}}');
       writer.end();
     });
   }

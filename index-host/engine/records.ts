@@ -71,8 +71,6 @@ export class Records {
   readonly #statements: Statements;
   readonly #conditions = new Map<string, StatementSync>();
   readonly #cursors = new Cursors();
-  /** False for a file that was made without `auto_vacuum`, by an earlier version of Pie: SQLite cannot shrink such a file. */
-  readonly #canShrink: boolean;
   #entries: number;
   #bytes: number;
   #unsettled: number;
@@ -117,7 +115,6 @@ export class Records {
     this.#entries = Number(facts.get('entries'));
     this.#bytes = Number(facts.get('bytes'));
     db.exec(UNSETTLED);
-    this.#canShrink = db.prepare('PRAGMA auto_vacuum').get()?.auto_vacuum === INCREMENTAL;
     this.#statements = statements(db);
     this.#unsettled = Number(this.#statements.countUnsettled.get()?.count);
   }
@@ -160,7 +157,6 @@ export class Records {
 
   /** True when deleted entries have left so many free pages that {@link shrink} must give some back to the disk. */
   get isSparse(): boolean {
-    if (!this.#canShrink) return false;
     return this.#freePages > Math.max(FREE_LEAST, FREE_PART * Number(this.#statements.pages.get()?.page_count));
   }
 
@@ -400,9 +396,6 @@ const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
   greater: '>',
   'at-least': '>=',
 };
-
-/** SQLite's number for `auto_vacuum = INCREMENTAL`. */
-const INCREMENTAL = 2;
 
 /** Opens a database and does `work` with it. Closes the database when a setting or `work` fails. */
 function open<T>(file: string, work: (db: DatabaseSync) => T): T {

@@ -20,9 +20,8 @@ export function commonVersion(ours: Versions, theirs: Versions): number | null {
   return version >= Math.max(ours.oldest, theirs.oldest) ? version : null;
 }
 
-/** The versions that a peer states as `value`; `silentVersion` alone, if given, when the peer states none; else null. */
-export function statedVersions(value: unknown, silentVersion?: number): Versions | null {
-  if (value === undefined && silentVersion !== undefined) return { oldest: silentVersion, newest: silentVersion };
+/** The versions that a peer states as `value`; null if it states none, or nothing that is a range of versions. */
+export function statedVersions(value: unknown): Versions | null {
   if (typeof value !== 'object' || value === null) return null;
   const { oldest, newest } = value as Partial<Versions>;
   return isVersion(oldest) && isVersion(newest) && oldest <= newest ? { oldest, newest } : null;

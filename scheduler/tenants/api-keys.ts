@@ -9,7 +9,6 @@ const SCRIPTS = {
   create: loadScript(new URL('./tenants.lua', import.meta.url), 'create-key'),
   rotate: loadScript(new URL('./tenants.lua', import.meta.url), 'rotate-key'),
   remove: loadScript(new URL('./tenants.lua', import.meta.url), 'remove-key'),
-  adopt: loadScript(new URL('./tenants.lua', import.meta.url), 'adopt-key'),
   touch: loadScript(new URL('./tenants.lua', import.meta.url), 'touch-key'),
 };
 
@@ -212,23 +211,6 @@ export class ApiKeys {
     this.#forget(sha256);
     if (reply === -1) return 'last';
     return reply === 1 ? 'removed' : 'unknown';
-  }
-
-  /** Gives a name and other scopes to a key that was created before keys had names. A key with a name stays unchanged. */
-  async adopt(apiKey: string, name: string, scopes: readonly Scope[], actor: string): Promise<void> {
-    const sha256 = hashKey(apiKey);
-    const record = await this.#record(sha256);
-    if (record === null || record.name !== '') return;
-    const { keys } = this.#store;
-    const { id, tenant } = record;
-    const orderedScopes = SCOPES.filter((scope) => scopes.includes(scope));
-    const act = this.#act(actor, tenant, 'key.adopt', id, { name, scopes: orderedScopes });
-    await this.#store.script(
-      SCRIPTS.adopt,
-      [keys.apiKeys(tenant), keys.apiKey(sha256), ...act.keys],
-      [id, sha256, name, orderedScopes.join(' '), ...act.fields],
-    );
-    this.#forget(sha256);
   }
 
   /** Called after a key has changed: later requests ask Redis again, instead of sharing a query from before the change. */

@@ -97,7 +97,7 @@ function burst(session: HostileSession, random: Random, spoiltOneIn: number): Na
 function greeting(random: Random): NamedFrame[] {
   const writer = new FrameWriter();
   writer.begin(FRAME.hello);
-  writer.putText('{"processId":1}');
+  writer.putText('{"processId":1,"versions":{"oldest":1,"newest":1}}');
   writer.end();
   const bytes = writer.take();
   const hello = { bytes, name: 'hello' };

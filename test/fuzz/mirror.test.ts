@@ -36,7 +36,7 @@ function endAfter(...operations: readonly Operation[]): unknown {
   const mirror = new Mirror({ models: 1, encoders: 1 }, () => undefined);
   const writer = new FrameWriter();
   writer.begin(FRAME.hello);
-  writer.putText('{"processId":1}');
+  writer.putText('{"processId":1,"versions":{"oldest":1,"newest":1}}');
   writer.end();
   const lists = new PageLists();
   for (const operation of operations) encodeCall(writer, lists, { inferlet: 1, queue: 0, id: 1 }, operation);
