@@ -118,6 +118,9 @@ async function main(): Promise<number> {
       signal: stopping.signal,
     });
     if (machine === null) return earlyExitCode();
+    const making = makeEngine(config, serves('runtime'), flags.json ? 'progress' : 'inherit', stopping.signal);
+    // A start that ends before it needs the engine leaves this promise alone.
+    making.catch(() => undefined);
     // A runtime needs the models and encoders, too: it reads their tokenizers.
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
     for (const [kind, entries] of Map.groupBy(models, (entry) => ('kind' in entry ? entry.kind : undefined))) {
@@ -131,6 +134,7 @@ async function main(): Promise<number> {
       if (pullExitCode !== 0)
         throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
     }
+    if (!(await making)) return earlyExitCode();
     // A machine with a gateway but no runtime serves before it deploys, because another machine builds its functions.
     const isWhole = serves('gateway') && serves('runtime');
     const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
@@ -211,6 +215,23 @@ async function main(): Promise<number> {
     await logFile.end();
     say('Stopped.');
   }
+}
+
+/**
+ * Makes the engine that runs scripts, unless this installation has it. Resolves to false when the signal aborts.
+ * @throws ConfigError when the engine cannot be made
+ */
+async function makeEngine(
+  config: Config,
+  isNeeded: boolean,
+  output: 'progress' | 'inherit',
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (!isNeeded) return !signal.aborted;
+  const code = await runProgram(config, ['runtime/pool/engine-main.ts'], { output, signal });
+  if (code !== 0 && !signal.aborted)
+    throw new ConfigError('The engine of scripts could not be made; the output above says why.');
+  return !signal.aborted;
 }
 
 function listenForSignals(stopping: AbortController, say: (line: string) => void): void {

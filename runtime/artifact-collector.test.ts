@@ -11,6 +11,7 @@ import { failingLog } from '#scheduler/testing/log.ts';
 import { ArtifactCollector, artifactWanted } from './artifact-collector.ts';
 import { type Artifact, readArtifact } from './build/index.ts';
 import { memoryPagesOf } from './pool/launcher.ts';
+import type { ScriptArtifact } from './pool/scripts.ts';
 import { testArtifact } from './testing/components.ts';
 import { RuntimePlatform } from './testing/platform.ts';
 import { callbackGuest, RETURN_42, watComponent } from './testing/wat.ts';
@@ -122,7 +123,7 @@ describe('the collector of artifacts', () => {
       const collectorWithUse = collector({
         unusedMs: 3_600_000,
         isWanted: async (artifact) => {
-          if (artifact.hash === copy) await use(artifact);
+          if (artifact.meta.hash === copy) await use(artifact as Artifact);
           return false;
         },
       });
@@ -193,8 +194,8 @@ describe('the collector of artifacts', () => {
         const meta = await readFile(join(folder, name, 'artifact.json'), 'utf8');
         await writeFile(join(folder, name, 'artifact.json'), meta.replaceAll(hash, name));
       }
-      const isWanted = async (artifact: Artifact) => {
-        if (artifact.hash === bad) throw new Error('a version of another release');
+      const isWanted = async ({ meta }: Pick<Artifact, 'meta'> | ScriptArtifact) => {
+        if (meta.hash === bad) throw new Error('a version of another release');
         return false;
       };
       const artifactCollector = collector({ store: folder, isWanted });

@@ -6,12 +6,13 @@ import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type Artifact, artifactHashOf, readArtifactAsItIs, removeUnusedArtifact } from './build/index.ts';
 import { memoryPagesOf } from './pool/launcher.ts';
+import { readScriptArtifactAsItIs, type ScriptArtifact, scriptArtifactHashOf } from './pool/scripts.ts';
 
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
   readonly store: string;
   /** Resolves to true when a version may still need the artifact. After an error the artifact stays, and the next round starts with its successor. */
-  readonly isWanted: (artifact: Artifact) => Promise<boolean>;
+  readonly isWanted: (artifact: Artifact | ScriptArtifact) => Promise<boolean>;
   /** An artifact that was read within this time stays. The default, an hour, is many times the time from a deploy's build to its registration. */
   readonly unusedMs?: number;
   /** Time between two rounds; a minute by default. */
@@ -68,7 +69,7 @@ export class ArtifactCollector {
       if (this.#stopped) break;
       // Note the name first, so that the next round starts after an artifact whose check fails.
       this.#lastName = name;
-      const artifact = await readArtifactAsItIs(store, name);
+      const artifact = (await readArtifactAsItIs(store, name)) ?? (await readScriptArtifactAsItIs(store, name));
       // Null stands for a damaged or incomplete artifact: no launch can use it, so no version needs it.
       const isNeeded = artifact !== null && (await isWanted(artifact));
       if (!isNeeded && (await removeUnusedArtifact(store, name, unusedMs))) removed.push(name);
@@ -82,22 +83,29 @@ const MAX_USERS = 64;
 
 /**
  * Returns a function that tests if a version may need an artifact. An artifact of another toolchain is never needed. Otherwise an artifact is needed
- * while a deployed or draining version has its component and memory limit, and while its component is being deployed.
+ * while a deployed or draining version has its component and memory limit, or has it as its engine, and while its component is being deployed. The
+ * artifact of a script serves every memory limit.
  *
  * @param limits limits of a function whose manifest sets none
  */
 export function artifactWanted(
   scheduler: Pick<Scheduler, 'blobs' | 'functions' | 'store'>,
   limits: InvocationLimits,
-): (artifact: Artifact) => Promise<boolean> {
-  return async ({ hash, meta: { component, options } }) => {
-    if (artifactHashOf(component.hash, options) !== hash) return false;
+): (artifact: Artifact | ScriptArtifact) => Promise<boolean> {
+  return async ({ meta }) => {
+    const { hash, component } = meta;
+    const options = 'options' in meta ? meta.options : null;
+    const presentHash =
+      options === null ? scriptArtifactHashOf(component.hash) : artifactHashOf(component.hash, options);
+    if (presentHash !== hash) return false;
     if (!(await scheduler.blobs.has(component.hash))) return false;
     const users = await componentUsers(scheduler, component.hash, MAX_USERS);
     // Null: more than MAX_USERS versions. A stored component without versions is being deployed.
     if (users === null || users.length === 0) return true;
+    if (options === null) return true;
     return users.some(
-      ({ manifest }) => memoryPagesOf(resolveLimits(manifest, limits).memoryMb) === options.memoryPages,
+      ({ manifest, engine }) =>
+        engine === component.hash || memoryPagesOf(resolveLimits(manifest, limits).memoryMb) === options.memoryPages,
     );
   };
 }

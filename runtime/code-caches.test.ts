@@ -8,12 +8,13 @@ import { failingLog } from '#scheduler/testing/log.ts';
 import { LOADING as BUILD } from './build/child.ts';
 import { LOADING as SANDBOX } from './fleet/process.ts';
 import { LOADING as EXAMINATION } from './pool/examine.ts';
+import { LOADING as EVALUATION } from './pool/scripts.ts';
 import { type ProgramLayers, withCompiledCode } from './runtime.ts';
 import { layersFor, probeMachine, runConfined } from './sandboxes/index.ts';
 
 const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
 /** For each confined program, a run that only loads the program's code and ends. Such runs fill the code caches. */
-const PROGRAMS = { sandbox: SANDBOX, build: BUILD, examination: EXAMINATION };
+const PROGRAMS = { sandbox: SANDBOX, build: BUILD, examination: EXAMINATION, evaluation: EVALUATION };
 const probe = await probeMachine();
 const skip = !('command' in probe.bubblewrap) && 'no namespaces here';
 
@@ -40,7 +41,7 @@ describe('the confined programs of a runtime', { skip }, () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  for (const name of ['sandbox', 'build', 'examination'] as const) {
+  for (const name of ['sandbox', 'build', 'examination', 'evaluation'] as const) {
     it(`the ${name} program takes its compiled code from its code cache`, async () => {
       const program = { ...PROGRAMS[name].program, environment: { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' } };
       const { code, errors } = await runConfined(layers[name], program, LIMITS);
@@ -54,7 +55,12 @@ describe('the confined programs of a runtime', { skip }, () => {
 
   it('a process without a compile cache gives its confined programs no code caches', () => {
     delete process.env.NODE_COMPILE_CACHE;
-    const uncachedLayers = { sandbox: plainLayers, build: plainLayers, examination: plainLayers };
+    const uncachedLayers = {
+      sandbox: plainLayers,
+      build: plainLayers,
+      examination: plainLayers,
+      evaluation: plainLayers,
+    };
     try {
       assert.deepEqual(withCompiledCode(plainLayers, stopping.signal, failingLog).layers, uncachedLayers);
     } finally {

@@ -6,6 +6,8 @@ import { DEFAULT_RESERVE } from '#scheduler/admission/job.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/builds.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
+import { isScript, readScriptFile } from '#scheduler/functions/script-file.ts';
+import { PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
@@ -42,6 +44,7 @@ import { tokenQuota } from './lifecycle/usage.ts';
 import { openArtifactsDirectory } from './permissions.ts';
 import { LOADING as EXAMINATION } from './pool/examine.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
+import { LOADING as EVALUATION } from './pool/scripts.ts';
 import { Service } from './pool/service.ts';
 import {
   type Isolation,
@@ -231,6 +234,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     functionOf: (tenant, name, version) => scheduler.functions.runnable(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });
+  const engine = await launcher.engines.installed();
+  if (engine) await lease.describe({ engine: engine.hash });
+  else log.warn({}, 'this installation has no engine, which `pie up` makes: no script can be deployed here');
   const observer = options.instruments && new RunObserver(options.instruments);
   const runner = new InvocationRunner({
     ...(observer && { observer }),
@@ -412,21 +418,16 @@ async function build(
   }
   const outcome = await launcher.build(component, request.memoryMb, signal);
   if (!outcome.ok) return { ok: false, code: outcome.code, message: outcome.message, hint: outcome.hint };
-  const { artifact, cached, timings, starts } = outcome;
-  const { component: source, coreModules, timings: steps } = artifact.meta;
-  return {
-    ok: true,
-    artifact: {
-      hash: artifact.hash,
-      cached,
-      buildMs: timings.totalMs,
-      ...steps,
-      componentBytes: source.bytes,
-      moduleBytes: coreModules.reduce((sum, { bytes }) => sum + bytes, 0),
-      ...starts,
-      poolBytes: poolMb * 2 ** 20,
-    },
-  };
+  if (isScript(component)) await storeEngine(launcher, scheduler, component);
+  return { ok: true, artifact: { ...outcome.report, poolBytes: poolMb * 2 ** 20 } };
+}
+
+/** Stores the engine of a script, unless it is stored: the version that is registered next keeps it. Engines count with the platform's own tenant. */
+async function storeEngine({ engines }: FunctionLauncher, { blobs }: Scheduler, script: Uint8Array): Promise<void> {
+  const { engine } = readScriptFile(script).header;
+  const installed = await engines.installed();
+  if (!installed || installed.hash !== engine || (await blobs.has(engine))) return;
+  await blobs.put(PLATFORM_TENANT, installed.component);
 }
 
 /** Layers of isolation for each confined program that a runtime starts, each with a cache of the program's compiled code. */
@@ -434,6 +435,7 @@ export interface ProgramLayers {
   readonly sandbox: Layers;
   readonly build: Layers;
   readonly examination: Layers;
+  readonly evaluation: Layers;
 }
 
 export interface CompiledCode {
@@ -461,6 +463,7 @@ export function withCompiledCode(layers: Layers, signal: AbortSignal, log: Logge
     sandbox: withCode('sandboxes', SANDBOX),
     build: withCode('builds', BUILD),
     examination: withCode('examinations', EXAMINATION),
+    evaluation: withCode('evaluations', EVALUATION),
   };
   return { layers: programs, filled: Promise.all(fills) };
 }

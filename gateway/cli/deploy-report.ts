@@ -6,7 +6,7 @@ import { bytes, duration } from './format.ts';
 /** Outcome of a build and deploy. */
 export interface Deployment {
   readonly deployed: Deployed;
-  /** Null for a component, which needs no build. */
+  /** Null for a script or component, which needs no build. */
   readonly built: Built | null;
   readonly bytes: number;
   readonly deployMs: number;
@@ -16,9 +16,8 @@ export interface Deployment {
 export function reportLines({ deployed, built }: Deployment): string[] {
   const { report, alias, grants } = deployed;
   const { moduleBytes, steps, buildMs } = report;
-  // This machine compiles the source to a component (`compileTexts`). The platform then builds modules from the component (`buildTexts`).
-  const compileTexts =
-    built === null ? [] : [built.cached ? 'compiled before' : `compiled here in ${duration(built.buildMs)}`];
+  // This machine bundles or compiles the source (`compileTexts`). The platform then evaluates the script, or builds modules from the component.
+  const compileTexts = built === null ? [] : [`made here in ${duration(built.buildMs)}`];
   const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;
   const buildTexts: string[] = [];
   if (report.cached) buildTexts.push('its build was found');

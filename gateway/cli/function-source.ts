@@ -9,18 +9,20 @@ export type Manifest = FunctionManifest & { readonly main?: string };
 /** A function on disk. */
 export interface FunctionSource {
   readonly manifest: Manifest;
-  /** Path of the source's entry file, or of a component. A core Wasm module counts as source: the build wraps it. */
+  /** Path of the source's entry file, or of what a build has made. A core Wasm module counts as source: the build wraps it. */
   readonly entry: string;
-  readonly kind: 'source' | 'component';
+  /** `script` and `component` are results of a build. */
+  readonly kind: 'source' | 'script' | 'component';
 }
 
+const NATIVE = ['.c', '.rs', '.wasm'];
 const SOURCES = ['.ts', '.js', '.mts', '.mjs', '.c', '.rs'];
 /** The first bytes of a core Wasm module: the magic number, and version 1. */
 const CORE_MODULE_START = Buffer.from('\0asm\x01\0\0\0', 'latin1');
 const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
 
 /**
- * Finds the function to deploy for `target`: a folder, a source file or a component. A folder's manifest is its
+ * Finds the function to deploy for `target`: a folder, a source file, a script or a component. A folder's manifest is its
  * pie.json. A file's manifest is the pie.json beside it if that names the file as its `main`. Without a manifest, the
  * name of the folder or file becomes the function's name.
  *
@@ -30,7 +32,7 @@ export function findFunction(target: string, name: string | undefined): Function
   const full = path.resolve(target);
   if (!existsSync(full)) {
     throw new Failure(`${target} does not exist.`, {
-      advice: 'Name a folder with a pie.json, a .ts, .js, .c or .rs file, or a .wasm component.',
+      advice: 'Name a folder with a pie.json, a .ts, .js, .c or .rs file, a .pie script, or a .wasm component.',
     });
   }
   if (statSync(full).isDirectory()) {
@@ -63,12 +65,16 @@ function entryOf(folder: string, target: string, manifest: Manifest): string {
 function describe(entry: string): { entry: string; kind: FunctionSource['kind'] } {
   const extension = path.extname(entry);
   if (extension === '.wasm') return { entry, kind: isCoreModule(entry) ? 'source' : 'component' };
+  if (extension === '.pie') return { entry, kind: 'script' };
   if (SOURCES.includes(extension)) return { entry, kind: 'source' };
   throw new Failure(`${path.basename(entry)} cannot be deployed.`, {
     why: `Its extension is "${extension}".`,
-    advice: `Deploy a folder, a source file (${SOURCES.join(', ')}) or a component (.wasm).`,
+    advice: `Deploy a folder, a source file (${SOURCES.join(', ')}), a script (.pie) or a component (.wasm).`,
   });
 }
+
+/** True for a source whose build makes a component: C, Rust or a core Wasm module. A build makes a script of every other source. */
+export const isNative = (entry: string): boolean => NATIVE.includes(path.extname(entry));
 
 /** True for a WebAssembly module that is not a component: the build wraps it into one. */
 function isCoreModule(file: string): boolean {

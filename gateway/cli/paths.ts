@@ -10,9 +10,9 @@ export function home(environment: NodeJS.ProcessEnv = process.env): string {
   return path.resolve(environment.PIE_HOME || defaultHome());
 }
 
-/** Cache of compiled components, shared by all clones and homes: `$XDG_CACHE_HOME/pie/components` or `~/.cache/pie/components`. */
-export function componentCache(environment: NodeJS.ProcessEnv = process.env): string {
-  return path.join(environment.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'components');
+/** Compiled libraries of native builds, shared by all clones and homes: `$XDG_CACHE_HOME/pie/builds` or `~/.cache/pie/builds`. */
+export function buildCache(environment: NodeJS.ProcessEnv = process.env): string {
+  return path.join(environment.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'builds');
 }
 
 /** Pie's version, as package.json states it. */

@@ -174,6 +174,8 @@ interface EventData {
     readonly usage?: Usage;
     /** For the code `superseded`: the id of the invocation that replaced this one. */
     readonly successor?: string;
+    /** The functions in which a script threw the error, innermost first, with file, line and column; one in each line. */
+    readonly stack?: string;
   };
 }
 

@@ -368,6 +368,10 @@ class LogFilter {
   }
 }
 
+/** The frames of a thrown error, each in a line of its own. */
+const framesText = (stack: unknown): string =>
+  typeof stack === 'string' ? stack.replace(/^/gm, '\n    at ').replaceAll('\n\n', '\n') : '';
+
 function toEntry(line: LogLine): LogEntry {
   const data = JSON.parse(line.data);
   const origin = {
@@ -376,7 +380,8 @@ function toEntry(line: LogLine): LogEntry {
     invocation: line.invocation,
     time: new Date(line.at).toISOString(),
   };
-  if (line.event === 'error') return { ...origin, level: 'error', message: `${data.code}: ${data.message}` };
+  if (line.event === 'error')
+    return { ...origin, level: 'error', message: `${data.code}: ${data.message}${framesText(data.stack)}` };
   const level: LogLevel = LEVELS.find((each) => each === data.level) ?? 'info';
   return { ...origin, level, message: String(data.message) };
 }

@@ -27,6 +27,7 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
     manifest: withoutValues({ ...stored.manifest }),
     componentHash: stored.componentHash,
     componentBytes: stored.componentBytes,
+    ...(stored.engine === undefined ? {} : { engine: stored.engine }),
     createdAt: new Date(stored.createdAt).toISOString(),
     ...(stored.createdBy === undefined ? {} : { createdBy: stored.createdBy }),
     ...(stored.message === undefined ? {} : { message: stored.message }),
@@ -55,7 +56,7 @@ export function toAlias({ alias, shares, revision, at, by, message, tag, restore
 }
 
 /** Steps of a build, in order. A build reports the time of each as `<step>Ms`. */
-const BUILD_STEPS = ['check', 'transpile', 'meter', 'write'] as const;
+const BUILD_STEPS = ['check', 'transpile', 'meter', 'write', 'evaluate'] as const;
 
 /** The report of a version's build; null for each value that the build did not measure. */
 export function toReport({ componentBytes, build = {} }: StoredVersion): DeployReport {

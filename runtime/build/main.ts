@@ -1,6 +1,7 @@
 /**
  * The build program. Usage:
- *   node runtime/build/main.ts component SOURCE OUT.wasm [--store DIR] [--json]
+ *   node runtime/build/main.ts component SOURCE OUT [--store DIR] [--json]
+ *   node runtime/build/main.ts check SOURCE [--json]
  *   node runtime/build/main.ts module SOURCE OUT.wasm [--json]
  *   node runtime/build/main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
  *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
@@ -13,13 +14,14 @@ import { parseArgs } from 'node:util';
 import type { BuildFailure } from './failure-schema.ts';
 import { failureFrom } from './outcome.ts';
 
-const USAGE = `usage: main.ts component SOURCE OUT.wasm [--store DIR] [--json]
+const USAGE = `usage: main.ts component SOURCE OUT [--store DIR] [--json]
+       main.ts check SOURCE [--json]
        main.ts module SOURCE OUT.wasm [--json]
        main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
        main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]`;
 
 const { values, positionals } = readArguments();
-const [stage, input, output] = positionals;
+const [stage, input, output = ''] = positionals;
 
 function readArguments() {
   try {
@@ -43,6 +45,10 @@ async function run(from: string, to: string): Promise<{ readonly ok: true; reado
     const { runComponentStage } = await import('./component/stage.ts');
     return runComponentStage(from, to, values.store);
   }
+  if (stage === 'check') {
+    const { runCheckStage } = await import('./component/stage.ts');
+    return runCheckStage(from);
+  }
   if (stage === 'module') {
     const { runModuleStage } = await import('./native/stage.ts');
     return runModuleStage(from, to);
@@ -65,7 +71,10 @@ function failureText(failure: BuildFailure): string {
 
 if (stage === 'load') {
   await import('./artifact/stage.ts');
-} else if (!['component', 'module', 'graph', 'artifact'].includes(stage ?? '') || !input || !output) {
+} else if (
+  !input ||
+  !(stage === 'check' || (output && ['component', 'module', 'graph', 'artifact'].includes(stage ?? '')))
+) {
   console.error(USAGE);
   process.exitCode = 2;
 } else {

@@ -49,16 +49,25 @@ export async function sweep(directory: string): Promise<void> {
 /** Time of this process's last read of each artifact's folder, by `performance.now`. The folder's mtime shows reads by other processes. */
 const readAt = new Map<string, number>();
 
+/**
+ * Notes that this process reads an artifact, so that it does not remove the artifact from here on. The caller calls the returned function when the
+ * artifact is missing: `removeUnusedArtifact`, which also deletes notes, is called only for existing artifacts.
+ */
+export function noteRead(directory: string): () => void {
+  const at = performance.now();
+  readAt.set(directory, at);
+  return () => {
+    if (readAt.get(directory) === at) readAt.delete(directory);
+  };
+}
+
 /** Reads an artifact for use, which protects it from removal for a while. Null when it is missing, incomplete, or has another hash. */
 export async function readArtifact(store: string, hash: string): Promise<Artifact | null> {
   const directory = join(store, hash);
-  const at = performance.now();
-  // Set this before the first await, so that this process does not remove the artifact from here on.
-  readAt.set(directory, at);
+  const forget = noteRead(directory);
   const artifact = await readArtifactAsItIs(store, hash);
   if (artifact === null) {
-    // Delete the entry here: `removeUnusedArtifact`, which also deletes entries, is called only for existing artifacts.
-    if (readAt.get(directory) === at) readAt.delete(directory);
+    forget();
     return null;
   }
   const now = new Date();

@@ -1,13 +1,26 @@
 import { z } from 'zod';
 import type { SpecialTokens } from '#gpu-host/models/tokenizer.ts';
 import { ChannelFault } from '../channel/limits.ts';
+import type { MemoryLimits } from '../lowering/instance.ts';
 import type { Plan } from '../lowering/plan.ts';
 
-/** A program as a sandbox gets it: the links between its core modules, and the hashes of modules that were sent before. */
+/**
+ * A program as a sandbox gets it: the links between its core modules, and the hashes of modules that were sent before. The body of the message is
+ * the heap of a script, and empty for a component.
+ */
 export interface SentProgram {
   readonly key: string;
   readonly plan: Plan;
   readonly modules: readonly { readonly file: string; readonly hash: string }[];
+  readonly script?: SentScript;
+}
+
+/** What makes an instance of an engine an instance of a script. */
+export interface SentScript {
+  /** sha256 of the engine's component, which the heap must name. */
+  readonly engine: string;
+  /** Memory of an instance, in pages. */
+  readonly memory: MemoryLimits;
 }
 
 /** Token tables of a model. The body of the message holds the length of each token in two bytes, then the bytes of all tokens. */

@@ -7,16 +7,23 @@ import { LaunchError, type Loss } from '../lifecycle/launch.ts';
 import type { Plan } from '../lowering/plan.ts';
 import type { Group } from '../sandboxes/cgroups.ts';
 import { processTimes } from './core-watch.ts';
-import type { FromSandbox, SentVocabulary, ToSandbox } from './messages.ts';
+import type { FromSandbox, SentScript, SentVocabulary, ToSandbox } from './messages.ts';
 import { type Inhabitant, judgeLaunch, LaunchClock, type LaunchTimes, movedAt, suspectsOf } from './policy.ts';
 import { SandboxedRun } from './sandboxed-run.ts';
 
 /** A program with its artifact in memory: the data that a sandbox needs to run it. */
 export interface StoredProgram {
-  /** Key of the program's instances: the component and its memory. */
+  /** Key of the program's instances: the component, or the script, and its memory. */
   readonly key: string;
   readonly plan: Plan;
   readonly modules: readonly StoredModule[];
+  /** Absent for a component. */
+  readonly script?: SentScript & {
+    /** The heap, encoded. */
+    readonly heap: Uint8Array;
+    /** See `Launched.placed`. */
+    readonly placed: (text: string) => string;
+  };
   /** Bound to which the memory of one instance can grow. */
   readonly memoryLimitBytes: number;
   /** False when the memory of an instance has its largest size from the start. */
@@ -230,7 +237,8 @@ export class Sandbox {
    */
   async #load(program: StoredProgram, invocation?: string): Promise<boolean> {
     const { modules } = program;
-    while (!this.process.hasRoom && modules.some(({ hash }) => !this.#modules.has(hash))) {
+    const mustWait = () => !this.#programs.has(program.key) || modules.some(({ hash }) => !this.#modules.has(hash));
+    while (!this.process.hasRoom && mustWait()) {
       if (!(await this.#limited(this.process.sent(), 'took nothing of what waits for it', invocation))) return false;
       this.#launchClock.noteStep();
     }
@@ -238,7 +246,7 @@ export class Sandbox {
     return true;
   }
 
-  #send({ key, plan, modules }: StoredProgram): void {
+  #send({ key, plan, modules, script }: StoredProgram): void {
     const hashes = modules.map(({ hash }) => hash);
     const isKnown = this.#programs.delete(key);
     this.#programs.set(key, hashes);
@@ -248,7 +256,9 @@ export class Sandbox {
       if (oldest) this.#forget(...oldest);
     }
     this.preload(modules);
-    this.process.tell({ kind: 'program', key, plan, modules: modules.map(({ file, hash }) => ({ file, hash })) });
+    const sent = { kind: 'program', key, plan, modules: modules.map(({ file, hash }) => ({ file, hash })) } as const;
+    if (!script) this.process.tell(sent);
+    else this.process.tell({ ...sent, script: { engine: script.engine, memory: script.memory } }, script.heap);
   }
 
   /** Keeps at least `min` instances of a program ready. */

@@ -5,6 +5,7 @@ import type { FromSandbox, InstanceUsed, SentProgram, SentVocabulary, ToSandbox 
 import type { Decoding } from '../host/text/detokenize.ts';
 import type { CompiledWorld } from '../lowering/compile.ts';
 import type { Ending, Execution } from '../lowering/execution.ts';
+import { decodeHeap } from '../lowering/heap.ts';
 import type { Program } from '../lowering/instance.ts';
 import { SliceRunner } from '../lowering/slices.ts';
 import { InstancePool } from '../pool/pool.ts';
@@ -92,7 +93,7 @@ export class Guests {
         this.#takeModule(message, body);
         return;
       case 'program':
-        this.#takeProgram(message);
+        this.#takeProgram(message, body);
         return;
       case 'forget':
         this.#programs.delete(message.key);
@@ -178,14 +179,17 @@ export class Guests {
     this.#modules.set(hash, compiling);
   }
 
-  #takeProgram({ key, plan, modules }: SentProgram): void {
+  #takeProgram({ key, plan, modules, script }: SentProgram, body: Uint8Array): void {
     const compiling = Promise.all(
       modules.map(async ({ file, hash }) => {
         const module = await this.#modules.get(hash);
         if (!module) throw new TypeError(`the module ${hash} was not sent`);
         return [file, module] as const;
       }),
-    ).then((compiled): Program => ({ plan, modules: new Map(compiled) }));
+    ).then((compiled): Program => {
+      const program = { plan, modules: new Map(compiled) };
+      return script ? { ...program, memory: script.memory, heap: decodeHeap(body, script.engine) } : program;
+    });
     this.#programs.set(key, compiling);
     compiling.then(
       (program) => this.#programs.get(key) === compiling && this.#pool.admit(key, program),

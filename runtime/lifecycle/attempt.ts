@@ -209,7 +209,7 @@ export class AttemptRun {
    */
   async release(end: GuestEnd): Promise<ReleasedRun> {
     const { job, outbox, family } = this.#attempt;
-    const { run, timings, memoryLimitBytes, memoryCanGrow } = this.#launched;
+    const { run, timings, memoryLimitBytes, memoryCanGrow, placed } = this.#launched;
     // Read both now: `release` of the inferlet clears them.
     const { lostDevice, lostConnections: lost } = this.#inferlet;
     const lostHosts = lost.map(({ name }) => name);
@@ -253,6 +253,7 @@ export class AttemptRun {
         memoryCanGrow,
         cpuMs: rounded(run.cpuMs),
         cpuLimitMs: job.limits.cpuMs,
+        ...(placed && { placed }),
         redact: family.redactor.redact,
       });
     const { askedQuestion } = this.#inferlet;
@@ -261,7 +262,7 @@ export class AttemptRun {
 
   #makeInferlet(granted: Granted, traceparent: string | undefined, steps: StepTrace | undefined): Inferlet {
     const { job, outbox, family, epoch, kvPages, clock } = this.#attempt;
-    const { run } = this.#launched;
+    const { run, placed } = this.#launched;
     const { id, tenant, function: functionName, version: functionVersion, arrival, input, limits } = job;
     const { waiting, inbox, files, services } = this.#runServices;
     const onHandled = (token: Buffer) => {
@@ -286,7 +287,7 @@ export class AttemptRun {
         epoch,
         tenantPages: kvPages,
       },
-      new Session(outbox, inboxSource(inbox, id, epoch, onHandled), family.redactor.redact),
+      new Session(outbox, inboxSource(inbox, id, epoch, onHandled), family.redactor.redact, placed),
       services,
       {
         waits: waiting.watch(() => run.answered()),

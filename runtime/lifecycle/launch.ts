@@ -72,6 +72,8 @@ export interface Launched {
   readonly memoryLimitBytes: number;
   /** False when the memory has its largest size from the start. */
   readonly memoryCanGrow: boolean;
+  /** Replaces places of a script in a text, such as a stack, by places in the author's files; absent for a component. */
+  readonly placed?: ((text: string) => string) | undefined;
 }
 
 /** A request for an instance of a version of a function. */

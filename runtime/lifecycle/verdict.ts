@@ -36,6 +36,8 @@ export type PlatformFailure = Extract<Failure, { readonly end: unknown }>;
 export interface FailureDetails {
   /** The origin of the failure. */
   readonly cause?: string;
+  /** The functions in which an error of a script was thrown, innermost first, with file, line and column; one in each line. */
+  readonly stack?: string;
   /** Whole milliseconds until another try may succeed; an estimate, except for quotas. */
   readonly retryAfterMs?: number;
 }
@@ -64,6 +66,8 @@ export interface Evidence {
   readonly memoryCanGrow: boolean;
   readonly cpuMs: number;
   readonly cpuLimitMs: number;
+  /** Replaces places of a script in a text by the author's. */
+  readonly placed?: (text: string) => string;
   /** Removes secrets from the error's message. */
   readonly redact?: Redact;
 }
@@ -109,7 +113,33 @@ export function verdictOf(evidence: Evidence): Verdict {
   // The message may end in guest output that was cut in the middle of a secret earlier, even when this function does not cut the message.
   const isCut = true;
   const text = redact(message.slice(0, MAX_MESSAGE), isCut);
-  return { ...verdict, ...end, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
+  const stack = verdict.stack === undefined ? {} : { stack: redact(verdict.stack, isCut) };
+  return { ...verdict, ...end, ...stack, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
+}
+
+/** Stands between the message of an error that a script's `run` threw and its stack; see `wrap` of the prelude. */
+const STACK_MARK = '\0stack\0';
+/** Maximum frames, and characters, of a stack. */
+const MAX_FRAMES = 20;
+const MAX_STACK = 4096;
+/** A frame of a script: its function, and the place that `Evidence.placed` has found. Frames of the engine itself have other places. */
+const FRAME = /^\s*at (.*)$/;
+const IN_ENGINE = /\((?:componentize-qjs:|<input>:|native\))/;
+
+/** Parts the text of a thrown error into its message and its stack. Pure. */
+export function partError(
+  text: string,
+  placed: (text: string) => string,
+): { readonly message: string; readonly stack?: string } {
+  const at = text.lastIndexOf(STACK_MARK);
+  if (at < 0) return { message: text };
+  const message = text.slice(0, at);
+  const frames = placed(text.slice(at + STACK_MARK.length, at + STACK_MARK.length + 4 * MAX_STACK))
+    .split('\n')
+    .flatMap((line) => FRAME.exec(line)?.[1] ?? [])
+    .filter((frame) => !IN_ENGINE.test(frame))
+    .slice(0, MAX_FRAMES);
+  return frames.length === 0 ? { message } : { message, stack: frames.join('\n').slice(0, MAX_STACK) };
 }
 
 function decide(evidence: Evidence): Verdict {
@@ -133,23 +163,31 @@ function decide(evidence: Evidence): Verdict {
   }
 }
 
-function verdictOfReturn(evidence: Evidence, ok: boolean, text: string): Verdict {
-  if (ok) {
-    if (text.length > MAX_RESULT) {
-      return failure(
-        'output-limit',
-        `The result has ${text.length} characters; ${MAX_RESULT} is the limit. Send large output as messages.`,
-        { characters: text.length, limit: MAX_RESULT },
-      );
-    }
-    const fault = evidence.resultFault;
-    if (fault === null) return { kind: 'result', output: text };
-    if (fault.tag !== 'invalid-argument') return failure('output-limit', `The result was not checked: ${fault.val}.`);
+function verdictOfReturn(evidence: Evidence, ok: boolean, returned: string): Verdict {
+  if (ok) return verdictOfResult(evidence, returned);
+  const { message, stack } = partError(returned, evidence.placed ?? ((text) => text));
+  const verdict = verdictOfError(evidence, message);
+  return verdict.kind === 'error' && stack !== undefined ? { ...verdict, stack } : verdict;
+}
+
+function verdictOfResult(evidence: Evidence, text: string): Verdict {
+  if (text.length > MAX_RESULT) {
     return failure(
-      'invalid-result',
-      `run returned text that is not JSON: ${preview(text, evidence.redact)} — return JSON.stringify(value).`,
+      'output-limit',
+      `The result has ${text.length} characters; ${MAX_RESULT} is the limit. Send large output as messages.`,
+      { characters: text.length, limit: MAX_RESULT },
     );
   }
+  const fault = evidence.resultFault;
+  if (fault === null) return { kind: 'result', output: text };
+  if (fault.tag !== 'invalid-argument') return failure('output-limit', `The result was not checked: ${fault.val}.`);
+  return failure(
+    'invalid-result',
+    `run returned text that is not JSON: ${preview(text, evidence.redact)} — return JSON.stringify(value).`,
+  );
+}
+
+function verdictOfError(evidence: Evidence, text: string): Verdict {
   const message = text === '' ? 'run failed without a message' : text;
   const lost = lostToPlatform(evidence, message);
   if (lost) return lost;
@@ -273,6 +311,6 @@ function preview(text: string, redact: Redact = redactNothing): string {
 /** The event that ends an invocation with a verdict. @param usage of all attempts of the invocation, as in its record */
 export function terminalEvent(verdict: Exclude<Verdict, { kind: 'silent' }>, usage: Usage): TerminalEvent {
   if (verdict.kind === 'result') return { event: 'result', data: resultData(verdict.output, usage) };
-  const { code, message, cause, retryAfterMs } = verdict;
-  return { event: 'error', data: JSON.stringify({ code, message, cause, retryAfterMs, usage }), code, message };
+  const { code, message, cause, retryAfterMs, stack } = verdict;
+  return { event: 'error', data: JSON.stringify({ code, message, stack, cause, retryAfterMs, usage }), code, message };
 }

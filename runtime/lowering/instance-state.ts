@@ -1,7 +1,7 @@
 import { PIE_EXPORTS, stateName } from '../build/wasm/names.ts';
 
-/** Bound on the total memory of an instance that is kept as a snapshot. */
-const MAX_KEPT_BYTES = 16 << 20;
+/** Bound on the total memory of an instance that is kept as a snapshot. A larger instance is made anew for each run. */
+export const MAX_KEPT_BYTES = 32 << 20;
 /** Memory is compared and copied in blocks of this size: a run touches few of the blocks. */
 const BLOCK_BYTES = 16 << 10;
 
@@ -36,12 +36,17 @@ export class InstanceState {
     return this.#memories.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
   }
 
+  /** Values of all mutable globals. */
+  get globals(): readonly (number | bigint)[] {
+    return this.#globals.map(({ value }) => value);
+  }
+
   /** Copies the state of a new instance; null when the state is incomplete or too large. */
   snapshot(): Snapshot | null {
     if (!this.#isWhole || this.memoryBytes > MAX_KEPT_BYTES) return null;
     return {
       memories: this.#memories.map(({ buffer }) => blocksOf(Buffer.from(buffer))),
-      globals: this.#globals.map(({ value }) => value),
+      globals: this.globals,
     };
   }
 

@@ -2,6 +2,7 @@ import { type CompiledWorld, importKey } from './compile.ts';
 import { type Entry, Execution, type ExecutionOptions } from './execution.ts';
 import type { Fuel } from './fuel.ts';
 import type { Guest } from './guest.ts';
+import { applyHeap, type Heap } from './heap.ts';
 import {
   type BlockingFunction,
   type CoreFunction,
@@ -11,14 +12,25 @@ import {
 } from './intrinsics.ts';
 import type { Location, Plan, Source } from './plan.ts';
 
+/** Limits of a memory in pages of 64 KiB. */
+export interface MemoryLimits {
+  readonly minimum: number;
+  readonly maximum: number;
+}
+
 /** A component ready for instantiation: its plan and its compiled core modules by file name. */
 export interface Program {
   readonly plan: Plan;
   readonly modules: ReadonlyMap<string, WebAssembly.Module>;
+  /** The memory that the host makes for an instance, in pages; absent when the modules define theirs. */
+  readonly memory?: MemoryLimits;
+  /** What a script changed in the memory of the program's new instance; absent for a component that is a function by itself. */
+  readonly heap?: Heap;
 }
 
 /**
- * Makes an instance of a program, whose imports are the host functions of `world`. Throws when a start function of the guest traps.
+ * Makes an instance of a program, whose imports are the host functions of `world`. Throws when a start function of the guest traps,
+ * and HeapError when the heap does not fit the instance's memory.
  * The instance runs when `start` is called; `guest.context` must be set before.
  */
 export function instantiate(program: Program, world: CompiledWorld, options: ExecutionOptions): Execution {
@@ -28,6 +40,7 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
     const linked = link({
       plan: program.plan,
       modules: program.modules,
+      memory: program.memory,
       resolve: (module, name) => resolve(execution, world, module, name),
       onInstance: ({ exports }) => {
         execution.fuel.adopt(exports);
@@ -43,6 +56,7 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
         return stderrStub(guest, module, name) ?? refuse;
       },
     });
+    if (program.heap) applyHeap(program.heap, linked.memory);
     guest.attach(linked.memory, linked.realloc);
     return linked.entry;
   });
@@ -87,6 +101,8 @@ export interface LinkOptions {
   readonly plan: Plan;
   /** Compiled core modules by file name. */
   readonly modules: ReadonlyMap<string, WebAssembly.Module>;
+  /** The memory of imports whose source is the kind `memory`. */
+  readonly memory?: MemoryLimits | undefined;
   readonly resolve: Resolve;
   /** Called with each core instance before the next one is made. */
   readonly onInstance: (instance: WebAssembly.Instance) => void;
@@ -100,7 +116,7 @@ export interface LinkOptions {
 const table = <T>(): Record<string, T> => Object.create(null) as Record<string, T>;
 
 /** Instantiates a component by its plan. Throws the errors of the guest's start functions. */
-export function link({ plan, modules, resolve, onInstance, onGlobal, trap }: LinkOptions): Linked {
+export function link({ plan, modules, memory, resolve, onInstance, onGlobal, trap }: LinkOptions): Linked {
   const instances: WebAssembly.Instance[] = [];
   const globals: WebAssembly.Global[] = [];
   const exported = ({ instance, name }: Location): unknown => {
@@ -116,6 +132,9 @@ export function link({ plan, modules, resolve, onInstance, onGlobal, trap }: Lin
         return resolve(module, name);
       case 'trap':
         return trap(module, name);
+      case 'memory':
+        if (memory === undefined) throw new TypeError('the program states no memory, which its plan imports');
+        return new WebAssembly.Memory({ initial: memory.minimum, maximum: memory.maximum }) as WebAssembly.ImportValue;
       case 'global': {
         let global = globals[source.id];
         if (!global) {

@@ -21,7 +21,9 @@ export type Source =
       readonly value: number;
     }
   /** A function that an inferlet must not call. */
-  | { readonly kind: 'trap' };
+  | { readonly kind: 'trap' }
+  /** The memory of an engine, made for each instance; see `Program.memory`. */
+  | { readonly kind: 'memory' };
 
 export interface PlannedImport {
   readonly module: string;
@@ -103,6 +105,7 @@ const SOURCES: readonly Check[] = [
   record({ kind: oneOf('export'), instance: integer(MAX_INSTANCES), name: isName }),
   record({ kind: oneOf('host') }),
   record({ kind: oneOf('trap') }),
+  record({ kind: oneOf('memory') }),
   record({
     kind: oneOf('global'),
     id: integer(MAX_IMPORTS),

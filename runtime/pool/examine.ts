@@ -3,6 +3,7 @@ import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { PLAN_FILE } from '../build/artifact/artifact.ts';
 import { type Artifact, MAX_DESCRIPTION_BYTES, readPlainFile } from '../build/index.ts';
 import { asPlan, type Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
@@ -42,11 +43,11 @@ const CODE = ['../pool', '../lowering', '../build/wasm', '../../wit', '../../pac
 /** A program that only loads the code of an examination, to fill its code cache. */
 export const LOADING: ProgramCode = { program: { main: MAIN, args: [], read: CODE } };
 
-/** Files in an artifact's folder with the results: the plan, and the times of launches. */
-const PLAN_FILE = 'plan.json';
+/** File in an artifact's folder with the times of launches. */
 const STARTS_FILE = 'starts.json';
 
-const startsSchema = z.strictObject({
+/** Validates launch times: a process with untrusted input measured them. */
+export const startsSchema = z.strictObject({
   /** Launch with an empty pool: reading, compiling and instantiating. */
   coldStartMs: z.number().min(0),
   /** Launch with a ready instance. */

@@ -19,18 +19,28 @@ const LARGE_BYTES = 16 << 20;
 /** Key of the only program in this pool. */
 const KEY = 'measured';
 
+/** Reads and compiles the modules of an artifact. */
+export async function compileFiles(directory: string, plan: Plan): Promise<Program> {
+  const files = [...new Set(plan.instances.map(({ module }) => module))];
+  const modules = files.map(
+    async (file) => [file, await WebAssembly.compile(await readFile(join(directory, file)))] as const,
+  );
+  return { plan, modules: new Map(await Promise.all(modules)) };
+}
+
 /** Loads an artifact and launches it several times. Runs in a disposable process. Throws when an instance cannot be made. */
 export async function measureArtifact(directory: string, plan: Plan): Promise<MeasuredStarts> {
-  const compiled = compileWorld(absentHost());
   const from = performance.now();
-  const files = [...new Set(plan.instances.map(({ module }) => module))];
-  const modules = await Promise.all(
-    files.map(async (file) => [file, await WebAssembly.compile(await readFile(join(directory, file)))] as const),
-  );
-  const loadMs = performance.now() - from;
+  const program = await compileFiles(directory, plan);
+  return measureProgram(program, performance.now() - from);
+}
+
+/** Launches a program several times. @param loadMs time that reading and compiling it took */
+export function measureProgram(program: Program, loadMs: number): MeasuredStarts {
+  const compiled = compileWorld(absentHost(() => 'a start function called the host'));
   const pool = new InstancePool({ world: compiled, slices: new SliceRunner(), budgetBytes: Number.MAX_SAFE_INTEGER });
   try {
-    return measureStarts(pool, { plan, modules: new Map(modules) }, loadMs);
+    return measureStarts(pool, program, loadMs);
   } finally {
     pool.close();
   }
@@ -53,11 +63,8 @@ function measureStarts(pool: InstancePool, program: Program, loadMs: number): Me
   return { coldStartMs: rounded(coldStartMs), warmStartMs: rounded(median(warmMs)), instanceBytes };
 }
 
-/** A host whose functions trap: start functions may not call the host. */
-function absentHost(): HostTable {
-  const call = (): never => {
-    throw new GuestTrap('trap', 'a start function called the host');
-  };
+/** A host whose functions trap: no host is there while start functions run, or while a script is evaluated. @param message of a call's trap */
+export function absentHost(message: (call: string) => string): HostTable {
   return Object.fromEntries(
     world.imports.map(({ name, functions, resources }) => {
       const members = [...functions, ...resources.flatMap((resource) => resource.functions)];
@@ -65,7 +72,10 @@ function absentHost(): HostTable {
         ...members.map(({ coreName }) => coreName),
         ...resources.map((each) => `[resource-drop]${each.name}`),
       ];
-      return [name, Object.fromEntries(names.map((member) => [member, call]))];
+      const refuse = (member: string) => () => {
+        throw new GuestTrap('trap', message(`${name} ${member}`));
+      };
+      return [name, Object.fromEntries(names.map((member) => [member, refuse(member)]))];
     }),
   );
 }

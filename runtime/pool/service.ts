@@ -32,6 +32,7 @@ const TAKEN_AT_ONCE = 256;
 interface Demand {
   readonly tenant: string;
   readonly componentHash: string;
+  readonly engine?: string;
   /** Key of the program, see `programKey`. */
   readonly key: string;
   readonly memoryMb: number;
@@ -151,11 +152,11 @@ export class Service {
     else this.#served.set(name, { versions, min: counts.min + sign * min });
   }
 
-  async #readAhead({ tenant, componentHash, key, memoryMb, min }: Demand): Promise<void> {
-    const name = `${tenant}/${key}`;
+  async #readAhead({ key, memoryMb, min, ...version }: Demand): Promise<void> {
+    const name = `${version.tenant}/${key}`;
     if (this.#closed || this.#programs.has(name) || (min === 0 && this.#programs.size >= MAX_PREPARED)) return;
     // A program that cannot be read fails at its first invocation with the reason; the other programs continue.
-    await this.#options.launcher.read({ tenant, componentHash }, memoryMb).then(
+    await this.#options.launcher.read(version, memoryMb).then(
       (program) => this.#programs.set(name, program),
       (error) => this.#reportError(error),
     );
@@ -169,10 +170,10 @@ export class Service {
 
   #demandsOf(deployedFunction: DeployedFunction | null): readonly Demand[] {
     if (deployedFunction === null) return [];
-    return servedVersions(deployedFunction).map(({ tenant, manifest, componentHash }) => {
+    return servedVersions(deployedFunction).map(({ tenant, manifest, componentHash, engine }) => {
       const { memoryMb } = resolveLimits(manifest, this.#options.limits);
       const key = programKey(componentHash, memoryMb);
-      return { tenant, componentHash, key, memoryMb, min: manifest.pool?.min ?? 0 };
+      return { tenant, componentHash, ...(engine && { engine }), key, memoryMb, min: manifest.pool?.min ?? 0 };
     });
   }
 }

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type AliasState, aliasNameFault, LIVE, messageFault } from '../functions/aliases.ts';
 import { importedInterfaces } from '../functions/component-imports.ts';
 import {
@@ -15,11 +16,12 @@ import {
 } from '../functions/functions.ts';
 import { type Manifest, manifestModels, resolveLimits } from '../functions/manifest.ts';
 import { recordText } from '../functions/records.ts';
+import { isScript, readScriptFile, ScriptFileError, writeScriptFile } from '../functions/script-file.ts';
 import type { FunctionVersion } from '../functions/types.ts';
 import type { InvocationLimits } from '../invocations/types.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
-import type { RuntimeModel } from '../runtimes/types.ts';
+import type { RuntimeInfo, RuntimeModel } from '../runtimes/types.ts';
 import type { Environments } from '../secrets/environments.ts';
 import { withoutValues } from '../secrets/rules.ts';
 import type { Revisions, Secrets } from '../secrets/secrets.ts';
@@ -107,9 +109,46 @@ export class Deployments {
 
   /** Tells what {@link deploy} would do, as far as this is known without a build. Stores nothing. */
   async plan(deployment: Deployment): Promise<DeployPlan | BuildRefusal | DeployRefusal> {
-    const checkOutcome = await this.#check(deployment);
+    const onEngine = await this.#onEngine(deployment);
+    if ('ok' in onEngine) return onEngine;
+    const checkOutcome = await this.#check(onEngine);
     if (!checkOutcome.ok) return checkOutcome;
-    return { ...checkOutcome, warnings: await this.#warnings(checkOutcome.version, deployment.component) };
+    return { ...checkOutcome, warnings: await this.#warnings(checkOutcome.version, onEngine.component) };
+  }
+
+  /**
+   * Names the engine of a script that names none: the one of {@link chosenEngine}. Waits for it like a build waits for a runtime. Other deployments
+   * are returned as they are.
+   */
+  async #onEngine(deployment: Deployment, signal?: AbortSignal): Promise<Deployment | BuildRefusal> {
+    const { component } = deployment;
+    if (!isScript(component)) return deployment;
+    try {
+      const { header, payload } = readScriptFile(component);
+      if (header.engine !== null) {
+        if (await this.#parts.blobs.has(header.engine)) return deployment;
+        return {
+          ok: false,
+          code: 'build-failed',
+          message: `The script names the engine ${header.engine.slice(0, 12)}, which this platform does not have.`,
+          hint: 'Build the script again with `pie build`, or deploy its source: the platform then chooses the engine.',
+        };
+      }
+      const engine = await this.#awaitEngine(signal);
+      if (engine === null) return noEngine();
+      return { ...deployment, component: writeScriptFile({ header: { ...header, engine }, payload }) };
+    } catch (error) {
+      if (!(error instanceof ScriptFileError)) throw error;
+      const hint = 'Build it with `pie build`, or deploy its source with `pie deploy`.';
+      return { ok: false, code: 'build-failed', message: error.message, hint };
+    }
+  }
+
+  async #awaitEngine(signal: AbortSignal | undefined): Promise<string | null> {
+    for (const deadline = performance.now() + ENGINE_GRACE_MS; ; await sleep(ENGINE_POLL_MS, undefined, { signal })) {
+      const engine = chosenEngine(await this.#parts.runtimes.list());
+      if (engine !== null || performance.now() > deadline) return engine;
+    }
   }
 
   /** Checks everything that can refuse a deploy before the build. */
@@ -152,13 +191,15 @@ export class Deployments {
   ): Promise<DeployOutcome> {
     const { tenant, manifest } = deployment;
     const { secrets } = this.#parts;
-    const checkOutcome = await this.#check(deployment);
+    const onEngine = await this.#onEngine(deployment, options.signal);
+    if ('ok' in onEngine) return onEngine;
+    const checkOutcome = await this.#check(onEngine);
     if (!checkOutcome.ok) return checkOutcome;
     const pinOutcome = await secrets.pin(tenant, manifest.secrets ?? []);
     if (!pinOutcome.ok) return unknownSecrets(pinOutcome.unknown);
     // During the build, the last other version with this component may be deleted, and the component with it. Then `#register` starts again.
     for (let tries = 1; ; tries++) {
-      const outcome = await this.#register(deployment, pinOutcome.revisions, options);
+      const outcome = await this.#register(onEngine, pinOutcome.revisions, options);
       if (outcome !== 'component-gone') return outcome;
       if (tries >= TRIES)
         throw new StoreError(
@@ -254,6 +295,7 @@ export class Deployments {
       encoders: runtimes.filter(({ alive }) => alive).flatMap(({ encoders = [] }) => encoders.map(({ name }) => name)),
       functions: launchableFunctions.flatMap((found) => (found === null ? [] : [found.name])),
       latencyInvocations: latencyInvocations ?? 0,
+      startsCold: build?.isReusable === false,
       pool:
         typeof instanceBytes === 'number' && typeof poolBytes === 'number'
           ? { instanceBytes, budgetBytes: poolBytes }
@@ -275,6 +317,7 @@ function recordOf(
     manifest,
     componentHash,
     componentBytes: component.length,
+    ...engineMember(component),
     createdAt,
     ...(by === undefined ? {} : { createdBy: by }),
     ...(message === undefined || message === '' ? {} : { message }),
@@ -282,6 +325,38 @@ function recordOf(
     ...(environment === undefined ? {} : { environment }),
   };
 }
+
+function engineMember(component: Uint8Array): Pick<FunctionVersion, 'engine'> {
+  const engine = isScript(component) ? readScriptFile(component).header.engine : null;
+  return engine === null ? {} : { engine };
+}
+
+/** Longest wait for a runtime that has an engine, as long as a build waits for a runtime. */
+const ENGINE_GRACE_MS = 10_000;
+const ENGINE_POLL_MS = 100;
+
+/**
+ * The engine on which new scripts are evaluated; null while no runtime has one. While runtimes of two contracts take work, it is an engine of the
+ * runtimes that started first: runtimes of a later release run the engines of an earlier one, not the other way round. Among several engines, that
+ * of the most runtimes is chosen, so that a platform has few. Pure.
+ */
+export function chosenEngine(
+  runtimes: readonly Pick<RuntimeInfo, 'alive' | 'contract' | 'engine' | 'startedAt'>[],
+): string | null {
+  const alive = runtimes.filter((runtime) => runtime.alive).sort((a, b) => a.startedAt - b.startedAt);
+  const counts = new Map<string, number>();
+  for (const { contract, engine } of alive)
+    if (engine !== undefined && contract === alive[0]?.contract) counts.set(engine, (counts.get(engine) ?? 0) + 1);
+  const ranked = [...counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
+  return ranked[0]?.[0] ?? null;
+}
+
+const noEngine = (): BuildRefusal => ({
+  ok: false,
+  code: 'runtime-unavailable',
+  message: 'No runtime has an engine for scripts.',
+  hint: 'Check with `pie status` that a runtime is there and that its log names no fault of the engine; then try again.',
+});
 
 function placementFault({ alias, tag, message }: Placement): DeployRefusal | null {
   const fault =
@@ -366,6 +441,8 @@ export interface DeployFacts {
   readonly functions: readonly string[];
   /** The tenant's quota `latency-invocations`: how many open invocations may have latency targets. */
   readonly latencyInvocations: number;
+  /** True for a script whose instances are too large to be reset after a run. */
+  readonly startsCold?: boolean;
   /** Bytes of one ready instance, and of a runtime's pool for all of them; null before the build. */
   readonly pool: { readonly instanceBytes: number; readonly budgetBytes: number } | null;
 }
@@ -394,6 +471,7 @@ export function deployWarnings({
   encoders = [],
   functions,
   latencyInvocations,
+  startsCold = false,
   pool,
 }: DeployFacts): string[] {
   const offered = [...new Map(models.map((model) => [model.name, model])).values()];
@@ -413,6 +491,11 @@ export function deployWarnings({
     ...pagesAbove(manifest, usable),
     ...unknownFunctions(manifest, functions),
     ...poolAbove(manifest, pool),
+    ...(startsCold
+      ? [
+          'After it has loaded, an instance has more than 32 MiB of memory: each run makes a new one. Keep large data out of the module level.',
+        ]
+      : []),
     ...ungrantedLatency(manifest, latencyInvocations),
   ];
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { RuntimeModel } from '../runtimes/types.ts';
-import { type DeployFacts, deployWarnings } from './deployments.ts';
+import { chosenEngine, type DeployFacts, deployWarnings } from './deployments.ts';
 
 const model = (name: string, traits: string[], pageCount = 64): RuntimeModel => ({
   name,
@@ -117,4 +117,21 @@ describe('warnings of a deploy', () => {
       if (expected !== null) assert.match(warnings[0] ?? '', expected);
     });
   }
+});
+
+test('an engine for new scripts is that of the most runtimes of the oldest contract', () => {
+  const runtime = (startedAt: number, contract: string, engine?: string, alive = true) => ({
+    ...{ startedAt, contract, alive },
+    ...(engine === undefined ? {} : { engine }),
+  });
+  assert.equal(chosenEngine([]), null);
+  assert.equal(chosenEngine([runtime(1, 'a')]), null);
+  assert.equal(chosenEngine([runtime(1, 'a', 'x', false), runtime(2, 'b', 'y')]), 'y');
+  // A runtime of a later release may not run on the others.
+  assert.equal(chosenEngine([runtime(3, 'b', 'new'), runtime(4, 'b', 'new'), runtime(1, 'a', 'old')]), 'old');
+  assert.equal(chosenEngine([runtime(1, 'a', 'x'), runtime(2, 'a', 'y'), runtime(3, 'a', 'y')]), 'y');
+  assert.equal(
+    chosenEngine([runtime(1, 'a', 'y'), runtime(2, 'a', 'x')]),
+    chosenEngine([runtime(1, 'a', 'x'), runtime(2, 'a', 'y')]),
+  );
 });

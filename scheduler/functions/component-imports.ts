@@ -1,4 +1,5 @@
-/** Reads a component's imports of the platform from its bytes, without compiling anything. Pure; runs in workerd too. */
+/** Reads the imports of a component, or of a script, of the platform from its bytes, without compiling anything. Pure; runs in workerd too. */
+import { isScript, readScriptFile, ScriptFileError } from './script-file.ts';
 
 /** Id of a component's import sections (Component Model, Binary.md). */
 const IMPORT_SECTION = 10;
@@ -16,6 +17,7 @@ const PLATFORM_INTERFACE = /^pie:inferlet\/([a-z0-9-]+)@/;
  * the build decides whether the bytes are a component at all.
  */
 export function importedInterfaces(component: Uint8Array): string[] {
+  if (isScript(component)) return scriptImports(component);
   const interfaceNames = new Set<string>();
   const budget = { imports: MAX_IMPORTS };
   try {
@@ -29,6 +31,15 @@ export function importedInterfaces(component: Uint8Array): string[] {
     if (!(error instanceof RangeError)) throw error;
   }
   return [...interfaceNames];
+}
+
+function scriptImports(script: Uint8Array): string[] {
+  try {
+    return [...readScriptFile(script).header.imports];
+  } catch (error) {
+    if (!(error instanceof ScriptFileError)) throw error;
+    return [];
+  }
 }
 
 function readImports(body: ByteReader, interfaceNames: Set<string>, budget: { imports: number }): void {

@@ -107,6 +107,8 @@ end
   KEYS[8..10] usage of the tenant's stored values, usage and expiries of its files, see ../quotas/account.lua
   KEYS[11] the reply to this call, see ../store/store.lua
   KEYS[12] accounts that hold an upload of the component (set)
+  KEYS[13] the engine of a script (string), and
+  KEYS[14] its users (set); the same as KEYS[3] and KEYS[4] for a component
 
   ARGV[1] name
   ARGV[2] version
@@ -138,6 +140,7 @@ end
       {-5} the tenant has as many functions as it may have.
       {-6} the function has as many versions as it may have.
       {-7} the records of the tenant's versions would be larger than they may be.
+      {-8} the engine is not stored.
 ]]
 --- @include "../quotas/account.lua"
 local functions, fn, component, users, removed, removals, deployed = unpack(KEYS)
@@ -149,6 +152,9 @@ end
 
 if redis.call('EXISTS', component) == 0 then
   return {-1}
+end
+if redis.call('EXISTS', KEYS[13]) == 0 then
+  return {-8}
 end
 local added = 0
 for _, name in ipairs({alias, tag}) do
@@ -194,6 +200,8 @@ redis.call('ZREM', account .. ':redis-ends', upload)
 redis.call('SREM', KEYS[12], account)
 redis.call('PERSIST', component)
 redis.call('SADD', users, ARGV[4])
+redis.call('PERSIST', KEYS[13])
+redis.call('SADD', KEYS[14], ARGV[4])
 redis.call('SADD', functions, ARGV[1])
 redis.call('SADD', deployed, ARGV[5])
 local created = redis.call('HSETNX', fn, 'version:' .. version, ARGV[3])

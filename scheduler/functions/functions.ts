@@ -157,6 +157,7 @@ export class Functions {
         ...[keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
         keys.reply(randomUUID()),
         keys.blobUploads(componentHash),
+        ...engineKeys(keys, version),
       ],
       [
         name,
@@ -176,7 +177,7 @@ export class Functions {
       ],
     );
     const [code, second, third, fourth] = Array.isArray(reply) ? reply : [];
-    if (code === -1) return { ok: false, reason: 'component-missing' };
+    if (code === -1 || code === -8) return { ok: false, reason: 'component-missing' };
     if (code === -2) return { ok: false, reason: 'tag-taken', version: String(second) };
     if (code === -3) return { ok: false, reason: 'too-many-aliases' };
     if (code === -4) throw QuotaExceeded.ofBytes(second, third, fourth, this.#store.clock());
@@ -410,7 +411,15 @@ function artifactBytesOf({ build }: FunctionVersion): number {
   return typeof bytes === 'number' && Number.isSafeInteger(bytes) && bytes > 0 ? bytes : 0;
 }
 
-/** A version's entry among the users of its component. */
+/** The keys of the engine of a script, and of its users; the component's keys for a component, so that their number is always the same. */
+export function engineKeys(
+  keys: Store['keys'],
+  { componentHash, engine = componentHash }: Pick<FunctionVersion, 'componentHash' | 'engine'>,
+): readonly [engine: string, users: string] {
+  return [keys.blob(engine), keys.blobUsers(engine)];
+}
+
+/** A version's entry among the users of its component, and of its engine. */
 export function blobUser({ tenant, name, version }: Pick<FunctionVersion, 'tenant' | 'name' | 'version'>): string {
   return `${tenant}/${name}@${version}`;
 }

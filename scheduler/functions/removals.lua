@@ -140,6 +140,8 @@ return redis.call('SET', KEYS[1], '1', 'PX', ARGV[1], 'NX') and 1 or 0
   KEYS[5] users of the component (set)
   KEYS[6] the version's conduct: losses of sandboxes in which it computed (hash)
   KEYS[7] peak use learned from the version's runs (hash)
+  KEYS[8] the engine of a script (string), and
+  KEYS[9] its users (set); the same as KEYS[4] and KEYS[5] for a component
 
   ARGV[1] version
   ARGV[2] <tenant>/<name>
@@ -165,6 +167,10 @@ uncountComponent(ARGV[4], ARGV[5])
 redis.call('SREM', users, ARGV[3])
 if redis.call('SCARD', users) == 0 then
   redis.call('DEL', component)
+end
+redis.call('SREM', KEYS[9], ARGV[3])
+if redis.call('SCARD', KEYS[9]) == 0 then
+  redis.call('DEL', KEYS[8])
 end
 if redis.call('EXISTS', removed) == 0 then
   redis.call('HDEL', removals, ARGV[2])

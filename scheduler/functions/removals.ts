@@ -4,7 +4,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { actArguments, type NewAct } from '../tenants/audit.ts';
 import { compareAliasNames } from './aliases.ts';
-import { blobUser, fromMember, memberOf } from './functions.ts';
+import { blobUser, engineKeys, fromMember, memberOf } from './functions.ts';
 import { parseListed } from './records.ts';
 import type { FunctionVersion } from './types.ts';
 
@@ -216,6 +216,7 @@ export class Removals {
         keys.blobUsers(componentHash),
         keys.conduct(tenant, name, version.version),
         keys.learnedPages(tenant, name, version.version),
+        ...engineKeys(keys, version),
       ],
       [
         ...[version.version, memberOf(tenant, name), blobUser(version)],

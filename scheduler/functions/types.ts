@@ -14,6 +14,8 @@ export interface FunctionVersion {
   /** sha256 of the component, in hexadecimal. */
   readonly componentHash: string;
   readonly componentBytes: number;
+  /** sha256 of the engine's component, on which a script runs, in hexadecimal; absent for a component. The script's bytes name it, too. */
+  readonly engine?: string;
   /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;
   /** Id of the key that first deployed the version. */

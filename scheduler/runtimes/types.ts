@@ -92,6 +92,8 @@ export interface RuntimeDescription {
   readonly machine?: string;
   /** Identifies the runtime's contract, the calls that it offers to components (`wit/contract.ts`). */
   readonly contract?: string;
+  /** sha256 of the engine's component on which the runtime evaluates new scripts; absent until the runtime has it. */
+  readonly engine?: string;
   /** Maximum invocations that the runtime runs at once. */
   readonly slots: number;
   /** Number of invocations that the runtime's thread keeps up with now; by default all slots. Tenants with few invocations may exceed it. */

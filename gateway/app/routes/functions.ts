@@ -77,7 +77,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'Deploy a function',
       description:
-        'Builds the component and stores it as a new immutable version, which the alias `live` then serves. Identical content gives the same version. Nothing is stored unless everything is valid.',
+        'Builds the component, or evaluates the script, and stores it as a new immutable version, which the alias `live` then serves. Identical content gives the same version. Nothing is stored unless everything is valid.',
       security: SECURITY,
       request: {
         params: nameParam,
@@ -94,7 +94,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
                   component: {
                     type: 'string',
                     contentMediaType: 'application/wasm',
-                    description: 'The Wasm component',
+                    description: 'The Wasm component, or the script that `pie build` writes for TypeScript',
                   },
                 },
               },

@@ -88,6 +88,9 @@ export const FunctionSchema = z
     manifest: ManifestSchema,
     componentHash: z.string().openapi({ description: 'sha256, hexadecimal' }),
     componentBytes: z.int(),
+    engine: z.string().optional().openapi({
+      description: 'sha256 of the engine on which a script runs, hexadecimal; absent for a component',
+    }),
     createdAt: timestamp,
     createdBy: z.string().optional().openapi({ description: 'Id of the key that deployed it first' }),
     message: z.string().optional(),

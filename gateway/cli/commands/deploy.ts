@@ -1,14 +1,12 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import os from 'node:os';
-import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LIVE, NO_ALIAS } from '#scheduler/functions/aliases.ts';
 import type { DeployPlan, DeployTarget, PlatformLoad } from '../../app/control.ts';
-import { CODES } from '../../app/errors/codes.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { pause } from '../../client/http.ts';
-import { type Built, buildComponent } from '../builder.ts';
+import { type Build, type Built, buildSource, withLocalSource } from '../builder.ts';
 import { type Call, defineCommand } from '../command.ts';
 import { type Deployment, planLines, reportLines } from '../deploy-report.ts';
 import { EXIT, Failure, toFailure } from '../failure.ts';
@@ -16,7 +14,7 @@ import { bytes, counted, duration, latency, quoted, type Targets, wholeNumber } 
 import { type FunctionSource, findFunction } from '../function-source.ts';
 import { acceptedExample } from '../input.ts';
 
-/** Concurrent builds: each takes a core and up to half a GiB. */
+/** Deploys at once: the platform evaluates a script on a core. */
 const DEFAULT_JOBS = Math.min(4, os.availableParallelism());
 
 const UPGRADE_POLL_MS = 2000;
@@ -50,12 +48,12 @@ export const deploy = defineCommand({
   name: 'deploy',
   summary: 'Deploy functions',
   description:
-    'Builds a function and deploys it as a new version, which the alias `live` serves from then on. An unchanged function is neither built nor stored again. ' +
+    'Builds a function and deploys it as a new version, which the alias `live` serves from then on. An unchanged function is not stored again. ' +
     'When one of several functions fails, the others are still deployed.',
   arguments: [
     {
       name: 'source',
-      help: 'one or several of: a folder with a pie.json, a .ts, .js, .c or .rs file, a .wasm component (default: the current folder)',
+      help: 'one or several of: a folder with a pie.json, a .ts, .js, .c or .rs file, a .pie script, a .wasm component (default: the current folder)',
       required: false,
       rest: true,
     },
@@ -64,6 +62,7 @@ export const deploy = defineCommand({
   examples: [
     { line: 'pie deploy functions/text-completion', does: 'deploys a folder with its manifest' },
     { line: 'pie deploy hello.ts', does: 'deploys one file as the function "hello"' },
+    { line: 'pie deploy hello.pie', does: 'deploys a script that `pie build` wrote' },
     { line: 'pie deploy hello.wasm --name greeter', does: 'deploys a component from any language' },
     { line: 'pie deploy story --message "shorter" --tag v1.2', does: 'adds a description and a tag' },
     { line: 'pie deploy story --alias canary', does: 'leaves the live version; invoke the new one as story@canary' },
@@ -271,7 +270,6 @@ function reportOf({ deployed, built, deployMs }: Deployment, url: string): objec
     ...deployed,
     url,
     buildMs: built === null ? null : Math.round(built.buildMs),
-    buildCached: built?.cached ?? null,
     deployMs: Math.round(deployMs),
   };
 }
@@ -285,22 +283,25 @@ const RETRY_MS = 1000;
 
 export interface DeployOptions extends DeployTarget {
   readonly signal?: AbortSignal;
-  /** Called between building and deploying, with the size of the component. */
+  /** Builds the source; {@link buildSource} by default. */
+  readonly build?: Build;
+  /** Called between building and deploying, with the size of the script or component. */
   readonly onBuilt?: (bytes: number) => void;
 }
 
-/** Builds a function and deploys it. Throws {@link Failure} when the build fails, and the client's errors. */
+/** Builds a function and deploys it. Throws {@link Failure} when the source is refused, and the client's errors. */
 export async function deployFunction(
   client: PieClient,
   source: FunctionSource,
-  { signal, onBuilt, ...target }: DeployOptions = {},
+  { signal, build, onBuilt, ...target }: DeployOptions = {},
 ): Promise<Deployment> {
-  await assertManifest(source);
-  const { component, built } = await componentOf(source);
+  const { component, built } = await componentOf(source, build);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
   const startedAt = performance.now();
-  const deployed = await retryWhileBusy(() => client.deploy(source.manifest, component, { ...target, signal }), signal);
+  const deployed = await refusedWithSource(source, () =>
+    retryWhileBusy(() => client.deploy(source.manifest, component, { ...target, signal }), signal),
+  );
   return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
 }
 
@@ -308,13 +309,24 @@ export async function deployFunction(
 export async function planFunction(
   client: PieClient,
   source: FunctionSource,
-  { signal, onBuilt, ...target }: DeployOptions = {},
+  { signal, build, onBuilt, ...target }: DeployOptions = {},
 ): Promise<DeployPlan> {
-  await assertManifest(source);
-  const { component } = await componentOf(source);
+  const { component } = await componentOf(source, build);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
-  return retryWhileBusy(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal);
+  return refusedWithSource(source, () =>
+    retryWhileBusy(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal),
+  );
+}
+
+/** Calls the platform. A refusal of the source becomes a {@link Failure} with the faulty line. */
+async function refusedWithSource<T>({ entry, kind }: FunctionSource, call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (kind !== 'source' || !(error instanceof PieError && error.code === 'build-failed')) throw error;
+    throw withLocalSource(toFailure(error), entry);
+  }
 }
 
 /** Repeats a call while the tenant is at its limit of concurrent requests or builds. */
@@ -329,32 +341,11 @@ async function retryWhileBusy<T>(call: () => Promise<T>, signal: AbortSignal | u
   }
 }
 
-/** Checks the manifest before the build, so that an invalid one does not cost a build. */
-async function assertManifest({ manifest }: FunctionSource): Promise<void> {
-  // Import it here: zod and the schemas take longer to load than all other modules of the command together.
-  const { parseManifest } = await import('#scheduler/functions/manifest.ts');
-  const parsed = parseManifest(manifest);
-  if (parsed.ok) return;
-  const [first] = parsed.errors;
-  const faults = parsed.errors.map(({ field, message }) => `${field || 'the whole'} ${message}`);
-  throw new Failure(`The manifest of ${manifest.name} is not valid: ${faults.join('; ')}.`, {
-    exitCode: EXIT.refused,
-    code: 'invalid-manifest',
-    field: first === undefined || first.field === '' ? undefined : `/${first.field.replaceAll('.', '/')}`,
-    advice: CODES['invalid-manifest'].hint,
-  });
-}
-
 async function componentOf(
   source: FunctionSource,
+  build: Build = buildSource,
 ): Promise<{ component: Uint8Array<ArrayBuffer>; built: Built | null }> {
-  if (source.kind === 'component') return { component: new Uint8Array(readFileSync(source.entry)), built: null };
-  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-build-'));
-  try {
-    const out = path.join(folder, 'component.wasm');
-    const built = await buildComponent(source.entry, out);
-    return { component: new Uint8Array(readFileSync(out)), built };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  if (source.kind !== 'source') return { component: new Uint8Array(readFileSync(source.entry)), built: null };
+  const built = await build(source.entry);
+  return { component: built.component, built };
 }

@@ -1,16 +1,16 @@
-import { copyFileSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LIVE } from '#scheduler/functions/aliases.ts';
 import type { Draining, FunctionVersion, Health, Share } from '../../app/control.ts';
 import type { PieClient } from '../../client/client.ts';
-import { buildComponent, drawGraph } from '../builder.ts';
+import { type Built, buildSource, drawGraph } from '../builder.ts';
 import { type Call, defineCommand } from '../command.ts';
 import { differenceLines, sharesText } from '../deploy-report.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, bytes, counted, duration, quoted } from '../format.ts';
-import { findFunction } from '../function-source.ts';
+import { findFunction, isNative } from '../function-source.ts';
 import { exampleInput, readInput } from '../input.ts';
 import { confirm } from '../terminal.ts';
 
@@ -70,11 +70,12 @@ export const versions = defineCommand({
     const functionVersions = await client.versions(name, { signal });
     terminal.value(functionVersions);
     terminal.table(
-      ['VERSION', 'ALIASES', 'SIZE', 'DEPLOYED', 'BY', 'MESSAGE'],
+      ['VERSION', 'ALIASES', 'SIZE', 'ENGINE', 'DEPLOYED', 'BY', 'MESSAGE'],
       functionVersions.map((f) => [
         `${f.version}${f.quarantinedAt === undefined ? '' : ' (quarantined)'}`,
         aliasesText(f),
         bytes(f.componentBytes),
+        f.engine?.slice(0, 12) ?? '',
         ago(f.createdAt),
         f.createdBy ?? '',
         `${f.message ?? ''}${f.platform === true ? ' (the platform’s)' : ''}`.trim(),
@@ -367,8 +368,8 @@ export const graph = defineCommand({
   ],
   async run({ args: [target = '.'], options, terminal }) {
     const source = findFunction(target, undefined);
-    if (source.kind === 'component') {
-      throw new Failure(`${target} is a component.`, {
+    if (source.kind !== 'source') {
+      throw new Failure(`${target} is a ${source.kind}.`, {
         advice: 'Name its source file or folder: `pie graph` reads the source.',
       });
     }
@@ -391,7 +392,10 @@ export const graph = defineCommand({
 
 export const build = defineCommand({
   name: 'build',
-  summary: 'Build a component without deploying it',
+  summary: 'Build a function without deploying it',
+  description:
+    'Writes a file that `pie deploy` and the HTTP API deploy on any platform: a script (.pie) for TypeScript and JavaScript, a component (.wasm) for C, Rust ' +
+    'and core modules.',
   arguments: [
     {
       name: 'source',
@@ -399,39 +403,62 @@ export const build = defineCommand({
       required: false,
     },
   ],
-  options: [{ flags: '-o, --out <file>', help: "file to write (default: the function's name with .wasm)" }],
-  examples: [{ line: 'pie build hello.ts -o hello.wasm', does: 'builds a component from one file' }],
+  options: [
+    {
+      flags: '-o, --out <file>',
+      help: "file to write (default: the function's name with .pie, or .wasm for a component)",
+    },
+  ],
+  examples: [
+    { line: 'pie build hello.ts', does: 'builds the script hello.pie from one file' },
+    { line: 'pie build kernels.c -o kernels.wasm', does: 'builds a component from C' },
+  ],
   async run({ args: [target = '.'], options, terminal }) {
     const source = findFunction(target, undefined);
-    const out = path.resolve(options.out ?? `${source.manifest.name}.wasm`);
-    if (path.resolve(source.entry) === out) {
-      throw source.kind === 'component'
-        ? new Failure(`${target} is a component already.`, { advice: `Deploy it: \`pie deploy ${target}\`.` })
-        : new Failure(`The component would replace ${target}.`, { advice: 'Name another file with --out.' });
+    const { kind, entry, manifest } = source;
+    const made = kind === 'component' || (kind === 'source' && isNative(entry)) ? 'component' : 'script';
+    const out = path.resolve(options.out ?? `${manifest.name}${made === 'script' ? '.pie' : '.wasm'}`);
+    if (path.resolve(entry) === out) {
+      throw kind === 'source'
+        ? new Failure(`The ${made} would replace ${target}.`, { advice: 'Name another file with --out.' })
+        : new Failure(`${target} is a ${made} already.`, { advice: `Deploy it: \`pie deploy ${target}\`.` });
     }
     const shownPath = path.relative(process.cwd(), out);
-    if (source.kind === 'component') {
-      copyFileSync(source.entry, out);
+    if (kind !== 'source') {
+      copyFileSync(entry, out);
       const { size } = statSync(out);
       terminal.print(`${shownPath}  ${bytes(size)}`);
-      terminal.value({ file: out, bytes: size, buildMs: null, cached: null, notes: [] });
-      terminal.note(`${target} is a component already: it was copied.`);
+      terminal.value({ file: out, bytes: size, buildMs: null, notes: [] });
+      terminal.note(`${target} is a ${made} already: it was copied.`);
       return 0;
     }
     const progress = terminal.progress(`Building ${target}`);
-    let built: Awaited<ReturnType<typeof buildComponent>>;
+    let built: Built;
     try {
-      built = await buildComponent(source.entry, out);
+      built = await buildSource(entry);
+      writeWhole(out, built.component);
     } catch (error) {
       progress.clear();
       throw error;
     }
-    progress.done(`Built ${target} in ${duration(built.buildMs)}${built.cached ? ' (nothing had changed)' : ''}`);
-    terminal.print(`${shownPath}  ${bytes(built.bytes)}`);
-    const { notes, cached } = built;
-    terminal.value({ file: out, bytes: built.bytes, buildMs: Math.round(built.buildMs), cached, notes });
+    const { component, buildMs, notes } = built;
+    progress.done(`Built ${target} in ${duration(buildMs)}`);
+    terminal.print(`${shownPath}  ${bytes(component.byteLength)}`);
+    terminal.value({ file: out, bytes: component.byteLength, buildMs: Math.round(buildMs), notes });
     for (const note of notes) terminal.note(`note: ${note}`);
-    terminal.note(`Next: pie deploy ${quoted(shownPath)} --name ${source.manifest.name}`);
+    terminal.note(`Next: pie deploy ${quoted(shownPath)} --name ${manifest.name}`);
     return 0;
   },
 });
+
+/** Writes a file in one step, so that no reader sees a part of it. */
+function writeWhole(file: string, bytes: Uint8Array): void {
+  const temporary = `${file}.${process.pid}`;
+  try {
+    writeFileSync(temporary, bytes);
+    renameSync(temporary, file);
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    throw error;
+  }
+}

@@ -375,7 +375,10 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         throw new Failure(error.message, {
           exitCode: error.code === 'cancelled' ? EXIT.interrupted : EXIT.failed,
           code: error.code,
-          why: error.code === 'inferlet-error' ? 'The function itself ended with this error.' : undefined,
+          why:
+            error.code === 'inferlet-error'
+              ? `The function itself ended with this error${framesText(event.data.stack)}.`
+              : undefined,
           advice: error.hint,
           invocation: stream.id,
         });
@@ -389,6 +392,10 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
     invocation: stream.id,
   });
 }
+
+/** The frames of a thrown error, with files, lines and columns. */
+const framesText = (stack: unknown): string =>
+  typeof stack === 'string' ? `, thrown\n    at ${stack.split('\n').join('\n    at ')}` : '';
 
 /** True for a message that is a JSON object or list. It gets its own line; pieces of text do not. */
 function isJsonValue(text: string): boolean {

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { RepeatedBuild } from '../builder.ts';
 import { defineCommand } from '../command.ts';
 import { deployOnce, devPlatform, invokeOnce, removeReplaced, showLogs } from '../dev/cycle.ts';
 import { SourceWatch } from '../dev/watch.ts';
@@ -74,6 +75,7 @@ export const dev = defineCommand({
       await using platform = await devPlatform(call);
       terminal.value({ kind: 'serving', url: platform.url, own: platform.isOwn });
       using watch = new SourceWatch();
+      await using builds = new RepeatedBuild();
       const following = new Following();
       try {
         let files: readonly string[] = [];
@@ -81,7 +83,7 @@ export const dev = defineCommand({
         const madeVersions = new Map<string, string>();
         for (;;) {
           const startedAt = Date.now();
-          const cycle = await deployOnce(platform.client, target, terminal, signal);
+          const cycle = await deployOnce(platform.client, target, builds, terminal, signal);
           const { deployed } = cycle;
           const name = deployed?.name ?? null;
           // After a failed build, watch the files of the last bundle too: a change to one of them may fix the build.

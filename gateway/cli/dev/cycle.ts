@@ -3,6 +3,7 @@ import path from 'node:path';
 import type { Deployed, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { LocalPlatform, LocalPlatformError } from '../../local/platform.ts';
+import type { RepeatedBuild } from '../builder.ts';
 import type { Call } from '../command.ts';
 import { deployFunction } from '../commands/deploy.ts';
 import { follow } from '../commands/invoke.ts';
@@ -23,6 +24,7 @@ interface Cycle {
 export async function deployOnce(
   client: PieClient,
   target: string,
+  builds: RepeatedBuild,
   terminal: Terminal,
   signal: AbortSignal,
 ): Promise<Cycle> {
@@ -31,7 +33,12 @@ export async function deployOnce(
   try {
     const source = findFunction(target, undefined);
     files.push(source.entry);
-    const { deployed, built, bytes: size, deployMs } = await deployFunction(client, source, { signal });
+    const {
+      deployed,
+      built,
+      bytes: size,
+      deployMs,
+    } = await deployFunction(client, source, { signal, build: builds.build });
     const { name } = source.manifest;
     const build = built === null ? '' : `built in ${duration(built.buildMs)}, `;
     const unchangedText = deployed.created ? '' : '  (unchanged)';

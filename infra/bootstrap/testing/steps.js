@@ -49,7 +49,7 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
 export const PLAIN =
-  'bad-input|concurrency|contract|hoarder|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
+  'bad-input|concurrency|contract|hoarder|hostile|library-io|prefix|quotas|redis-tls|scripts|stalled-client|traits|typed-errors|waterfall|worker';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'fuzz', 'layouts', 'oracles', 'stored-state', 'telemetry'];
 
@@ -102,6 +102,7 @@ const LIGHT = [
 const LIGHT_RUNTIME = [
   'gpu-host/backends/!(adapter).test.ts',
   'runtime/build/*.test.ts',
+  'runtime/build/script/*.test.ts',
   'runtime/build/wasm/*.test.ts',
   `runtime/build/graph/!(${OWN_PROCESS.graph}).test.ts`,
   `runtime/fleet/!(${HANGING}|${OWN_PROCESS.fleet}).test.ts`,

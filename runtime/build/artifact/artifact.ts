@@ -16,6 +16,8 @@ export interface Artifact {
 }
 
 export const META_FILE = 'artifact.json';
+/** The plan, which an examination adds to an artifact. */
+export const PLAN_FILE = 'plan.json';
 export const GLUE_FILE = 'app.js';
 /** Tells Node that the glue is an ECMAScript module. */
 export const TYPE_FILE = 'package.json';

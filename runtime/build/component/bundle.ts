@@ -1,16 +1,22 @@
 import { builtinModules } from 'node:module';
-import { dirname, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type BuildOptions, build, type Message, type OnResolveArgs, type Plugin } from 'esbuild';
+import {
+  type BuildOptions,
+  type BuildResult,
+  build,
+  context,
+  type Message,
+  type OnResolveArgs,
+  type Plugin,
+} from 'esbuild';
 import type { Diagnostic } from '../failure-schema.ts';
 import { BuildError } from '../outcome.ts';
+import { FIRST_LINE } from '../script/rewrite.ts';
 import type { Source } from './source.ts';
 
 const REPOSITORY = fileURLToPath(new URL('../../../', import.meta.url));
-const PRELUDE = fileURLToPath(new URL('prelude/index.ts', import.meta.url));
 const ENTRY = 'pie:entry';
-/** Maximum bytes of a bundle; the largest inferlets have a few hundred kilobytes. */
-const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
 
 /**
  * esbuild's options for finding and reading modules, the same for every bundle of a source. A guest has globals of the web and none of Node, so
@@ -39,19 +45,18 @@ export interface Bundle {
   readonly interfaces: ReadonlySet<string>;
 }
 
-/**
- * Bundles a source with its relative and npm imports into one ES module for QuickJS; the prelude comes first. Throws BuildError with the
- * file, line and column of every fault.
- */
-export async function bundle(source: Source): Promise<Bundle> {
-  const result = await build({
+/** esbuild's options for the bundle of a source. */
+const bundleOptions = (source: Source) =>
+  ({
     ...OPTIONS,
     stdin: { contents: entryText(source.entry), resolveDir: source.directory, sourcefile: ENTRY, loader: 'js' },
     absWorkingDir: source.directory,
     write: false,
     outfile: 'inferlet.js',
+    banner: { js: FIRST_LINE },
     sourcemap: 'external',
-    sourcesContent: true,
+    // A place in the author's files is enough: the files themselves stay with the author.
+    sourcesContent: false,
     target: 'es2023',
     charset: 'utf8',
     legalComments: 'none',
@@ -60,36 +65,61 @@ export async function bundle(source: Source): Promise<Bundle> {
     minifySyntax: true,
     metafile: true,
     plugins: [imports()],
-  }).catch((error: unknown) => {
+  }) as const satisfies BuildOptions;
+
+/**
+ * Bundles a source with its relative and npm imports into one ES module for the engine. Throws BuildError with the file, line and column of
+ * every fault.
+ */
+export const bundle = (source: Source): Promise<Bundle> => bundleOf(source, build(bundleOptions(source)));
+
+/** Bundles a source again and again: a later bundle reads and parses only the files that have changed. */
+export interface Bundler extends AsyncDisposable {
+  /** As {@link bundle}. */
+  bundle(): Promise<Bundle>;
+}
+
+export async function openBundler(source: Source): Promise<Bundler> {
+  const made = await context(bundleOptions(source));
+  return { bundle: () => bundleOf(source, made.rebuild()), [Symbol.asyncDispose]: () => made.dispose() };
+}
+
+async function bundleOf(
+  source: Source,
+  building: Promise<BuildResult<ReturnType<typeof bundleOptions>>>,
+): Promise<Bundle> {
+  const result = await building.catch((error: unknown) => {
     throw fromEsbuild(error);
   });
   const output = (suffix: string) => result.outputFiles.find(({ path }) => path.endsWith(suffix))?.text ?? '';
-  const code = output('.js');
-  if (code.length > MAX_BUNDLE_BYTES) {
-    throw new BuildError(
-      'build-failed',
-      `The bundled source has ${(code.length / 2 ** 20).toFixed(1)} MiB; ${MAX_BUNDLE_BYTES / 2 ** 20} MiB is the limit.`,
-      'Import less, and pass large data as input.',
-    );
-  }
-  const files = Object.keys(result.metafile.inputs).filter(
-    (file) => file !== ENTRY && !resolve(source.directory, file).startsWith(dirname(PRELUDE)),
-  );
+  const files = Object.keys(result.metafile.inputs).filter((file) => file !== ENTRY);
   const imported = Object.values(result.metafile.outputs).flatMap(({ imports: all }) => all.map(({ path }) => path));
   const interfaces = new Set(imported.flatMap((path) => INTERFACE.exec(path)?.[1] ?? []));
-  return { code, files, interfaces, map: output('.map') };
+  return { code: output('.js'), files, interfaces, map: withShortNames(output('.map'), source) };
+}
+
+const SDK = fileURLToPath(new URL('../../../functions/sdk/', import.meta.url));
+
+/**
+ * Names the sources of a map that are outside of the project by their package. A path to them would differ from one clone or machine to the
+ * next, and with it the script, whose hash names its version.
+ */
+function withShortNames(map: string, { directory }: Source): string {
+  const value = JSON.parse(map) as { sources: readonly string[] };
+  const sources = value.sources.map((name) => {
+    const inPackage = name.lastIndexOf('node_modules/');
+    if (inPackage >= 0) return name.slice(inPackage + 'node_modules/'.length);
+    const full = resolve(directory, name);
+    return full.startsWith(SDK) ? `@pie/inferlet/${full.slice(SDK.length)}` : name;
+  });
+  return JSON.stringify({ ...value, sources });
 }
 
 /** Import path of an interface of the contract. */
 const INTERFACE = /^pie:inferlet\/([a-z][a-z0-9-]*)(?:@|$)/;
 
-/** The module that componentize-qjs sees: the prelude, then the user's `run` in a wrapper that turns its result or error into text. */
-const entryText = (entry: string): string =>
-  [
-    `import { wrap } from ${JSON.stringify(PRELUDE)};`,
-    `import { run as inferlet } from ${JSON.stringify(entry)};`,
-    'export const run = wrap(inferlet);',
-  ].join('\n');
+/** The module that is bundled. It exports only `run`, so that esbuild drops what no run needs. */
+const entryText = (entry: string): string => `export { run } from ${JSON.stringify(entry)};`;
 
 /** Resolves imports that are neither relative nor from npm. */
 export function imports(): Plugin {

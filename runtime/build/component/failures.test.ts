@@ -1,11 +1,8 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import type { BuildFailure } from '../failure-schema.ts';
 import { failureFrom } from '../outcome.ts';
 import { buildComponent } from './build.ts';
@@ -29,9 +26,9 @@ async function project(name: string, files: Readonly<Record<string, string>>): P
   return directory;
 }
 
-/** The failure of a build in its own process, as users get it. */
-async function failure(path: string, options: { timeoutMs?: number } = {}): Promise<BuildFailure> {
-  const outcome = await buildComponent(path, { store, ...options });
+/** The failure of a build in its own process. */
+async function failure(path: string): Promise<BuildFailure> {
+  const outcome = await buildComponent(path, { store });
   assert.ok(!outcome.ok, 'the build should have failed');
   return outcome;
 }
@@ -98,55 +95,4 @@ suite('compile errors', () => {
       /x\.ts.*not there/,
     );
   });
-
-  test('the error of a module that throws while it loads names the place', async () => {
-    const path = await project('throws', {
-      'index.ts':
-        "interface A { b: number }\nconst a = (): A => null as never;\nconsole.log(a().b);\nexport const run = () => '';\n",
-    });
-    const { message, diagnostics } = await failureInProcess(path);
-    assert.match(message, /fails while it loads: index\.ts:3:\d+: /);
-    assert.equal(diagnostics?.[0]?.source, 'console.log(a().b);');
-  });
-
-  test('a module that calls the host while it loads is refused', async () => {
-    const path = await project('early', {
-      'index.ts': "import { now } from 'pie:inferlet/runtime@0.1.0';\nnow();\nexport const run = () => '';",
-    });
-    assert.match((await failureInProcess(path)).message, /calls runtime now while it loads/);
-  });
-
-  test('a module that never finishes loading fails with build-timeout', async () => {
-    const path = await project('forever', { 'index.ts': "for (;;);\nexport const run = () => '';" });
-    const { code } = await failure(path, { timeoutMs: 2500 });
-    assert.equal(code, 'build-timeout');
-    assert.ok((await readdir(store)).every((file) => file.endsWith('.wasm')));
-  });
 });
-
-test('a build ends when the process that started it dies', {
-  skip: !existsSync('/proc/self/cmdline') && '/proc is not here',
-}, async () => {
-  const path = await project('orphan', { 'index.ts': "for (;;);\nexport const run = () => '';" });
-  const index = fileURLToPath(new URL('../index.ts', import.meta.url));
-  const script = `import { buildComponent } from ${JSON.stringify(index)}; await buildComponent(${JSON.stringify(path)}, { store: ${JSON.stringify(join(root, 'orphans'))} });`;
-  const parent = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'ignore' });
-  await waitFor(async () => (await builds(path)).length > 0);
-  parent.kill('SIGKILL');
-  await waitFor(async () => (await builds(path)).length === 0);
-});
-
-/** Processes of the build program with this path in their arguments. */
-async function builds(path: string): Promise<string[]> {
-  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
-  const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')));
-  return lines.filter((line) => line.includes('runtime/build/main.ts') && line.includes(path));
-}
-
-async function waitFor(condition: () => Promise<boolean>): Promise<void> {
-  const until = Date.now() + 240_000;
-  while (!(await condition())) {
-    assert.ok(Date.now() < until, 'the condition did not hold in time');
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-}

@@ -63,18 +63,14 @@ async function manifestMain(directory: string): Promise<string | null> {
   }
 }
 
+/** Outcome of the `component` command. */
 export interface ComponentStageResult {
   readonly ok: true;
-  /** Path of the written component. */
+  /** Path of the written script or component. */
   readonly path: string;
-  readonly hash: string;
-  readonly bytes: number;
-  /** True when the same bundle had been compiled before with the same tools. */
-  readonly cached: boolean;
-  /** Source files of the component, relative to the project. */
+  /** Source files of the function, relative to the project. */
   readonly files: readonly string[];
   /** Notes to the developer about the source's workflows. */
   readonly notes: readonly string[];
-  readonly timings: { readonly bundleMs: number; readonly compileMs: number };
   readonly summary: string;
 }

@@ -1,12 +1,14 @@
-import { dirname, join } from 'node:path';
-import { sha256 } from '../artifact/artifact.ts';
-import { keepFile, publishFile, readKeptFile } from '../publish.ts';
-import { toolchain } from '../toolchain.ts';
+import { ScriptFileError } from '#scheduler/functions/script-file.ts';
+import { BuildError } from '../outcome.ts';
+import { publishFile } from '../publish.ts';
+import { packScript } from '../script/payload.ts';
+import { rewrite } from '../script/rewrite.ts';
 import { type Bundle, bundle } from './bundle.ts';
 import { type ComponentStageResult, findSource, hasWorkflows, isNative, type Source } from './source.ts';
 
 /**
- * The `component` command: source → component. `store` is the folder of compiled components; an unwritable store only costs time.
+ * The `component` command: source → script, or component of a native source. `store` is the folder of compiled native libraries; an unwritable
+ * store only costs time.
  * @throws BuildError
  */
 export async function runComponentStage(
@@ -14,41 +16,50 @@ export async function runComponentStage(
   output: string,
   store: string | undefined,
 ): Promise<ComponentStageResult> {
-  const started = performance.now();
   const source = await findSource(input);
   if (isNative(source)) {
     const { runNativeStage } = await import('../native/stage.ts');
     return runNativeStage(source, output, store);
   }
-  const bundled = await bundle(source);
+  const started = performance.now();
+  const { script, files } = await buildScript(source);
   const bundleMs = Math.round(performance.now() - started);
-  const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
-  const cachedComponent = cache === null ? null : await readKeptFile(cache);
-  const [component, notes] = await Promise.all([
-    cachedComponent ?? compile(bundled, dirname(output)),
-    hasWorkflows(source, bundled.files) ? check(source) : [],
-  ]);
-  if (cache !== null && cachedComponent === null) await keepFile(cache, component).catch(() => undefined);
-  await publishFile(output, component);
-  const compileMs = Math.round(performance.now() - started) - bundleMs;
-  const how = cachedComponent ? 'unchanged' : `bundled in ${bundleMs} ms, compiled in ${compileMs} ms`;
-  return {
-    ok: true,
-    path: output,
-    hash: sha256(component),
-    bytes: component.length,
-    cached: cachedComponent !== null,
-    files: bundled.files,
-    notes,
-    timings: { bundleMs, compileMs },
-    summary: `${output}: ${(component.length / 1024).toFixed(0)} KiB, ${how}${notes.map((note) => `\n${note}`).join('')}`,
-  };
+  const notes = hasWorkflows(source, files) ? await check(source) : [];
+  await publishFile(output, script);
+  const summary = `${output}: ${(script.length / 1024).toFixed(0)} KiB, bundled in ${bundleMs} ms${noteLines(notes)}`;
+  return { ok: true, path: output, files, notes, summary };
 }
 
-/** Loads the compiler, which takes long, only when a source needs it. */
-async function compile(bundled: Bundle, directory: string): Promise<Uint8Array> {
-  const { componentize } = await import('./componentize.ts');
-  return componentize(bundled, directory);
+/**
+ * Bundles a source into the file of a script. Runs no code of the source.
+ * @param bundling the bundle of the source, if the caller has a bundler of its own
+ * @throws BuildError
+ */
+export async function buildScript(
+  source: Source,
+  bundling: Promise<Bundle> = bundle(source),
+): Promise<{ script: Uint8Array<ArrayBuffer>; files: readonly string[] }> {
+  const { code, map, interfaces, files } = await bundling;
+  try {
+    return { script: packScript({ text: rewrite(code), map, imports: [...interfaces].sort() }), files };
+  } catch (error) {
+    if (!(error instanceof ScriptFileError)) throw error;
+    throw new BuildError('build-failed', error.message, 'Import less, and pass large data as input.');
+  }
+}
+
+/** Outcome of the `check` command. */
+export interface CheckStageResult {
+  readonly ok: true;
+  /** Notes to the developer about the source's workflows. */
+  readonly notes: readonly string[];
+  readonly summary: string;
+}
+
+/** The `check` command: checks the workflows of a source, which runs the source. @throws BuildError */
+export async function runCheckStage(input: string): Promise<CheckStageResult> {
+  const notes = await check(await findSource(input));
+  return { ok: true, notes, summary: `${input}: checked${noteLines(notes)}` };
 }
 
 async function check(source: Source): Promise<readonly string[]> {
@@ -56,5 +67,4 @@ async function check(source: Source): Promise<readonly string[]> {
   return checkWorkflows(source);
 }
 
-/** Name of a compiled bundle: a hash of its text and the tools. */
-const componentKey = (code: string): string => sha256(JSON.stringify([sha256(code), toolchain()]));
+const noteLines = (notes: readonly string[]): string => notes.map((note) => `\n${note}`).join('');

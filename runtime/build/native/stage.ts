@@ -1,5 +1,4 @@
 import { dirname, extname } from 'node:path';
-import { sha256 } from '../artifact/artifact.ts';
 import { type ComponentStageResult, findSource, type NATIVE_ENDINGS, type Source } from '../component/source.ts';
 import { BuildError } from '../outcome.ts';
 import { publishFile } from '../publish.ts';
@@ -31,7 +30,7 @@ async function compile(source: Source, scratch: string, store?: string): Promise
 /**
  * The `component` command for C, Rust or a core module. Without a compiler, it uses the module beside the source if that was compiled from
  * exactly this source.
- * `store` is the folder of compiled components, which also keeps the compiled crate `pie`. Throws BuildError.
+ * `store` is the folder that keeps the compiled crate `pie`. Throws BuildError.
  */
 export async function runNativeStage(
   source: Source,
@@ -50,12 +49,8 @@ export async function runNativeStage(
   return {
     ok: true,
     path: output,
-    hash: sha256(component),
-    bytes: component.length,
-    cached: false,
     files,
     notes: [],
-    timings: { bundleMs: 0, compileMs },
     summary: `${output}: ${(component.length / 1024).toFixed(1)} KiB, ${files.length > 0 ? `compiled in ${compileMs} ms` : 'of the module beside it'}`,
   };
 }

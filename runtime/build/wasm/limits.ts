@@ -1,5 +1,7 @@
 import {
+  appendEntry,
   leb,
+  nameBytes,
   Reader,
   readSections,
   SECTION,
@@ -12,7 +14,7 @@ import {
 } from './binary.ts';
 import { skipLocals } from './call-graph.ts';
 import { type Instruction, OP, readInstruction } from './instructions.ts';
-import { type Limits, readLimits, skipValueType } from './types.ts';
+import { type Limits, readImports, readLimits, skipValueType } from './types.ts';
 
 /** Bytes of a page of linear memory. */
 export const MEMORY_PAGE_BYTES = 65536;
@@ -116,6 +118,34 @@ export function skipExpression(reader: Reader): void {
   const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   do readInstruction(reader, instruction);
   while (instruction.opcode !== OP.end);
+}
+
+/** Name of the import that {@link importMemory} makes. */
+export const MEMORY_IMPORT = { module: 'pie', name: 'memory' } as const;
+/** Pages of a memory with addresses of 32 bits, the most that an import may state. */
+const MAX_PAGES = 65_536;
+
+/**
+ * Turns the only memory of a module into an import, so that each instance's memory can have a limit of its own. Its index stays 0, and exports of
+ * it stay. Throws WasmError for a module that has several memories, or imports one.
+ */
+export function importMemory(bytes: Uint8Array): { readonly bytes: Uint8Array; readonly minimum: number } {
+  const sections = readSections(bytes);
+  const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
+  const [memory, ...others] = readDefinitions(bytes).memories;
+  if (memory === undefined || others.length > 0 || imports.memories > 0)
+    throw new WasmError('a module whose memory is imported must define exactly one', 0);
+  const { module, name } = MEMORY_IMPORT;
+  const entry = [
+    ...nameBytes(module),
+    ...nameBytes(name),
+    MEMORY_KIND,
+    WITH_MAXIMUM,
+    ...leb(memory.min),
+    ...leb(MAX_PAGES),
+  ];
+  const rest = sections.filter(({ id }) => id !== SECTION.memory);
+  return { bytes: writeSections(appendEntry(rest, SECTION.import, entry)), minimum: memory.min };
 }
 
 /** A memory that a module defines. */

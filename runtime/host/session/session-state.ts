@@ -34,6 +34,7 @@ export class Session {
   readonly #sink: EventSink;
   readonly #source: MessageSource;
   readonly #redact: Redact;
+  readonly #placed: (text: string) => string;
   readonly #receivers: ((outcome: Outcome<Message>) => void)[] = [];
   /** The next message, for which no `receive` waits yet. */
   #offered: Message | null = null;
@@ -45,10 +46,17 @@ export class Session {
   #messages = 0;
   #firstMessageAt = 0;
 
-  constructor(sink: EventSink, source: MessageSource, redact: Redact = redactNothing) {
+  /** @param placed replaces places of a script in a log line, such as those of a stack, by places in the author's files */
+  constructor(
+    sink: EventSink,
+    source: MessageSource,
+    redact: Redact = redactNothing,
+    placed: (text: string) => string = (text) => text,
+  ) {
     this.#sink = sink;
     this.#source = source;
     this.#redact = redact;
+    this.#placed = placed;
   }
 
   /** Time at which the first message was sent, milliseconds of `performance.now`; 0 for never. */
@@ -96,7 +104,7 @@ export class Session {
       this.#sink.add('log', JSON.stringify({ level: 'warn', message: notice }));
     }
     const isCut = message.length > MAX_LOG_CHARACTERS;
-    const text = this.#redact(isCut ? message.slice(0, MAX_LOG_CHARACTERS) : message, isCut);
+    const text = this.#redact(this.#placed(isCut ? message.slice(0, MAX_LOG_CHARACTERS) : message), isCut);
     this.#sink.add('log', JSON.stringify({ level, message: isCut ? `${text}… (cut)` : text }));
   }
 

@@ -36,12 +36,13 @@ export function defineInferlet<Input = unknown, Output = unknown>(
       await handedOver();
       return toJson(output ?? null);
     } catch (thrown) {
-      // A stack trace explains nothing about an invocation that the platform has ended.
-      if (thrown instanceof Error && thrown.stack && !ENDED_BY_PLATFORM.has(InferletError.from(thrown).code))
-        runtime.log('debug', `${describe(thrown)}\n${thrown.stack}`);
       // Messages that wait for buffer space precede the failure, too. If they cannot be sent, the exception is still the cause.
       await handedOver().catch(() => undefined);
-      throw new Error(describe(thrown));
+      const failure = new Error(describe(thrown));
+      // A stack explains nothing about an invocation that the platform has ended.
+      failure.stack =
+        thrown instanceof Error && !ENDED_BY_PLATFORM.has(InferletError.from(thrown).code) ? (thrown.stack ?? '') : '';
+      throw failure;
     }
   };
 }

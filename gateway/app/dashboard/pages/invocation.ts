@@ -365,7 +365,13 @@ function rowText(event: InvocationEvent['event'], data: Members, raw: string): s
   if (event === 'gap')
     return `events after number ${data.after} may be missing: the runtime died before it stored them`;
   if (event === 'question') return `${data.text} (until ${data.until})`;
-  if (event === 'error') return `${data.code}: ${data.message}`;
+  if (event === 'error')
+    return [
+      `${data.code}: ${data.message}`,
+      ...String(data.stack ?? '')
+        .split('\n')
+        .filter(Boolean),
+    ].join('\n at ');
   if (event === 'message' && typeof data.base64 === 'string') return `${bytes((data.base64.length * 3) / 4)} of data`;
   if (event === 'message') {
     const { name, mediaType, bytes: size } = membersOf(JSON.stringify(data.file ?? {}));

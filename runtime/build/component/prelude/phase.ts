@@ -1,5 +1,3 @@
-import { log } from 'pie:inferlet/runtime@0.1.0';
-
 /**
  * A module is evaluated once, when the component is built; every instance starts from that snapshot. Only code inside `run` can call the
  * host. Code that needs the host checks `isRunning`, or registers work for the start of `run` with `onStart`.
@@ -30,6 +28,9 @@ export function define(name: string, value: unknown): void {
   Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
 }
 
+/** Stands between the message of a thrown error and its stack; see `runtime/lifecycle/verdict.ts`. */
+const STACK_MARK = '\0stack\0';
+
 /** Memory that is enough for most runs. */
 const ROOM_BYTES = 1 << 20;
 
@@ -46,10 +47,8 @@ export function wrap(run: unknown): (input: string) => Promise<string> {
     try {
       return textOf(await run(input));
     } catch (thrown) {
-      if (thrown instanceof Error && thrown.name !== 'Error' && thrown.stack) {
-        log('debug', `${thrown}\n${thrown.stack}`.toWellFormed());
-      }
-      throw new Error(messageOf(thrown).toWellFormed());
+      const stack = thrown instanceof Error && typeof thrown.stack === 'string' ? STACK_MARK + thrown.stack : '';
+      throw new Error((messageOf(thrown) + stack).toWellFormed());
     }
   };
 }

@@ -1,22 +1,16 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, rm, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import type { Artifact } from '../artifact/artifact.ts';
-import { buildArtifact } from '../artifact/build.ts';
-import { load } from '../testing/load.ts';
+import { testEngine, testScript } from '../../testing/scripts.ts';
 import { MEMORY_PAGE_BYTES } from '../wasm/limits.ts';
-import { buildComponent } from './build.ts';
-import { runComponentStage } from './stage.ts';
 
 const MEMORY_PAGES = 256;
 
 let root = '';
-let store = '';
 before(async () => {
-  root = await mkdtemp(join(tmpdir(), 'pie-component-'));
-  store = join(root, 'store');
+  root = await mkdtemp(join(tmpdir(), 'pie-script-'));
 });
 after(() => rm(root, { recursive: true, force: true }));
 
@@ -77,8 +71,8 @@ async function aborts(): Promise<unknown> {
   return seen;
 }
 
-suite('the component of a source', () => {
-  let artifact: Artifact;
+suite('the guest of a script', () => {
+  let script: Awaited<ReturnType<typeof testScript>>;
 
   before(async () => {
     const path = await project('good', {
@@ -145,11 +139,7 @@ suite('the component of a source', () => {
         '{"name": "some-package", "version": "1.0.0", "exports": {"import": "./a.mjs"}, "type": "module"}',
       'node_modules/some-package/a.mjs': 'export const answer = process.env.NODE_ENV;',
     });
-    const outcome = await buildComponent(path, { store });
-    assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
-    const built = await buildArtifact(outcome.component, { store: join(root, 'artifacts'), memoryPages: MEMORY_PAGES });
-    assert.ok(built.ok, built.ok ? '' : built.message);
-    artifact = built.artifact;
+    script = await testScript(path);
   });
 
   const host = () => {
@@ -165,9 +155,9 @@ suite('the component of a source', () => {
     };
   };
   const run = async (name: string, answers = host()) => {
-    const instance = await load(artifact, { runtime: answers });
-    const result = JSON.parse(await instance.run(JSON.stringify({ case: name }))) as Record<string, unknown>;
-    return { result, logs: instance.logs };
+    const { ending, logs } = await script(JSON.stringify({ case: name }), { answers });
+    assert.ok(ending.kind === 'returned' && ending.ok, JSON.stringify(ending));
+    return { result: JSON.parse(ending.text) as Record<string, unknown>, logs };
   };
 
   test('the bundle resolves relative, JSON and npm imports, even a package that has the name of a Node module', async () => {
@@ -257,62 +247,58 @@ suite('the component of a source', () => {
     assert.deepEqual(assertion, { level: 'error', message: 'Assertion failed: sums' });
   });
 
-  test('a run that throws ends with the message of its error', async () => {
-    const instance = await load(artifact, { runtime: host() });
-    await assert.rejects(instance.run('{"case": "throw"}'), (error) =>
-      /out of it/.test(String((error as { payload?: string }).payload ?? error)),
-    );
+  test('a run that throws ends with the message of its error, and its stack', async () => {
+    const { ending } = await script('{"case": "throw"}', { answers: host() });
+    assert.ok(ending.kind === 'returned' && !ending.ok);
+    assert.match(ending.text, /^RangeError: out of it\0stack\0 *at throw \(<input>:\d+:\d+\)/);
   });
 
-  test('a guest that computes without end can be killed', async () => {
-    // With little fuel, the guest yields often.
-    const instance = await load(artifact, { runtime: host() }, 1000);
-    let timerRuns = 0;
-    const timer = setInterval(() => {
-      timerRuns += 1;
-      if (timerRuns === 5) instance.kill();
-    }, 1);
-    await assert.rejects(instance.run('{"case": "spin"}')).finally(() => clearInterval(timer));
-    assert.ok(timerRuns >= 5);
+  test('a guest that computes without end ends at its CPU limit', async () => {
+    const { ending } = await script('{"case": "spin"}', { answers: host(), cpuLimitMs: 100 });
+    assert.ok(ending.kind === 'trapped');
+    assert.equal(ending.trap.code, 'cpu-limit');
   });
 
   // `recurse` exhausts the stack, and `hog` the memory.
   for (const name of ['recurse', 'hog']) {
     test(`a guest fails in the case "${name}", and its memory stays within the limit`, async () => {
-      const instance = await load(artifact, { runtime: host() });
-      await assert.rejects(instance.run(JSON.stringify({ case: name })));
-      assert.ok(instance.memoryBytes() <= MEMORY_PAGES * MEMORY_PAGE_BYTES);
+      const { ending, memoryBytes } = await script(JSON.stringify({ case: name }), {
+        answers: host(),
+        pages: MEMORY_PAGES,
+      });
+      assert.ok(ending.kind === 'trapped' || !ending.ok);
+      assert.ok(memoryBytes <= MEMORY_PAGES * MEMORY_PAGE_BYTES);
     });
   }
 
   // Glue is the JavaScript that jco generates to connect the core modules. It contains some modules as lists of bytes. The
   // build moves these modules into files, so that the glue compiles no bytes, and makes two more rewrites.
-  test('modules inside the glue become files, and all rewrites of the glue apply', () => {
-    assert.ok(artifact.meta.coreModules.some(({ role }) => role === 'helper'));
-    assert.deepEqual(artifact.meta.glue.rewrites, ['debug', 'wake']);
+  test('modules inside the glue of the engine become files, and all rewrites of the glue apply', async () => {
+    const { meta } = (await testEngine()).engine.artifact;
+    assert.ok(meta.coreModules.some(({ role }) => role === 'helper'));
+    assert.deepEqual(meta.glue.rewrites, ['debug', 'wake']);
   });
 });
 
-test('an unchanged bundle is not compiled again', async () => {
-  const path = await project('once', { 'index.js': 'export async function run(input) { return input; }' });
-  const output = join(root, 'once.wasm');
-  const first = await runComponentStage(path, output, store);
-  await writeFile(join(path, 'index.js'), '// No change.\nexport async function run(input) { return input; }');
-  const second = await runComponentStage(join(path, 'index.js'), output, store);
-  assert.deepEqual([first.cached, second.cached], [false, true]);
-  assert.equal(second.hash, first.hash);
-  assert.ok((await readdir(store)).every((file) => /\.wasm(\.sha256)?$/.test(file)));
-});
+/** An inferlet that repeatedly fills the free blocks of the engine's allocator with objects of all sizes, and returns a checksum. */
+const ALLOCATING = `
+const kept = new Map(Array.from({ length: 500 }, (_, i) => ['key ' + i, { text: 'value '.repeat(i % 40), bytes: new Uint8Array(i * 3).fill(i) }]));
+export const run = async (input) => {
+  const { rounds } = JSON.parse(input);
+  let sum = 0;
+  for (let round = 0; round < rounds; round++) {
+    const made = Array.from({ length: 300 }, (_, i) => ({ text: String(i).repeat(1 + ((i * 37) % 97)), bytes: new Uint8Array(i * 20), list: Array(i % 50).fill(i) }));
+    for (const { text, bytes, list } of made) sum += text.length + bytes.reduce((a, b) => a + b, 0) + list.length;
+    if (round % 3 === 0) for (const [key, { text, bytes }] of kept) sum += key.length + text.length + bytes.reduce((a, b) => a + b, 0);
+  }
+  return JSON.stringify({ sum, source: run.toString().length > 0, sorted: [...kept.keys()].sort().at(-1) });
+};`;
 
-test('a kept component that a power loss has emptied is compiled again', async () => {
-  const path = await project('emptied', { 'index.js': 'export async function run(input) { return input; }' });
-  const componentStore = join(root, 'kept');
-  const build = () => runComponentStage(path, join(root, 'emptied.wasm'), componentStore);
-  await build();
-  const [file = ''] = (await readdir(componentStore)).filter((name) => name.endsWith('.wasm'));
-  await truncate(join(componentStore, file), 0);
-  const again = await build();
-  assert.ok(!again.cached && again.bytes > 0);
-  const last = await build();
-  assert.deepEqual([last.cached, last.hash], [true, again.hash]);
+test('an instance from a heap without the freed memory computes what Node computes', async () => {
+  const path = await project('allocating', { 'index.js': ALLOCATING });
+  const script = await testScript(path);
+  const { run } = (await import(join(path, 'index.js'))) as { run: (input: string) => Promise<string> };
+  const { ending } = await script('{"rounds": 6}');
+  assert.ok(ending.kind === 'returned' && ending.ok, JSON.stringify(ending));
+  assert.deepEqual(JSON.parse(ending.text), JSON.parse(await run('{"rounds": 6}')));
 });
