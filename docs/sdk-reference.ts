@@ -5,7 +5,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
-/** The document that `renderReference` makes. */
+/** The document that `renderReference` makes. It is committed: README.md and the guides link to it, and people read it in the repository. */
 export const REFERENCE_FILE = path.join(ROOT, 'docs/sdk-reference.md');
 
 const INTRODUCTION = `<!-- Generated from functions/sdk/src by \`npm run generate\`. Do not edit: a test compares this file with its source. -->

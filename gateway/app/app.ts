@@ -6,6 +6,7 @@ import type { Logger } from '#scheduler/policies/logger.ts';
 import { type AppEnv, type AppSettings, DEFAULT_LIMITS, faultOf, type Limits } from './context.ts';
 import type { ControlPlane } from './control.ts';
 import { dashboardRoutes } from './dashboard/routes.ts';
+import { type Guides, guideIndex } from './docs/pages.ts';
 import { GatewayError, problemHeaders, toProblem, wordedIssue } from './errors/gateway-error.ts';
 import { textAnswer } from './http/answer.ts';
 import { authenticate, rateLimit } from './http/authenticate.ts';
@@ -44,6 +45,7 @@ export interface AppOptions extends Partial<Omit<AppSettings, 'limits' | 'log'>>
 
 /** Short enough that common proxies keep the connection of a quiet stream open. */
 const DEFAULT_HEARTBEAT_MS = 15_000;
+const NO_GUIDES: Guides = { page: async () => null, index: async () => guideIndex([]), image: async () => null };
 /** See `AppSettings.firstFrameMs`. */
 const DEFAULT_FIRST_FRAME_MS = 10_000;
 /** Routes whose answers may stay open: each of their requests takes a slot of `AppSettings.streams`. */
@@ -81,7 +83,7 @@ export function createApp(control: ControlPlane, options: AppOptions): App {
     clientAddress: options.clientAddress ?? (() => 'anyone'),
     admit: options.admit ?? (() => undefined),
     metrics: options.metrics,
-    guideImage: options.guideImage ?? (async () => null),
+    guides: options.guides ?? NO_GUIDES,
     corsOrigins: options.corsOrigins ?? [],
     log: options.log,
   };

@@ -2,6 +2,7 @@ import type { Context } from 'hono';
 import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
 import { COLLECTED_BYTES } from './bounds.ts';
 import type { Call, Principal, Scope } from './control.ts';
+import type { Guides } from './docs/pages.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import type { AnswerMemory } from './http/answer.ts';
 import type { Bodies, Body, BodyLimits, Decoders } from './http/bodies.ts';
@@ -80,8 +81,8 @@ export interface AppSettings {
   readonly version: string;
   /** Content of `/metrics`. Without it, the page does not exist. */
   readonly metrics: MetricsPage | undefined;
-  /** Content of the image of the guides with this file name, or null when there is none. */
-  readonly guideImage: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
+  /** The guides of `/docs/guides`. None by default. */
+  readonly guides: Guides;
   /** Origins whose pages may call the API from a browser (CORS); `*` for all. Empty by default: no page of another origin may. */
   readonly corsOrigins: readonly string[];
   /** Receives faults with their causes, which clients never see. */

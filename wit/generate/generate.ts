@@ -34,7 +34,10 @@ async function parseFolder(directory: string) {
   return Promise.all(files.map(async (file) => parse(file, await readFile(join(directory, file), 'utf8'))));
 }
 
-/** The texts of the generated files, by path within `wit/`. */
+/**
+ * The texts of the generated files, by path within `wit/`. They are committed, because they are needed before any build: the
+ * documents name `pie.h` and `pie.rs`, which authors in C and Rust read, and all programs of the clone import the modules.
+ */
 export async function render(): Promise<ReadonlyMap<string, string>> {
   const world = await readWorld();
   const channel = await readChannel();

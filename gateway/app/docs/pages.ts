@@ -1,7 +1,6 @@
 import type { CallReference, ContractReference, InterfaceReference, TypeReference } from '#wit/generate/reference.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { DOCS_STYLE } from '../generated/browser.ts';
-import { GUIDES } from './generated/guides.ts';
 
 /** A page that loads no script, font or style sheet. */
 function page(title: string, body: string): string {
@@ -135,24 +134,29 @@ export function errorIndex(): string {
   );
 }
 
-/** A document of `docs/`. */
-export interface Guide {
-  readonly title: string;
-  readonly html: string;
+/** The documents of `docs/` and their images. A gateway in workerd has no files to read, so it asks its origin for them. */
+export interface Guides {
+  /** The whole page of a guide, or null when there is none of this name. */
+  page(name: string): Promise<string | null>;
+  /** The whole page that lists the guides. */
+  index(): Promise<string>;
+  /** The content of the image with this file name, or null when there is none. */
+  image(name: string): Promise<Uint8Array<ArrayBuffer> | null>;
 }
 
-/** The page of a guide, or null when there is none of this name. */
-export function guidePage(name: string): string | null {
-  const guide = Object.hasOwn(GUIDES, name) ? GUIDES[name] : undefined;
-  return guide === undefined ? null : page(`${guide.title} – Pie`, guide.html);
+/** The page of a guide. */
+export function guidePage(title: string, html: string): string {
+  return page(`${title} – Pie`, html);
 }
 
-export function guideIndex(): string {
-  const rows = Object.entries(GUIDES).map(
-    ([name, { title }]) => `<li><a href="/docs/guides/${name}">${escapeHtml(title)}</a></li>`,
-  );
+/** The page that lists the guides in this order. */
+export function guideIndex(guides: readonly { readonly name: string; readonly title: string }[]): string {
+  const rows = guides.map(({ name, title }) => `<li><a href="/docs/guides/${name}">${escapeHtml(title)}</a></li>`);
   return page('Guides – Pie', `<h1>Guides</h1>\n<ul>${rows.join('\n')}</ul>`);
 }
+
+/** Names of guides: those of files in `docs/` of the repository, without `.md`. */
+export const GUIDE_NAME = /^[a-z][a-z-]{0,60}$/;
 
 /** Names of the guides' images, files in `docs/` of the repository. */
 export const GUIDE_IMAGE = /^(?:[a-z][a-z-]{0,60}\.png|benchmarks\/[a-z][a-z-]{0,60}\.svg)$/;

@@ -9,8 +9,7 @@ import {
   errorPage,
   escapeHtml,
   GUIDE_IMAGE,
-  guideIndex,
-  guidePage,
+  GUIDE_NAME,
   inferletPage,
 } from '../docs/pages.ts';
 import { isErrorCode } from '../errors/codes.ts';
@@ -61,17 +60,17 @@ export function docsRoutes(app: App, settings: AppSettings): void {
     });
   });
   app.get('/docs/inferlet', (c) => htmlAnswer(c, inferletPage(reference)));
-  app.get('/docs/guides', (c) => htmlAnswer(c, guideIndex()));
-  app.get('/docs/guides/:name', (c) => {
+  app.get('/docs/guides', async (c) => htmlAnswer(c, await settings.guides.index()));
+  app.get('/docs/guides/:name', async (c) => {
     const name = c.req.param('name');
-    const html = guidePage(name);
+    const html = GUIDE_NAME.test(name) ? await settings.guides.page(name) : null;
     if (html === null)
       throw new GatewayError('not-found', `There is no guide "${name}".`, { hint: '/docs/guides lists them all.' });
     return htmlAnswer(c, html, 200, { 'content-security-policy': `${DEFAULT_POLICY}; img-src 'self'` });
   });
   app.get('/docs/images/:name{.+}', async (c) => {
     const name = c.req.param('name');
-    const image = GUIDE_IMAGE.test(name) ? await settings.guideImage(name) : null;
+    const image = GUIDE_IMAGE.test(name) ? await settings.guides.image(name) : null;
     if (image === null) throw new GatewayError('not-found', `There is no image "${name}".`);
     const type = name.endsWith('.svg') ? 'image/svg+xml' : 'image/png';
     return bytesAnswer(c, image, 200, { 'content-type': type, 'cache-control': 'max-age=3600' });

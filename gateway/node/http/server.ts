@@ -12,7 +12,7 @@ import { GatewayError } from '../../app/errors/gateway-error.ts';
 import { type Decoders, webDecoders } from '../../app/http/bodies.ts';
 import { answerBrokenRequests, hasHost, MAX_HEADER_BYTES, problemResponse, unusableTarget } from './broken-requests.ts';
 import { Connections, connectionsWithin, DEFAULT_CONNECTIONS } from './connections.ts';
-import { guideImageOf } from './guide-images.ts';
+import { GuideFiles } from './guides.ts';
 
 export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown' | 'admit'> {
   readonly host: string;
@@ -64,7 +64,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
     clientAddress: (c) => getConnInfo(c).remote.address ?? '',
     admit: (c, principal) => connections.prove((c.env as { outgoing: ServerResponse }).outgoing, principal),
     decoders: nodeDecoders(),
-    guideImage: guideImageOf,
+    guides: new GuideFiles(),
     ...options,
     draining: draining.signal,
     shutdown: shutdown.signal,

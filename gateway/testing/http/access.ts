@@ -164,6 +164,9 @@ export function describeAccess(get: () => Harness): void {
       );
       for (const code of Object.keys(CODES)) assert.match((await h.ask(`/docs/errors/${code}`)).body, new RegExp(code));
       h.refused(await h.ask('/docs/errors/nonsense'), 'not-found');
+      assert.match((await h.ask('/docs/guides')).body, /<a href="\/docs\/guides\/operate">[A-Z]/);
+      for (const name of ['none', 'constructor', 'README', '..%2Fdocs%2Foperate', 'operate.md'])
+        h.refused(await h.ask(`/docs/guides/${name}`), 'not-found');
       const guide = await h.ask('/docs/guides/operate');
       assert.match(guide.headers.get('content-security-policy') ?? '', /^default-src 'none';.* img-src 'self'$/);
       const [, src = ''] = /<img src="([^"]+)"/.exec(guide.body) ?? [];
