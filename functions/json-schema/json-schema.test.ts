@@ -2,20 +2,12 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Schema, Validator } from '@cfworker/json-schema';
 import { callFunction, failingFunction, refusedInput } from '#test/harness/functions.ts';
+import { seeded } from '#test/harness/random.ts';
 
 const SEED = 21;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 100 : 40;
 /** Number of concurrent invocations. */
 const WIDTH = 10;
-
-/** Random numbers of a linear congruential generator (Numerical Recipes), from 0 to `below` - 1. */
-function randomFrom(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
 
 function randomSchema(pick: (below: number) => number, depth: number): Schema {
   const kinds = depth > 0 ? 10 : 6;
@@ -53,7 +45,7 @@ function randomSchema(pick: (below: number) => number, depth: number): Schema {
 
 describe('json-schema', () => {
   it(`writes JSON that fits ${SCHEMAS} random schemas (seed ${SEED})`, async () => {
-    const pick = randomFrom(SEED);
+    const pick = seeded(SEED);
     const schemas = Array.from({ length: SCHEMAS }, () => randomSchema(pick, 3));
     const kinds = new Set<string>();
     for (let first = 0; first < SCHEMAS; first += WIDTH) {

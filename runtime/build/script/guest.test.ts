@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
+import { Random } from '#test/harness/random.ts';
 import { testEngine, testScript } from '../../testing/scripts.ts';
 import { MEMORY_PAGE_BYTES } from '../wasm/limits.ts';
 
@@ -143,14 +144,10 @@ suite('the guest of a script', () => {
   });
 
   const host = () => {
-    // A linear congruential generator.
-    let seed = 1;
+    const random = new Random(1);
     return {
       now: () => BigInt(Date.now()),
-      random: () => {
-        seed = (seed * 1664525 + 1013904223) >>> 0;
-        return seed;
-      },
+      random: () => random.u32(),
       sleep: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms, { tag: 'ok', val: undefined })),
     };
   };
