@@ -244,17 +244,25 @@ local bounds = { now = now, events = tonumber(ARGV[2]), bytes = tonumber(ARGV[3]
 -- Usage by account and function; the script counts each once, after all writes.
 local tallies = {}
 
--- Adds the usage of one attempt to the sum of its tenant's function. `answer` has the index of the write's reply (`i`), and the attempt: record,
--- id, epoch, hasGrant, reported (charged tokens in all), charged (those of this write) and ask.
-local function tally(account, fn, added, answer)
+-- Adds the usage of one write to the sum of its tenant's function. `i` is the index of the write's reply. `write` has the attempt (record, id, epoch,
+-- hasGrant), its charged tokens in all (reported), those of this write (charged), and its ask. An attempt may have several writes in a call, for instance
+-- one with events and one with an ask: they get the same quota reply.
+local function tally(account, fn, added, i, write)
   local name = account .. '\0' .. fn
-  local known = tallies[name] or {account = account, fn = fn, added = {}, answers = {}, ids = {}}
+  local known = tallies[name] or {account = account, fn = fn, added = {}, answers = {}, ids = {}, attempts = {}}
   tallies[name] = known
   for place, n in pairs(added) do
     known.added[place] = (known.added[place] or 0) + n
   end
-  known.answers[#known.answers + 1] = answer
-  known.ids[#known.ids + 1] = answer.id
+  known.answers[#known.answers + 1] = {i = i, id = write.id}
+  local earlier = known.attempts[write.id]
+  if earlier then
+    write.charged = earlier.charged + write.charged
+    write.ask = write.ask ~= '' and write.ask or earlier.ask
+  else
+    known.ids[#known.ids + 1] = write.id
+  end
+  known.attempts[write.id] = write
 end
 
 -- Counts the usage of one tenant's function, and sets the replies to its attempts.
@@ -264,17 +272,22 @@ local function settleTally(known, replies)
   end
   local quotas = openQuotas(known.account, known.fn, now, known.ids)
   local grants = quotas.grants
-  for _, answer in ipairs(known.answers) do
-    local reply
+  for _, id in ipairs(grants and known.ids or {}) do
+    keepGrant(grants, known.attempts[id])
+  end
+  for _, id in ipairs(known.ids) do
+    local attempt = known.attempts[id]
     if grants then
-      reply = quotaReply(quotas, renewGrant(grants, answer.id, answer.epoch, answer.reported, answer.charged, answer.ask))
-      if not answer.hasGrant then
-        redis.call('HSET', answer.record, 'granted', 1)
+      attempt.reply = quotaReply(quotas, renewGrant(grants, attempt))
+      if not attempt.hasGrant then
+        redis.call('HSET', attempt.record, 'granted', 1)
       end
     else
-      reply = quotaReply(quotas)
+      attempt.reply = quotaReply(quotas)
     end
-    replies[answer.i] = replies[answer.i] == 1 and {1, unpack(reply)} or replies[answer.i]
+  end
+  for _, answer in ipairs(known.answers) do
+    replies[answer.i] = replies[answer.i] == 1 and {1, unpack(known.attempts[answer.id].reply)} or replies[answer.i]
   end
   if grants then
     closeGrants(grants)
@@ -304,7 +317,7 @@ local function write(key, events, at, i)
   end
   if usage ~= '' and record.account then
     local added, metered = usageChange(changed, record.usageEpoch, record.usageNow, record.usageBefore, record.epoch, usage)
-    tally(record.account, record['function'], added, {i = i, record = key, id = record.id, epoch = record.epoch, hasGrant = record.granted,
+    tally(record.account, record['function'], added, i, {record = key, id = record.id, epoch = record.epoch, hasGrant = record.granted,
       reported = chargedTokens(metered), charged = addedTokens(added), ask = ARGV[at + 4]})
   end
   if #changed > 0 then

@@ -416,6 +416,41 @@ test('use and grants together stay within each limit in any history, and nothing
   );
 });
 
+test('reports of one turn of the event loop, which reach Redis in one call, do not count a use as a grant, too', async () => {
+  const scheduler = openTestScheduler(redis);
+  try {
+    const { invocations, quotas } = scheduler;
+    await quotas.set(TENANT, { quota: 'tokens-per-day', function: null, limit: 40, until: null }, NOTE);
+    const begin = async () => {
+      const record = submission({ tenant: TENANT });
+      await invocations.create(record);
+      const begun = await beginAttempt(scheduler, record.id, 'r1');
+      assert.ok('epoch' in begun);
+      return { id: record.id, epoch: begun.epoch, firstSeq: begun.nextSeq, showsOwnEvents: false };
+    };
+    const first = await begin();
+    await invocations.report(first.id, first.epoch, usageOf(20), { keep: 30, need: 30, want: 30 });
+    // The ask comes with an older usage than the events of the same turn.
+    const events = [{ event: 'message', data: '""' }] as const;
+    const [asked, written] = await Promise.all([
+      invocations.report(first.id, first.epoch, usageOf(20), { keep: 30, need: 39, want: 39 }),
+      invocations.write({ ...first, events, usage: usageOf(30), ask: null }),
+    ]);
+    assert.deepEqual(asked.tokens, { ceiling: 39, short: null });
+    assert.deepEqual(written.tokens, { ceiling: 39, short: null });
+    // Another attempt gets what the first one returns in the same turn.
+    await invocations.report(first.id, first.epoch, usageOf(30), { keep: 40, need: 40, want: 40 });
+    const second = await begin();
+    const [more] = await Promise.all([
+      invocations.report(second.id, second.epoch, {}, { keep: 0, need: 4, want: 4 }),
+      invocations.report(first.id, first.epoch, usageOf(36), { keep: 36, need: 36, want: 36 }),
+    ]);
+    assert.deepEqual(more.tokens, { ceiling: 4, short: null });
+  } finally {
+    await scheduler.close();
+  }
+});
+
 test('a tenant without a token quota has no grants, and pays for none', async () => {
   const scheduler = openTestScheduler(redis);
   try {

@@ -226,21 +226,32 @@ local function beginGrant(g, id, epoch, isRepeated)
   return g.grants[id].tokens
 end
 
--- Renews an attempt's grant. `reported` are the tokens that the attempt has reported as used, `added` those of this report. `ask` is `<keep> <need>
--- <want>`: ceilings, see `TokenAsk` of grants.ts; or '' for no change of the ceiling. Returns the attempt's ceiling; and for a need without room the
--- limit, followed by true when the room would not suffice even if every other attempt returned its grant.
-local function renewGrant(g, id, epoch, reported, added, ask)
-  local known = g.grants[id]
-  local left = known and known.epoch == epoch and math.max(0, known.tokens - added) or 0
+-- The numbers of an ask, `<keep> <need> <want>`: ceilings, see `TokenAsk` of grants.ts. Nothing for '', which asks for no change of the ceiling.
+local function parseAsk(ask)
   local keep, need, want = string.match(ask, '^(%d+) (%d+) (%d+)$')
-  if not keep then
-    changeGrant(g, id, epoch, left)
-    return reported + left
+  return tonumber(keep), tonumber(need), tonumber(want)
+end
+
+-- Takes from an attempt's grant what the attempt has used and what it returns. `a` names the attempt (id, epoch) and has its ask, the tokens that it
+-- has reported as used (reported), and those of this call (charged). The use of the limits of `g` must contain them.
+local function keepGrant(g, a)
+  local known, keep = g.grants[a.id], parseAsk(a.ask)
+  local left = known and known.epoch == a.epoch and math.max(0, known.tokens - a.charged) or 0
+  changeGrant(g, a.id, a.epoch, keep and math.max(0, keep - a.reported) or left)
+end
+
+-- Grants an attempt what it asks for. Call `keepGrant` first for all attempts of the call: until then, tokens that an attempt has just used count both
+-- as used and as granted. Returns the attempt's ceiling; and for a need without room the limit, followed by true when the room would not suffice
+-- even if every other attempt returned its grant.
+local function renewGrant(g, a)
+  local id, epoch, reported = a.id, a.epoch, a.reported
+  local keep = g.grants[id].tokens
+  local _, need, want = parseAsk(a.ask)
+  if not need then
+    return reported + keep
   end
-  keep = math.max(0, tonumber(keep) - reported)
-  need = math.max(keep, tonumber(need) - reported)
-  want = math.max(need, tonumber(want) - reported)
-  changeGrant(g, id, epoch, keep)
+  need = math.max(keep, need - reported)
+  want = math.max(need, want - reported)
   local room, tightest = freeTokens(g)
   if need > keep and need - keep > room then
     local unused, limit = unusedTokens(g)
