@@ -60,7 +60,12 @@ export type Kept =
   /** Nothing was noted: the tenant's other copies leave no room. `copies` and `bytes` count them. */
   | { readonly is: 'full'; readonly copies: number; readonly bytes: number };
 
-/** Names of exports and KV files whose content also has a copy in the shared directory. Every method throws `StoreError`. */
+/**
+ * Names of exports and KV files whose content also has a copy in the directory that machines share; one hash for each tenant. Every save writes a new
+ * random *claim* into the owner's entry. A copy notes the claim of the content that it was made of, and counts only while the owner's entry has that
+ * claim. Its entry has checksum and length of the file, because the file itself is not trusted. The hash also has *removals*: names that were removed
+ * while their host was away, and whose content on that host does not count. Every method throws `StoreError`.
+ */
 export class DurableNames {
   readonly #store: Store;
 
@@ -224,7 +229,12 @@ const ownerSchema = z.object({
 /** The owner of a name. */
 export type NameOwner = Readonly<z.infer<typeof ownerSchema>>;
 
-/** The owners of the tenants' exports and KV files. Every method throws `StoreError`. */
+/**
+ * The owners of the tenants' exports and KV files: for each name, the GPU host that keeps its pages. An entry only names the host to ask; the host decides
+ * on content, rights and locks. An entry whose host does not know the name is stale, and is replaced or released unless the name is durable. A change
+ * succeeds only while the entry is the one that its caller has read, so of two hosts that save a name at once, the second learns of the first. The
+ * entry names the host's process, with which a name that is not persistent ends. Every method throws `StoreError`.
+ */
 export class NameOwners {
   readonly #store: Store;
 

@@ -15,7 +15,11 @@ export interface IndexSum {
   readonly sequence: number;
 }
 
-/** The records in Redis of the tenants' indexes. Every method throws `StoreError`. */
+/**
+ * The records in Redis of the tenants' indexes: the sum of a tenant's bytes, which its index host reports after each write, and the machine that has them.
+ * The index host itself checks the quota, in the transaction of a write; Redis counts the reported sum against writes of other kinds of storage.
+ * Every method throws `StoreError`.
+ */
 export class IndexBytes {
   readonly #store: Store;
 

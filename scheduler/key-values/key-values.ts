@@ -63,7 +63,11 @@ const PAST_UTF8 = Buffer.from([0xff]);
 const EXCLUSIVE_BOUND = Buffer.from('(');
 const INCLUSIVE_BOUND = Buffer.from('[');
 
-/** Durable values by key, a store for each tenant. Every method may throw a `StoreError`. */
+/**
+ * Durable values by key, a store for each tenant: a hash of values, sorted sets of names and of expiries, and a hash with the tenant's bytes and last
+ * version. Versions only grow. Expiries follow the caller's clock; no call sees an expired value. A call that a reconnection sends twice takes effect
+ * once, because the scripts remember successful changes for `REPLY_MS`. Every method may throw a `StoreError`.
+ */
 export class KeyValues {
   readonly #store: Store;
   readonly #maxBytes: number;

@@ -73,7 +73,10 @@ interface WaitingPullers {
   readonly wakeup: Wakeup;
 }
 
-/** Queues of messages in Redis. At most one puller gets each message, in order. A message is lost when its puller's process dies before delivery. */
+/**
+ * Queues of messages in Redis. At most one puller gets each message, in order. A message whose puller left, or whose reply was lost, returns to its place;
+ * it is lost when its puller's process dies before delivery.
+ */
 export class MessageQueues {
   readonly #store: Store;
   readonly #channels: Channels;

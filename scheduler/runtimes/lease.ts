@@ -17,7 +17,11 @@ const RENEW = loadScript(new URL('./runtimes.lua', import.meta.url), 'renew');
 const REGISTER = loadScript(new URL('./runtimes.lua', import.meta.url), 'register');
 const UNREGISTER = loadScript(new URL('./runtimes.lua', import.meta.url), 'unregister');
 
-/** A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. */
+/**
+ * A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. A renewal stores the runtime's load when it has changed. A runtime that
+ * was declared dead by mistake learns of it at the next renewal or change of its description, settles its invocations, and continues with new work; a
+ * successor of the same name recovers its predecessor at once.
+ */
 export class RuntimeLease {
   /** Unique to this run of the process; `beginAttempt` takes it. */
   readonly id: string;

@@ -62,6 +62,9 @@ export interface ReaperOptions {
  * Ensures that every invocation ends. The reaper recovers the invocations of dead runtimes, fails overdue ones, and admits those that fit
  * and that no other process has admitted. It puts debounced invocations into their queues, ends waits for a person, and drops expired
  * stored values. Each gateway and runtime runs one; any number may run at once.
+ *
+ * Each round asks Redis one question (`due` of `runtimes.lua`), which checks only leases that may have run out since it last read them. It counts no runtime as
+ * dead until reapers have asked for the length of a lease without a pause of half a lease: while Redis stood still, no runtime could renew its lease.
  */
 export class Reaper {
   readonly #options: ReaperOptions;

@@ -42,7 +42,10 @@ export interface FiringJob {
 /**
  * The schedules of tenants. A schedule has two parts: an entry in its tenant's hash, which is authoritative, and a job
  * scheduler of BullMQ, which fires at the times of the schedule. A schedule that replaces another one has a new id, and
- * the job scheduler carries the id of the entry for which it was started.
+ * the job scheduler carries the id of the entry for which it was started. A job scheduler that fires without an entry is removed, and a gateway that starts
+ * creates missing ones. Each change reads the entry again after its second write, so that both parts agree after concurrent changes.
+ *
+ * All times that pass while no gateway runs lead to one invocation. Any other time makes one: its idempotency key names schedule and time.
  */
 export class Schedules {
   readonly #store: Store;

@@ -48,7 +48,10 @@ export interface MasterKeysOptions {
 /**
  * The keys of an installation: `PIE_MASTER_KEY`, else `master.key` in its home, each a list of keys of 32 bytes in base64, separated by
  * white space or commas. To rotate, put a new key (`openssl rand -base64 32`) before the others. The variable is deleted from the
- * environment, so that child processes do not inherit it.
+ * environment, so that child processes do not inherit it. The next gateway to start seals everything anew; then the old keys may go.
+ *
+ * The first start creates a missing file, but never while Redis holds sealed values: the gateway then refuses to start, and explains the remedy. Backups do
+ * not contain the key.
  *
  * @throws when the variable holds anything else. Faults of the file are found later, when a key is first needed.
  */

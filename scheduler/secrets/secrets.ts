@@ -52,7 +52,10 @@ export function openError(what: string, cause: unknown): SecretError {
   return new SecretError(`${what} cannot be opened: ${why.replace(/\.$/, '')}.`, { cause });
 }
 
-/** Secrets of tenants, sealed under the installation's master key before they are stored, and opened where a function runs. */
+/**
+ * Secrets of tenants, sealed under the installation's master key before they are stored, and opened where a function runs. A deploy pins the current
+ * revisions, and its version names them. A value stays while it is current or pinned, or while a version names it. Revision numbers are never reused.
+ */
 export class Secrets {
   readonly #store: Store;
   readonly #functions: StoredVersions;

@@ -33,7 +33,12 @@ const READ = loadScript(new URL('./usage.lua', import.meta.url), 'read-counts');
 const WINDOWS_AT_ONCE = 64;
 const TENANT_FIELD = '*';
 
-/** Reads the usage of tenants and their functions. The scheduler's Lua scripts count it. */
+/**
+ * Reads the usage of tenants and their functions. The scripts that store usage count it in the same step (`usage.lua`): an attempt reports its usage so
+ * far, and a script counts the difference to the last report, so repeated, lost and late reports count once. A span has at most 2,048 fields: the tenant's,
+ * and one for each function; further functions count together as `-`, and against the limits of the tenant only. Children are invocations, but not
+ * requests. A refused create that reaches Redis twice counts two refusals; nothing else counts twice.
+ */
 export class UsageCounters {
   readonly #store: Store;
 

@@ -79,7 +79,8 @@ interface Delivery {
 /**
  * Reports the end of each invocation to the webhook that its client named; a delivery is one such report, with all its
  * attempts. The script that ends an invocation adds its id to a set. Each gateway moves ids from this set into a BullMQ
- * queue, and works on the queue. An end is delivered at least once, always with the same `webhook-id`.
+ * queue, and works on the queue. An end is delivered at least once, always with the same `webhook-id`, as in Standard Webhooks. The record of the invocation
+ * keeps the state of its delivery. Each attempt resolves and checks the host anew, connects to the checked address, and follows no redirect.
  */
 export class Webhooks {
   readonly #options: WebhooksOptions;
