@@ -21,7 +21,8 @@ import { Invocations } from './invocations/invocations.ts';
 import { EventLog, FunctionLogs } from './invocations/log.ts';
 import { Questions } from './invocations/questions.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/replies.ts';
-import { type Submission, type Submitted, Withdrawals } from './invocations/submission.ts';
+import { type Submission, Withdrawals } from './invocations/submission.ts';
+import type { Submitted } from './invocations/types.ts';
 import { KeyValues } from './key-values/key-values.ts';
 import type { LinkSecurity } from './links/security.ts';
 import { LiveClient } from './live/client.ts';
@@ -71,7 +72,7 @@ export interface SchedulerOptions extends StoreOptions {
   readonly log: Logger;
 }
 
-export type { Submission, Submitted } from './invocations/submission.ts';
+export type { Submission } from './invocations/submission.ts';
 
 /** Options of workers that the scheduler itself supplies. */
 type SuppliedOption = 'store' | 'control' | 'active' | 'admission' | 'connect' | 'log';
@@ -161,7 +162,7 @@ export class Scheduler {
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
     this.control = new Control(store, this.#vital, retention);
-    this.withdrawals = new Withdrawals(this, options.log);
+    this.withdrawals = new Withdrawals(this.invocations, this.control, options.log);
     this.questions = new Questions(store, retention);
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);
@@ -216,8 +217,7 @@ export class Scheduler {
 
   /** Stores an invocation and puts it into its tenant's queue. The scheduler admits it at once when there is room. */
   async submit(submission: Submission): Promise<Submitted> {
-    const outcome = await this.invocations.create(submission);
-    return outcome.created ? { ...outcome, id: submission.id } : outcome;
+    return this.invocations.create(submission);
   }
 
   /**
@@ -230,13 +230,7 @@ export class Scheduler {
 
   /** Cancels an invocation: at once while it waits, otherwise through its runtime. */
   async cancel(id: string, reason: string): Promise<CancelOutcome> {
-    const outcome = await this.control.requestCancel(id, reason);
-    if (outcome === 'cancelled') {
-      // A runtime may have fetched the invocation without starting it; tell the runtime to release it.
-      const holder = await this.active.holder(id);
-      if (holder !== null) await this.control.tellCancel(holder, id, reason);
-    }
-    return outcome;
+    return this.control.cancel(id, reason);
   }
 
   /** A worker that runs invocations; see `AdmissionWorkerOptions`. */

@@ -85,11 +85,6 @@ export class ActiveJobs {
     };
   }
 
-  /** The runtime that holds a job, or null when none does. */
-  async holder(id: string): Promise<string | null> {
-    return this.#store.call((redis) => redis.hget(`${this.#queue}:${id}`, 'pb'));
-  }
-
   /**
    * Removes a job that its runtime is done with. An invocation that has not ended yet ends as `internal`.
    *

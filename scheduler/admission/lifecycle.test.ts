@@ -46,7 +46,7 @@ test('under random commands of two runtimes and a client, an invocation has one 
           const attempt = attempts[by] ?? { epoch: -1, seq: 0 };
           if (kind === 'fetch') await workers[by]?.worker.getNextJob('token', { block: false });
           else if (kind === 'begin') {
-            const holder = await active.holder(id);
+            const holder = await scheduler.control.holder(id);
             const begun = await invocations.beginAttempt(id, runtimeId);
             if ('refused' in begun) continue;
             assert.equal(holder, runtimeId, 'only the runtime that holds the job begins it');

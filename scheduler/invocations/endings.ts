@@ -153,9 +153,26 @@ export class Control {
     this.#retention = retention;
   }
 
+  /** Cancels an invocation: at once while it waits, otherwise through its runtime. */
+  async cancel(id: string, reason: string): Promise<CancelOutcome> {
+    const outcome = await this.requestCancel(id, reason);
+    if (outcome === 'cancelled') {
+      // A runtime may have fetched the invocation without starting it; tell the runtime to release it.
+      const holder = await this.holder(id);
+      if (holder !== null) await this.tellCancel(holder, id, reason);
+    }
+    return outcome;
+  }
+
+  /** The runtime that has fetched the job of an invocation, or null. */
+  async holder(id: string): Promise<string | null> {
+    const { keys } = this.#store;
+    return this.#store.call((redis) => redis.hget(`${keys.jobs}:${id}`, 'pb'));
+  }
+
   /**
    * Requests a cancel. A queued or waiting invocation ends at once. Its job goes with it, unless a runtime already
-   * holds the job: `Scheduler.cancel` tells that runtime.
+   * holds the job: `cancel` tells that runtime.
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);

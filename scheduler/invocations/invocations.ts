@@ -35,7 +35,6 @@ import {
   type AppendOutcome,
   type AttemptOutcome,
   type ChildOutcome,
-  type CreateOutcome,
   FAILURE_CODES,
   type FailOutcome,
   type FailureCode,
@@ -53,6 +52,7 @@ import {
   REQUEUE_OUTCOMES,
   type RequeueOutcome,
   STATUSES,
+  type Submitted,
   type TerminalEvent,
   type Usage,
   type WebhookState,
@@ -104,7 +104,7 @@ export class Invocations {
    * @throws QuotaExceeded when a quota of the tenant or the function has no room; StoreError `idempotency-key-reused`,
    *   `concurrency-key-busy`, `debounce-keys-full`, `not-deployed`, `above-memory`, `quarantined` or `stale-resolution`.
    */
-  async create(record: Submission): Promise<CreateOutcome> {
+  async create(record: Submission): Promise<Submitted> {
     return this.#creates.create(record);
   }
 

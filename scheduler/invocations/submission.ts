@@ -7,14 +7,14 @@ import type { Logger } from '../policies/logger.ts';
 import { affinityKey } from '../policies/placement.ts';
 import { TenantTurns } from '../policies/tenant-turns.ts';
 import { quarantineText } from '../quarantine/policy.ts';
-import { parseUses, QuotaExceeded, type QuotaUse } from '../quotas/exceeded.ts';
+import { parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
 import { quotaErrorCode } from '../quotas/names.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { type Store, TurnCalls } from '../store/store.ts';
-import type { CancelOutcome, EndLog, PlatformEnd, RefusalCode } from './endings.ts';
+import type { CancelOutcome, Control, EndLog, PlatformEnd, RefusalCode } from './endings.ts';
 import { type Retention, retentionArguments, tuple, unexpected } from './replies.ts';
-import type { CreateOutcome, LatencyTargets, NewChild, NewInvocation } from './types.ts';
+import type { LatencyTargets, NewChild, NewInvocation, Submitted } from './types.ts';
 
 /** Expected memory of a version's first runs when its manifest gives none; a TypeScript function takes at most half of it. */
 const FIRST_MEMORY_MB = 8;
@@ -145,16 +145,6 @@ function atMost(maxPages: number, pages: NonNullable<Submission['expectedPages']
   return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, boundedCount(count)]));
 }
 
-/** Outcome of `submit`. When an earlier request used the same idempotency key, `id` names that request's invocation, and nothing was stored. */
-export interface Submitted {
-  readonly id: string;
-  readonly created: boolean;
-  /** End of the debounce delay of a new invocation. */
-  readonly notBefore?: number;
-  /** Counted quotas that bind the request, with this request included. */
-  readonly quotas: readonly QuotaUse[];
-}
-
 const CREATE = loadScript(new URL('./submission.lua', import.meta.url), 'create');
 
 /**
@@ -181,7 +171,7 @@ export class Creates {
   readonly #endLog: EndLog;
   readonly #retention: Retention;
   readonly #turns = new TenantTurns({ tenant: MAX_OF_TENANT, all: Number.POSITIVE_INFINITY });
-  readonly #calls = new TurnCalls<NewRecord, CreateOutcome>({
+  readonly #calls = new TurnCalls<NewRecord, Submitted>({
     size: ({ job }) => Math.max(1 / MAX_CREATES, job.length / MAX_LENGTH),
     call: (records) => this.#call(records),
   });
@@ -193,7 +183,7 @@ export class Creates {
   }
 
   /** @throws the errors of `Invocations.create`. */
-  create(submission: Submission): Promise<CreateOutcome> {
+  create(submission: Submission): Promise<Submitted> {
     const until = performance.now() + this.#store.deadlineMs;
     const record = { submission, job: jobText(submission), until };
     // The wait for earlier calls of the tenant counts against the deadline. A call whose turn comes after its deadline fails, and the store sends
@@ -203,7 +193,7 @@ export class Creates {
     );
   }
 
-  async #call(records: readonly NewRecord[]): Promise<(() => CreateOutcome)[]> {
+  async #call(records: readonly NewRecord[]): Promise<(() => Submitted)[]> {
     const { keys } = this.#store;
     const { idempotencyMs, listedOfFunction, listedOfTenant } = this.#retention;
     const now = this.#store.clock();
@@ -229,7 +219,7 @@ export class Creates {
   }
 
   /** The outcome of one submission. Logs a refusal by admission, and the end of an invocation that the submission superseded. */
-  #outcome(submission: Submission, reply: unknown, now: number): CreateOutcome {
+  #outcome(submission: Submission, reply: unknown, now: number): Submitted {
     const { id, tenant, function: name } = submission;
     try {
       const outcome = outcomeOf(submission, reply, now);
@@ -273,13 +263,13 @@ function basisTexts({ basis }: Submission): string[] {
 }
 
 /** The outcome of one submission. The header of `create` of `submission.lua` lists the replies. */
-function outcomeOf({ function: name, version, limits }: Submission, reply: unknown, now: number): CreateOutcome {
+function outcomeOf({ id, function: name, version, limits }: Submission, reply: unknown, now: number): Submitted {
   const [created, value, ...rest] = tuple(reply);
   switch (created) {
     case 1: {
       const [debouncedUntil, , ...counted] = rest;
       const debounced = Number(debouncedUntil) === 0 ? {} : { notBefore: Number(debouncedUntil) };
-      return { created: true, arrival: Number(value), ...debounced, quotas: parseUses(counted, now) };
+      return { created: true, id, arrival: Number(value), ...debounced, quotas: parseUses(counted, now) };
     }
     case 0:
       return { created: false, id: String(value), quotas: parseUses(rest, now) };
@@ -332,26 +322,23 @@ const MAX_WITHDRAWN = 4096;
 const SPENT_MS = 90_000;
 const REASON = 'Redis did not answer the submission in time, and its client was told to send it again.';
 
-/** The scheduler, as withdrawals see it. Both calls throw `store-unavailable` when Redis did not answer. */
-interface Submitting {
-  submit(submission: Submission): Promise<Submitted>;
-  cancel(id: string, reason: string): Promise<CancelOutcome>;
-}
-
 /**
  * Cancels invocations whose submission failed because Redis did not answer. Redis may still run the submission's script, and the client knows no
  * id with which it could cancel the invocation. The cancel follows the submission on the same connection.
  */
 export class Withdrawals {
-  readonly #scheduler: Submitting;
+  readonly #creates: Pick<Creates, 'create'>;
+  readonly #control: Pick<Control, 'cancel'>;
   readonly #log: Logger;
   readonly #ids = new Set<string>();
   /** Submissions under way, and failed submissions of withdrawn invocations, by tenant, idempotency key and fingerprint. */
   readonly #submissionsByKey = new Map<string, Promise<Submitted>>();
   readonly #stopped = new AbortController();
 
-  constructor(scheduler: Submitting, log: Logger) {
-    this.#scheduler = scheduler;
+  /** @param creates stores submissions (`Invocations`) */
+  constructor(creates: Pick<Creates, 'create'>, control: Pick<Control, 'cancel'>, log: Logger) {
+    this.#creates = creates;
+    this.#control = control;
     this.#log = log;
   }
 
@@ -384,7 +371,7 @@ export class Withdrawals {
 
   async #submitOrWithdraw(submission: Submission): Promise<Submitted> {
     try {
-      return await this.#scheduler.submit(submission);
+      return await this.#creates.create(submission);
     } catch (error) {
       if (mayBeStored(error)) this.#withdraw(submission.id);
       throw error;
@@ -421,7 +408,7 @@ export class Withdrawals {
   /** Null when Redis did not answer. */
   async #tryCancel(id: string): Promise<CancelOutcome | null> {
     try {
-      return await this.#scheduler.cancel(id, REASON);
+      return await this.#control.cancel(id, REASON);
     } catch (error) {
       if (isUnanswered(error)) return null;
       throw error;

@@ -254,12 +254,13 @@ export interface ListPage {
 }
 
 /**
- * `quotas`: the counted quotas that limit this request, and their use. The use includes this request, unless the
+ * Outcome of a submission. `quotas`: the counted quotas that limit this request, and their use. The use includes this request, unless the
  * request found an earlier invocation by its idempotency key.
  */
-export type CreateOutcome =
+export type Submitted =
   | {
       readonly created: true;
+      readonly id: string;
       readonly arrival: number;
       /** End of the invocation's debounce delay. */
       readonly notBefore?: number;

@@ -127,7 +127,7 @@ export async function registerRuntime({ redis, keys }: Store, id: string): Promi
 
 /** Begins an attempt; first makes the runtime hold the invocation when no runtime does. */
 export async function beginAttempt(scheduler: Scheduler, id: string, runtimeId: string, token?: string) {
-  const [record, holder] = await Promise.all([scheduler.invocations.get(id), scheduler.active.holder(id)]);
+  const [record, holder] = await Promise.all([scheduler.invocations.get(id), scheduler.control.holder(id)]);
   if (record?.status === 'queued' && holder === null) await hold(scheduler, id, runtimeId);
   return scheduler.invocations.beginAttempt(id, runtimeId, token);
 }
