@@ -460,12 +460,12 @@ test('a call that follows another one waits for the next batch when it would hav
 });
 
 test('a batch has at most the inputs that are expected to take little time', () => {
-  let most = 8;
-  const trace = new Trace({}, { batchInputs: () => most });
+  const bounds = { batchInputs: 8 };
+  const trace = new Trace({}, { bounds });
   trace.push('a', { kind: 'forward', tokens: 40 }, 'long');
   assert.deepEqual(trace.step(), ['long:8']);
-  most = 0;
+  bounds.batchInputs = 0;
   assert.deepEqual(trace.step(), ['long:1']);
-  most = 1000;
+  bounds.batchInputs = 1000;
   assert.deepEqual(trace.step(), ['long:31']);
 });

@@ -47,7 +47,7 @@ const SHARED_BATCHES = 4;
 export class Batcher {
   readonly limits: BatchLimits;
   readonly rides: RideCounts = { softJoins: 0, projections: 0 };
-  readonly #batchInputs: () => number;
+  readonly #bounds: NonNullable<BatcherOptions['bounds']>;
   #arrivals = 0;
   #instants = new Rotation<BatchCall>();
   #idles = new Rotation<BatchCall>();
@@ -82,12 +82,12 @@ export class Batcher {
     this.#departure = options.departure ?? Departure.ofBatcher(options.grace);
     this.limits = { ...DEFAULT_LIMITS, ...options.limits, ...(this.#departure.sendsAlone ? { maxCalls: 1 } : {}) };
     this.#latency = new LatencyTurns(this.limits);
-    this.#batchInputs = options.batchInputs ?? (() => Number.POSITIVE_INFINITY);
+    this.#bounds = options.bounds ?? { batchInputs: Number.POSITIVE_INFINITY };
   }
 
   /** `limits`, with the inputs of the next batch bounded by the time that the batch would take. */
   get #nextLimits(): BatchLimits {
-    const maxTokens = Math.max(1, this.#batchInputs());
+    const maxTokens = Math.max(1, this.#bounds.batchInputs);
     return maxTokens < this.limits.maxTokens ? { ...this.limits, maxTokens } : this.limits;
   }
 
@@ -494,8 +494,8 @@ export interface BatcherOptions {
   readonly grace?: GracePolicy;
   /** The policy for when a batch leaves; this batcher alone has it. */
   readonly departure?: Departure | undefined;
-  /** Maximum inputs of the next batch, if this is below `BatchLimits.maxTokens`; at least 1. Unlimited by default. */
-  readonly batchInputs?: () => number;
+  /** `batchInputs` is the maximum inputs of the next batch, if this is below `BatchLimits.maxTokens`; at least 1. Unlimited by default. */
+  readonly bounds?: { readonly batchInputs: number };
 }
 
 const MAX_PRIORITY = 10;

@@ -237,7 +237,7 @@ describe('encoders of a GPU host', () => {
     const share = new DeviceShare();
     const model = { name: 'small', encoder: watched, device: CPU, directory };
     const engine = new EncoderEngine(model, hostBytes(1 << 20, 4 << 20), share, () => undefined, silentLog);
-    const other = share.join(() => ['other']);
+    const other = share.join({ tenants: () => ['other'] });
     const answered = Promise.withResolvers<void>();
     const port: EncodePort = {
       owner: { tenant: 'a' },

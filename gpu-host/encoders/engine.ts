@@ -114,10 +114,7 @@ export class EncoderEngine {
     this.#bytes = bytes;
     this.#flush = flush;
     this.#log = log;
-    this.#turns = share.join(
-      () => this.#tenants(),
-      () => this.#pause.wake(),
-    );
+    this.#turns = share.join(this, this.#pause);
   }
 
   /** Takes a call with `bytes` of arguments. A call that cannot be computed is answered at once. */
@@ -218,7 +215,8 @@ export class EncoderEngine {
     if (this.#computingPorts.size > 0) await new Promise<void>((resolve) => this.#batchEndListeners.push(resolve));
   }
 
-  *#tenants(): Iterable<string> {
+  /** Tenants with waiting texts or with texts on the device. */
+  *tenants(): Iterable<string> {
     yield* this.#queue.tenants;
     for (const { owner } of this.#computingPorts) yield owner.tenant;
   }

@@ -164,16 +164,15 @@ export class ModelEngine implements CallEnds, CallMaker, GuessEngine {
         ...(model.maxBatchTokens ? { maxTokens: model.maxBatchTokens } : {}),
         ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
       },
-      batchInputs: () => bounds.batchInputs,
+      bounds,
       departure: model.departure?.(),
     });
     const { memory, registry, batcher } = this;
-    const tenantsAtWork = () => batcher.tenants();
-    this.#device = share.join(tenantsAtWork, () => this.#pause.wake());
+    this.#device = share.join(batcher, this.#pause);
     this.#thread = thread;
-    thread.join(tenantsAtWork);
+    thread.join(batcher);
     const adapterBytes = model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES;
-    const adapters = new Adapters(backend, model.adapters, adapterBytes, (ms, payers) => time.spendEvenly(ms, payers));
+    const adapters = new Adapters(backend, model.adapters, adapterBytes, time);
     this.context = {
       backend,
       maxTopK: maxTopK(backend),

@@ -248,7 +248,7 @@ test('adapters are listed, loaded once, and leave the device for others when it 
 /** The adapters of a model, on a device that goes on with each read only when the test calls `go`. */
 async function gatedAdapters({ model, adapters: known }: TestHost, maxBytes?: number) {
   const paid = new Map<Payer, number>();
-  const charge = (ms: number, payers: readonly Payer[]) => {
+  const spendEvenly = (ms: number, payers: readonly Payer[]) => {
     for (const payer of payers) paid.set(payer, (paid.get(payer) ?? 0) + ms / payers.length);
   };
   const backend = await createReferenceBackend(model, { pageSize: 8, pageCount: 1 });
@@ -261,7 +261,7 @@ async function gatedAdapters({ model, adapters: known }: TestHost, maxBytes?: nu
     await promise;
     return { ...(await backend.loadAdapter(adapter)), loadMs: 6, release: () => void released.push(name) };
   };
-  return { adapters: new Adapters({ loadAdapter }, known, maxBytes, charge), reads, released, paid };
+  return { adapters: new Adapters({ loadAdapter }, known, maxBytes, { spendEvenly }), reads, released, paid };
 }
 
 /** Yields to other tasks until `condition` holds. */

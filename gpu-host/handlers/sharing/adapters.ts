@@ -4,7 +4,7 @@ import { CallFault, fault, unreadable } from '../../memory/fault.ts';
 import type { LoadedAdapter } from '../../models/adapter.ts';
 import { ModelError } from '../../models/errors.ts';
 import type { AdapterInfo } from '../../protocol/calls.ts';
-import type { Payer } from './meter.ts';
+import type { DeviceTime, Payer } from './meter.ts';
 
 const MIB = 1024 * 1024;
 
@@ -26,7 +26,7 @@ export class Adapters {
   readonly #backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>;
   readonly #adapters: ReadonlyMap<string, LoadedAdapter>;
   readonly #maxBytes: number;
-  readonly #charge: (ms: number, payers: readonly Payer[]) => void;
+  readonly #time: Pick<DeviceTime, 'spendEvenly'> | undefined;
   /** Least recently used first. */
   readonly #residents = new Map<string, Resident>();
   /** Residents that leave as soon as no call holds them. */
@@ -39,16 +39,17 @@ export class Adapters {
   /** Wakes the loading loop: there may be room, or the want may be gone. */
   #wakeLoader: () => void = () => undefined;
 
+  /** @param time charges the loading of adapters to the inferlets that wait for them */
   constructor(
     backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>,
     adapters: ReadonlyMap<string, LoadedAdapter> = new Map(),
     maxBytes = Number.POSITIVE_INFINITY,
-    charge: (ms: number, payers: readonly Payer[]) => void = () => undefined,
+    time?: Pick<DeviceTime, 'spendEvenly'>,
   ) {
     this.#backend = backend;
     this.#adapters = adapters;
     this.#maxBytes = maxBytes;
-    this.#charge = charge;
+    this.#time = time;
   }
 
   /** True when calls with different adapters may share a batch. */
@@ -156,7 +157,7 @@ export class Adapters {
     const wants = this.#queue.take(name);
     if (wants.length === 0) return;
     const payers = wants.map(({ space }) => space.port.meter);
-    if (resident.unpaidMs > 0) this.#charge(resident.unpaidMs, payers);
+    if (resident.unpaidMs > 0) this.#time?.spendEvenly(resident.unpaidMs, payers);
     resident.unpaidMs = 0;
     for (const want of wants) want.arrived(this.#use(name, resident));
   }

@@ -22,7 +22,7 @@ class Host {
     const share = new DeviceShare();
     this.models = stepTimesMs.map((stepMs) => {
       const wanting = new Set<string>();
-      return { turns: share.join(() => wanting), wanting, stepMs, usedMs: 0 };
+      return { turns: share.join({ tenants: () => wanting }), wanting, stepMs, usedMs: 0 };
     });
   }
 
@@ -128,15 +128,9 @@ test('`isContended` ignores a model whose calls ended while that model waited', 
 test('DeviceShare tells the end of a step to all other models, and the one with the least device time goes next', () => {
   const share = new DeviceShare();
   const ended = { second: 0, third: 0 };
-  const first = share.join(() => ['one']);
-  const second = share.join(
-    () => ['two'],
-    () => (ended.second += 1),
-  );
-  const third = share.join(
-    () => ['three'],
-    () => (ended.third += 1),
-  );
+  const first = share.join({ tenants: () => ['one'] });
+  const second = share.join({ tenants: () => ['two'] }, { wake: () => (ended.second += 1) });
+  const third = share.join({ tenants: () => ['three'] }, { wake: () => (ended.third += 1) });
   third.begin(1);
   third.end(5);
   first.begin(1);
@@ -152,7 +146,7 @@ test('DeviceShare tells the end of a step to all other models, and the one with 
 test('DeviceShare announces steps that may take long: steps of many inputs, steps of a slow model, and first steps', () => {
   let announced = 0;
   const share = new DeviceShare(() => announced++);
-  const [large, small] = [share.join(() => ['one']), share.join(() => ['two'])];
+  const [large, small] = [share.join({ tenants: () => ['one'] }), share.join({ tenants: () => ['two'] })];
   const isLong = (turns: DeviceTurns, inputs: number, ms: number): boolean => {
     const before = announced;
     turns.begin(inputs);
@@ -199,10 +193,7 @@ test('a model that must wait wakes the model that has the device, which may keep
   const share = new DeviceShare();
   const woken: string[] = [];
   const [first, second] = ['first', 'second'].map((name) =>
-    share.join(
-      () => [name],
-      () => woken.push(name),
-    ),
+    share.join({ tenants: () => [name] }, { wake: () => woken.push(name) }),
   ) as [DeviceTurns, DeviceTurns];
   first.begin(1);
   assert.deepEqual(woken, []);

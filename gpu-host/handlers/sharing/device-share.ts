@@ -15,7 +15,7 @@ const SLOWEST_STEP_DECAY = 0.9;
 export interface DeviceTurns {
   /** True while another model uses the device or has the next turn. Ask again after a turn of the event loop, or when `isUsed` becomes false. */
   mustWait(): boolean;
-  /** True while another model's step is on the device. At the end of that step, `DeviceShare` calls the `ended` that was given to `join`. */
+  /** True while another model's step is on the device. At the end of that step, `DeviceShare` wakes the `pause` that was given to `join`. */
   isUsed(): boolean;
   /** True when another model uses the device, or has done so or asked for it since this model's last step. */
   isContended(): boolean;
@@ -25,12 +25,17 @@ export interface DeviceTurns {
   end(ms: number): void;
 }
 
+/** The calls of one model. */
+export interface TenantsAtWork {
+  /** Tenants whose calls are on the device or ready for it; a tenant may come more than once. */
+  tenants(): Iterable<string>;
+}
+
 /** A model among the models of one device. */
 interface Participant {
-  /** Tenants whose calls are on the device or ready for it; a tenant may come more than once. */
-  readonly tenants: () => Iterable<string>;
-  /** Called when another model's step has ended, or when another model wants the device. */
-  readonly ended: () => void;
+  readonly calls: TenantsAtWork;
+  /** Is woken when another model's step has ended, or when another model wants the device. */
+  readonly pause: { wake(): void };
   /** True when the model had to wait when it last asked. */
   waits: boolean;
   /** Virtual time at which the model's last step ended, ms: each step takes its duration divided by the model's weight. */
@@ -70,15 +75,18 @@ export class DeviceShare {
     return this.#isLong;
   }
 
-  /** Adds a model. */
-  join(tenants: () => Iterable<string>, ended: () => void = () => undefined): DeviceTurns {
+  /**
+   * Adds a model.
+   * @param pause in which the model waits for the end of other models' steps
+   */
+  join(calls: TenantsAtWork, pause: { wake(): void } = { wake: () => undefined }): DeviceTurns {
     let startMs = 0;
     let isSmall = false;
     /** Number of signs of each other model when this model's last step ended. */
     const signsAtEnd = new Map<Participant, number>();
     const participant: Participant = {
-      tenants,
-      ended,
+      calls,
+      pause,
       waits: false,
       endMs: 0,
       weight: 0,
@@ -112,7 +120,7 @@ export class DeviceShare {
           other.waits &&= wants(other);
           if (other.waits) other.signs++;
         }
-        for (const other of this.#others(participant)) other.ended();
+        for (const other of this.#others(participant)) other.pause.wake();
       },
     };
   }
@@ -126,7 +134,7 @@ export class DeviceShare {
       const goesFirst = other.weight > 0 || this.#start(other) < this.#start(me);
       if (isAtWork && goesFirst && wants(other)) waits = true;
       // Wakes the other model, which may keep the device idle while it waits for calls of its own.
-      if (other.weight > 0) other.ended();
+      if (other.weight > 0) other.pause.wake();
     }
     me.waits = waits;
     if (waits) me.signs++;
@@ -143,16 +151,16 @@ export class DeviceShare {
 
   #weight(participant: Participant): number {
     if (this.#participants.size === 1) return 1;
-    const others = this.#others(participant).map(({ tenants }) => new Set(tenants()));
+    const others = this.#others(participant).map(({ calls }) => new Set(calls.tenants()));
     let weight = 0;
-    for (const tenant of new Set(participant.tenants()))
+    for (const tenant of new Set(participant.calls.tenants()))
       weight += 1 / (1 + others.filter((all) => all.has(tenant)).length);
     // A step may begin when all its inferlets have just ended. It then counts as the step of one tenant.
     return weight || 1;
   }
 }
 
-function wants({ tenants }: Participant): boolean {
-  for (const _ of tenants()) return true;
+function wants({ calls }: Participant): boolean {
+  for (const _ of calls.tenants()) return true;
   return false;
 }

@@ -11,7 +11,7 @@ class Thread {
   readonly usedMs = new Map<string, number>();
 
   constructor() {
-    this.share.join(() => this.wanting);
+    this.share.join({ tenants: () => this.wanting });
   }
 
   /** Lets each tenant do a part of long work as often as it may, for `ms`. */

@@ -1,4 +1,5 @@
 import { Rotation } from '../../batcher/rotation.ts';
+import type { TenantsAtWork } from './device-share.ts';
 import type { DeviceTime, Payer } from './meter.ts';
 
 /** Part of the thread's time that the long work of all tenants together may take while more than one tenant is at work. */
@@ -21,7 +22,7 @@ interface TenantCall {
  */
 export class ThreadShare {
   readonly #now: () => number;
-  readonly #tenantSources: (() => Iterable<string>)[] = [];
+  readonly #models: TenantsAtWork[] = [];
   /** Time that each tenant may still take, ms; negative after work that took longer. A tenant without an entry has the maximum balance. */
   readonly #balances = new Map<string, number>();
   /** Time of the last payment, by the clock `#now`. */
@@ -35,9 +36,9 @@ export class ThreadShare {
     this.#now = now;
   }
 
-  /** Adds a model. `tenants` returns the tenants that have calls which wait for the device or use it; a tenant may be returned more than once. */
-  join(tenants: () => Iterable<string>): void {
-    this.#tenantSources.push(tenants);
+  /** Adds a model. */
+  join(calls: TenantsAtWork): void {
+    this.#models.push(calls);
   }
 
   /** Notes that the tenant made a call at the time `ms`. */
@@ -80,8 +81,8 @@ export class ThreadShare {
   #isBesideOthers(tenant: string): boolean {
     const otherCall = this.#latestCall?.tenant === tenant ? this.#latestOtherCall : this.#latestCall;
     if (otherCall && this.#now() - otherCall.ms < PRESENT_MS) return true;
-    for (const tenants of this.#tenantSources) {
-      for (const name of tenants()) if (name !== tenant) return true;
+    for (const calls of this.#models) {
+      for (const name of calls.tenants()) if (name !== tenant) return true;
     }
     return false;
   }
