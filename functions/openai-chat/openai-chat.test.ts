@@ -255,6 +255,25 @@ describe('openai-chat', () => {
     assert.deepEqual(bare?.type === 'function' && JSON.parse(bare.function.arguments), {});
   });
 
+  it('compiles the schemas of as many tools as a request may have', async () => {
+    const client = await openAiClient();
+    const tools = Array.from({ length: 128 }, (_, i) => ({
+      type: 'function' as const,
+      function: {
+        name: `tool_${i}`,
+        strict: true,
+        // The last schema is refused, so that the test needs no long prompt.
+        parameters: { type: 'object', properties: { odd: { type: 'string', ...(i === 127 && { pattern: '(' }) } } },
+      },
+    }));
+    const asking = client.chat.completions.create({ model: CHAT, messages: QUESTION, tools, tool_choice: 'required' });
+    await assert.rejects(
+      asking,
+      (error) =>
+        error instanceof BadRequestError && /parameters of "tool_127".*a group is not closed/.test(error.message),
+    );
+  });
+
   it('takes schemas with unknown formats, and keeps the texts of known ones', async () => {
     const client = await openAiClient();
     for (const [format, value] of [

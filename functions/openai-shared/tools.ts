@@ -5,6 +5,7 @@ import {
   InferletError,
   jsonSchema,
   log,
+  map,
   opensThought,
   regex,
   specialTokens,
@@ -145,7 +146,8 @@ export async function callConstraints(
   { mode, names }: ToolChoice,
 ): Promise<CallConstraints> {
   const callable = mode === 'none' ? [] : tools.filter(({ name }) => names.includes(name));
-  const made = await Promise.all(callable.map(async (tool) => ({ tool, ...(await argumentsOf(model, tool)) })));
+  // An invocation may hold few grammars at the same time.
+  const made = await map(callable, async (tool) => ({ tool, ...(await argumentsOf(model, tool)) }));
   return {
     byName: new Map(made.map(({ tool, constraint }) => [tool.name, constraint])),
     dropped: made.flatMap(({ tool, dropped }) => dropped.map((pointer) => `${tool.name}${pointer}`)),
