@@ -149,7 +149,13 @@ const AS_SOURCE = 'send a PNG or JPEG as a `source` of the type base64, with its
 /** An image block. */
 function imageOf({ type: itemType, source }: Block, at: string): RequestedImage {
   const image = { type: 'image', at, itemType, remedy: AS_SOURCE } as const;
-  const { data, url, ...described } = typeof source === 'object' ? source : {};
+  if (typeof source !== 'object')
+    return {
+      ...image,
+      param: `${at}.source`,
+      source: { kind: 'unserved', remedy: `it has no \`source\`: ${AS_SOURCE}` },
+    };
+  const { data, url, ...described } = source;
   const [type, mediaType] = [String(described.type ?? ''), String(described.media_type ?? '')];
   if (type === 'base64') return { ...image, param: `${at}.source.data`, source: { kind: 'base64', mediaType, data } };
   if (type === 'url') return { ...image, param: `${at}.source.url`, source: { kind: 'url', url } };

@@ -74,7 +74,7 @@ function turnsOf(messages: readonly RequestMessage[]): RequestMessage[] {
 /** The messages for one item: none for an item that is passed over, two for a call with its result, one with a thought alone for a thought. */
 function messageOf(item: Item, at: string): RequestMessage[] {
   const { type = 'message' } = item;
-  const need = (member: 'call_id' | 'name' | 'arguments' | 'input' | 'role'): string => {
+  const need = (member: 'call_id' | 'name' | 'arguments' | 'input' | 'role' | 'id'): string => {
     const value: unknown = item[member];
     if (typeof value === 'string') return value;
     const fault = value === undefined ? 'is missing' : 'must be a text';
@@ -115,7 +115,7 @@ function messageOf(item: Item, at: string): RequestMessage[] {
   }
   if (type === 'item_reference')
     throw new RequestError(
-      `${at} is an item_reference, which only the route /v1/responses resolves: send the item itself.`,
+      `${at} is an item_reference to "${need('id')}", which only the route /v1/responses resolves: send the item itself.`,
       `${at}.id`,
     );
   throw new RequestError(

@@ -250,11 +250,12 @@ describe('openai-responses', () => {
 
   it('refuses unsupported parameters', async () => {
     const client = await openAiClient();
-    const refused = async (more: object, param: string) => {
+    const refused = async (more: object, param: string, message = /./) => {
       for (const stream of [false, true]) {
         const asked = client.responses.create({ model: CHAT, input: QUESTION, ...more, stream });
         await assert.rejects(asked, (error) => {
           assert.ok(error instanceof BadRequestError, String(error));
+          assert.match(error.message, message);
           assert.equal(error.param, param);
           return true;
         });
@@ -270,6 +271,7 @@ describe('openai-responses', () => {
     await refused({ instructions: [{ role: 'wizard', content: 'Hi.' }] }, 'instructions[0].role');
     await refused({ previous_items: [output] }, 'previous_items');
     await refused({ instructions: [{ type: 'function_call_output', call_id: 5 }] }, 'instructions[0].call_id');
+    await refused({ input: [{ type: 'item_reference' }] }, 'input[0].id', /input\[0\]\.id is missing/);
     // The message repeats what the client wrote, but is cut.
     await refused({ input: [{ type: 'x'.repeat(20_000) }] }, 'input[0].type');
   });

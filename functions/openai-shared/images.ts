@@ -178,7 +178,7 @@ function textOfSource({ at, itemType, param, source, remedy = AS_DATA_URL }: Req
     throw new RequestError(`${at} has the type "${itemType}", but ${source.remedy}.`, param);
   const text = source.kind === 'url' ? source.url : source.data;
   if (typeof text === 'string') return text;
-  throw new RequestError(`${param} is missing: ${remedy}.`, param);
+  throw new RequestError(`${param} ${text === undefined ? 'is missing' : 'must be a text'}: ${remedy}.`, param);
 }
 
 /** The bytes of an image. @param text the result of {@link textOfSource} */
@@ -204,11 +204,18 @@ async function contentOf(
   return decoded(image, mediaType, unescaped(text.slice(comma + 1)), room);
 }
 
-/** The data of a data URL. As in any URL, characters may be percent escapes: some clients write `+`, `/` and `=` so. */
-const unescaped = (data: string): string =>
-  data.includes('%')
-    ? data.replace(/%([0-9a-f]{2})/gi, (_, code) => String.fromCharCode(Number.parseInt(code, 16)))
-    : data;
+/**
+ * The data of a data URL. As in any URL, characters may be percent escapes: some clients write `+`, `/` and `=` so. Empty if escapes are no text: no
+ * base64 has these. The engine decodes, because a string for each of a million escapes would not fit into the memory of the inferlet.
+ */
+function unescaped(data: string): string {
+  if (!data.includes('%')) return data;
+  try {
+    return decodeURIComponent(data);
+  } catch {
+    return '';
+  }
+}
 
 /** Decodes base64, with or without padding; white space is passed over. */
 function decoded(image: RequestedImage, mediaType: string, data: string, room: ImageRoom): Uint8Array {

@@ -319,6 +319,7 @@ describe('images', () => {
     const twice = png(8, 8, deflateSync(new Uint8Array(4 * 2 ** 20)));
     for (const [url, message] of [
       [undefined, /image_url\.url is missing: send a PNG or JPEG as a data URL/],
+      [5, /image_url\.url must be a text: send a PNG or JPEG as a data URL/],
       ['', /is no https or data URL/],
       ['http://localhost/a.png', /is no https or data URL/],
       ['file:///etc/passwd', /is no https or data URL/],
@@ -330,6 +331,8 @@ describe('images', () => {
       ['data:image/png;base64,a&b=', /has no image in base64/],
       ['data:image/png;base64,AAAAé', /has no image in base64/],
       ['data:image/png;base64,AA=A', /has no image in base64/],
+      ['data:image/png;base64,AAA%8', /has no image in base64/],
+      [`data:image/png;base64,${'%41'.repeat(1_000_000)}`, /neither a PNG nor a JPEG/],
       [dataUrl(new Uint8Array(100)), /neither a PNG nor a JPEG/],
       [dataUrl(cut), /the PNG ends inside a chunk/],
       [dataUrl(bomb), /100000 × 100000 pixels; 16000000 are the limit/],
@@ -416,6 +419,7 @@ describe('images', () => {
         () => ask(VISION_CHAT, { type: 'image', source: { type: 'file', file_id: 'f' } }),
         /only base64 and url are served/,
       ],
+      [() => ask(VISION_CHAT, { type: 'image' }), /but it has no `source`: send a PNG or JPEG/],
       [
         () => ask(VISION_CHAT, { type: 'image', source: { ...source, media_type: 'image/gif' } }),
         /media type "image\/gif": send a PNG or JPEG as a `source` of the type base64/,
