@@ -97,6 +97,10 @@ for (const [where, url] of [
       await refused(plain, 415, 'invalid_request_error', 'unsupported-media-type');
       const wrong = await send({ ...REQUEST, messages: [{ role: 'user', content: [{ text: 'Hi' }] }] });
       assert.match(await refused(wrong, 400, 'invalid_request_error', 'invalid-parameter'), /^messages\[0\]\.content/);
+      for (const name of ['__proto__', 'constructor']) {
+        const inherited = await send(JSON.stringify(REQUEST).replace('{', `{"${name}":1,`));
+        assert.match(await refused(inherited, 400, 'invalid_request_error', 'invalid-parameter'), new RegExp(name));
+      }
       const counted = await send({ model: 'nothing', messages: [] }, {}, '/v1/messages/count_tokens/');
       await refused(counted, 404, 'not_found_error', 'unknown-model');
     });

@@ -22,12 +22,12 @@ interface AnthropicError {
 }
 
 /** Codes of Anthropic's API for refused parameters. Its clients send the request again without the parameter when they see the code. */
-const OWN_CODES: Readonly<Record<string, string>> = { thread: 'thread_unsupported_request' };
+const OWN_CODES: ReadonlyMap<string, string> = new Map([['thread', 'thread_unsupported_request']]);
 
 /** The body of a refusal on these routes. */
 export function anthropicError(error: GatewayError, requestId: string): AnthropicError {
   const { code, message, hint, field } = error;
-  const ownCode = code === 'invalid-parameter' && field !== undefined ? OWN_CODES[field] : undefined;
+  const ownCode = code === 'invalid-parameter' && field !== undefined ? OWN_CODES.get(field) : undefined;
   const details = { error_code: ownCode ?? code, hint, ...(field !== undefined && { param: field }) };
   return { type: 'error', error: { type: typeOf(error), message, details }, request_id: requestId };
 }

@@ -501,6 +501,7 @@ for (const [where, url] of [
         await assert.rejects(by.responses.retrieve(id), NotFoundError);
       await refused({ input: [reference({ id: 'msg_1' })] }, 'input[0].id', /no item that this platform made/);
       await refused({ input: [], previous_items: [] }, 'previous_items', /is no parameter of this API/);
+      await refused({ input: [], previous_response_id: {} }, 'previous_response_id', /must be the id of a response/);
       const unstored = await answer({ input: [question('6')], store: false }, null);
       await refused({ input: [], previous_response_id: unstored.response }, 'previous_response_id', /is not kept/);
       await refused({ input: [reference(unstored.item)] }, 'input[0].id', /is not kept/);
@@ -589,6 +590,10 @@ for (const [where, url] of [
         await refused(by.responses.delete(id), 404, 'unknown-response', 'response_id');
       }
       await refused(list(long.id), 404, 'unknown-response', 'response_id');
+      // The client would read no event in a response that is sent whole.
+      const streamed = client().responses.retrieve(second.id, { stream: true });
+      await refused(streamed, 400, 'invalid-parameter', 'stream');
+      assert.equal((await client().responses.retrieve(second.id, { stream: false })).id, second.id);
 
       const deleted = await fetch(`${url()}/v1/responses/${first.id}`, {
         method: 'DELETE',

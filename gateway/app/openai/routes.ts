@@ -62,8 +62,11 @@ const SERVED_ROUTES: readonly ServedRoute[] = [
   { ...ROUTES.rerank, functionName: 'rerank', kind: 'reranker' },
 ];
 
-/** Neither parameter is checked here: the routes refuse a wrong one in OpenAI's form. */
+/** No parameter is checked here: the routes refuse a wrong one in OpenAI's form. */
 const responseParam = z.object({ id: z.string().openapi({ description: 'Id of the response' }) });
+const responseQuery = z.object({
+  stream: z.string().optional().openapi({ description: 'Only `false`: a kept response is not streamed' }),
+});
 const pageQuery = z.object({
   limit: z.string().optional().openapi({ description: 'Most items, 1 to 100; 20 by default' }),
   order: z.string().optional().openapi({ description: '`desc` (by default), from the last item on, or `asc`' }),
@@ -195,13 +198,22 @@ function responseRoutes(app: App, stored: StoredResponses): void {
       summary: 'OpenAI-compatible: a kept response',
       description:
         'A response of `POST /v1/responses`. It is kept as long as the results of invocations, unless its request had `store: false`.',
-      request: { params: responseParam },
+      request: { params: responseParam, query: responseQuery },
       responses: {
         ...answerOf('The response', ROUTES.responses.answer),
-        ...problems('unknown-response', 'too-many-requests'),
+        ...problems('unknown-response', 'invalid-parameter', 'too-many-requests'),
       },
     }),
-    (c) => inOpenAiForm(stored.find(callOf(c), c.req.valid('param').id).then((found) => jsonAnswer(c, found))),
+    (c) => {
+      const { stream = 'false' } = c.req.valid('query');
+      if (stream !== 'false')
+        // A client that asked for events would read none in the response, and report no error.
+        throw new GatewayError('invalid-parameter', 'stream is not false: a kept response is not streamed.', {
+          field: 'stream',
+          hint: 'Leave `stream` out, and read the whole response.',
+        });
+      return inOpenAiForm(stored.find(callOf(c), c.req.valid('param').id).then((found) => jsonAnswer(c, found)));
+    },
   );
   define(
     app,

@@ -196,6 +196,8 @@ export class StoredResponses {
   async #conversation(call: Call, last: unknown, room: Room): Promise<readonly Item[]> {
     const turns: Item[][] = [];
     const at = 'previous_response_id';
+    if (last !== null && last !== undefined && typeof last !== 'string')
+      throw refusal(`${at} must be the id of a response, a text.`, at);
     const seen = new Set<unknown>();
     for (let id = last; id !== undefined && id !== null; ) {
       if (seen.has(id)) throw refusal(`The response "${String(id)}" of \`${at}\` precedes itself.`, at, SEND_ALL);
