@@ -255,6 +255,32 @@ describe('openai-chat', () => {
     assert.deepEqual(bare?.type === 'function' && JSON.parse(bare.function.arguments), {});
   });
 
+  it('checks what no grammar can keep in the arguments of strict tools alone', async () => {
+    const client = await openAiClient();
+    const parameters = {
+      type: 'object',
+      properties: { tags: { type: 'array', items: { type: 'string' }, uniqueItems: true, maxItems: 2 } },
+      required: ['tags'],
+      additionalProperties: false,
+    };
+    const ask = (strict: boolean) =>
+      client.chat.completions.create({
+        model: CHAT,
+        messages: QUESTION,
+        max_tokens: 60,
+        tools: [{ type: 'function', function: { name: 'label', strict, parameters } }],
+        tool_choice: 'required',
+        ...{ script: ['{"tags": ["a", "a"]}'] },
+      });
+    const { choices } = await ask(false);
+    const [call] = choices[0]?.message.tool_calls ?? [];
+    assert.deepEqual(call?.type === 'function' && JSON.parse(call.function.arguments), { tags: ['a', 'a'] });
+    await assert.rejects(
+      ask(true),
+      (error) => error instanceof BadRequestError && /has equal items/.test(error.message),
+    );
+  });
+
   it('compiles the schemas of as many tools as a request may have', async () => {
     const client = await openAiClient();
     const tools = Array.from({ length: 128 }, (_, i) => ({

@@ -111,15 +111,19 @@ interface ArgumentsConstraint {
 const MAX_DROPPED = 16;
 
 /**
- * The constraint that enforces a tool's schema. If no grammar can keep a keyword, a `strict` tool is refused; for other tools, the constraint leaves
- * this keyword out and keeps the others.
+ * The constraint that enforces a tool's schema. If no grammar can keep a keyword, a `strict` tool is refused, or its arguments are if the keyword can be
+ * checked at their end; for other tools, the constraint leaves this keyword out and keeps the others.
  */
-async function argumentsOf(model: string, { name, parameters, strict, at }: Tool): Promise<ArgumentsConstraint> {
+async function argumentsOf(
+  model: string,
+  { name, parameters, strict = false, at }: Tool,
+): Promise<ArgumentsConstraint> {
   let schema: object = takesNothing(parameters) ? NO_ARGUMENTS : (parameters ?? {});
   const dropped: string[] = [];
   for (;;) {
     try {
-      return { constraint: await schemaConstraint(model, schema, `the parameters of "${name}"`, at), dropped };
+      await checkSchema(model, schema, `the parameters of "${name}"`, at);
+      return { constraint: jsonSchema(schema, { checked: strict }), dropped };
     } catch (error) {
       if (strict || !(error instanceof RequestError)) throw error;
       const rest = dropped.length < MAX_DROPPED ? withoutRefused(schema, error.message) : undefined;
@@ -188,9 +192,12 @@ export async function schemaConstraint(
   what: string,
   param: string,
 ): Promise<Constraint> {
-  await checkGrammar(model, { tag: 'json-schema', val: JSON.stringify(schema) }, what, param);
+  await checkSchema(model, schema, what, param);
   return jsonSchema(schema);
 }
+
+const checkSchema = (model: string, schema: object, what: string, param: string): Promise<void> =>
+  checkGrammar(model, { tag: 'json-schema', val: JSON.stringify(schema) }, what, param);
 
 /** Compiles a grammar once. @throws RequestError, which names `what`, when it cannot be compiled */
 async function checkGrammar(

@@ -425,6 +425,7 @@ describe('JSON schemas', () => {
       [{ allOf: [{ $ref: '#' }] }, /lead back to themselves/],
       [{ 'x-guidance': true }, /#\/x-guidance: it must be an object/],
       [{ 'x-guidance': { whitespace_flexible: 0 } }, /whitespace_flexible must be true or false/],
+      [{ 'x-guidance': { checked: 'no' } }, /checked must be true or false/],
       [{ 'x-guidance': { whitespace_pattern: ' ?' } }, /"whitespace_pattern" is not supported/],
     ];
     for (const [schema, message] of refused) {
@@ -443,6 +444,10 @@ describe('JSON schemas', () => {
     assert.equal(checkOf({ type: 'array', items: { enum: [1, 2] }, uniqueItems: true }), undefined);
     const check = checkOf({ properties: { tags: { type: 'array', items: { type: 'string' }, uniqueItems: true } } });
     assert.deepEqual(check?.open, ['uniqueItems (#/properties/tags)']);
+    assert.equal(
+      checkOf({ items: { type: 'string' }, uniqueItems: true, 'x-guidance': { checked: false } }),
+      undefined,
+    );
     assert.equal(check?.fault('{"tags":["a","b"]}'), null);
     assert.match(
       check?.fault('{"tags":["a","b","a"]}') ?? '',

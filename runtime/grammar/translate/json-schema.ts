@@ -83,9 +83,12 @@ function attemptExact(root: unknown): Grammar | null {
 /** @param isLoose true to leave 'oneOf', 'not' and 'if' to the check at the end */
 function grammarOf(root: unknown, isLoose: boolean): Grammar {
   const rules = newRules();
-  const translator = new SchemaTranslator(rules, root, optionsOf(root), isLoose);
+  const options = optionsOf(root);
+  const translator = new SchemaTranslator(rules, root, options, isLoose);
   const grammar = { ...rules.grammar(translator.translate([part(root, '#')])), isJson: true };
-  return translator.open.length === 0 ? grammar : { ...grammar, check: checkOf(root, translator.open) };
+  if (translator.open.length === 0) return grammar;
+  const check = checkOf(root, translator.open);
+  return options.isChecked ? { ...grammar, check } : grammar;
 }
 
 /** The options of a schema, for which its root asks with 'x-guidance'. */
@@ -94,6 +97,8 @@ interface Options {
   readonly isCompact: boolean;
   /** True for objects whose declared properties come in their order, before others: `"x-guidance": {"ordered": true}`. */
   readonly isOrdered: boolean;
+  /** False for texts that need not keep the keywords that the grammar leaves open: `"x-guidance": {"checked": false}`. */
+  readonly isChecked: boolean;
 }
 
 /** @throws GrammarError for other options of 'x-guidance' */
@@ -101,13 +106,19 @@ function optionsOf(root: unknown): Options {
   const options = (isObject(root) ? root[GUIDANCE] : undefined) ?? {};
   const at = `#/${GUIDANCE}`;
   if (!isObject(options)) throw mistake(at, 'it must be an object');
-  const { whitespace_flexible: isFlexible = true, ordered: isOrdered = false, ...otherOptions } = options;
+  const {
+    whitespace_flexible: isFlexible = true,
+    ordered: isOrdered = false,
+    checked: isChecked = true,
+    ...otherOptions
+  } = options;
   if (typeof isFlexible !== 'boolean') throw mistake(at, 'whitespace_flexible must be true or false');
   if (typeof isOrdered !== 'boolean') throw mistake(at, 'ordered must be true or false');
+  if (typeof isChecked !== 'boolean') throw mistake(at, 'checked must be true or false');
   const [unknownOption] = Object.keys(otherOptions);
   if (unknownOption !== undefined)
-    throw mistake(at, `"${shortened(unknownOption)}" is not supported; whitespace_flexible and ordered are`);
-  return { isCompact: !isFlexible, isOrdered };
+    throw mistake(at, `"${shortened(unknownOption)}" is not supported; whitespace_flexible, ordered and checked are`);
+  return { isCompact: !isFlexible, isOrdered, isChecked };
 }
 
 function newRules(): RuleSet {

@@ -28,6 +28,11 @@ export interface JsonOptions {
    * guides the model and forces more tokens, and undeclared ones after them.
    */
   readonly ordered?: boolean;
+  /**
+   * False to let a text end that breaks keywords which no grammar can keep, such as `uniqueItems` over texts. True by default: the generation then
+   * fails with `invalid-argument`, and names these keywords.
+   */
+  readonly checked?: boolean;
 }
 
 /**
@@ -40,9 +45,13 @@ export interface JsonOptions {
  */
 export function jsonSchema<T = unknown>(
   schema: object | boolean | string,
-  { compact = false, ordered = true }: JsonOptions = {},
+  { compact = false, ordered = true, checked = true }: JsonOptions = {},
 ): Constraint<T> {
-  const options = { ...(compact && { whitespace_flexible: false }), ...(ordered && { ordered: true }) };
+  const options = {
+    ...(compact && { whitespace_flexible: false }),
+    ...(ordered && { ordered: true }),
+    ...(!checked && { checked: false }),
+  };
   const finalSchema = Object.keys(options).length > 0 ? withOptions(schema, options) : schema;
   const val = typeof finalSchema === 'string' ? finalSchema : JSON.stringify(finalSchema);
   return new GrammarConstraint({ tag: 'json-schema', val }, (text) => JSON.parse(text) as T);
