@@ -170,6 +170,19 @@ describe('the formats of strings', () => {
     }
   });
 
+  it('end: fractions of a second and numbers of a duration have at most 20 digits', () => {
+    for (const [format, textOf] of [
+      ['time', (digits) => `12:00:00.${digits}Z`],
+      ['time', (digits) => `22:59:60.${digits}-01:00`],
+      ['date-time', (digits) => `2024-02-29T12:00:00.${digits}Z`],
+      ['duration', (digits) => `P${digits}Y`],
+      ['duration', (digits) => `P1Y2M3DT4H5M${digits}S`],
+    ] as [string, (digits: string) => string][]) {
+      assert.ok(has(format, textOf('1'.repeat(20))), textOf('20'));
+      assert.ok(!has(format, textOf('1'.repeat(21))), textOf('21'));
+    }
+  });
+
   it('hold beside other rules of the same string', () => {
     const accepts = (schema: object, text: string): boolean => {
       const compiled = texts.compile({ type: 'string', ...schema });

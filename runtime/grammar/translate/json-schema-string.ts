@@ -179,14 +179,16 @@ const MONTH_DAYS =
 /** Years that 4 divides, but not 100 unless 400 divides them. */
 const LEAP_YEAR = '([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)';
 const DATE = `([0-9]{4}-(${MONTH_DAYS})|${LEAP_YEAR}-02-29)`;
-const FRACTION = '(\\.[0-9]+)?';
+/** The standards have no bound on the digits of a fraction or a duration. Without one, a model that likes digits would write nothing else. */
+const SOME_DIGITS = '[0-9]{1,20}';
+const FRACTION = `(\\.${SOME_DIGITS})?`;
 const OFFSET = '([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])';
 /** A leap second ends the last minute of a day in UTC: `leapSeconds` has the offsets other than zero. */
 const TIME = `(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]${FRACTION}${OFFSET}|23:59:60${FRACTION}([Zz]|[+-]00:00))`;
 
-const DURATION_TIME = 'T([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)';
-const DURATION_DATE = '([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)';
-const DURATION = `P([0-9]+W|${DURATION_DATE}(${DURATION_TIME})?|${DURATION_TIME})`;
+const DURATION_TIME = `T(${SOME_DIGITS}H(${SOME_DIGITS}M(${SOME_DIGITS}S)?)?|${SOME_DIGITS}M(${SOME_DIGITS}S)?|${SOME_DIGITS}S)`;
+const DURATION_DATE = `(${SOME_DIGITS}Y(${SOME_DIGITS}M(${SOME_DIGITS}D)?)?|${SOME_DIGITS}M(${SOME_DIGITS}D)?|${SOME_DIGITS}D)`;
+const DURATION = `P(${SOME_DIGITS}W|${DURATION_DATE}(${DURATION_TIME})?|${DURATION_TIME})`;
 
 const HEX = '[0-9A-Fa-f]';
 const BYTE = '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
