@@ -321,6 +321,29 @@ describe('SchemaValidator', () => {
     });
   }
 
+  it('names the fault of the closest alternative, which for a list is one of the same items', () => {
+    const listOf = (items: object) => ({ type: 'array', items, minItems: 1, maxItems: 2 });
+    const prompt = {
+      anyOf: [
+        { type: 'string' },
+        listOf({ type: 'string' }),
+        listOf({ type: 'integer', minimum: 0 }),
+        listOf(listOf({ type: 'integer' })),
+      ],
+    };
+    for (const [each, place, message] of [
+      [5, '', 'must be string or array, not number.'],
+      [['a', 'b', 'c'], '', 'has too many items (3 > 2).'],
+      [[-1], '/0', 'is -1, less than 0.'],
+      [[1.5], '/0', 'must be string or integer or array, not number.'],
+      [[1, 'a'], '/1', 'must be integer, not string.'],
+      [[[1], ['a']], '/1/0', 'must be integer, not string.'],
+    ] as [unknown, string, string][]) {
+      const fault = new SchemaValidator(prompt).check(each);
+      assert.deepEqual([fault && pointerTo(fault.place), fault?.message], [place, message], JSON.stringify(each));
+    }
+  });
+
   it('throws TooDeepError for a reference to itself and for values that are nested too deeply', () => {
     assert.throws(() => new SchemaValidator({ $ref: '#' }).check(1), TooDeepError);
     let deep: unknown = 0;

@@ -421,24 +421,39 @@ function refusal(
 
 /**
  * The refusal of a value that fits none of several alternatives: that of the alternative which fits most. An alternative with a wrong constant, such as
- * the `type` of another kind of object, fits least; of the others, the one whose fault lies deepest fits most. When the type of the value is wrong
- * for all alternatives, the refusal names their types.
+ * the `type` of another kind of object, fits least, and so does one for a list of other items; of the others, the one whose fault lies deepest fits
+ * most. When the type of the value is wrong for all alternatives, or that of an item, the refusal names their types.
  */
 function closestOf(refused: readonly Refusal[], value: unknown, place: Place | null): Refusal {
   const ofAnotherType = ({ types, place: at }: Refusal) => types !== undefined && at === place;
   const fitting = refused.filter((each) => !ofAnotherType(each));
-  if (fitting.length === 0) {
-    const types = [...new Set(refused.flatMap((each) => each.types ?? []))];
-    if (types.length === 0) return refusal(place, () => 'fits none of its alternatives.');
-    return refusal(place, () => `must be ${typesText(types)}, not ${typeOf(value)}.`, { types });
+  if (fitting.length === 0) return anotherType(refused, value, place);
+  const ofTheseItems = fitting.filter((each) => otherItemOf(each, place) === undefined);
+  if (ofTheseItems.length === 0) {
+    const last = fitting.reduce((most, each) => Math.max(most, otherItemOf(each, place) ?? 0), 0);
+    const closest = fitting.filter((each) => otherItemOf(each, place) === last);
+    return anotherType(closest, Array.isArray(value) ? value[last] : undefined, { parent: place, step: last });
   }
-  const ofThisKind = fitting.filter(({ constant }) => constant === undefined);
-  const closest = (ofThisKind.length > 0 ? ofThisKind : fitting).reduce((best, each) =>
+  const ofThisKind = ofTheseItems.filter(({ constant }) => constant === undefined);
+  const closest = (ofThisKind.length > 0 ? ofThisKind : ofTheseItems).reduce((best, each) =>
     depthOf(each.place) > depthOf(best.place) ? each : best,
   );
-  if (ofThisKind.length > 0 || fitting.length === 1) return closest;
-  const constants = fitting.map(({ constant }) => constant);
+  if (ofThisKind.length > 0 || ofTheseItems.length === 1) return closest;
+  const constants = ofTheseItems.map(({ constant }) => constant);
   return refusal(closest.place, () => `must be one of ${textOf(constants)}.`);
+}
+
+/** The refusal of a value whose type is wrong for all alternatives, which refuse it at this place. */
+function anotherType(refused: readonly Refusal[], value: unknown, place: Place | null): Refusal {
+  const types = [...new Set(refused.flatMap((each) => each.types ?? []))];
+  if (types.length === 0) return refusal(place, () => 'fits none of its alternatives.');
+  return refusal(place, () => `must be ${typesText(types)}, not ${typeOf(value)}.`, { types });
+}
+
+/** The index of the item of a list at this place, if the refusal is that the item has another type. */
+function otherItemOf({ types, place: at }: Refusal, place: Place | null): number | undefined {
+  const isItem = types !== undefined && at !== null && at.parent === place;
+  return isItem && typeof at.step === 'number' ? at.step : undefined;
 }
 
 function depthOf(place: Place | null): number {
