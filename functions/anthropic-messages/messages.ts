@@ -52,6 +52,8 @@ const PASSED_OVER = /^(redacted_thinking|fallback|server_tool_use|mcp_tool_use|m
 const REMEDIES: Readonly<Record<string, string>> = {
   image: 'only turns and tool results of the user have images. Move the block there',
   document: 'only documents whose `source` has the type "text" can be read. Send the text of the document',
+  tool_use: 'only turns of the assistant have calls. Move the block there',
+  tool_result: 'only turns of the user have results of calls. Move the block there',
   container_upload: 'there are no containers. Send the text of the file in a text block',
 };
 
