@@ -1,1 +1,2 @@
 export function endedCpuSeconds(): number;
+export function usedCpuSeconds(): number;

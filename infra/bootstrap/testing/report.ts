@@ -3,10 +3,12 @@ import { appendFileSync } from 'node:fs';
 import path from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
 import { inspect } from 'node:util';
-import { endedCpuSeconds } from './cpu-time.js';
+import { endedCpuSeconds, usedCpuSeconds } from './cpu-time.js';
 
 /** Number of files, the most expensive ones, that get a line each; the others are added up. */
 const LINES = 25;
+/** Stands for a file: until the first test begins, a shared process loads the files. */
+const LOADING = '(loading)';
 /** Maximum characters that are kept of one error. */
 const ERROR_LENGTH = 3000;
 
@@ -21,6 +23,7 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   const costs = new Costs();
   const skipped: { reason: string | undefined; name: string; file: string }[] = [];
   for await (const { type, data } of events) {
+    if (type === 'test:dequeue') costs.begin(data);
     if (type === 'test:complete') costs.add(data);
     if (type === 'test:fail') keepFailure(data);
     if ((type === 'test:pass' || type === 'test:fail') && data.skip !== undefined && data.skip !== false) {
@@ -28,7 +31,9 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
       skipped.push({ reason, name: data.name, file: relative(data.file) });
     }
   }
-  yield* costs.lines();
+  const files = costs.files();
+  keepCosts(files);
+  yield* table(files);
   yield* skippedLines(skipped);
   if (skipped.some(({ reason }) => reason === undefined)) process.exitCode = 1;
 }
@@ -43,13 +48,45 @@ function keepFailure({ name, file, line, details: { error } }: FailedTest): void
   appendFileSync(failures, `\n${relative(file)}:${line}  ${name}\n${shown.replaceAll(/^(?=.)/gm, '  ')}\n`);
 }
 
-/** Costs of test files: durations in milliseconds and processor time in seconds. */
+/** Durations in milliseconds, and processor time in seconds. */
+interface Cost {
+  ms: number;
+  cpuSeconds: number;
+}
+
+/** Costs of test files. */
 class Costs {
   /** With a process per file, the runner reports each file as a test whose name is the file. */
-  readonly #processes = new Map<string, { readonly ms: number; readonly cpuSeconds: number }>();
-  /** Durations of each file's outermost tests, for a run in which all files share a process. */
-  readonly #tests = new Map<string, number>();
+  readonly #processes = new Map<string, Cost>();
+  /** For a run in which all files share a process: the outermost tests of each file, and what the process and its descendants use meanwhile. */
+  readonly #tests = new Map<string, Cost>();
+  /** The file whose tests run in the shared process. */
+  #current = LOADING;
+  #usedCpuSeconds = 0;
 
+  /** A test begins. */
+  begin({ name, file, nesting }: { name: string; file?: string; nesting: number }): void {
+    if (nesting > 0 || file === undefined || path.resolve(name) === file) return;
+    const key = relative(file);
+    if (key === this.#current) return;
+    this.#charge();
+    this.#current = key;
+  }
+
+  /** Charges the processor time since the last call to the current file. */
+  #charge(): void {
+    const used = usedCpuSeconds();
+    this.#ofTests(this.#current).cpuSeconds += used - this.#usedCpuSeconds;
+    this.#usedCpuSeconds = used;
+  }
+
+  #ofTests(file: string): Cost {
+    const cost = this.#tests.get(file) ?? { ms: 0, cpuSeconds: 0 };
+    this.#tests.set(file, cost);
+    return cost;
+  }
+
+  /** A test ends. */
   add({
     name,
     file,
@@ -60,48 +97,45 @@ class Costs {
     file?: string;
     nesting: number;
     details: { duration_ms: number };
-  }) {
+  }): void {
     if (nesting > 0 || file === undefined) return;
     const key = relative(file);
     const ms = details.duration_ms;
     // The runner reports a file when its process has ended, so that `endedCpuSeconds` returns the time of that process.
     if (path.resolve(name) === file) this.#processes.set(key, { ms, cpuSeconds: endedCpuSeconds() });
-    else this.#tests.set(key, (this.#tests.get(key) ?? 0) + ms);
+    else this.#ofTests(key).ms += ms;
   }
 
-  *lines(): Generator<string> {
-    if (this.#processes.size > 0) {
-      const files = [...this.#processes].sort(([, a], [, b]) => b.cpuSeconds - a.cpuSeconds);
-      yield* table(
-        'processor time and duration',
-        files.map(([file, { ms, cpuSeconds }]) => [file, [cpuSeconds, ms / 1000]]),
-      );
-    } else {
-      const files = [...this.#tests].sort(([, a], [, b]) => b - a);
-      yield* table(
-        'duration',
-        files.map(([file, ms]) => [file, [ms / 1000]]),
-      );
-    }
+  /** The costs of all files, the highest processor time first. To be called after the last test. */
+  files(): (readonly [file: string, cost: Cost])[] {
+    if (this.#processes.size === 0 && this.#tests.size > 0) this.#charge();
+    return [...(this.#processes.size > 0 ? this.#processes : this.#tests)].sort(
+      ([, a], [, b]) => b.cpuSeconds - a.cpuSeconds,
+    );
   }
+}
+
+/** Appends the costs of files to the file that `PIE_TEST_COSTS` names, a line of JSON each. */
+function keepCosts(files: readonly (readonly [file: string, cost: Cost])[]): void {
+  const kept = process.env.PIE_TEST_COSTS;
+  if (kept === undefined || kept === '') return;
+  for (const [file, cost] of files) appendFileSync(kept, `${JSON.stringify({ file, ...cost })}\n`);
 }
 
 /** A line with the sums of all files, a line for each of the first files, and a line with the sums of the others. */
-function* table(
-  costs: string,
-  files: readonly (readonly [file: string, seconds: readonly number[]])[],
-): Generator<string> {
+function* table(files: readonly (readonly [file: string, cost: Cost])[]): Generator<string> {
   if (files.length === 0) return;
-  const line = (seconds: readonly number[], name: string) =>
-    `${seconds.map((each) => `${each.toFixed(1)} s`.padStart(9)).join('')}  ${name}\n`;
-  yield `\nTest files by ${costs}:\n${line(sums(files), `${files.length} files`)}`;
-  const others = files.slice(LINES);
-  for (const [file, seconds] of files.slice(0, LINES)) yield line(seconds, file);
-  if (others.length > 0) yield line(sums(others), `${others.length} others`);
+  const line = (costs: readonly Cost[], name: string) => {
+    const sum = (amount: (cost: Cost) => number) =>
+      `${costs.reduce((s, cost) => s + amount(cost), 0).toFixed(1)} s`.padStart(9);
+    return `${sum(({ cpuSeconds }) => cpuSeconds)}${sum(({ ms }) => ms / 1000)}  ${name}\n`;
+  };
+  const all = files.map(([, cost]) => cost);
+  yield `\nTest files by processor time and duration:\n${line(all, `${files.filter(([file]) => file !== LOADING).length} files`)}`;
+  for (const [file, cost] of files.slice(0, LINES)) yield line([cost], file);
+  const others = all.slice(LINES);
+  if (others.length > 0) yield line(others, `${others.length} others`);
 }
-
-const sums = (files: readonly (readonly [string, readonly number[]])[]): number[] =>
-  files.reduce<number[]>((total, [, seconds]) => seconds.map((each, i) => each + (total[i] ?? 0)), []);
 
 function* skippedLines(
   skipped: readonly { reason: string | undefined; name: string; file: string }[],

@@ -1,4 +1,4 @@
-/** One command of `npm test`, run by the pinned Node. */
+/** One command of the tests, run by the pinned Node. */
 export interface Step {
   readonly title: string;
   /** Deadline, several times the step's duration on two quiet cores. */
@@ -13,8 +13,8 @@ export interface Step {
   readonly next?: Step;
 }
 
-/** All steps of `npm test`, in their order. */
-export const STEPS: readonly Step[];
+/** The steps of each command of package.json that runs tests, in their order. Each test file is in one of the two. */
+export const TIERS: { readonly test: readonly Step[]; readonly 'test:ci': readonly Step[] };
 
 /** The one step of `npm test PATTERN…`; `patterns` may hold options of Node's runner. */
 export function chosenTests(patterns: readonly string[]): readonly Step[];

@@ -1,7 +1,7 @@
-// The steps of `npm test`. Plain JavaScript for the Node that a fresh machine has (20 or newer).
+// The steps of `npm test` and of `npm run test:ci`. Plain JavaScript for the Node that a fresh machine has (20 or newer).
 
 /**
- * One command of `npm test`, run by the pinned Node.
+ * One command of the tests, run by the pinned Node.
  * @typedef {object} Step
  * @property {string} title
  * @property {number} minutes deadline, several times the step's duration on two quiet cores
@@ -47,11 +47,14 @@ const pulled = (model, next) => ({
 /** Arguments for tests that share one platform in one process. */
 const SHARED = [...tests(1), '--test-isolation=none'];
 
-/** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
-export const PLAIN =
-  'bad-input|concurrency|contract|hoarder|hostile|library-io|prefix|quotas|redis-tls|scripts|stalled-client|traits|typed-errors|waterfall|worker';
+/** Files of `test/e2e` that need no platform of their own: `npm test` runs the first ones, `npm run test:ci` the others. */
+const FIRST_PLAIN = 'hostile|scripts|worker';
+const MORE_PLAIN =
+  'bad-input|concurrency|contract|hoarder|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall';
+/** All of these, as the alternatives of a pattern. */
+export const PLAIN = `${FIRST_PLAIN}|${MORE_PLAIN}`;
 /** Folders of `test` with tests of whole platforms. */
-const FOLDERS = ['bench', 'browser', 'fuzz', 'layouts', 'oracles', 'stored-state', 'telemetry'];
+const FOLDERS = ['bench', 'fuzz', 'layouts', 'oracles', 'stored-state', 'telemetry'];
 
 /** The test file of `gpu-host/handlers/calls` that measures durations. */
 const TIMED = 'run-slices';
@@ -67,7 +70,7 @@ const HANGING = 'fleet|quarantine|reads-nothing';
  * them runs in a process of its own.
  */
 const OWN_PROCESS = {
-  cli: 'cli|operate|platform|releases',
+  cli: 'cli|operate|releases',
   models: 'import|lock|main|pull',
   onnx: 'library|session-options',
   protocol: 'heartbeat|security',
@@ -77,11 +80,14 @@ const OWN_PROCESS = {
   pool: 'launcher|pool',
 };
 
+/** Of these files and of the tests of builds, those that only `npm run test:ci` runs: they take long. */
+const LONG = { cli: 'platform', native: 'rust|rust-contract' };
+
 /** Tests that share a process, so that it loads their sources once: loading takes longer than most of these tests. */
 const LIGHT = [
   'functions/sdk/src/**/!(combined-options|core|device|healing|jump).test.ts',
   'gateway/@(app|browser|client|node|worker)/**/*.test.ts',
-  `gateway/cli/!(${OWN_PROCESS.cli}).test.ts`,
+  `gateway/cli/!(${OWN_PROCESS.cli}|${LONG.cli}).test.ts`,
   'gateway/cli/backup/@(archive|snapshot).test.ts',
   'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
   `gpu-host/handlers/**/!(${TIMED}).test.ts`,
@@ -112,8 +118,45 @@ const LIGHT_RUNTIME = [
 ];
 
 /**
+ * The main job, the clients and a hostile guest, on one platform.
+ * @type {Step}
+ */
+const ONE_PLATFORM = {
+  title: 'Tests of the main job, of clients and of a hostile guest, on one platform',
+  minutes: LONGER * 30,
+  args: SHARED,
+  files: ['functions/text-completion/*.test.ts', 'test/clients/*.test.ts', `test/e2e/@(${FIRST_PLAIN}).test.ts`],
+};
+/**
+ * The dashboard in a browser, and a platform whose processes are killed. The second waits most of its time.
+ * @type {Step}
+ */
+const BROWSER_AND_KILLS = {
+  title: 'Tests of the dashboard in a browser, and of killed processes',
+  minutes: LONGER * 30,
+  args: tests(1),
+  files: ['test/browser/dashboard.test.ts', 'test/e2e/chaos.test.ts'],
+};
+/**
+ * These tests wait most of their time: beside others they cost little, while alone they leave both cores idle.
+ * @type {Step}
+ */
+const SCHEDULER = {
+  title: 'Tests of the scheduler, in one process',
+  minutes: LONGER * 20,
+  args: SHARED,
+  files: ['scheduler/*.test.ts', 'scheduler/!(runtimes)/**/*.test.ts'],
+  next: {
+    title: 'Tests of runtimes that the scheduler knows',
+    minutes: LONGER * 15,
+    args: tests(1),
+    files: ['scheduler/runtimes/*.test.ts'],
+  },
+};
+
+/**
  * Each lane of functions has one platform for all of its tests. The tests wait for more than half of their time, so fewer lanes would leave the
- * cores idle. This lane is the shortest of them; tests of runtimes, which wait for leases, follow in it.
+ * cores idle.
  * @type {Step}
  */
 const FUNCTIONS_A_TO_E = {
@@ -122,10 +165,10 @@ const FUNCTIONS_A_TO_E = {
   args: SHARED,
   files: ['functions/*.test.ts', 'functions/[a-e]*/*.test.ts', 'test/compat/*.test.ts'],
   next: {
-    title: 'Tests of runtimes that the scheduler knows',
-    minutes: LONGER * 15,
-    args: tests(1),
-    files: ['scheduler/runtimes/*.test.ts'],
+    title: 'Tests of the guest library on a platform',
+    minutes: LONGER * 30,
+    args: SHARED,
+    files: ['functions/sdk/src/**/@(combined-options|core|device|healing|jump).test.ts'],
   },
 };
 /** @type {Step} */
@@ -133,30 +176,14 @@ const FUNCTIONS_F_TO_N = {
   title: 'Tests of the functions, F to N, and tests that share their platform',
   minutes: LONGER * 50,
   args: SHARED,
-  files: ['functions/[f-n]*/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
+  files: ['functions/[f-n]*/*.test.ts', `test/e2e/@(${MORE_PLAIN}).test.ts`],
 };
 /** @type {Step} */
 const FUNCTIONS_O_TO_Z = {
-  title: 'Tests of the functions, O to Z, of clients and of recipes',
+  title: 'Tests of the functions, O to Z, and of recipes',
   minutes: LONGER * 50,
   args: SHARED,
-  files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/clients/*.test.ts', 'test/documents/recipes.test.ts'],
-};
-/**
- * These tests wait most of their time: beside the functions they cost little, while alone they leave both cores idle.
- * @type {Step}
- */
-const SCHEDULER_AND_LIBRARY = {
-  title: 'Tests of the scheduler, in one process',
-  minutes: LONGER * 20,
-  args: SHARED,
-  files: ['scheduler/*.test.ts', 'scheduler/!(runtimes)/**/*.test.ts'],
-  next: {
-    title: 'Tests of the guest library on a platform',
-    minutes: LONGER * 30,
-    args: SHARED,
-    files: ['functions/sdk/src/**/@(combined-options|core|device|healing|jump).test.ts'],
-  },
+  files: ['functions/!([a-n]*|sdk|text-completion)/*.test.ts', 'test/documents/recipes.test.ts'],
 };
 /**
  * Attacks come one after the other, and their builds yield the cores to all other processes. The tests with faults wait for leases and
@@ -176,11 +203,14 @@ const ATTACKS_AND_FAULTS = {
   },
 };
 
+/** @type {readonly Step[]} */
+const MODELS = [pulled('stories15m', pulled('minimind2-small'))];
+
 /**
- * All steps, in their order. Lanes beside each other run at most five test processes at once, and take about the same time.
+ * The steps of `npm test`, which people run before a commit. Lanes beside each other run at most five test processes at once, and take about the same time.
  * @type {readonly Step[]}
  */
-export const STEPS = [
+const FIRST = [
   {
     title: 'Types',
     minutes: 5,
@@ -192,17 +222,7 @@ export const STEPS = [
       minutes: 5,
       args: ['node_modules/typescript/bin/tsc', '-p', 'gateway/browser/dashboard'],
     },
-    beside: [
-      { title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
-      pulled('stories15m', pulled('minimind2-small')),
-      {
-        // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
-        title: 'Native code',
-        minutes: LONGER * 20,
-        args: tests(1),
-        files: ['gpu-host/backends/cuda/native*.test.ts'],
-      },
-    ],
+    beside: [{ title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] }, ...MODELS],
   },
   {
     title: 'Tests of each room',
@@ -217,7 +237,6 @@ export const STEPS = [
       'gateway/cli/dev/*.test.ts',
       'gateway/local/*.test.ts',
       'gpu-host/*.test.ts',
-      'gpu-host/backends/cuda/**/!(native*).test.ts',
       `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
       `gpu-host/models/@(${OWN_PROCESS.models}).test.ts`,
       'gpu-host/models/sources/*.test.ts',
@@ -227,7 +246,8 @@ export const STEPS = [
       'infra/supervisor/@(child-log|supervisor).test.ts',
       'runtime/*.test.ts',
       'runtime/sandboxes/**/*.test.ts',
-      'runtime/build/@(artifact|component|native)/*.test.ts',
+      'runtime/build/@(artifact|component)/*.test.ts',
+      `runtime/build/native/!(${LONG.native}).test.ts`,
       `runtime/build/graph/@(${OWN_PROCESS.graph}).test.ts`,
       `runtime/fleet/@(${OWN_PROCESS.fleet}).test.ts`,
       `runtime/images/@(${OWN_PROCESS.images}).test.ts`,
@@ -255,19 +275,51 @@ export const STEPS = [
     args: tests(2),
     files: [`gpu-host/handlers/calls/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
-  // The functions do not run beside the tests of the rooms: those keep both cores busy, so the whole would take longer.
-  { ...FUNCTIONS_A_TO_E, beside: [FUNCTIONS_F_TO_N, FUNCTIONS_O_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER_AND_LIBRARY] },
+  { ...ONE_PLATFORM, beside: [BROWSER_AND_KILLS, SCHEDULER] },
+];
+
+/**
+ * The steps of `npm run test:ci`: all that `npm test` leaves out.
+ * @type {readonly Step[]}
+ */
+const REST = [
+  {
+    title: 'Native code',
+    minutes: LONGER * 20,
+    // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
+    args: tests(1),
+    files: ['gpu-host/backends/cuda/native*.test.ts'],
+    beside: MODELS,
+  },
+  {
+    title: 'Tests of rooms that take long',
+    minutes: LONGER * 50,
+    args: tests(2),
+    files: [
+      'gpu-host/backends/cuda/**/!(native*).test.ts',
+      `gateway/cli/@(${LONG.cli}).test.ts`,
+      `runtime/build/native/@(${LONG.native}).test.ts`,
+    ],
+  },
+  { ...FUNCTIONS_A_TO_E, beside: [FUNCTIONS_F_TO_N, FUNCTIONS_O_TO_Z, ATTACKS_AND_FAULTS] },
   {
     title: 'Tests of the whole',
     minutes: LONGER * 40,
     args: tests(3),
     files: [
       ...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`),
+      'test/browser/!(dashboard).test.ts',
       'test/documents/!(recipes).test.ts',
-      `test/e2e/!(${PLAIN}).test.ts`,
+      `test/e2e/!(${PLAIN}|chaos).test.ts`,
     ],
   },
 ];
+
+/**
+ * The steps of each command of package.json that runs tests, in their order. Each test file is in one of the two.
+ * @type {{ readonly test: readonly Step[], readonly 'test:ci': readonly Step[] }}
+ */
+export const TIERS = { test: FIRST, 'test:ci': REST };
 
 /**
  * The one step of `npm test PATTERN…`.

@@ -4,7 +4,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { chosenTests, STEPS, type Step } from './steps.js';
+import { chosenTests, type Step, TIERS } from './steps.js';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 /** True for files that are not the repository's own: packages, and projects that tests copy or generate. */
@@ -14,7 +14,7 @@ const stepsFrom = (step: Step): Step[] => [
   step,
   ...[...(step.beside ?? []), ...(step.next ? [step.next] : [])].flatMap(stepsFrom),
 ];
-const ALL_STEPS = STEPS.flatMap(stepsFrom);
+const ALL_STEPS = [...TIERS.test, ...TIERS['test:ci']].flatMap(stepsFrom);
 const filesMatching = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude: isForeign });
 
 test('every test file is run by exactly one step', () => {
@@ -24,6 +24,20 @@ test('every test file is run by exactly one step', () => {
   const wrong = [...runBy].filter(([, titles]) => titles.length !== 1);
   assert.deepEqual(wrong, []);
   assert.ok(runBy.size > 300, `${runBy.size} test files`);
+});
+
+test('package.json has the command of each tier, and the README and .ci/run name all of them', () => {
+  const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
+  const lines = (file: string) => readFileSync(path.join(ROOT, file), 'utf8').split('\n');
+  for (const tier of Object.keys(TIERS)) {
+    assert.match(scripts[tier], /^node infra\/bootstrap\/testing\/test\.js/);
+    const command = tier === 'test' ? 'npm test' : `npm run ${tier}`;
+    assert.ok(lines('.ci/run').includes(command), `.ci/run: ${command}`);
+    assert.ok(
+      lines('README.md').some((line) => line.startsWith(`${command} `)),
+      `README.md: ${command}`,
+    );
+  }
 });
 
 /** The patterns that result from replacing each `@(a|b)` of a pattern by one of its alternatives. */
@@ -44,7 +58,7 @@ test('every pattern of a step matches a file, and so does each of its alternativ
  * loads them.
  */
 function limitsOf(testAll: string): (readonly [title: string, minutes: number, fileMinutes: number])[] {
-  const program = `import { STEPS } from ${JSON.stringify(new URL('./steps.js', import.meta.url))}; console.log(JSON.stringify(STEPS))`;
+  const program = `import { TIERS } from ${JSON.stringify(new URL('./steps.js', import.meta.url))}; console.log(JSON.stringify(Object.values(TIERS).flat()))`;
   const env = { ...process.env, PIE_TEST_ALL: testAll };
   const steps: Step[] = JSON.parse(
     execFileSync(process.execPath, ['--input-type=module', '--eval', program], { env, encoding: 'utf8' }),
@@ -73,16 +87,17 @@ test('every step with tests, and a run of chosen tests, reports skipped tests', 
   }
 });
 
-test('test files that need a shared platform are only in the four steps that have one', () => {
+test('test files that need a shared platform are only in the five steps that have one', () => {
   const needsSharedPlatform = (file: string) =>
     /harness\/functions\.ts'/.test(readFileSync(path.join(ROOT, file), 'utf8'));
   const steps = ALL_STEPS.filter(({ files = [] }) => files.flatMap(filesMatching).some(needsSharedPlatform));
   assert.deepEqual(
     steps.map(({ title }) => title),
     [
+      'Tests of the main job, of clients and of a hostile guest, on one platform',
       'Tests of the functions, A to E, and of old components',
       'Tests of the functions, F to N, and tests that share their platform',
-      'Tests of the functions, O to Z, of clients and of recipes',
+      'Tests of the functions, O to Z, and of recipes',
       'Tests of the guest library on a platform',
     ],
   );

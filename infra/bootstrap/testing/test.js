@@ -1,4 +1,5 @@
-// `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
+// `npm test [PATTERN…]`: the same bootstrap as `npm start`, then types, lint and the first tests, or the tests of the patterns. With the argument
+// `--ci` all tests that `npm test` leaves out, with `--all` both. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureBubblewrap, wantedBubblewrap } from '../bubblewrap.js';
@@ -16,10 +17,12 @@ import {
   ensureRust,
   RUST,
 } from './programs.js';
-import { chosenTests, STEPS } from './steps.js';
+import { chosenTests, TIERS } from './steps.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../..');
-const only = process.argv.slice(2);
+const [tier, ...only] = ['--ci', '--all'].includes(process.argv[2] ?? '')
+  ? process.argv.slice(2)
+  : ['', ...process.argv.slice(2)];
 
 try {
   const wanted = [...wantedRedisServer(), ...wantedBubblewrap(root), CLANG, COMPILER, RUST, CHROMIUM];
@@ -29,7 +32,8 @@ try {
     for (const ensure of [ensureRedisServer, ensureClang, ensureCplusplus, ensureRust, ensureChromium]) ensure();
   });
   ensureBubblewrap(root);
-  for (const step of only.length > 0 ? chosenTests(only) : STEPS) {
+  const steps = [...(tier === '--ci' ? [] : TIERS.test), ...(tier === '' ? [] : TIERS['test:ci'])];
+  for (const step of only.length > 0 ? chosenTests(only) : steps) {
     if (await runLanes(root, node, step)) continue;
     process.exitCode = 1;
     break;
