@@ -90,7 +90,7 @@ test('a step that does not end in time is killed, and does not pass', async () =
 });
 
 test('npm test exits with 0 when all tests pass; otherwise it prints the failed tests at the end and exits with 1', async () => {
-  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const { NODE_TEST_CONTEXT: _, PIE_TEST_COSTS: __, ...env } = process.env;
   const npmTest = async (name: string, body: string): Promise<{ code?: number; stderr: string }> => {
     const file = path.join(folder, `${name}.test.mjs`);
     writeFileSync(file, `import { test } from 'node:test'; test('one', () => { ${body} });`);

@@ -15,7 +15,7 @@ const FAILURES = path.join(directory, 'failures');
 /** Runs test files with `report.ts` as the only reporter, which keeps failures in `FAILURES`. */
 function run(files: Readonly<Record<string, string>>, ...options: string[]) {
   for (const [name, text] of Object.entries(files)) writeFileSync(path.join(directory, name), text);
-  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const { NODE_TEST_CONTEXT: _, PIE_TEST_COSTS: __, ...env } = process.env;
   const reporter = [`--test-reporter=${REPORT}`, '--test-reporter-destination=stdout'];
   const { stdout, stderr, status } = spawnSync(
     process.execPath,

@@ -80,8 +80,8 @@ const OWN_PROCESS = {
   pool: 'launcher|pool',
 };
 
-/** Of these files and of the tests of builds, those that only `npm run test:ci` runs: they take long. */
-const LONG = { cli: 'platform', native: 'rust|rust-contract' };
+/** Files, by folder, that only `npm run test:ci` runs: they start whole platforms, compile Rust or compute for long. */
+const LONG = { backends: 'golden', cli: 'platform', native: 'rust|rust-contract' };
 
 /** Tests that share a process, so that it loads their sources once: loading takes longer than most of these tests. */
 const LIGHT = [
@@ -106,7 +106,7 @@ const LIGHT = [
 ];
 /** Tests of backends and of the runtime that share another process. Together they take about as long as {@link LIGHT}. */
 const LIGHT_RUNTIME = [
-  'gpu-host/backends/!(adapter).test.ts',
+  `gpu-host/backends/!(adapter|${LONG.backends}).test.ts`,
   'runtime/build/*.test.ts',
   'runtime/build/script/*.test.ts',
   'runtime/build/wasm/*.test.ts',
@@ -118,24 +118,29 @@ const LIGHT_RUNTIME = [
 ];
 
 /**
- * The main job, the clients and a hostile guest, on one platform.
+ * The main job, the clients, the dashboard in a browser and a hostile guest, on one platform.
  * @type {Step}
  */
 const ONE_PLATFORM = {
-  title: 'Tests of the main job, of clients and of a hostile guest, on one platform',
+  title: 'Tests of the main job, of clients, the dashboard and a hostile guest, on one platform',
   minutes: LONGER * 30,
   args: SHARED,
-  files: ['functions/text-completion/*.test.ts', 'test/clients/*.test.ts', `test/e2e/@(${FIRST_PLAIN}).test.ts`],
+  files: [
+    'functions/text-completion/*.test.ts',
+    'test/browser/dashboard.test.ts',
+    'test/clients/*.test.ts',
+    `test/e2e/@(${FIRST_PLAIN}).test.ts`,
+  ],
 };
 /**
- * The dashboard in a browser, and a platform whose processes are killed. The second waits most of its time.
+ * A platform whose processes are killed, and tests of runtimes. They wait most of their time.
  * @type {Step}
  */
-const BROWSER_AND_KILLS = {
-  title: 'Tests of the dashboard in a browser, and of killed processes',
+const KILLS = {
+  title: 'Tests of killed processes, and of runtimes that the scheduler knows',
   minutes: LONGER * 30,
   args: tests(1),
-  files: ['test/browser/dashboard.test.ts', 'test/e2e/chaos.test.ts'],
+  files: ['test/e2e/chaos.test.ts', 'scheduler/runtimes/*.test.ts'],
 };
 /**
  * These tests wait most of their time: beside others they cost little, while alone they leave both cores idle.
@@ -146,12 +151,6 @@ const SCHEDULER = {
   minutes: LONGER * 20,
   args: SHARED,
   files: ['scheduler/*.test.ts', 'scheduler/!(runtimes)/**/*.test.ts'],
-  next: {
-    title: 'Tests of runtimes that the scheduler knows',
-    minutes: LONGER * 15,
-    args: tests(1),
-    files: ['scheduler/runtimes/*.test.ts'],
-  },
 };
 
 /**
@@ -230,12 +229,9 @@ const FIRST = [
     // With more files at a time, tests with deadlines of 60 s fail on two slow cores.
     args: tests(2),
     files: [
-      'functions/sdk/pack/*.test.ts',
       'gateway/*.test.ts',
       `gateway/cli/@(${OWN_PROCESS.cli}).test.ts`,
-      'gateway/cli/backup/backup.test.ts',
-      'gateway/cli/dev/*.test.ts',
-      'gateway/local/*.test.ts',
+      'gateway/cli/dev/!(dev).test.ts',
       'gpu-host/*.test.ts',
       `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
       `gpu-host/models/@(${OWN_PROCESS.models}).test.ts`,
@@ -275,7 +271,7 @@ const FIRST = [
     args: tests(2),
     files: [`gpu-host/handlers/calls/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
-  { ...ONE_PLATFORM, beside: [BROWSER_AND_KILLS, SCHEDULER] },
+  { ...ONE_PLATFORM, beside: [KILLS, SCHEDULER] },
 ];
 
 /**
@@ -296,8 +292,13 @@ const REST = [
     minutes: LONGER * 50,
     args: tests(2),
     files: [
-      'gpu-host/backends/cuda/**/!(native*).test.ts',
+      'functions/sdk/pack/*.test.ts',
       `gateway/cli/@(${LONG.cli}).test.ts`,
+      'gateway/cli/backup/backup.test.ts',
+      'gateway/cli/dev/dev.test.ts',
+      'gateway/local/*.test.ts',
+      `gpu-host/backends/@(${LONG.backends}).test.ts`,
+      'gpu-host/backends/cuda/**/!(native*).test.ts',
       `runtime/build/native/@(${LONG.native}).test.ts`,
     ],
   },

@@ -94,7 +94,7 @@ test('test files that need a shared platform are only in the five steps that hav
   assert.deepEqual(
     steps.map(({ title }) => title),
     [
-      'Tests of the main job, of clients and of a hostile guest, on one platform',
+      'Tests of the main job, of clients, the dashboard and a hostile guest, on one platform',
       'Tests of the functions, A to E, and of old components',
       'Tests of the functions, F to N, and tests that share their platform',
       'Tests of the functions, O to Z, and of recipes',
