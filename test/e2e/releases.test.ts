@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PieClient } from '#gateway/client/client.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { invoke, type StreamEvent, terminal, text } from '#test/harness/events.ts';
-import { Platform, until } from '#test/harness/platform.ts';
+import { functionsPlatform } from '#test/harness/functions.ts';
+import { type Platform, until } from '#test/harness/platform.ts';
 
 const STREAMS = process.env.PIE_TEST_ALL ? 200 : 100;
 const TICKS = 12;
@@ -17,12 +18,6 @@ const SIGMAS = 4;
 
 let platform: Platform;
 let client: PieClient;
-before(async () => {
-  platform = await Platform.start({ functions: false });
-  client = new PieClient({ url: platform.url, apiKey: platform.apiKey });
-});
-after(() => platform?.[Symbol.asyncDispose]());
-
 /** Keeps `STREAMS` streams running. `stop` starts no more, and reads the running ones to their ends. `done` has the events of all ended streams. */
 function load(name: string) {
   let stopped = false;
@@ -66,6 +61,8 @@ function versionsOf(streams: readonly StreamEvent[][]): Map<string, number> {
 }
 
 test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lose no stream`, async () => {
+  platform = await functionsPlatform();
+  client = new PieClient({ url: platform.url, apiKey: platform.apiKey });
   const first = await deployWith(platform, 'ticker', {});
   const streams = load('ticker');
   /** Waits until a stream of a version has ended and all clients have an open stream. */

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { ONLY_HERE } from '#test/harness/costs.ts';
 import { chosenTests, type Step, TIERS } from './steps.js';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
@@ -24,6 +25,13 @@ test('every test file is run by exactly one step', () => {
   const wrong = [...runBy].filter(([, titles]) => titles.length !== 1);
   assert.deepEqual(wrong, []);
   assert.ok(runBy.size > 300, `${runBy.size} test files`);
+});
+
+test('the described costs are those of files that exist', () => {
+  assert.deepEqual(
+    Object.keys(ONLY_HERE).filter((file) => !existsSync(path.join(ROOT, file))),
+    [],
+  );
 });
 
 test('package.json has the command of each tier, and the README and .ci/run name all of them', () => {

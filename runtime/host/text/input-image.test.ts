@@ -160,7 +160,8 @@ describe('input-image', () => {
 
   it('answers pending calls at the end of the inferlet', async () => {
     const guest = open();
-    const pending = Array.from({ length: 20 }, () => embed(guest, imageOf(600, 600), embedsOf(guest)));
+    const image = imageOf(600, 600);
+    const pending = Array.from({ length: 20 }, () => embed(guest, image, embedsOf(guest)));
     await guest.end();
     const tags = new Set((await Promise.all(pending)).map(failureOf));
     assert.ok(tags.has('cancelled'));
