@@ -84,7 +84,12 @@ const OWN_PROCESS = {
 };
 
 /** Files, by folder, that only `npm run test:ci` runs: they start whole platforms, compile Rust or compute for long. */
-const LONG = { backends: 'golden', cli: 'platform', native: 'rust|rust-contract' };
+const LONG = {
+  backends: 'adapter|golden|quantized',
+  cli: 'platform',
+  native: 'rust|rust-contract',
+  runtime: 'releases',
+};
 
 /** Tests that share a process, so that it loads their sources once: loading takes longer than most of these tests. */
 const LIGHT = [
@@ -95,7 +100,6 @@ const LIGHT = [
   'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
   `gpu-host/handlers/**/!(${TIMED}).test.ts`,
   'gpu-host/@(batcher|encoders|memory|server|telemetry)/**/*.test.ts',
-  'gpu-host/backends/adapter.test.ts',
   `gpu-host/backends/onnx/!(${OWN_PROCESS.onnx}).test.ts`,
   `gpu-host/models/!(${OWN_PROCESS.models}).test.ts`,
   'gpu-host/models/@(convert|encoder|jinja|vision)/**/*.test.ts',
@@ -109,7 +113,7 @@ const LIGHT = [
 ];
 /** Tests of backends and of the runtime that share another process. Together they take about as long as {@link LIGHT}. */
 const LIGHT_RUNTIME = [
-  `gpu-host/backends/!(adapter|${LONG.backends}).test.ts`,
+  `gpu-host/backends/!(${LONG.backends}).test.ts`,
   'runtime/build/*.test.ts',
   'runtime/build/script/*.test.ts',
   'runtime/build/wasm/*.test.ts',
@@ -243,7 +247,7 @@ const FIRST = [
       'index-host/*.test.ts',
       'infra/@(bootstrap|systemd)/**/*.test.ts',
       'infra/supervisor/@(child-log|supervisor).test.ts',
-      'runtime/*.test.ts',
+      `runtime/!(${LONG.runtime}).test.ts`,
       'runtime/sandboxes/**/*.test.ts',
       'runtime/build/@(artifact|component)/*.test.ts',
       `runtime/build/native/!(${LONG.native}).test.ts`,
@@ -302,6 +306,7 @@ const REST = [
       'gateway/local/*.test.ts',
       `gpu-host/backends/@(${LONG.backends}).test.ts`,
       'gpu-host/backends/cuda/**/!(native*).test.ts',
+      `runtime/@(${LONG.runtime}).test.ts`,
       `runtime/build/native/@(${LONG.native}).test.ts`,
     ],
   },

@@ -6,6 +6,7 @@ import { ensureBubblewrap, wantedBubblewrap } from '../bubblewrap.js';
 import { ensureDependencies } from '../dependencies.js';
 import { installStatement } from '../packages.js';
 import { ensureRedisServer, wantedRedisServer } from '../redis-server.js';
+import { usedCpuSeconds } from './cpu-time.js';
 import { runLanes } from './lanes.js';
 import {
   CHROMIUM,
@@ -38,6 +39,7 @@ try {
     process.exitCode = 1;
     break;
   }
+  console.log(`\nAll steps: ${Math.round(usedCpuSeconds())} s of processor time`);
 } catch (error) {
   console.error(`\n${error instanceof Error ? error.message : error}`);
   process.exitCode = 1;
