@@ -16,8 +16,11 @@ export interface Step {
 /** The steps of each command of package.json that runs tests, in their order. Each test file is in one of the two. */
 export const TIERS: { readonly test: readonly Step[]; readonly 'test:ci': readonly Step[] };
 
-/** The one step of `npm test PATTERN…`; `patterns` may hold options of Node's runner. */
-export function chosenTests(patterns: readonly string[]): readonly Step[];
+/**
+ * The steps of a command with these arguments: those of `npm test` for none, of `npm run test:ci` for `--ci`, and of both for `--all`. Further
+ * arguments are patterns of test files, or options of Node's runner: then the only step runs these tests.
+ */
+export function stepsFor(args: readonly string[]): readonly Step[];
 
 /** Names of the files of `test/e2e` that share a platform, as the alternatives of a pattern. */
 export const PLAIN: string;

@@ -331,10 +331,17 @@ const REST = [
 export const TIERS = { test: FIRST, 'test:ci': REST };
 
 /**
- * The one step of `npm test PATTERN…`.
- * @param {readonly string[]} patterns test files, and options of Node's runner
+ * The steps of a command with these arguments: those of `npm test` for none, of `npm run test:ci` for `--ci`, and of both for `--all`. Further
+ * arguments are patterns of test files, or options of Node's runner: then the only step runs these tests.
+ * @param {readonly string[]} args
  * @returns {readonly Step[]}
  */
-export const chosenTests = (patterns) => [
-  { title: 'Tests', minutes: LONGER * 30, args: ['--test', ...REPORTERS], files: patterns },
-];
+export function stepsFor(args) {
+  const [first = ''] = args;
+  const isTier = first === '--ci' || first === '--all';
+  const patterns = isTier ? args.slice(1) : args;
+  if (patterns.length > 0)
+    return [{ title: 'Tests', minutes: LONGER * 30, args: ['--test', ...REPORTERS], files: patterns }];
+  if (!isTier) return TIERS.test;
+  return first === '--ci' ? TIERS['test:ci'] : [...TIERS.test, ...TIERS['test:ci']];
+}

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ONLY_HERE } from '#test/harness/costs.ts';
-import { chosenTests, type Step, TIERS } from './steps.js';
+import { type Step, stepsFor, TIERS } from './steps.js';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 /** True for files that are not the repository's own: packages, and projects that tests copy or generate. */
@@ -27,6 +27,17 @@ test('every test file is run by exactly one step', () => {
   assert.ok(runBy.size > 300, `${runBy.size} test files`);
 });
 
+test('the arguments choose a tier, both, or single tests', () => {
+  assert.deepEqual(stepsFor([]), TIERS.test);
+  assert.deepEqual(stepsFor(['--ci']), TIERS['test:ci']);
+  assert.deepEqual(stepsFor(['--all']), [...TIERS.test, ...TIERS['test:ci']]);
+  for (const tier of [[], ['--ci'], ['--all']])
+    assert.deepEqual(
+      stepsFor([...tier, '--test-only', 'a.test.ts']).map(({ files }) => files),
+      [['--test-only', 'a.test.ts']],
+    );
+});
+
 test('the described costs are those of files that exist', () => {
   assert.deepEqual(
     Object.keys(ONLY_HERE).filter((file) => !existsSync(path.join(ROOT, file))),
@@ -38,7 +49,8 @@ test('package.json has the command of each tier, and the README and .ci/run name
   const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
   const lines = (file: string) => readFileSync(path.join(ROOT, file), 'utf8').split('\n');
   for (const tier of Object.keys(TIERS)) {
-    assert.match(scripts[tier], /^node infra\/bootstrap\/testing\/test\.js/);
+    const args = String(scripts[tier]).replace(/^node infra\/bootstrap\/testing\/test\.js ?/, '');
+    assert.deepEqual(stepsFor(args.split(' ').filter(Boolean)), TIERS[tier as keyof typeof TIERS]);
     const command = tier === 'test' ? 'npm test' : `npm run ${tier}`;
     assert.ok(lines('.ci/run').includes(command), `.ci/run: ${command}`);
     assert.ok(
@@ -88,7 +100,7 @@ test('each step with tests and each of its files has a limit, ten times as long 
 });
 
 test('every step with tests, and a run of chosen tests, reports skipped tests', () => {
-  const runs = [...ALL_STEPS.filter(({ files }) => files), ...chosenTests(['one.test.ts'])];
+  const runs = [...ALL_STEPS.filter(({ files }) => files), ...stepsFor(['one.test.ts'])];
   for (const { title, args } of runs) {
     assert.ok(args.includes('--test-reporter=./infra/bootstrap/testing/report.ts'), title);
     assert.ok(args.includes('--test') && !args.some((arg) => /^--test-(skip|name)-pattern/.test(arg)), title);

@@ -18,12 +18,9 @@ import {
   ensureRust,
   RUST,
 } from './programs.js';
-import { chosenTests, TIERS } from './steps.js';
+import { stepsFor } from './steps.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../..');
-const [tier, ...only] = ['--ci', '--all'].includes(process.argv[2] ?? '')
-  ? process.argv.slice(2)
-  : ['', ...process.argv.slice(2)];
 
 try {
   const wanted = [...wantedRedisServer(), ...wantedBubblewrap(root), CLANG, COMPILER, RUST, CHROMIUM];
@@ -33,8 +30,7 @@ try {
     for (const ensure of [ensureRedisServer, ensureClang, ensureCplusplus, ensureRust, ensureChromium]) ensure();
   });
   ensureBubblewrap(root);
-  const steps = [...(tier === '--ci' ? [] : TIERS.test), ...(tier === '' ? [] : TIERS['test:ci'])];
-  for (const step of only.length > 0 ? chosenTests(only) : steps) {
+  for (const step of stepsFor(process.argv.slice(2))) {
     if (await runLanes(root, node, step)) continue;
     process.exitCode = 1;
     break;
