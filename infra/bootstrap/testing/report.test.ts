@@ -46,6 +46,28 @@ for (const isolation of ['process', 'none']) {
   });
 }
 
+test('files that share a process have their own processor time, with that of ended and living child processes', () => {
+  const compute = 'for (let used; (used = process.cpuUsage()).user + used.system < 300_000; );';
+  const { stdout, stderr } = run(
+    {
+      'computes.test.mjs': `import { after, test } from 'node:test'; import { execFileSync, spawn } from 'node:child_process';
+        test('computes', async () => {
+          await new Promise(setImmediate);
+          execFileSync(process.execPath, ['-e', ${JSON.stringify(compute)}]);
+          const child = spawn(process.execPath, ['-e', ${JSON.stringify(`${compute} console.log(); setInterval(() => {}, 1000);`)}]);
+          await new Promise((resolve) => child.stdout.once('data', resolve));
+          after(() => child.kill());
+        });`,
+      'idles.test.mjs': `${TEST} test('idles', () => undefined);`,
+    },
+    '--test-isolation=none',
+  );
+  const secondsOf = (name: string) =>
+    Number(new RegExp(`^ +(\\d+\\.\\d) s +\\d+\\.\\d s  ${name}$`, 'm').exec(stdout)?.[1]);
+  assert.ok(secondsOf('computes\\.test\\.mjs') >= 0.6, stdout + stderr);
+  assert.ok(secondsOf('idles\\.test\\.mjs') < 0.6, stdout + stderr);
+});
+
 test('a test skipped without a reason fails the run', () => {
   const { stdout, status } = run({
     'silent.test.mjs': `${TEST} test('says nothing', { skip: true }, () => undefined);`,

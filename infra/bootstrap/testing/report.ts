@@ -58,7 +58,10 @@ interface Cost {
 class Costs {
   /** With a process per file, the runner reports each file as a test whose name is the file. */
   readonly #processes = new Map<string, Cost>();
-  /** For a run in which all files share a process: the outermost tests of each file, and what the process and its descendants use meanwhile. */
+  /**
+   * For a run in which all files share a process: the outermost tests of each file, and what the process and its descendants use meanwhile. What the
+   * first test of a file uses before it first waits counts for the file before, because the events reach this reporter only then.
+   */
   readonly #tests = new Map<string, Cost>();
   /** The file whose tests run in the shared process. */
   #current = LOADING;
