@@ -166,16 +166,15 @@ const SCHEDULER = {
  * @type {Step}
  */
 const FUNCTIONS_A_TO_E = {
-  title: 'Tests of the functions, A to E, and of old components',
+  title: 'Tests of the functions, A to E, of the guest library and of old components',
   minutes: LONGER * 50,
   args: SHARED,
-  files: ['functions/*.test.ts', 'functions/[a-e]*/*.test.ts', 'test/compat/*.test.ts'],
-  next: {
-    title: 'Tests of the guest library on a platform',
-    minutes: LONGER * 30,
-    args: SHARED,
-    files: ['functions/sdk/src/**/@(combined-options|core|device|healing|jump).test.ts'],
-  },
+  files: [
+    'functions/*.test.ts',
+    'functions/[a-e]*/*.test.ts',
+    'functions/sdk/src/**/@(combined-options|core|device|healing|jump).test.ts',
+    'test/compat/*.test.ts',
+  ],
 };
 /** @type {Step} */
 const FUNCTIONS_F_TO_N = {
@@ -213,7 +212,8 @@ const ATTACKS_AND_FAULTS = {
 const MODELS = [pulled('stories15m', pulled('minimind2-small'))];
 
 /**
- * The steps of `npm test`, which people run before a commit. Lanes beside each other run at most five test processes at once, and take about the same time.
+ * The steps of `npm test`, which people run before a commit. Lanes beside each other run at most five test processes at once, and take about the
+ * same time.
  * @type {readonly Step[]}
  */
 const FIRST = [
