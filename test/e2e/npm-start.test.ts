@@ -23,8 +23,8 @@ const QUESTION = 'What is the capital of France?';
 const ANSWER = /The capital of France is Paris\./;
 
 /**
- * Patterns in the output of the README's commands, by the first words of each command. Two commands are missing: `before` runs `npm start`, and
- * `npm test` runs this file.
+ * Patterns in the output of the README's commands, by the first words of each command. Three commands are missing: `before` runs `npm start`,
+ * `npm run test:ci` runs this file, and `npm test` other ones.
  */
 const PRINTED: Readonly<Record<string, readonly RegExp[]>> = {
   'npx pie invoke text-completion': [/(\w+\W+){30}/],
