@@ -76,10 +76,10 @@ class Costs {
     this.#current = key;
   }
 
-  /** Charges the processor time since the last call to the current file. */
+  /** Charges the processor time since the last call to the current file. The time of an ended process is lost if its parent did not wait for it. */
   #charge(): void {
     const used = usedCpuSeconds();
-    this.#ofTests(this.#current).cpuSeconds += used - this.#usedCpuSeconds;
+    this.#ofTests(this.#current).cpuSeconds += Math.max(0, used - this.#usedCpuSeconds);
     this.#usedCpuSeconds = used;
   }
 
