@@ -209,7 +209,17 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /** @type {readonly Step[]} */
-const MODELS = [pulled('stories15m', pulled('minimind2-small'))];
+const MODELS_AND_ENGINE = [
+  pulled(
+    'stories15m',
+    pulled('minimind2-small', {
+      // Every platform and every script of the tests uses it.
+      title: 'Engine of scripts',
+      minutes: 5,
+      args: ['runtime/pool/engine-main.ts'],
+    }),
+  ),
+];
 
 /**
  * The steps of `npm test`, which people run before a commit. Lanes beside each other run at most five test processes at once, and take about the
@@ -228,7 +238,10 @@ const FIRST = [
       minutes: 5,
       args: ['node_modules/typescript/bin/tsc', '-p', 'gateway/browser/dashboard'],
     },
-    beside: [{ title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] }, ...MODELS],
+    beside: [
+      { title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
+      ...MODELS_AND_ENGINE,
+    ],
   },
   {
     title: 'Tests of each room',
@@ -292,7 +305,7 @@ const REST = [
     // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
     args: tests(1),
     files: ['gpu-host/backends/cuda/native*.test.ts'],
-    beside: MODELS,
+    beside: MODELS_AND_ENGINE,
   },
   {
     title: 'Tests of rooms that take long',
