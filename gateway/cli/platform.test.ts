@@ -100,21 +100,20 @@ after(async () => {
 describe('pie deploy', () => {
   it('reports the deployed version and the next command, and recognises unchanged content', async () => {
     const source = path.join(home, 'Little One.js');
-    // Unique to this run, because all platforms of a user share the component cache.
+    // Unique to this run, because a version is its content.
     writeFileSync(source, `export const run = () => ({ one: 1, at: ${Date.now()} });`);
     const first = await pie(['deploy', source]);
     assert.equal(first.code, EXIT.ok, first.stderr);
     assert.match(
       first.stdout,
-      /^little-one@[0-9a-f]+ {2}new version\n {2}component [\s\S]*\n {2}build +compiled here in .*, built in .*\(check .*\)\n {2}start +cold [\d.]+ m?s, warm [\d.]+ m?s \(a ready instance taken from the pool\)\n[\s\S]*\nhttp:.*\/v1\/functions\/little-one\/invocations\n$/,
+      /^little-one@[0-9a-f]+ {2}new version\n {2}component [\s\S]*\n {2}build +made here in .*, built in .*\(evaluate .*\)\n {2}start +cold [\d.]+ m?s, warm [\d.]+ m?s \(a ready instance taken from the pool\)\n[\s\S]*\nhttp:.*\/v1\/functions\/little-one\/invocations\n$/,
     );
     assert.match(
       first.stderr,
-      /Building[\s\S]*Deployed little-one \([\d.]+ MiB\) in[\s\S]*Next: pie invoke little-one/,
+      /Building[\s\S]*Deployed little-one \([\d.]+ KiB\) in[\s\S]*Next: pie invoke little-one/,
     );
     const again = JSON.parse(await ok(['deploy', source, '--json'])) as Record<string, unknown>;
     assert.equal(again.created, false);
-    assert.equal(again.buildCached, true);
     assert.equal((JSON.parse(await ok(['invoke', 'little-one'])) as { one: number }).one, 1);
     const versions = await ok(['versions', 'little-one', '--json']);
     assert.equal((JSON.parse(versions) as unknown[]).length, 1);
@@ -163,7 +162,7 @@ describe('pie deploy', () => {
   it('shows file and line of a fault and stores nothing', async () => {
     const source = path.join(home, 'faulty.ts');
     writeFileSync(source, 'const a = 1;\nexport const run = () => a +;\n');
-    // `XDG_CACHE_HOME` is a file, so the component cache cannot be created: the command reports only the fault of the source.
+    // `XDG_CACHE_HOME` is a file, so the folder of compiled libraries cannot be created: the command reports only the fault of the source.
     const { code, stderr } = await pie(['deploy', source], { env: { XDG_CACHE_HOME: source } });
     assert.equal(code, EXIT.refused);
     assert.match(stderr, /faulty\.ts:2:29: Unexpected ";"\n {4}export const run/);
