@@ -157,11 +157,12 @@ export function withLocalSource(failure: Failure, entry: string): Failure {
   if (ending === '') return failure;
   const directory = path.dirname(entry);
   const text = failure.message.slice(0, -ending.length);
+  const fault = text.replace(/^[^:]+: /, '');
   const diagnostic = {
     file: shownPath(directory, file),
     line: Number(line),
     column: Number(column),
-    text,
+    text: fault,
     source: lineOf(path.resolve(directory, file), Number(line)),
   };
   return new Failure(text, { ...failure, diagnostics: [diagnostic], cause: failure.cause });

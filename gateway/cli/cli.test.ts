@@ -245,12 +245,23 @@ export const run = async () => app.name;
     assert.match(refused.stderr, /state\.when/);
   });
 
+  it('writes a script named after the function', async () => {
+    writeFileSync(path.join(directory, 'Plain One.ts'), 'export const run = (): number => 1;');
+    const { code, stdout, stderr } = await pie(['build', 'Plain One.ts', '--json']);
+    assert.equal(code, EXIT.ok, stderr);
+    const { file, bytes } = JSON.parse(stdout) as { file: string; bytes: number };
+    assert.equal(file, path.join(realpathSync(directory), 'plain-one.pie'));
+    const script = readFileSync(file);
+    assert.deepEqual([script.subarray(0, 4).toString('latin1'), script.length], ['\0pie', bytes]);
+    assert.match((await pie(['build', 'plain-one.pie'])).stderr, /is a script already[\s\S]*pie deploy plain-one\.pie/);
+  });
+
   it('copies a component, and tells its path and size', async () => {
     writeFileSync(path.join(directory, 'made.wasm'), 'component');
     const { code, stdout } = await pie(['build', 'made.wasm', '--out', 'copy.wasm', '--json']);
     assert.equal(code, EXIT.ok);
     const file = path.join(realpathSync(directory), 'copy.wasm');
-    assert.deepEqual(JSON.parse(stdout), { file, bytes: 9, buildMs: null, cached: null, notes: [] });
+    assert.deepEqual(JSON.parse(stdout), { file, bytes: 9, buildMs: null, notes: [] });
     assert.equal(readFileSync(file, 'utf8'), 'component');
   });
 });

@@ -16,6 +16,7 @@ export interface Deployment {
 export function reportLines({ deployed, built }: Deployment): string[] {
   const { report, alias, grants } = deployed;
   const { moduleBytes, steps, buildMs } = report;
+  const isScript = deployed.engine !== undefined;
   // This machine bundles or compiles the source (`compileTexts`). The platform then evaluates the script, or builds modules from the component.
   const compileTexts = built === null ? [] : [`made here in ${duration(built.buildMs)}`];
   const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;
@@ -30,8 +31,8 @@ export function reportLines({ deployed, built }: Deployment): string[] {
   ];
   return [
     row(
-      'component',
-      `${bytes(report.componentBytes)}${moduleBytes === null ? '' : `, ${bytes(moduleBytes)} of modules`}`,
+      isScript ? 'script' : 'component',
+      `${bytes(report.componentBytes)}${moduleBytes === null ? '' : `, ${bytes(moduleBytes)} of ${isScript ? 'heap' : 'modules'}`}`,
     ),
     ...lineIf(compileTexts.length + buildTexts.length > 0, row('build', [...compileTexts, ...buildTexts].join(', '))),
     ...lineIf(starts.length > 0, row('start', starts.join(', '))),
@@ -48,7 +49,7 @@ export function planLines(plan: DeployPlan): string[] {
   const { alias, from, version, exists, grants, changes } = plan;
   const trafficText = from.length === 0 ? `would serve ${version}` : `${sharesText(from)} → ${version}`;
   return [
-    row('component', bytes(plan.componentBytes)),
+    row('size', bytes(plan.componentBytes)),
     row('version', exists ? 'exists already' : 'would be a new one'),
     row('serves', alias === null ? 'nothing: the traffic would be left alone' : `${alias}: ${trafficText}`),
     ...grants.map((grant, i) => row(i === 0 ? 'may' : '', grant)),

@@ -36,11 +36,14 @@ describe('findFunction', () => {
     assert.equal(findFunction(path.join(folder, 'My First.js'), 'other').manifest.name, 'other');
   });
 
-  it('takes a component as it is, and a core module as source to build', () => {
+  it('takes a script and a component as they are, and a core module as source to build', () => {
     const kindOf = (version: string) => {
       writeFileSync(path.join(folder, 'b.wasm'), `\0asm${version}`, 'latin1');
       return findFunction(path.join(folder, 'b.wasm'), undefined).kind;
     };
+    writeFileSync(path.join(folder, 'a.pie'), '');
+    const script = findFunction(path.join(folder, 'a.pie'), undefined);
+    assert.deepEqual([script.kind, script.manifest.name], ['script', 'a']);
     assert.equal(findFunction(path.join(folder, 'a.wasm'), 'a').kind, 'component');
     assert.equal(kindOf('\x0d\0\x01\0'), 'component');
     assert.equal(kindOf('\x01\0\0\0'), 'source');

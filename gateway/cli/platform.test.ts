@@ -106,7 +106,7 @@ describe('pie deploy', () => {
     assert.equal(first.code, EXIT.ok, first.stderr);
     assert.match(
       first.stdout,
-      /^little-one@[0-9a-f]+ {2}new version\n {2}component [\s\S]*\n {2}build +made here in .*, built in .*\(evaluate .*\)\n {2}start +cold [\d.]+ m?s, warm [\d.]+ m?s \(a ready instance taken from the pool\)\n[\s\S]*\nhttp:.*\/v1\/functions\/little-one\/invocations\n$/,
+      /^little-one@[0-9a-f]+ {2}new version\n {2}script [\s\S]*\n {2}build +made here in .*, built in .*\(evaluate .*\)\n {2}start +cold [\d.]+ m?s, warm [\d.]+ m?s \(a ready instance taken from the pool\)\n[\s\S]*\nhttp:.*\/v1\/functions\/little-one\/invocations\n$/,
     );
     assert.match(
       first.stderr,
