@@ -33,6 +33,7 @@ const HEIGHTS: Readonly<Record<number, number>> = { 20: 190, 290: 165, 540: 180 
 /** The corners of each arrow, from the importing room to the imported one. */
 const ROUTES: Readonly<Record<string, string>> = {
   'gateway infra': 'M240 210 V286',
+  'gateway runtime': 'M360 110 H416',
   'gateway scheduler': 'M60 210 V536',
   'gateway wit': 'M92 210 V520 H890 V536',
   'infra scheduler': 'M240 455 V536',

@@ -2,7 +2,7 @@ import { type FSWatcher, statSync, watch } from 'node:fs';
 import path from 'node:path';
 
 /** A save is several writes: it counts once this long has passed without another write. */
-const QUIET_MS = 80;
+const QUIET_MS = 50;
 /** Maximum folders to watch; a project's own sources have fewer. */
 const MAX_FOLDERS = 256;
 
