@@ -10,7 +10,7 @@ const skip = Network.missingReason() || (!process.env.PIE_TEST_ALL && 'it takes 
 /** Time limit of one test; all machines run on this one, which may have two cores. */
 const TEST_MS = 300_000;
 
-/** Another step of `npm test` runs these test files on a platform of this machine alone. Here the platform has machines that `pie join` sets up. */
+/** Other steps run these test files on a platform of this machine alone. Here the platform has machines that `pie join` sets up. */
 test('the tests that share a platform pass on a gateway, two runtimes and three GPU hosts, each on a machine of its own', {
   skip,
 }, async (t) => {

@@ -120,7 +120,7 @@ const deploying = new Map<string, Promise<void>>();
 
 /**
  * Returns the platform that the tests of `functions/` share, and others that need no platform of their own. The first call in a process starts it.
- * `npm test` runs these tests one after the other in one process, so a token count belongs to the test that reads it.
+ * Each step of the tests runs them one after the other in one process, so a token count belongs to the test that reads it.
  */
 export function functionsPlatform(): Promise<Platform> {
   starting ??= start();

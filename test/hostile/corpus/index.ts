@@ -36,7 +36,7 @@ export const CORPUS: readonly Attack[] = [
   ...kvFiles,
 ];
 
-/** Attacks that `npm test` runs: some of each class, chosen for the code of the platform that they reach. */
+/** Attacks that `npm run test:ci` runs: some of each class, chosen for the code of the platform that they reach. */
 const QUICK_NAMES = new Set([
   ...['names-module---proto--', 'names-field-then', 'names-quote'],
   ...['start-spins', 'start-recurses'],
@@ -59,7 +59,7 @@ const QUICK_NAMES = new Set([
 /** Deadline of the attacks in the quick part that may end at their deadline. */
 const QUICK_WALL_MS = 3000;
 
-/** The part of the corpus that `npm test` runs. */
+/** The part of the corpus that `npm run test:ci` runs. */
 export const QUICK: readonly Attack[] = CORPUS.filter(({ name }) => QUICK_NAMES.has(name)).map((attack) =>
   attack.ends.includes('ended deadline-exceeded') ? { ...attack, wallMs: QUICK_WALL_MS } : attack,
 );
