@@ -165,7 +165,7 @@ describe('releases on the command line:', () => {
     const versions = await ok('versions', 'story');
     assert.match(
       versions,
-      /VERSION +ALIASES +SIZE +DEPLOYED +BY +MESSAGE\n[0-9a-f]+ +live +.* key_\w+ +the second\n[0-9a-f]+ +v1 +.* the first/,
+      /VERSION +ALIASES +SIZE +ENGINE +DEPLOYED +BY +MESSAGE\n[0-9a-f]+ +live +.* key_\w+ +the second\n[0-9a-f]+ +v1 +.* the first/,
     );
   });
 

@@ -87,7 +87,9 @@ export class GatewayPlatform {
     });
     await scheduler.tenants.ensure('default');
     const apiKey = await newKey(scheduler, 'default', SCOPES);
-    const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', contract: CONTRACT, slots: 100 });
+    // Stands for the engine of scripts, which a runtime stores at the first build on it.
+    const engine = await scheduler.blobs.put('engines', Buffer.from('engine'));
+    const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', contract: CONTRACT, slots: 100, engine });
     await lease.describe({ models: [TINY] });
     const control = new NodeControlPlane(scheduler, { log: silentLog, limits: DEFAULT_LIMITS, ...options.control });
     const server = await serve(control, {

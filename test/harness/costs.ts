@@ -60,8 +60,9 @@ export const ONLY_HERE: Readonly<Record<string, string>> = {
   'gpu-host/backends/golden.test.ts': 'each backend decodes the tokens of llama2.c on a trained model',
   'infra/supervisor/supervisor.test.ts':
     'the supervisor replaces children that die, hang or spin, and spares paused ones',
-  'runtime/build/component/component.test.ts':
-    'the globals, packages, ends and kept builds of components made from JavaScript',
+  'runtime/build/script/guest.test.ts': 'the globals, packages and ends of scripts; their heaps without freed memory',
+  'runtime/pool/scripts.test.ts':
+    'an evaluation: its result, its refusals, and its end with the process that started it',
   'runtime/grammar/jump.test.ts': 'forced tokens equal stepwise decoding, for grammars of random seeds',
   'runtime/host/memory/durable.test.ts':
     'durable names: losses of hosts and disks, damaged files, bounds and removals at every moment',
