@@ -1,10 +1,10 @@
 /**
- * Writes the table of functions/README.md: `npm run functions:table`. The table shows each inferlet's lines of code and the size of its component,
- * beside the numbers of the Rust inferlet with the same technique (Gim et al., "Pie: A Programmable Serving System for Emerging LLM Applications",
+ * Writes the table of functions/README.md: `npm run functions:table`. The table shows each inferlet's lines of code and the size of what
+ * `pie build` makes of it, beside the numbers of the Rust inferlet with the same technique (Gim et al., "Pie: A Programmable Serving System for Emerging LLM Applications",
  * SOSP '25, Table 2).
  */
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -44,7 +44,7 @@ const LIBRARY_LINES_IN_RUST = 728;
 export interface Row {
   readonly name: string;
   readonly lines: number;
-  /** Size of the component as the table shows it, such as `129 KB`. */
+  /** Size of the script or component as the table shows it, such as `129 KB`. */
   readonly size: string;
 }
 
@@ -122,18 +122,11 @@ export async function writtenRows(): Promise<Row[]> {
   );
 }
 
-/** Builds an inferlet's component into the folder `scratch` and returns its size in bytes. */
-export async function componentBytes(name: string, scratch: string): Promise<number> {
-  const out = path.join(scratch, `${name}.wasm`);
-  const { stdout } = await promisify(execFile)(process.execPath, [
-    BUILD,
-    'component',
-    path.join(FOLDER, name),
-    out,
-    '--json',
-  ]);
-  const { bytes } = JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as { bytes: number };
-  return bytes;
+/** Builds an inferlet, a script or a native component, into the folder `scratch` and returns its size in bytes. */
+export async function builtBytes(name: string, scratch: string): Promise<number> {
+  const out = path.join(scratch, name);
+  await promisify(execFile)(process.execPath, [BUILD, 'component', path.join(FOLDER, name), out, '--json']);
+  return (await stat(out)).size;
 }
 
 /** Where an inferlet is described: a README of its own, or its section of INFERLETS.md. */
@@ -152,13 +145,13 @@ async function main(): Promise<void> {
     for (const name of await inferlets()) {
       const [lines = '', size = ''] = IN_RUST[name] ?? [];
       rows.push(
-        `| [${name}](${await documentOf(name)}) | ${await linesOf(name)} | ${sizeText(await componentBytes(name, scratch))} | ${lines} | ${size} |`,
+        `| [${name}](${await documentOf(name)}) | ${await linesOf(name)} | ${sizeText(await builtBytes(name, scratch))} | ${lines} | ${size} |`,
       );
     }
     const table = [
       BEGIN,
       '',
-      '| Inferlet | Lines | Component | Lines in Rust | Component |',
+      '| Inferlet | Lines | Built | Lines in Rust | Component |',
       '| --- | ---: | ---: | ---: | ---: |',
       ...rows,
       `| [sdk](sdk) | ${await libraryLines()} | | ${LIBRARY_LINES_IN_RUST} | |`,

@@ -33,7 +33,7 @@ function killAtOnce(pids: readonly number[]): void {
 
 test('after a SIGKILL of the supervisor no process is left, not even those that build functions in the background', async () => {
   await using platform = await Platform.start({ functions: 'all' });
-  const deployerAndBuild = ['gateway/cli/bin.js', 'runtime/build/main.ts'];
+  const deployerAndBuild = ['gateway/cli/bin.js', 'runtime/pool/evaluate-main.ts'];
   await until('a function is being built, and stopped', () => {
     const pids = platformProcesses(platform.supervisorPid);
     // The shells that watch the lifelines of these programs have the same words, and must go on.
